@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..ir.expr import as_expr
-from ..ir.node import Node, field
+from ..ir.expr import ExprLike, as_expr
+from ..ir.node import Converted, Node, field
 from . import build as B
 from ._ir import EQ, GE, LE, PrimExpr, Range, Var
 from .analyzer import Analyzer
@@ -21,10 +21,10 @@ def _exprs(values: Any) -> tuple[PrimExpr, ...]:
 class IntGroupBounds(Node):
     """Bounds of ``coef * var``: from below, equal, from above."""
 
-    coef: PrimExpr = field(conv=as_expr)
-    lower: tuple[PrimExpr, ...] = field(conv=_exprs)
-    equal: tuple[PrimExpr, ...] = field(conv=_exprs)
-    upper: tuple[PrimExpr, ...] = field(conv=_exprs)
+    coef: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
+    lower: Converted[tuple[PrimExpr, ...], Iterable[ExprLike]] = field(conv=_exprs)
+    equal: Converted[tuple[PrimExpr, ...], Iterable[ExprLike]] = field(conv=_exprs)
+    upper: Converted[tuple[PrimExpr, ...], Iterable[ExprLike]] = field(conv=_exprs)
 
     @staticmethod
     def from_range(rng: Range) -> IntGroupBounds:
@@ -98,9 +98,9 @@ def _least(analyzer: Analyzer, widths: list[PrimExpr | None]) -> PrimExpr | None
 class IntConstraints(Node):
     """Variables, their ranges, and relations between them."""
 
-    variables: tuple[Var, ...] = field(conv=tuple)
-    ranges: dict[Var, Range] = field(conv=dict)
-    relations: tuple[PrimExpr, ...] = field(conv=tuple)
+    variables: Converted[tuple[Var, ...], Iterable[Var]] = field(conv=tuple)
+    ranges: Converted[dict[Var, Range], Mapping[Var, Range]] = field(conv=dict)
+    relations: Converted[tuple[PrimExpr, ...], Iterable[PrimExpr]] = field(conv=tuple)
 
 
 class IntConstraintsTransform(Node):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
 
-from ..ir.expr import as_expr
-from ..ir.node import Node, field
+from ..ir.expr import ExprLike, as_expr
+from ..ir.node import Converted, Node, field
 from . import build as B
 from ._ir import PrimExpr
 
@@ -33,7 +33,7 @@ class IterMark(Node):
     """A source (variable or sum) that runs over ``[0, extent)``."""
 
     source: PrimExpr = field()
-    extent: PrimExpr = field(conv=as_expr)
+    extent: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
 
 
 class IterMapExpr(PrimExpr):

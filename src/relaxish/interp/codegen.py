@@ -54,7 +54,7 @@ def has_sync(stmt: Any) -> bool:
     return visitor.found
 
 
-class Compiler(Visitor):
+class Compiler(Visitor[Any]):
     """Writes the Python source of one function."""
 
     def __init__(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from .expr import convert
 from .node import Node, field, node_class
+from .plain import plain_int, plain_ints
 
 __all__ = ["Attrs", "DictAttrs", "make_node"]
 
@@ -63,7 +64,7 @@ class Attrs(Node):
     def get_int(self, key: str) -> int:
         """A value as a Python int."""
         value = self[key]
-        return int(getattr(value, "value", value))
+        return plain_int(value)
 
     def get_str(self, key: str) -> str:
         """A value as text."""
@@ -71,7 +72,7 @@ class Attrs(Node):
 
     def get_int_tuple(self, key: str) -> tuple[int, ...]:
         """A sequence of ints."""
-        return tuple(int(getattr(v, "value", v)) for v in self[key])
+        return plain_ints(self[key])
 
     def list_field_info(self) -> list[str]:
         """The attribute names there are."""

@@ -5,30 +5,41 @@ from __future__ import annotations
 import numbers
 from enum import IntEnum
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, Union
 
 import numpy as np
+from typing_extensions import Self
 
 from . import dtype as dt
 from .errors import CheckTypeError, CheckValueError
-from .node import Node, field
+from .node import Node, cached, field
 from .source import Span
 
 __all__ = [
     "BaseExpr",
     "BaseFunc",
     "EqualOp",
+    "ExprLike",
     "ExprOps",
     "GlobalVar",
     "NotEqualOp",
     "PrimExpr",
     "Range",
     "RelaxExpr",
+    "ShapeLike",
     "as_expr",
     "as_exprs",
     "convert",
     "optional_expr",
 ]
+
+if TYPE_CHECKING:
+    from .prim import IterVar
+
+#: What stands for a scalar expression wherever one is asked for; :func:`as_expr` makes it one.
+ExprLike: TypeAlias = Union["PrimExpr", "EqualOp", "NotEqualOp", "IterVar", int, float, str, np.generic]
+#: The sizes of a tensor or buffer, or positions in it: a sequence, or one scalar for a single dimension.
+ShapeLike: TypeAlias = Union[Iterable[ExprLike], ExprLike]
 
 # Binary and unary scalar operators by name; ``primops`` fills the table.
 OPERATORS: dict[str, Callable[..., Any]] = {}
@@ -37,7 +48,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {}
 class BaseExpr(Node):
     """Any expression; ``span`` says where in the source it stood."""
 
-    span: Span | None = field(role="ignore", default=None)
+    span: Span | None = field(role="ignore", default=None, kw_only=True)
 
 
 class ExprOps:
@@ -202,14 +213,22 @@ class NotEqualOp(ExprOps):
 class PrimExpr(ExprOps, BaseExpr):
     """A scalar (or short vector) expression; ``dtype`` is known by construction."""
 
-    dtype: str = field(role="cache")
+    dtype: str = cached()
     __hash__ = object.__hash__
+
+    if TYPE_CHECKING:
+
+        def _rewritten(self) -> PrimExpr: ...
 
 
 class RelaxExpr(BaseExpr):
     """An expression of the graph level; ``struct_info_`` is filled by normalisation."""
 
-    struct_info_: Any = field(role="cache", default=None)
+    struct_info_: Any = cached(default=None)
+
+    if TYPE_CHECKING:
+
+        def _rewritten(self) -> RelaxExpr: ...
 
     @property
     def struct_info(self) -> Any:
@@ -346,7 +365,7 @@ class Range(Node):
 
     min: PrimExpr
     extent: PrimExpr
-    span: Span | None = field(role="ignore", default=None)
+    span: Span | None = field(role="ignore", default=None, kw_only=True)
 
     def __init__(self, begin: Any, end: Any = None, span: Span | None = None) -> None:
         if end is None:
@@ -388,9 +407,13 @@ class CallingConv(IntEnum):
 class BaseFunc(RelaxExpr):
     """A function of either level; ``attrs`` maps names to values."""
 
-    attrs: Any = field(default=None)
+    attrs: Any = field(default=None, kw_only=True)
     # The Python name of what was decorated; only script sets it.
     __extra_slots__ = ("__name__",)
+
+    if TYPE_CHECKING:
+
+        def _rewritten(self) -> Self: ...
 
     def _copy_attrs(self) -> dict[str, Any]:
         return dict(self.attrs) if self.attrs is not None else {}

@@ -2,18 +2,34 @@
 
 Subclass and define ``visit_<ClassName>``; the nearest class along the node's MRO wins, so ``visit_PrimExpr``
 catches every scalar expression.  What has no handler goes to ``default_visit``, driven by field roles.
+
+A visitor is generic in what its handlers return (``Visitor[int]``; nothing unless said), and a mutator knows what a
+rewritten node is: an expression for an expression, a statement for a statement, a tuple for a tuple.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, overload
+
+from typing_extensions import TypeVar
 
 from .node import Node
 
 __all__ = ["Mutator", "Visitor", "post_order_visit", "pre_order_visit"]
 
+R = TypeVar("R", default=None)
+_R = TypeVar("_R")
+_R_co = TypeVar("_R_co", covariant=True)
+_K = TypeVar("_K")
+_N = TypeVar("_N", bound=Node)
 _NOTHING: dict[type, Callable[[Any, Any], Any]] = {}
+
+
+class _Rewritable(Protocol[_R_co]):
+    """A node whose rewrite is an ``_R_co``."""
+
+    def _rewritten(self) -> _R_co: ...
 
 
 class _Dispatch:
@@ -52,7 +68,7 @@ class _Dispatch:
             return cls.visit_mapping
         return cls.visit_leaf
 
-    def visit(self, x: Any) -> Any:
+    def visit(self, x: Any, /) -> Any:
         """Dispatch on the type of ``x``: a node, a sequence, a mapping or a plain value."""
         handler = self._table.get(type(x))
         if handler is None:
@@ -68,17 +84,21 @@ class _Dispatch:
     def visit_mapping(self, items: Any) -> Any:
         raise NotImplementedError
 
-    def visit_leaf(self, value: Any) -> Any:
+    def visit_leaf(self, value: object) -> object:
         """Plain Python values stand for themselves."""
         return value
 
 
-class Visitor(_Dispatch):
+class Visitor(_Dispatch, Generic[R]):
     """Walks children in field order; handlers call ``default_visit`` to go on below."""
 
     _table = {}
 
-    def default_visit(self, node: Any) -> Any:
+    if TYPE_CHECKING:
+
+        def visit(self, x: object, /) -> R: ...
+
+    def default_visit(self, node: Node) -> R:  # type: ignore[return]  # visitors with results override it
         known = self._table if self._dispatches else _NOTHING
         for name in node._child_fields:
             child = getattr(node, name)
@@ -89,11 +109,11 @@ class Visitor(_Dispatch):
                 else:
                     self.visit(child)
 
-    def visit_sequence(self, items: Any) -> Any:
+    def visit_sequence(self, items: Sequence[object]) -> None:
         for item in items:
             self.visit(item)
 
-    def visit_mapping(self, items: Any) -> Any:
+    def visit_mapping(self, items: Mapping[object, object]) -> None:
         for key, value in items.items():
             if isinstance(key, Node):
                 self.visit(key)
@@ -105,7 +125,19 @@ class Mutator(_Dispatch):
 
     _table = {}
 
-    def default_visit(self, node: Any) -> Any:
+    if TYPE_CHECKING:
+
+        @overload
+        def visit(self, x: _Rewritable[_R], /) -> _R: ...
+        @overload
+        def visit(self, x: None, /) -> None: ...
+        @overload
+        def visit(self, x: Sequence[_Rewritable[_R]], /) -> tuple[_R, ...]: ...
+        @overload
+        def visit(self, x: Mapping[_K, _Rewritable[_R]], /) -> dict[_K, _R]: ...
+        def visit(self, x: Any, /) -> Any: ...
+
+    def default_visit(self, node: _N) -> _N:
         changes: dict[str, Any] | None = None
         known = self._table if self._dispatches else _NOTHING
         for name in node._child_fields:
@@ -120,8 +152,8 @@ class Mutator(_Dispatch):
                 changes[name] = new
         return node if changes is None else node.with_fields(**changes)
 
-    def visit_sequence(self, items: Any) -> Any:
-        out = None
+    def visit_sequence(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
+        out: list[Any] | None = None
         for index, item in enumerate(items):
             new = self.visit(item)
             if out is not None:
@@ -131,7 +163,7 @@ class Mutator(_Dispatch):
                 out.append(new)
         return items if out is None else tuple(out)
 
-    def visit_mapping(self, items: Any) -> Any:
+    def visit_mapping(self, items: Mapping[Any, Any]) -> Mapping[Any, Any]:
         out: dict[Any, Any] = {}
         changed = False
         for key, value in items.items():
@@ -146,9 +178,9 @@ class _PostOrder(Visitor):
     def __init__(self, callback: Callable[[Any], Any]) -> None:
         self.callback = callback
         self.seen: set[int] = set()
-        self.keep: list[Any] = []
+        self.keep: list[Node] = []
 
-    def default_visit(self, node: Any) -> Any:
+    def default_visit(self, node: Node) -> None:
         if id(node) in self.seen:
             return
         self.seen.add(id(node))
@@ -157,7 +189,7 @@ class _PostOrder(Visitor):
         self.callback(node)
 
 
-def post_order_visit(node: Any, callback: Callable[[Any], Any]) -> None:
+def post_order_visit(node: object, callback: Callable[[Any], Any]) -> None:
     """Call ``callback`` on every distinct node below and including ``node``, children first."""
     _PostOrder(callback).visit(node)
 
@@ -166,11 +198,11 @@ class _PreOrder(Visitor):
     def __init__(self, callback: Callable[[Any], bool]) -> None:
         self.callback = callback
 
-    def default_visit(self, node: Any) -> Any:
+    def default_visit(self, node: Node) -> None:
         if self.callback(node):
             super().default_visit(node)
 
 
-def pre_order_visit(node: Any, callback: Callable[[Any], bool]) -> None:
+def pre_order_visit(node: object, callback: Callable[[Any], bool]) -> None:
     """Call ``callback`` parents first; a false answer keeps the walk from going below that node."""
     _PreOrder(callback).visit(node)

@@ -11,7 +11,11 @@ written twice::
 
 Roles: ``child`` is compared and visited; ``bind`` is a child that *defines* variables (so equality may map
 them); ``attr`` is compared but holds no nodes; ``ignore`` is neither compared nor visited (names, spans);
-``cache`` is not even a constructor argument (derived or mutable facts such as an inferred dtype).
+``cache`` (declared by :func:`cached`) is not even a constructor argument: derived or mutable facts such as an
+inferred dtype.
+
+Type checkers know constructors and fields from the same declarations (``dataclass_transform``): a field whose
+conversion takes more than the field holds says so, ``min: Converted[PrimExpr, ExprLike] = field(conv=as_expr)``.
 
 A class declared with ``class Stmt(Node, checked=True)``, and those derived from it, accept in each field that has no
 conversion only what its annotation says, where that is a node class known at the definition.
@@ -22,18 +26,21 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, overload
+
+from typing_extensions import Self, dataclass_transform
 
 from ..support import entry_points
 from .errors import CheckTypeError
 
-__all__ = ["FieldSpec", "MISSING", "Node", "NodeMeta", "field", "node_class"]
+__all__ = ["Converted", "FieldSpec", "MISSING", "Node", "NodeMeta", "cached", "field", "node_class"]
 
 MISSING: Any = object()
 #: Whether to look out for mistakes at the cost of time.
 CHECK = os.environ.get("RELAXISH_CHECK", "") not in ("", "0")
 _REGISTRY: dict[str, type[Node]] = {}
-_N = TypeVar("_N", bound="Node")
+_Held = TypeVar("_Held")
+_Taken = TypeVar("_Taken")
 
 
 class FieldSpec:
@@ -51,9 +58,38 @@ class FieldSpec:
         self.expects: type[Node] | None = None
 
 
-def field(*, role: str = "child", default: Any = MISSING, conv: Callable[[Any], Any] | None = None) -> Any:
-    """Declare a node field; see the module docstring for the roles."""
+class Converted(Generic[_Held, _Taken]):
+    """The type of a field that holds one type and whose conversion takes another: for annotations only."""
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, node: None, owner: type) -> Self: ...
+        @overload
+        def __get__(self, node: object, owner: type) -> _Held: ...
+        def __get__(self, node: object, owner: type) -> Any: ...
+        def __set__(self, node: object, value: _Taken) -> None: ...
+
+
+def field(
+    *,
+    role: str = "child",
+    default: Any = MISSING,
+    conv: Callable[[Any], Any] | None = None,
+    kw_only: bool = False,
+    init: Literal[True] = True,
+) -> Any:
+    """Declare a node field; see the module docstring for the roles.
+
+    ``kw_only`` is read by type checkers alone: a field with a default that a base class declares (``span``) can then
+    be followed by fields of derived classes without one. Constructors take it as their last argument all the same.
+    """
     return FieldSpec(role, default, conv)
+
+
+def cached(*, default: Any = MISSING, init: Literal[False] = False) -> Any:
+    """Declare a derived or mutable fact: no constructor argument, neither compared nor visited."""
+    return FieldSpec("cache", default, None)
 
 
 def _expected(annotation: str, namespace: dict[str, Any]) -> type[Node] | None:
@@ -141,6 +177,7 @@ def _set_once(self: Any, name: str, value: Any) -> None:
     object.__setattr__(self, name, value)
 
 
+@dataclass_transform(field_specifiers=(field, cached))
 class NodeMeta(type):
     """Turns annotations into slots, a constructor and the field tables."""
 
@@ -193,19 +230,22 @@ class Node(metaclass=NodeMeta):
 
     if TYPE_CHECKING:
 
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            """Made from the fields; arguments are converted, so checkers must accept more than the field types."""
+        def _rewritten(self) -> Self:
+            """What a rewrite of the node may be, for type checkers: by default a node of the same class.
+
+            Roots whose nodes become others of their kind (an expression any expression) say so by overriding it.
+            """
 
     def same_as(self, other: object) -> bool:
         """Whether both are the very same object."""
         return self is other
 
     @classmethod
-    def _make(cls: type[_N], **fields: Any) -> _N:
+    def _make(cls, **fields: Any) -> Self:
         """Build from field values; a class whose constructor takes other arguments overrides this."""
         return cls(**fields)
 
-    def with_fields(self: _N, **changes: Any) -> _N:
+    def with_fields(self, **changes: Any) -> Self:
         """A copy with some fields replaced; derived facts are computed anew."""
         values = {name: getattr(self, name) for name in self._fields}
         values.update(changes)
@@ -216,10 +256,10 @@ class Node(metaclass=NodeMeta):
         for name in self._child_fields:
             yield getattr(self, name)
 
-    def __copy__(self: _N) -> _N:
+    def __copy__(self) -> Self:
         return self
 
-    def __deepcopy__(self: _N, memo: dict[int, Any]) -> _N:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:

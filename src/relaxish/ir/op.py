@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .expr import RelaxExpr
-from .node import field
+from .node import cached, field
 
 __all__ = ["Op", "register_intrin_lowering", "register_op_attr"]
 
@@ -23,8 +23,8 @@ class Op(RelaxExpr):
     """A named operator, e.g. ``relax.add`` or ``tir.exp``; one object a name."""
 
     name: str = field(role="attr")
-    attr_map: dict[str, Any] = field(role="cache", default=None)
-    levels: dict[str, int] = field(role="cache", default=None)
+    attr_map: dict[str, Any] = cached(default=None)
+    levels: dict[str, int] = cached(default=None)
 
     def __init__(self, name: str, span: Any = None) -> None:
         self.name = name

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .plain import plain
+
 __all__ = ["OptionTable", "complete_config", "list_options", "register_config"]
 
 # Options by name: the type key of what they take. Layers above add theirs with register_config.
@@ -81,16 +83,16 @@ def list_options() -> dict[str, dict[str, str]]:
 
 
 def _fits(key: str, kind: str, value: Any) -> bool:
-    plain = getattr(value, "value", value)
+    held = plain(value)
     if kind == "IntImm":
-        return isinstance(plain, int)
+        return isinstance(held, int)
     if kind == "runtime.String":
-        return isinstance(plain, str)
+        return isinstance(held, str)
     if kind == "Array":
         return isinstance(value, list | tuple)
     if key in _TABLES and isinstance(value, Mapping):
         return all(name in _TABLES[key] for name in value)
-    return not isinstance(plain, int | float | str | list | tuple) if kind.endswith("Config") else True
+    return not isinstance(held, int | float | str | list | tuple) if kind.endswith("Config") else True
 
 
 def complete_config(config: Mapping[str, Any]) -> dict[str, Any]:

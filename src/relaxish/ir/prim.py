@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from enum import IntEnum
-from typing import Any, ClassVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 
 from .errors import CheckOverflowError, CheckTypeError, CheckValueError
 from . import dtype as dt
-from .expr import CONSTANTS, BaseExpr, PrimExpr, Range, as_expr, as_exprs, optional_expr
-from .node import Node, field
+from .expr import CONSTANTS, BaseExpr, ExprLike, PrimExpr, Range, ShapeLike, as_expr, as_exprs, optional_expr
+from .node import Converted, Node, cached, field
 from .op import Op
 from .source import Span
 from .types import PointerType, PrimType, Type, dtype_of_type
@@ -34,7 +35,7 @@ class Var(PrimExpr):
     name: str = field(role="ignore")
     type_annotation: Type | None = field(role="attr", default=None)
 
-    def __init__(self, name: str = "", dtype: Any = "int32", span: Span | None = None) -> None:
+    def __init__(self, name: str = "", dtype: str | Type = "int32", span: Span | None = None) -> None:
         self.name = name
         if isinstance(dtype, Type):
             self.type_annotation = dtype
@@ -56,11 +57,15 @@ class Var(PrimExpr):
 
     def copy_with_suffix(self, suffix: str) -> Any:
         """A fresh variable of the same type under a longer name."""
-        return type(self)(self.name + suffix, self.type_annotation)
+        return type(self)(self.name + suffix, self.type_annotation or self.dtype)
 
 
 class SizeVar(Var):
     """A variable known to be non-negative, such as a tensor's dimension."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, name: str = "", dtype: str | Type = "int32", span: Span | None = None) -> None: ...
 
 
 class ConstExpr(PrimExpr):
@@ -71,7 +76,7 @@ class IntImm(ConstExpr):
     """An integer (or truth value) constant."""
 
     value: int = field(role="attr")
-    dtype: str = field(role="cache")
+    dtype: str = cached()
 
     def __init__(self, dtype: str, value: Any, span: Span | None = None) -> None:
         value = int(value.value if isinstance(value, IntImm) else value)
@@ -137,7 +142,7 @@ class FloatImm(ConstExpr):
     """A floating-point constant; the value is kept as given and rounds to its type where it is computed with."""
 
     value: float = field(role="attr")
-    dtype: str = field(role="cache")
+    dtype: str = cached()
 
     def __init__(self, dtype: str, value: Any, span: Span | None = None) -> None:
         if not dt.is_float(dtype) or dt.lanes(dtype) != 1:
@@ -185,7 +190,7 @@ class Cast(PrimExpr):
     """Value conversion to another dtype (same lanes)."""
 
     value: PrimExpr
-    dtype: str = field(role="cache")
+    dtype: str = cached()
 
     def __init__(self, dtype: str, value: Any, span: Span | None = None) -> None:
         self.value = as_expr(value)
@@ -205,8 +210,8 @@ class Cast(PrimExpr):
 class BinaryOp(PrimExpr):
     """Two operands of one type."""
 
-    a: PrimExpr
-    b: PrimExpr
+    a: Converted[PrimExpr, ExprLike]
+    b: Converted[PrimExpr, ExprLike]
     _op_name: ClassVar[str] = ""
 
     def __init__(self, a: Any, b: Any, span: Span | None = None) -> None:
@@ -309,7 +314,7 @@ class Or(LogicalOp):
 class Not(PrimExpr):
     """Logical negation."""
 
-    a: PrimExpr = field(conv=as_expr)
+    a: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
 
     def __post_init__(self) -> None:
         if not dt.is_bool(self.a.dtype):
@@ -320,9 +325,9 @@ class Not(PrimExpr):
 class Select(PrimExpr):
     """``true_value`` where the condition holds, else ``false_value``; both may be evaluated."""
 
-    condition: PrimExpr = field(conv=as_expr)
-    true_value: PrimExpr = field(conv=as_expr)
-    false_value: PrimExpr = field(conv=as_expr)
+    condition: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
+    true_value: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
+    false_value: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
 
     def __post_init__(self) -> None:
         if not dt.is_bool(self.condition.dtype):
@@ -356,9 +361,9 @@ def lanes_expr(lanes: int) -> PrimExpr:
 class Ramp(PrimExpr):
     """The vector ``base, base + stride, ...`` of ``lanes`` elements."""
 
-    base: PrimExpr = field(conv=as_expr)
-    stride: PrimExpr = field(conv=as_expr)
-    lanes: PrimExpr = field(conv=as_expr)
+    base: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
+    stride: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
+    lanes: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
 
     def __post_init__(self) -> None:
         if self.stride.dtype != self.base.dtype:
@@ -373,8 +378,8 @@ class Ramp(PrimExpr):
 class Broadcast(PrimExpr):
     """A vector of ``lanes`` equal elements."""
 
-    value: PrimExpr = field(conv=as_expr)
-    lanes: PrimExpr = field(conv=as_expr)
+    value: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
+    lanes: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
 
     def __post_init__(self) -> None:
         count = _lane_count(self.lanes)
@@ -385,8 +390,8 @@ class Broadcast(PrimExpr):
 class Shuffle(PrimExpr):
     """Elements picked by constant indices from the concatenation of vectors."""
 
-    vectors: tuple[PrimExpr, ...] = field(conv=as_exprs)
-    indices: tuple[PrimExpr, ...] = field(conv=as_exprs)
+    vectors: Converted[tuple[PrimExpr, ...], ShapeLike] = field(conv=as_exprs)
+    indices: Converted[tuple[PrimExpr, ...], ShapeLike] = field(conv=as_exprs)
 
     def __post_init__(self) -> None:
         if not self.vectors or not self.indices:
@@ -434,8 +439,8 @@ class Let(PrimExpr, checked=True):
     """``body`` with ``var`` standing for ``value``."""
 
     var: Var = field(role="bind")
-    value: PrimExpr = field(conv=as_expr)
-    body: PrimExpr = field(conv=as_expr)
+    value: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
+    body: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
     _equal_order = ("value", "var", "body")
 
     def __post_init__(self) -> None:
@@ -451,7 +456,7 @@ class IterVar(Node):
     var: Var = field(role="bind")
     iter_type: int = field(role="attr")
     thread_tag: str = field(role="attr", default="")
-    span: Span | None = field(role="ignore", default=None)
+    span: Span | None = field(role="ignore", default=None, kw_only=True)
 
     DataPar: ClassVar[int] = 0
     ThreadIndex: ClassVar[int] = 1
@@ -547,11 +552,11 @@ class IterVar(Node):
 class CommReducer(Node):
     """An associative, commutative combination of value tuples with its identity."""
 
-    lhs: tuple[Var, ...] = field(role="bind", conv=tuple)
-    rhs: tuple[Var, ...] = field(role="bind", conv=tuple)
-    result: tuple[PrimExpr, ...] = field(conv=as_exprs)
-    identity_element: tuple[PrimExpr, ...] = field(conv=as_exprs)
-    span: Span | None = field(role="ignore", default=None)
+    lhs: Converted[tuple[Var, ...], Iterable[Var]] = field(role="bind", conv=tuple)
+    rhs: Converted[tuple[Var, ...], Iterable[Var]] = field(role="bind", conv=tuple)
+    result: Converted[tuple[PrimExpr, ...], ShapeLike] = field(conv=as_exprs)
+    identity_element: Converted[tuple[PrimExpr, ...], ShapeLike] = field(conv=as_exprs)
+    span: Span | None = field(role="ignore", default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if not len(self.lhs) == len(self.rhs) == len(self.result) == len(self.identity_element):
@@ -562,7 +567,7 @@ class Reduce(PrimExpr):
     """A reduction over ``axis``; ``value_index`` picks one result of a tuple reduction."""
 
     combiner: CommReducer
-    source: tuple[PrimExpr, ...] = field(conv=as_exprs)
+    source: Converted[tuple[PrimExpr, ...], ShapeLike] = field(conv=as_exprs)
     init: tuple[PrimExpr, ...]
     axis: tuple[IterVar, ...] = field(role="bind")
     condition: PrimExpr

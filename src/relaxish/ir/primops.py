@@ -319,7 +319,7 @@ def logical_not(a: Any, span: Any = None) -> PrimExpr:
     a = as_expr(a)
     if type(a) is IntImm:
         return IntImm("bool", int(not a.value))
-    return Not(a, span)
+    return Not(a, span=span)
 
 
 def logical_and(a: Any, b: Any, span: Any = None) -> PrimExpr:
@@ -329,7 +329,7 @@ def logical_and(a: Any, b: Any, span: Any = None) -> PrimExpr:
         return b if a.value else a
     if type(b) is IntImm and dt.is_bool(b.dtype):
         return a if b.value else b
-    return And(a, b, span)
+    return And(a, b, span=span)
 
 
 def logical_or(a: Any, b: Any, span: Any = None) -> PrimExpr:
@@ -339,7 +339,7 @@ def logical_or(a: Any, b: Any, span: Any = None) -> PrimExpr:
         return a if a.value else b
     if type(b) is IntImm and dt.is_bool(b.dtype):
         return b if b.value else a
-    return Or(a, b, span)
+    return Or(a, b, span=span)
 
 
 def _bit_op(op_name: str, fold: Callable[[int, int], int]) -> Callable[..., PrimExpr]:

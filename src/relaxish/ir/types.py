@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from .dtype import canonical
-from .node import Node, field
+from .node import Converted, Node, field
 
 __all__ = ["FuncType", "PointerType", "PrimType", "TensorType", "TupleType", "Type", "VoidType", "dtype_of_type"]
 
@@ -41,20 +42,20 @@ class PointerType(Type):
 class TupleType(Type):
     """A product of types; the empty one is the type of functions that return nothing."""
 
-    fields: tuple[Type, ...] = field(conv=tuple)
+    fields: Converted[tuple[Type, ...], Iterable[Type]] = field(conv=tuple)
 
 
 class TensorType(Type):
     """A tensor of known shape."""
 
-    shape: tuple[Any, ...] = field(conv=tuple)
+    shape: Converted[tuple[Any, ...], Iterable[Any]] = field(conv=tuple)
     dtype: str = field(role="attr", default="float32", conv=str)
 
 
 class FuncType(Type):
     """Argument types and a result type."""
 
-    arg_types: tuple[Type, ...] = field(conv=tuple)
+    arg_types: Converted[tuple[Type, ...], Iterable[Type]] = field(conv=tuple)
     ret_type: Type
 
 

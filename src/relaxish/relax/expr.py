@@ -7,7 +7,7 @@ call is bound to a variable.  Expressions learn their struct info from the :clas
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from ..ir.attrs import DictAttrs
 from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir.expr import CALL_GLOBAL, BaseFunc, PrimExpr, RelaxExpr
 from ..ir.transform import STUB_MAKER
-from ..ir.node import Node, field
+from ..ir.node import Node, cached, field
 from ..ir.op import Op
 from ..ir.prim import Call as PrimCall
 from ..ir.prim import FloatImm, IntImm
@@ -289,6 +289,10 @@ class Var(ExprWithOp):
 class DataflowVar(Var):
     """A variable that only its dataflow block may use."""
 
+    if TYPE_CHECKING:
+
+        def __init__(self, name_hint: str | Id, struct_info: Any = None, span: Any = None) -> None: ...
+
 
 class Constant(ExprWithOp):
     """A tensor known at compile time."""
@@ -531,6 +535,10 @@ class BindingBlock(Node):
 class DataflowBlock(BindingBlock):
     """A block without side effects or control flow."""
 
+    if TYPE_CHECKING:
+
+        def __init__(self, bindings: Sequence[Binding], span: Any = None) -> None: ...
+
 
 class SeqExpr(ExprWithOp):
     """Blocks of bindings, then the result."""
@@ -643,7 +651,7 @@ class ExternFunc(BaseFunc, ExprWithOp):
     """A packed function, by its global name."""
 
     global_symbol: str = field(role="attr", default=None)
-    attrs: Any = field(role="cache", default=None)
+    attrs: Any = cached(default=None)
     span: Any = field(role="ignore")
 
     def __init__(self, global_symbol: str, struct_info: Any = None, span: Any = None) -> None:

@@ -36,7 +36,7 @@ class Buffer(Node):
     offset_factor: int = field(role="attr")
     buffer_type: int = field(role="attr")
     axis_separators: tuple[PrimExpr, ...]
-    span: Span | None = field(role="ignore", default=None)
+    span: Span | None = field(role="ignore", default=None, kw_only=True)
 
     READ = _READ
     WRITE = _WRITE

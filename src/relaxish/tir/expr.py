@@ -6,8 +6,8 @@ from typing import Any
 
 from ..ir.errors import CheckValueError
 from ..ir import dtype as dt
-from ..ir.expr import EqualOp, ExprOps, NotEqualOp, PrimExpr, as_exprs, convert, optional_expr
-from ..ir.node import field
+from ..ir.expr import EqualOp, ExprLike, ExprOps, NotEqualOp, PrimExpr, ShapeLike, as_exprs, convert, optional_expr
+from ..ir.node import Converted, field
 from ..ir.prim import (
     EQ, GE, GT, LE, LT, NE, Add, And, Any_, BinaryOp, Broadcast, Call, CallEffectKind, Cast, CmpOp, CommReducer,
     ConstExpr, Div, FloatImm, FloorDiv, FloorMod, IntImm, IterVar, Let, LogicalOp, Max, Min, Mod, Mul, Not, Or, Ramp,
@@ -59,8 +59,8 @@ class BufferLoad(PrimExpr, checked=True):
     """The element (or vector of elements) of a buffer at ``indices``."""
 
     buffer: Buffer
-    indices: tuple[PrimExpr, ...] = field(conv=as_exprs)
-    predicate: PrimExpr | None = field(default=None, conv=optional_expr)
+    indices: Converted[tuple[PrimExpr, ...], ShapeLike] = field(conv=as_exprs)
+    predicate: Converted[PrimExpr | None, ExprLike | None] = field(default=None, conv=optional_expr)
 
     def __post_init__(self) -> None:
         if len(self.indices) != len(self.buffer.shape):
@@ -76,7 +76,7 @@ class ProducerLoad(PrimExpr):
     """An element of something that is computed, not yet stored (a te tensor)."""
 
     producer: Any = field(role="attr")
-    indices: tuple[PrimExpr, ...] = field(conv=as_exprs)
+    indices: Converted[tuple[PrimExpr, ...], ShapeLike] = field(conv=as_exprs)
 
     def __post_init__(self) -> None:
         self.dtype = self.producer.dtype

@@ -26,7 +26,7 @@ class PrimFunc(BaseFunc):
     body: Stmt
     ret_type: Type
     buffer_map: dict[Var, Buffer] = field(role="bind")
-    attrs: Any = field(default=None)
+    attrs: Any = field(default=None, kw_only=True)
     _equal_order = ("params", "buffer_map", "ret_type", "body", "attrs")
 
     def __init__(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir import dtype as dt
-from ..ir.expr import PrimExpr, Range, as_expr, as_exprs, optional_expr
-from ..ir.node import Node, field
+from ..ir.expr import ExprLike, PrimExpr, Range, ShapeLike, as_expr, as_exprs, optional_expr
+from ..ir.node import Converted, Node, field
 from ..ir.prim import IntImm, IterVar, StringImm, Var, const
 from ..ir.source import Span
 from .buffer import INDEXING, Buffer
@@ -25,7 +25,11 @@ __all__ = [
 class Stmt(Node, checked=True):
     """Base of statements."""
 
-    span: Span | None = field(role="ignore", default=None)
+    span: Span | None = field(role="ignore", default=None, kw_only=True)
+
+    if TYPE_CHECKING:
+
+        def _rewritten(self) -> Stmt: ...
 
 
 class ForKind(IntEnum):
@@ -42,7 +46,7 @@ class LetStmt(Stmt):
     """``var = value`` for the duration of ``body``."""
 
     var: Var = field(role="bind")
-    value: PrimExpr = field(conv=as_expr)
+    value: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
     body: Stmt
     _equal_order = ("value", "var", "body")
 
@@ -56,7 +60,7 @@ class AttrStmt(Stmt):
 
     node: Any
     attr_key: str = field(role="attr")
-    value: PrimExpr = field(conv=as_expr)
+    value: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
     body: Stmt
     _equal_order = ("node", "attr_key", "value", "body")
 
@@ -64,8 +68,8 @@ class AttrStmt(Stmt):
 class AssertStmt(Stmt):
     """Stop with ``message`` unless ``condition`` holds before ``body``."""
 
-    condition: PrimExpr = field(conv=as_expr)
-    message: PrimExpr = field(conv=lambda m: StringImm(m) if isinstance(m, str) else as_expr(m))
+    condition: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
+    message: Converted[PrimExpr, ExprLike] = field(conv=lambda m: StringImm(m) if isinstance(m, str) else as_expr(m))
     body: Stmt
 
     def __post_init__(self) -> None:
@@ -95,12 +99,12 @@ class For(Stmt):
     """A loop of ``extent`` iterations from ``min``."""
 
     loop_var: Var = field(role="bind")
-    min: PrimExpr = field(conv=as_expr)
-    extent: PrimExpr = field(conv=as_expr)
-    kind: ForKind = field(role="attr", conv=ForKind)
+    min: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
+    extent: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
+    kind: Converted[ForKind, int] = field(role="attr", conv=ForKind)
     body: Stmt
     thread_binding: IterVar | None = field(default=None)
-    annotations: dict[str, Any] = field(default=None, conv=_annotations)
+    annotations: Converted[dict[str, Any], Mapping[str, Any] | None] = field(default=None, conv=_annotations)
     _equal_order = ("loop_var", "min", "extent", "kind", "body", "thread_binding", "annotations")
 
     def __post_init__(self) -> None:
@@ -124,7 +128,7 @@ class For(Stmt):
 class While(Stmt):
     """Repeat ``body`` while ``condition`` holds."""
 
-    condition: PrimExpr = field(conv=as_expr)
+    condition: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
     body: Stmt
 
     def __post_init__(self) -> None:
@@ -138,9 +142,9 @@ class BufferStore(Stmt):
     """``buffer[indices] = value``."""
 
     buffer: Buffer
-    value: PrimExpr = field(conv=as_expr)
-    indices: tuple[PrimExpr, ...] = field(conv=as_exprs)
-    predicate: PrimExpr | None = field(default=None, conv=optional_expr)
+    value: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
+    indices: Converted[tuple[PrimExpr, ...], ShapeLike] = field(conv=as_exprs)
+    predicate: Converted[PrimExpr | None, ExprLike | None] = field(default=None, conv=optional_expr)
     _equal_order = ("buffer", "value", "indices", "predicate")
 
     def __post_init__(self) -> None:
@@ -164,8 +168,8 @@ class BufferRealize(Stmt):
     """Memory for ``bounds`` of a buffer during ``body``."""
 
     buffer: Buffer
-    bounds: tuple[Range, ...] = field(conv=tuple)
-    condition: PrimExpr = field(conv=as_expr)
+    bounds: Converted[tuple[Range, ...], Iterable[Range]] = field(conv=tuple)
+    condition: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
     body: Stmt
 
 
@@ -173,16 +177,16 @@ class ProducerStore(Stmt):
     """Store to a tensor that has no buffer yet."""
 
     producer: Any = field(role="attr")
-    value: PrimExpr = field(conv=as_expr)
-    indices: tuple[PrimExpr, ...] = field(conv=as_exprs)
+    value: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
+    indices: Converted[tuple[PrimExpr, ...], ShapeLike] = field(conv=as_exprs)
 
 
 class ProducerRealize(Stmt):
     """Bounds within which a tensor is computed."""
 
     producer: Any = field(role="attr")
-    bounds: tuple[Range, ...] = field(conv=tuple)
-    condition: PrimExpr = field(conv=as_expr)
+    bounds: Converted[tuple[Range, ...], Iterable[Range]] = field(conv=tuple)
+    condition: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
     body: Stmt
     storage_scope: str = field(role="attr", default="")
 
@@ -192,10 +196,10 @@ class Allocate(Stmt):
 
     buffer_var: Var = field(role="bind")
     dtype: str = field(role="attr")
-    extents: tuple[PrimExpr, ...] = field(conv=as_exprs)
-    condition: PrimExpr = field(conv=as_expr)
+    extents: Converted[tuple[PrimExpr, ...], ShapeLike] = field(conv=as_exprs)
+    condition: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
     body: Stmt
-    annotations: dict[str, Any] = field(default=None, conv=_annotations)
+    annotations: Converted[dict[str, Any], Mapping[str, Any] | None] = field(default=None, conv=_annotations)
 
     def __post_init__(self) -> None:
         kind = self.buffer_var.type_annotation
@@ -219,10 +223,10 @@ class AllocateConst(Stmt):
 
     buffer_var: Var = field(role="bind")
     dtype: str = field(role="attr")
-    extents: tuple[PrimExpr, ...] = field(conv=as_exprs)
+    extents: Converted[tuple[PrimExpr, ...], ShapeLike] = field(conv=as_exprs)
     data_or_idx: Any = field(role="attr")
     body: Stmt
-    annotations: dict[str, Any] = field(default=None, conv=_annotations)
+    annotations: Converted[dict[str, Any], Mapping[str, Any] | None] = field(default=None, conv=_annotations)
 
     @property
     def data(self) -> Any:
@@ -252,7 +256,7 @@ def _parts(stmts: Any) -> tuple[Stmt, ...]:
 class SeqStmt(Stmt):
     """Two or more statements one after another; nested sequences are flattened, no-ops among them dropped."""
 
-    seq: tuple[Stmt, ...] = field(conv=_parts)
+    seq: Converted[tuple[Stmt, ...], Iterable[Stmt]] = field(conv=_parts)
 
     @staticmethod
     def flatten(*stmts: Any) -> Stmt:
@@ -294,7 +298,7 @@ class SeqStmt(Stmt):
 class IfThenElse(Stmt):
     """A statement under a condition, with an optional alternative."""
 
-    condition: PrimExpr = field(conv=as_expr)
+    condition: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
     then_case: Stmt
     else_case: Stmt | None = field(default=None)
 
@@ -302,14 +306,14 @@ class IfThenElse(Stmt):
 class Evaluate(Stmt):
     """Evaluate an expression for its effect."""
 
-    value: PrimExpr = field(conv=as_expr)
+    value: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
 
 
 class Prefetch(Stmt):
     """Hint that a region is about to be read."""
 
     buffer: Buffer
-    bounds: tuple[Range, ...] = field(conv=tuple)
+    bounds: Converted[tuple[Range, ...], Iterable[Range]] = field(conv=tuple)
 
 
 def _region(items: Any) -> tuple[Range, ...]:
@@ -323,7 +327,7 @@ class BufferRegion(Node, checked=True):
     """A box of a buffer's elements."""
 
     buffer: Buffer
-    region: tuple[Range, ...] = field(conv=_region)
+    region: Converted[tuple[Range, ...], Iterable[Range | ExprLike]] = field(conv=_region)
 
     def __post_init__(self) -> None:
         if len(self.region) != len(self.buffer.shape):
@@ -392,15 +396,24 @@ class Block(Stmt):
     ``init`` runs at the first iteration of the reduction.  Schedules move and transform blocks as a whole.
     """
 
-    iter_vars: tuple[IterVar, ...] = field(role="bind", conv=tuple)
-    reads: tuple[BufferRegion, ...] = field(conv=tuple)
-    writes: tuple[BufferRegion, ...] = field(conv=tuple)
+    iter_vars: Converted[tuple[IterVar, ...], Iterable[IterVar]] = field(role="bind", conv=tuple)
+    reads: Converted[tuple[BufferRegion, ...], Iterable[BufferRegion]] = field(conv=tuple)
+    writes: Converted[tuple[BufferRegion, ...], Iterable[BufferRegion]] = field(conv=tuple)
     name_hint: str = field(role="ignore")
     body: Stmt
     init: Stmt | None = field(default=None)
-    alloc_buffers: tuple[Buffer, ...] = field(role="bind", default=(), conv=lambda v: tuple(v or ()))
-    match_buffers: tuple[MatchBufferRegion, ...] = field(default=(), conv=lambda v: tuple(v or ()))
-    annotations: dict[str, Any] = field(default=None, conv=_annotations)
+    alloc_buffers: Converted[tuple[Buffer, ...], Iterable[Buffer] | None] = field(
+        role="bind", default=(), conv=lambda v: tuple(v or ())
+    )
+    match_buffers: Converted[tuple[MatchBufferRegion, ...], Iterable[MatchBufferRegion] | None] = field(
+        default=(), conv=lambda v: tuple(v or ())
+    )
+    annotations: Converted[dict[str, Any], Mapping[str, Any] | None] = field(default=None, conv=_annotations)
+
+    if TYPE_CHECKING:
+
+        def _rewritten(self) -> Block: ...
+
     _equal_order = (
         "iter_vars", "alloc_buffers", "match_buffers", "reads", "writes", "body", "init", "annotations",
     )  # fmt: skip
@@ -419,8 +432,8 @@ class Block(Stmt):
 class BlockRealize(Stmt):
     """A block run with given values of its iteration variables, where ``predicate`` holds."""
 
-    iter_values: tuple[PrimExpr, ...] = field(conv=as_exprs)
-    predicate: PrimExpr = field(conv=as_expr)
+    iter_values: Converted[tuple[PrimExpr, ...], ShapeLike] = field(conv=as_exprs)
+    predicate: Converted[PrimExpr, ExprLike] = field(conv=as_expr)
     block: Block
 
     def __post_init__(self) -> None:

@@ -29,7 +29,7 @@ _MATH = {
 }  # fmt: skip
 
 
-class HostExpr(Visitor):
+class HostExpr(Visitor[str]):
     """Visits expressions and gives text; ``names`` says what variables stand for."""
 
     def __init__(self, function: str, names: dict[Any, str], fresh: Callable[[str], str]) -> None:
@@ -39,8 +39,7 @@ class HostExpr(Visitor):
 
     def text(self, expr: Any) -> str:
         """The text of an expression."""
-        made: str = self.visit(expr)
-        return made
+        return self.visit(expr)
 
     def _refuse(self, what: str) -> RelaxishError:
         return RelaxishError(f"{self.function}: {what} cannot run on the host of a device program")

@@ -25,7 +25,7 @@ _WIDEST = "uint8x16"
 _NARROW = ("int8", "uint8", "int16", "uint16", "int4", "uint4")
 
 
-class ExprText(Visitor):
+class ExprText(Visitor[str]):
     """Visits expressions and gives text; ``names`` maps variables to what stands for them."""
 
     def __init__(self) -> None:
@@ -43,8 +43,7 @@ class ExprText(Visitor):
     def text(self, node: Any) -> str:
         """The text of an expression."""
         self.uses(node.dtype)
-        made: str = self.visit(node)
-        return made
+        return self.visit(node)
 
     def uses(self, dtype: str) -> None:
         """Note that the text uses a type: its section of the preamble is included."""

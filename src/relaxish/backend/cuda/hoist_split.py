@@ -16,6 +16,7 @@ from ...relax.op_table import op_function
 from ...relax.scalars import const_int
 from ...relax.struct_info import TensorStructInfo
 from ...transform.base import as_module_pass, map_relax_functions
+from ...ir.plain import plain_int
 
 __all__ = ["HoistOverSplit", "is_call", "known_at_compile_time"]
 
@@ -113,7 +114,7 @@ class _Hoister(PyExprMutator):
             return None
         biases = [c.args[1] for _, c in calls]
         last = split.args[0].struct_info.ndim - 1
-        if int(getattr(split.attrs.axis, "value", split.attrs.axis)) % (last + 1) != last:
+        if plain_int(split.attrs.axis) % (last + 1) != last:
             return None
         for (part, _), bias in zip(calls, biases, strict=True):
             width = const_int(part.struct_info.dims()[-1])

@@ -11,6 +11,7 @@ from ...relax.expr import Function, TupleGetItem, Var, VarBinding
 from ...relax.expr_functor import PyExprMutator
 from ...transform.base import as_module_pass
 from .hoist_split import is_call
+from ...ir.plain import plain_float, plain_int
 
 __all__ = ["NormWithCast"]
 
@@ -41,10 +42,10 @@ class _Rewrite(PyExprMutator):
 
     def _both(self, norm: Any, dtype: str) -> Any:
         args = [self.visit_expr(a) for a in norm.args]
-        axes, epsilon = [int(getattr(a, "value", a)) for a in norm.attrs.axes], norm.attrs.epsilon
+        axes, epsilon = [plain_int(a) for a in norm.attrs.axes], norm.attrs.epsilon
 
         def compute(x: Any, gamma: Any, beta: Any) -> Any:
-            wide = topi.nn.layer_norm(x, gamma, beta, axes, float(getattr(epsilon, "value", epsilon)))
+            wide = topi.nn.layer_norm(x, gamma, beta, axes, plain_float(epsilon))
             return [wide, topi.cast(wide, dtype)]
 
         return self.builder_.call_te(compute, *args, primfunc_name_hint="layer_norm_cast")

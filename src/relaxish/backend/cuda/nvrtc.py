@@ -21,6 +21,7 @@ from ..common import object_cache
 from .images import Image, KernelResources
 from .nvcc import NVCC
 from .nvrtc_library import NVRTC
+from ...ir.plain import plain_str
 
 __all__ = [
     "KernelResources", "available", "compile_cubin", "compile_image", "compile_many", "compile_ptx", "compilers", "kernel_resources",
@@ -128,7 +129,7 @@ def _write_out(source: str, image: Image, kind: str) -> None:
     wanted = PassContext.current().config.get("cuda.kernels_output_dir")
     if not wanted:
         return
-    folder = Path(str(getattr(wanted, "value", wanted)))
+    folder = Path(plain_str(wanted))
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "tvm_kernels.cu"
     if path.exists() and path.read_text() != source:

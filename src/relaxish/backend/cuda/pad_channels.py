@@ -12,6 +12,7 @@ from ...relax.expr_functor import PyExprMutator
 from ...relax.scalars import const_int
 from ...transform.base import as_module_pass, map_relax_functions
 from .hoist_split import is_call, known_at_compile_time
+from ...ir.plain import plain_int
 
 __all__ = ["PadFewChannels"]
 
@@ -35,7 +36,7 @@ class _Pad(PyExprMutator):
         a, (data, weight) = call.attrs, call.args
         if a.data_layout != "NHWC" or a.kernel_layout != "OHWI" or data.struct_info.dtype not in _DTYPES:
             return False
-        if int(getattr(a.groups, "value", a.groups)) != 1 or data.struct_info.dims() is None:
+        if plain_int(a.groups) != 1 or data.struct_info.dims() is None:
             return False
         channels = const_int(data.struct_info.dims()[-1])
         return channels is not None and channels < _CHANNELS and known_at_compile_time(weight, self.values)

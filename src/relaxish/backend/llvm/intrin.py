@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...ir import dtype as dt
 from ...ir.expr import GlobalVar
 from ...ir.op import Op
-from ...ir.prim import Call, Div, FloatImm, IntImm, StringImm
+from ...ir.prim import Broadcast, Call, Div, FloatImm, IntImm, StringImm
 from ...support.errors import RelaxishError
 from ..common.divisors import constant_of
 from .index_gen import scale_terms
@@ -173,7 +173,7 @@ def _pow(gen: ExprGen, expr: Call) -> str:
 
 
 def _float_constant(expr: Any) -> float | None:
-    expr = getattr(expr, "value", expr) if type(expr).__name__ == "Broadcast" else expr
+    expr = expr.value if isinstance(expr, Broadcast) else expr
     return float(expr.value) if isinstance(expr, (FloatImm, IntImm)) else None
 
 

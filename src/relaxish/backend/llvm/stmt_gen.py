@@ -21,6 +21,7 @@ from .ragged import split_ragged
 from .segments import split_loop
 from .transpose import transpose_loops
 from .vectorize import vector_loop
+from ...ir.plain import plain_str
 
 # Stack space for one buffer and for all buffers of a function; more comes from the heap.
 _STACK_BYTES = 128 * 1024
@@ -129,7 +130,7 @@ class StmtGen(ExprGen):
     def stmt_AssertStmt(self, node: Any) -> None:
         cond = self.visit(node.condition)
         if cond != "true":
-            self._require(cond, str(getattr(node.message, "value", node.message)))
+            self._require(cond, plain_str(node.message))
         self.stmt(node.body)
 
     def _require(self, cond: str, message: str) -> None:

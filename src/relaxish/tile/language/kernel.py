@@ -55,8 +55,10 @@ class KernelFrame(B.frame.BlockFrame):
             body = _bound(var, Range(0, self.threads[_AXES.index(tag)]), f"threadIdx.{tag}", body)
         body = finish_kernel(body, dict(zip(self.vars, self.doms, strict=True)), self.safe_values)
         reads, writes = _touched(body, self.alloc_buffers)
-        block = Block((), reads, writes, self.name, body, None, self.alloc_buffers, (), annotations, self.entry_span)
-        stmt: Any = BlockRealize((), True, block, self.entry_span)
+        block = Block(
+            (), reads, writes, self.name, body, None, self.alloc_buffers, (), annotations, span=self.entry_span
+        )
+        stmt: Any = BlockRealize((), True, block, span=self.entry_span)
         for tag, var, dom in reversed(list(zip(_AXES, self.vars, self.doms, strict=False))):
             stmt = _bound(var, dom, f"blockIdx.{tag}", stmt)
         function = IRBuilder.current().find(PrimFuncFrame)

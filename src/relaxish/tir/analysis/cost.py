@@ -28,7 +28,7 @@ def _larger(a: Count, b: Count) -> Count:
     return {key: max(a.get(key, 0.0), b.get(key, 0.0)) for key in {**a, **b}}
 
 
-class _Flops(Visitor):
+class _Flops(Visitor[Count]):
     """Counts arithmetic on values, one for a vector operation; comparisons and index arithmetic are free."""
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
 from ...ir.module import IRModule
 from ...ir.functor import Mutator, Visitor
@@ -151,7 +151,7 @@ def op_name(e: Any) -> str:
     return name[4:] if name.startswith("tir.") else ""
 
 
-def is_call(e: Any, *names: str) -> bool:
+def is_call(e: object, *names: str) -> TypeGuard[Call]:
     """Whether an expression calls one of the named intrinsics."""
     return op_name(e) in names
 

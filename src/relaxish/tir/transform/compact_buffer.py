@@ -107,7 +107,7 @@ class _Compact(StmtExprMutator):
         return made.with_fields(alloc_buffers=allocs) if allocs != tuple(made.alloc_buffers) else made
 
     def visit_DeclBuffer(self, stmt: DeclBuffer) -> Any:
-        return DeclBuffer(self.buffers.get(stmt.buffer.data, stmt.buffer), self.visit(stmt.body), stmt.span)
+        return DeclBuffer(self.buffers.get(stmt.buffer.data, stmt.buffer), self.visit(stmt.body), span=stmt.span)
 
     def visit_Allocate(self, stmt: Allocate) -> Any:
         made: Any = self.default_visit(stmt)

@@ -33,7 +33,7 @@ class _Opaque(Substitute):
         new = self.visit(block)
         if new is block and not values and predicate is realize.predicate:
             return realize
-        return BlockRealize((), predicate, new, realize.span)
+        return BlockRealize((), predicate, new, span=realize.span)
 
     def visit_Block(self, block: Block) -> Any:
         if block.init is not None:
@@ -51,7 +51,9 @@ class _Opaque(Substitute):
             and matches is block.match_buffers
         ):
             return block
-        return Block((), reads, writes, block.name_hint, body, None, allocs, matches, block.annotations, block.span)
+        return Block(
+            (), reads, writes, block.name_hint, body, None, allocs, matches, block.annotations, span=block.span
+        )
 
     def visit_IntImm(self, node: IntImm) -> Any:
         return node

@@ -269,8 +269,8 @@ class _Plan:
             # Inlined padding: the constant may stand nowhere else, where something else may depend on it.
             if direct and self.uses.worst[kind] == starts + len(direct):
                 for store, element in direct:
-                    self.stores[id(store)] = type(store.value)(
-                        BufferLoad(store.buffer, store.indices), _widened(element, kind)
+                    self.stores[id(store)] = store.value.with_fields(
+                        a=BufferLoad(store.buffer, store.indices), b=_widened(element, kind)
                     )
 
     def _padded_buffers(self, sinks: dict[Buffer, int], kind: type) -> None:

@@ -108,7 +108,7 @@ class _Flatten(ExprAnalyzerMutator):
         if dt.is_bool(value.dtype):
             value = B.cast(dt.with_lanes("int8", dt.lanes(value.dtype)), value)
         indices = self._indices(store.buffer, self.visit(store.indices))
-        return BufferStore(flat, value, indices, self.visit(store.predicate), store.span)
+        return BufferStore(flat, value, indices, self.visit(store.predicate), span=store.span)
 
     def visit_BufferRegion(self, region: BufferRegion) -> Any:
         flat = self.flattened(region.buffer)

@@ -144,7 +144,7 @@ class IndexTypeRewriter(SeqMutator):
         same = value is store.value and indices is store.indices and predicate is store.predicate
         if same and buffer is store.buffer:
             return store
-        return BufferStore(buffer, value, indices, predicate, store.span)
+        return BufferStore(buffer, value, indices, predicate, span=store.span)
 
     def visit_BufferRegion(self, region: BufferRegion) -> Any:
         buffer = self.buffer(region.buffer)
@@ -166,7 +166,7 @@ class IndexTypeRewriter(SeqMutator):
         then, other = self.visit(stmt.then_case), self.visit(stmt.else_case)
         if cond is stmt.condition and then is stmt.then_case and other is stmt.else_case:
             return stmt
-        return IfThenElse(cond, then, other, stmt.span)
+        return IfThenElse(cond, then, other, span=stmt.span)
 
     def visit_For(self, loop: For) -> Any:
         var = self._index(loop.loop_var)
@@ -209,7 +209,7 @@ class IndexTypeRewriter(SeqMutator):
         body = self.visit(stmt.body)
         if value is stmt.value and body is stmt.body and var is stmt.var:
             return stmt
-        return LetStmt(var, value, body, stmt.span)
+        return LetStmt(var, value, body, span=stmt.span)
 
     def visit_DeclBuffer(self, stmt: DeclBuffer) -> Any:
         buffer, body = self.define(stmt.buffer), self.visit(stmt.body)
@@ -228,7 +228,7 @@ class IndexTypeRewriter(SeqMutator):
 
     def visit_Block(self, block: Block) -> Any:
         iter_vars = tuple(self._block_axis(iv) for iv in block.iter_vars)
-        fields = {
+        fields: dict[str, Any] = {
             "alloc_buffers": tuple(self.define(b) for b in block.alloc_buffers),
             "match_buffers": self.visit(block.match_buffers), "reads": self.visit(block.reads),
             "writes": self.visit(block.writes), "body": self.visit(block.body),

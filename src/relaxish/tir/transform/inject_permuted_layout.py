@@ -12,6 +12,7 @@ from ..buffer import Buffer
 from ..function import PrimFunc
 from ..stmt import Block, BufferStore
 from .base import LoweringError, PrimFuncPass, StmtExprMutator, StmtExprVisitor, call, func_pass, is_call
+from ...ir.plain import plain
 
 _VECTOR = 8
 _KEY = "permuted_layout"
@@ -112,7 +113,7 @@ class _Permute(StmtExprMutator):
 
 def _is_set(mark: Any) -> bool:
     """Whether an annotation asks for the layout: a number other than zero, or any text but the empty one."""
-    value = getattr(mark, "value", mark)
+    value = plain(mark)
     if not isinstance(value, (str, int, bool)):
         raise LoweringError(f"Invalid permuted layout annotation: {mark}")
     return bool(value)

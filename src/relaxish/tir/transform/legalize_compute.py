@@ -173,7 +173,7 @@ class ComputeLegalizer(RetypingMutator):
             value = convert_float(value, dt.with_lanes(dt.element_of(buffer.dtype), lanes))
         elif value.dtype != dt.with_lanes(dt.element_of(buffer.dtype), lanes) and self.match(value.dtype):
             value = B.cast(dt.with_lanes(dt.element_of(buffer.dtype), dt.lanes(value.dtype)), value)
-        return BufferStore(buffer, value, indices, None, store.span)
+        return BufferStore(buffer, value, indices, None, span=store.span)
 
     def visit_BufferRealize(self, stmt: BufferRealize) -> Any:
         made: Any = self.default_visit(stmt)
@@ -184,7 +184,7 @@ class ComputeLegalizer(RetypingMutator):
         return made.with_fields(buffer=self.visit(stmt.buffer)) if stmt.buffer in self.buffers else made
 
     def visit_Allocate(self, stmt: Allocate) -> Any:
-        extents, condition, body = self.visit((stmt.extents, stmt.condition, stmt.body))
+        extents, condition, body = self.visit(stmt.extents), self.visit(stmt.condition), self.visit(stmt.body)
         var = self.variables.get(stmt.buffer_var)
         if var is not None:
             return Allocate(var, self._wide(stmt.dtype), extents, condition, body)

@@ -70,7 +70,7 @@ class StorageLegalizer(RetypingMutator):
             # The pointer is of another type, so only the view of it changes.
             self.buffers[stmt.buffer] = stmt.buffer.with_fields(dtype=uint_of(stmt.buffer.dtype))
         buffer, body = self.visit(stmt.buffer), self.visit(stmt.body)
-        return stmt if buffer is stmt.buffer and body is stmt.body else DeclBuffer(buffer, body, stmt.span)
+        return stmt if buffer is stmt.buffer and body is stmt.body else DeclBuffer(buffer, body, span=stmt.span)
 
     def bound(self, var: Var, value: Any) -> tuple[Var, Any]:
         """Pointers get the type of the memory they point to."""
@@ -87,7 +87,7 @@ class StorageLegalizer(RetypingMutator):
             return store
         if store.predicate is not None:
             raise LoweringError(_PREDICATED.format("store"))
-        return BufferStore(buffer, value, indices, None, store.span)
+        return BufferStore(buffer, value, indices, None, span=store.span)
 
     def visit_BufferLoad(self, load: Any) -> Any:
         made: Any = self.default_visit(load)

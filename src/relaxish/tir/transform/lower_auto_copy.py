@@ -12,11 +12,12 @@ from .auto_copy_fragments import fragment_to_global, shared_to_wmma, wmma_to_sha
 from .auto_copy_nests import Copy, coalesce, invert, local_stage
 from .bank_padding import BankPadding
 from .base import LoweringError, PrimFuncPass, StmtExprVisitor, StmtMutator, func_pass
+from ...ir.plain import plain
 
 
 def _flag(block: Block, key: str) -> int:
     value = block.annotations.get(key, 0)
-    return int(getattr(value, "value", value) or 0)
+    return int(plain(value) or 0)
 
 
 def _rank(scope: str) -> str:

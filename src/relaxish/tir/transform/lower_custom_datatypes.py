@@ -117,7 +117,7 @@ class _Lower(StmtExprMutator):
         value, indices, buffer = self.visit(store.value), self.visit(store.indices), self._buffer(store.buffer)
         if value is store.value and indices is store.indices and buffer is store.buffer:
             return store
-        return BufferStore(buffer, value, indices, store.predicate, store.span)
+        return BufferStore(buffer, value, indices, store.predicate, span=store.span)
 
     def visit_AttrStmt(self, attr: AttrStmt) -> Any:
         made = self.default_visit(attr)

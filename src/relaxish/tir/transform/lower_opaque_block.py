@@ -99,7 +99,7 @@ class _Lower(SeqMutator, Substitute):
         elif unit:
             return body
         else:
-            result = For(loop.loop_var, low, extent, loop.kind, body, None, kept, loop.span)
+            result = For(loop.loop_var, low, extent, loop.kind, body, None, kept, span=loop.span)
         for key, value in reversed(pragmas):
             result = AttrStmt(loop.loop_var, key, value, result)
         return result

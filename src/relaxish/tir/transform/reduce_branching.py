@@ -28,7 +28,7 @@ class _AddElse(StmtMutator):
             return made
         nothing = Evaluate(0)
         self.added.add(nothing)
-        return IfThenElse(made.condition, made.then_case, nothing, made.span)
+        return IfThenElse(made.condition, made.then_case, nothing, span=made.span)
 
 
 class _DropElse(StmtMutator):
@@ -37,7 +37,9 @@ class _DropElse(StmtMutator):
 
     def visit_IfThenElse(self, stmt: IfThenElse) -> Any:
         made: Any = self.default_visit(stmt)
-        return IfThenElse(made.condition, made.then_case, None, made.span) if made.else_case in self.added else made
+        return (
+            IfThenElse(made.condition, made.then_case, None, span=made.span) if made.else_case in self.added else made
+        )
 
 
 class _Reduce(AnalyzerMutator):

@@ -18,6 +18,7 @@ from ..function import PrimFunc
 from ..index_map import IndexMap
 from ..stmt import AllocateConst, Block, BufferRegion, BufferStore, Evaluate
 from .base import LoweringError, PrimFuncPass, StmtExprMutator, StmtMutator, func_pass
+from ...ir.plain import plain_bool
 
 KEY = "meta_schedule.layout_rewrite_preproc"
 
@@ -43,7 +44,7 @@ class _Empty(StmtMutator):
     def visit_Block(self, block: Block) -> Any:
         made: Block = self.default_visit(block)
         mark = made.annotations.get(KEY)
-        if mark is None or not bool(getattr(mark, "value", mark)):
+        if mark is None or not plain_bool(mark):
             packed = [p.packed for p in self.found]
             kept = tuple(b for b in made.alloc_buffers if b not in packed)
             return made if len(kept) == len(made.alloc_buffers) else made.with_fields(alloc_buffers=kept)

@@ -17,6 +17,7 @@ from ...arith.sharing import Sharing
 from ...ir.expr import Range
 from ...ir.functor import Visitor
 from ...ir.prim import Call, FloatImm, IntImm, Let, Select, SizeVar, Var
+from ..expr import BufferLoad
 from ..function import PrimFunc
 from ..stmt import AssertStmt, AttrStmt, Block, BufferStore, Evaluate, For, IfThenElse, LetStmt
 from .base import PrimFuncPass, SeqMutator, func_pass, is_call, options
@@ -232,7 +233,7 @@ class StmtSimplifier(AnalyzerMutator):
         new = self.default_visit(store)
         value = new.value
         # Storing what is already there does nothing.
-        if type(value).__name__ == "BufferLoad" and value.buffer is new.buffer and value.predicate is None:
+        if isinstance(value, BufferLoad) and value.buffer is new.buffer and value.predicate is None:
             if len(value.indices) == len(new.indices) and all(map(B.deep_equal, value.indices, new.indices)):
                 return Evaluate(0)
         return new

@@ -154,9 +154,9 @@ class _Vectorizer(SeqMutator):
             return e
         self._no_scalable(e)
         inner = B.lanes_value(e)
-        dense = type(base) is Ramp and _lanes(stride) == 1
-        if dense and B.is_zero(B.sub(base.stride, B.mul(stride, B.const(stride.dtype, inner)))):
-            return Ramp(base.base, stride, inner * self.lanes)
+        if isinstance(base, Ramp) and _lanes(stride) == 1:
+            if B.is_zero(B.sub(base.stride, B.mul(stride, B.const(stride.dtype, inner)))):
+                return Ramp(base.base, stride, inner * self.lanes)
         lanes = _widest(base, stride)
         pieces = [
             Ramp(_element(spread(base, lanes), i), _element(spread(stride, lanes), i), inner) for i in range(lanes)
@@ -305,7 +305,7 @@ class _Vectorizer(SeqMutator):
         if total % outer:
             raise LoweringError(f"a store of {total} lanes cannot be divided over {outer} places")
         indices[-1] = spread(indices[-1], total // outer)
-        return BufferStore(stmt.buffer, spread(value, total), indices, None, stmt.span)
+        return BufferStore(stmt.buffer, spread(value, total), indices, None, span=stmt.span)
 
     def visit_IfThenElse(self, stmt: IfThenElse) -> Any:
         cond = self.visit(stmt.condition)
@@ -320,7 +320,7 @@ class _Vectorizer(SeqMutator):
         other = None if stmt.else_case is None else self.statement(stmt.else_case)
         if cond is stmt.condition and then is stmt.then_case and other is stmt.else_case:
             return stmt
-        return IfThenElse(cond, then, other, stmt.span)
+        return IfThenElse(cond, then, other, span=stmt.span)
 
     def visit_For(self, loop: For) -> Any:
         low, extent = self.visit(loop.min), self.visit(loop.extent)

@@ -24,7 +24,7 @@ _INFIX = {
 }  # fmt: skip
 
 
-class ExpressionPrinter(IntrinsicPrinter, Visitor):
+class ExpressionPrinter(IntrinsicPrinter, Visitor[Piece]):
     """Visits expressions and gives :class:`Piece` texts.
 
     ``names`` maps variables to what stands for them. ``helpers`` collects, by name, the definitions of functions that
@@ -91,8 +91,7 @@ class ExpressionPrinter(IntrinsicPrinter, Visitor):
 
     def expr(self, node: Any) -> Piece:
         """The text of an expression."""
-        made: Piece = self.visit(node)
-        return made
+        return self.visit(node)
 
     def default_visit(self, node: Any) -> Any:
         raise RelaxishError(f"{self.language} code generation does not know {type(node).__name__}")

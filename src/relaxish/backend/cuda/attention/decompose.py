@@ -14,6 +14,7 @@ from ....relax.expr_functor import PyExprMutator
 from ....relax.scalars import const_int
 from ....target import Target
 from ....transform.base import as_module_pass
+from ....ir.plain import plain_float
 
 __all__ = ["DecomposeAttention"]
 
@@ -73,7 +74,7 @@ class _Rewrite(PyExprMutator):
             k, v = (emit(op.repeat(x, heads // kv_heads, 2)) for x in (k, v))
         q, v = (emit(op.permute_dims(x, [0, 2, 1, 3])) for x in (q, v))
         scale = call.attrs.scale
-        factor = 1 / sqrt(size) if scale is None else float(getattr(scale, "value", scale))
+        factor = 1 / sqrt(size) if scale is None else plain_float(scale)
         scores = emit(op.matmul(q, emit(op.permute_dims(k, [0, 2, 3, 1]))))
         scores = emit(op.multiply(scores, const(factor, dtype)))
         if len(call.args) > 3:

@@ -27,6 +27,7 @@ from .masks import known_bias, mask_of
 from .reading import bias_view, is_usable, of_sequences, read_problem, with_fresh_vars
 from .tiling import Tiling, choose_tiling
 from .views import View, view_of, without_repeats
+from ....ir.plain import plain_float
 
 __all__ = ["DispatchAttention"]
 
@@ -128,7 +129,7 @@ class _Rewrite(PyExprMutator):
     def _of_operator(self, op: Call, call: Call) -> Any:
         """The kernel for a call of an operator, whose result lies in memory as its users want it."""
         scale = call.attrs.scale
-        factor = 1 / sqrt(_last(call.args[0]) or 1) if scale is None else float(getattr(scale, "value", scale))
+        factor = 1 / sqrt(_last(call.args[0]) or 1) if scale is None else plain_float(scale)
         ragged = len(call.args) > 4
         task = _Task(
             call.args[:3], call.args[3] if len(call.args) == 4 else None, factor, call.attrs.causal_mask,

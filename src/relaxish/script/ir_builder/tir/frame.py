@@ -116,7 +116,7 @@ class BlockFrame(TIRFrame):
             attrs[DETECT_ACCESS] = missing
         block = tir.Block(
             self.iter_vars, self.reads or (), self.writes or (), self.name, as_stmt(self.stmts), self.init,
-            self.alloc_buffers, self.match_buffers, attrs, self.entry_span,
+            self.alloc_buffers, self.match_buffers, attrs, span=self.entry_span,
         )  # fmt: skip
         if self.no_realize:
             if self.iter_values:
@@ -126,7 +126,7 @@ class BlockFrame(TIRFrame):
             add_to_parent(block)
         else:
             predicate = True if self.predicate is None else self.predicate
-            add_to_parent(tir.BlockRealize(self.iter_values, predicate, block, self.entry_span))
+            add_to_parent(tir.BlockRealize(self.iter_values, predicate, block, span=self.entry_span))
 
 
 class BlockInitFrame(TIRFrame):

@@ -365,7 +365,7 @@ def _argument(parser: Parser, arg: ast.arg, given: dict[str, Any]) -> Any:
 def _fresh(param: Any) -> Any:
     """Annotations made once and shared by several functions must not share variables."""
     if isinstance(param, tir.Var):
-        return type(param)("", param.type_annotation)
+        return type(param)("", param.type_annotation or param.dtype)
     return param
 
 

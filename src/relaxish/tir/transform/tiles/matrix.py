@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ....arith.affine import coefficient
 from ....ir.prim import IntImm, Var, const
 from ....ir.types import PointerType, PrimType
 from ...buffer import Buffer, decl_buffer
