@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, overload
 
 from ..support.entry_points import lazy_package
-from ..ir import Range
+from ..ir import Range, Span
 from ..ir.structural import same_expression
 from ..ir.errors import CheckIndexError, CheckValueError
 from ..ir.expr import as_expr
 from ..ir.functor import Visitor
 from ..tir import Buffer, IterVar, PrimExpr, Reduce, SizeVar, Stmt, Var, const, convert, decl_buffer
-from .tensor import Tensor, TensorSlice
+from .tensor import Dim, ExprLike, Tensor, TensorSlice
 
 __all__ = [
     "ComputeOp",
@@ -34,11 +34,18 @@ __all__ = [
     "var",
 ]
 
+#: A shape as callers write it; a number is a shape of one dimension.
+ShapeLike = Dim | Iterable[Dim]
+#: The range of an axis: a range, ``(begin, end)`` or an extent.
+Domain = Range | Dim | Sequence[Dim]
+#: An element as the function of a computation returns it.
+Element = ExprLike | TensorSlice
+
 _TAGS: list[str] = []
 
 
 @contextmanager
-def tag_scope(tag: str) -> Any:
+def tag_scope(tag: str) -> Iterator[str]:
     """Operations made inside carry ``tag``; also usable as a decorator."""
     if _TAGS:
         raise CheckValueError("nested tag_scope is not allowed for now")
@@ -71,7 +78,7 @@ class Operation:
         """How many tensors it makes."""
         return 1
 
-    def output_shape(self, index: int) -> tuple[Any, ...]:
+    def output_shape(self, index: int) -> tuple[PrimExpr, ...]:
         """Shape of output ``index``."""
         raise NotImplementedError
 
@@ -99,12 +106,12 @@ class PlaceholderOp(Operation):
 
     __slots__ = ("dtype", "shape")
 
-    def __init__(self, name: str, shape: Sequence[Any], dtype: str) -> None:
+    def __init__(self, name: str, shape: Sequence[PrimExpr], dtype: str) -> None:
         super().__init__(name, "", None)
         self.shape = tuple(shape)
         self.dtype = dtype
 
-    def output_shape(self, index: int) -> tuple[Any, ...]:
+    def output_shape(self, index: int) -> tuple[PrimExpr, ...]:
         return self.shape
 
     def output_dtype(self, index: int) -> str:
@@ -152,7 +159,7 @@ class ComputeOp(Operation):
     def num_outputs(self) -> int:
         return len(self.body)
 
-    def output_shape(self, index: int) -> tuple[Any, ...]:
+    def output_shape(self, index: int) -> tuple[PrimExpr, ...]:
         return tuple(domain(a).extent for a in self.axis)
 
     def output_dtype(self, index: int) -> str:
@@ -178,7 +185,7 @@ class ExternOp(Operation):
         inputs: Sequence[Tensor],
         input_placeholders: Sequence[Buffer],
         output_placeholders: Sequence[Buffer],
-        body: Any,
+        body: Stmt,
     ) -> None:
         super().__init__(name, tag, attrs)
         self.inputs = tuple(inputs)
@@ -190,7 +197,7 @@ class ExternOp(Operation):
     def num_outputs(self) -> int:
         return len(self.output_placeholders)
 
-    def output_shape(self, index: int) -> tuple[Any, ...]:
+    def output_shape(self, index: int) -> tuple[PrimExpr, ...]:
         return tuple(self.output_placeholders[index].shape)
 
     def output_dtype(self, index: int) -> str:
@@ -228,7 +235,7 @@ class ScanOp(Operation):
     def num_outputs(self) -> int:
         return len(self.update)
 
-    def output_shape(self, index: int) -> tuple[Any, ...]:
+    def output_shape(self, index: int) -> tuple[PrimExpr, ...]:
         return self.state_placeholder[index].shape
 
     def output_dtype(self, index: int) -> str:
@@ -239,27 +246,27 @@ class ScanOp(Operation):
         return [*self.init, *self.update]
 
 
-def _shape_tuple(shape: Any) -> tuple[Any, ...]:
-    items = tuple(shape) if isinstance(shape, (tuple, list)) or hasattr(shape, "__iter__") else (shape,)
+def _shape_tuple(shape: ShapeLike) -> tuple[PrimExpr, ...]:
+    items = tuple(shape) if isinstance(shape, Iterable) else (shape,)
     return tuple(convert(d) for d in items)
 
 
-def placeholder(shape: Any, dtype: str | None = None, name: str = "placeholder") -> Tensor:
+def placeholder(shape: ShapeLike, dtype: str | None = None, name: str = "placeholder") -> Tensor:
     """An input tensor."""
     return PlaceholderOp(name, _shape_tuple(shape), dtype or "float32").output(0)
 
 
-def var(name: str = "tindex", dtype: str = "int32", span: Any = None) -> Var:
+def var(name: str = "tindex", dtype: str = "int32", span: Span | None = None) -> Var:
     """A scalar variable."""
     return Var(name, dtype, span)
 
 
-def size_var(name: str = "size", dtype: str = "int32", span: Any = None) -> SizeVar:
+def size_var(name: str = "size", dtype: str = "int32", span: Span | None = None) -> SizeVar:
     """A scalar variable known not to be negative."""
     return SizeVar(name, dtype, span)
 
 
-def _range(dom: Any) -> Range | None:
+def _range(dom: Domain | None) -> Range | None:
     if dom is None or isinstance(dom, Range):
         return dom
     if isinstance(dom, (tuple, list)):
@@ -269,7 +276,7 @@ def _range(dom: Any) -> Range | None:
     return Range(0, dom)
 
 
-def reduce_axis(dom: Any, name: str = "rv", thread_tag: str = "", span: Any = None) -> IterVar:
+def reduce_axis(dom: Domain, name: str = "rv", thread_tag: str = "", span: Span | None = None) -> IterVar:
     """An axis to reduce over: ``te.sum(A[i, k], axis=k)`` with ``k = te.reduce_axis((0, n), name="k")``."""
     checked = _range(dom)
     assert checked is not None
@@ -277,7 +284,7 @@ def reduce_axis(dom: Any, name: str = "rv", thread_tag: str = "", span: Any = No
     return IterVar(checked, Var(name, dtype), IterVar.CommReduce, thread_tag, span)
 
 
-def thread_axis(dom: Any = None, tag: str = "", name: str = "", span: Any = None) -> IterVar:
+def thread_axis(dom: Domain | str | None = None, tag: str = "", name: str = "", span: Span | None = None) -> IterVar:
     """An axis bound to a hardware thread such as ``threadIdx.x``."""
     if isinstance(dom, str):
         tag, dom = dom, None
@@ -307,14 +314,36 @@ def _axis_names(fcompute: Callable[..., Any], ndim: int, varargs_names: Sequence
     return args
 
 
+@overload
 def compute(
-    shape: Any,
-    fcompute: Callable[..., Any],
+    shape: ShapeLike,
+    fcompute: Callable[..., Element],
     name: str = "compute",
     tag: str = "",
     attrs: dict[str, Any] | None = None,
     varargs_names: Sequence[str] | None = None,
-) -> Any:
+) -> Tensor: ...
+
+
+@overload
+def compute(
+    shape: ShapeLike,
+    fcompute: Callable[..., Sequence[Element]],
+    name: str = "compute",
+    tag: str = "",
+    attrs: dict[str, Any] | None = None,
+    varargs_names: Sequence[str] | None = None,
+) -> tuple[Tensor, ...]: ...
+
+
+def compute(
+    shape: ShapeLike,
+    fcompute: Callable[..., Element | Sequence[Element]],
+    name: str = "compute",
+    tag: str = "",
+    attrs: dict[str, Any] | None = None,
+    varargs_names: Sequence[str] | None = None,
+) -> Tensor | tuple[Tensor, ...]:
     """A tensor whose element at ``indices`` is ``fcompute(*indices)``; several results make several tensors."""
     if _TAGS:
         if tag:
@@ -343,7 +372,7 @@ def _buffers_for(given: Any, made: list[Buffer], what: str) -> list[Buffer]:
     return buffers
 
 
-def _anywhere(shape: Any, dtype: str, name: str) -> Buffer:
+def _anywhere(shape: Sequence[PrimExpr], dtype: str, name: str) -> Buffer:
     """A buffer that may begin at any element of its memory."""
     return decl_buffer(shape, dtype, name, elem_offset=Var("elem_offset", "int32"))
 

@@ -18,7 +18,7 @@ from ..support.errors import ScheduleError
 from ..tir import IntImm, IterVar, PrimExpr, PrimFunc, Var
 from .graph import post_order
 from .operation import ComputeOp, ExternOp, Operation, PlaceholderOp
-from .tensor import Tensor
+from .tensor import Dim, Tensor
 
 if TYPE_CHECKING:
     from ..tir.schedule import Schedule as BlockSchedule
@@ -375,7 +375,8 @@ class Schedule:
             raise ScheduleError(f"rfactor of {tensor.name}: factor_axis {factor_axis} is not in its {len(spatial) + 1}")
         own = IterVar(Range.from_min_extent(0, extent), Var(axis.var.name, "int32"), IterVar.DataPar)
         kept = _fresh(spatial, ".rf")
-        dims, shape = [*kept], [*tensor.shape]
+        dims: list[IterVar] = [*kept]
+        shape: list[Dim] = [*tensor.shape]
         dims.insert(place, own)
         shape.insert(place, extent)
         rest = [leaf for leaf in leaves if leaf.iter_type == IterVar.CommReduce and leaf is not axis]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Protocol, overload
 
 from ..ir.errors import CheckValueError
 from .. import te, tir
 from ..ir.primops import match_types
-from ..te.tensor import ARITHMETIC
+from ..te.tensor import ARITHMETIC, ExprLike, Operand
 from ..tir import PrimExpr, const
 from . import tag as tags
 from .utils import ax_compute, const_int, equal_dims, is_one, zero_of
@@ -47,7 +47,11 @@ __all__ = [
 ]
 
 
-def _common_dim(a: Any, b: Any) -> tuple[Any, bool, bool]:
+#: The meaning of an operator for two elements.
+Scalar = Callable[[ExprLike, ExprLike], PrimExpr]
+
+
+def _common_dim(a: PrimExpr, b: PrimExpr) -> tuple[PrimExpr, bool, bool]:
     """The broadcast extent and whether each side is indexed by it."""
     ca, cb = const_int(a), const_int(b)
     if (ca is not None and ca == cb) or a is b or (ca is None and cb is None and equal_dims(a, b)):
@@ -65,9 +69,9 @@ def _common_dim(a: Any, b: Any) -> tuple[Any, bool, bool]:
     return te.max(a, b), True, True
 
 
-def _broadcast_plan(a: Sequence[Any], b: Sequence[Any]) -> tuple[list[Any], list[bool], list[bool]]:
+def _broadcast_plan(a: Sequence[PrimExpr], b: Sequence[PrimExpr]) -> tuple[list[PrimExpr], list[bool], list[bool]]:
     """Common shape, and for each operand which of the *trailing* axes index it."""
-    shape: list[Any] = []
+    shape: list[PrimExpr] = []
     use_a: list[bool] = []
     use_b: list[bool] = []
     for i in range(1, min(len(a), len(b)) + 1):
@@ -82,43 +86,66 @@ def _broadcast_plan(a: Sequence[Any], b: Sequence[Any]) -> tuple[list[Any], list
     return shape[::-1], use_a[::-1], use_b[::-1]
 
 
-def _pick(indices: Sequence[Any], used: Sequence[bool]) -> list[Any]:
+def _pick(indices: Sequence[PrimExpr], used: Sequence[bool]) -> list[PrimExpr]:
     tail = indices[len(indices) - len(used) :]
     return [i if keep else zero_of(i) for i, keep in zip(tail, used)]
 
 
-def _binary(name: str, scalar: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+class _Operator(Protocol):
+    """An operator of two operands, one of them at least a tensor for the result to be one."""
+
+    __name__: str
+
+    @overload
+    def __call__(self, lhs: te.Tensor, rhs: Operand) -> te.Tensor: ...
+
+    @overload
+    def __call__(self, lhs: ExprLike, rhs: te.Tensor) -> te.Tensor: ...
+
+    @overload
+    def __call__(self, lhs: ExprLike, rhs: ExprLike) -> PrimExpr: ...
+
+
+def _binary(name: str, scalar: Scalar) -> _Operator:
     """``name(a, b)`` on tensors, scalars or a mixture."""
 
-    def apply(lhs: Any, rhs: Any) -> Any:
-        a_tensor, b_tensor = isinstance(lhs, te.Tensor), isinstance(rhs, te.Tensor)
-        if not a_tensor and not b_tensor:
-            return scalar(lhs, rhs)
-        if not b_tensor:
+    @overload
+    def apply(lhs: te.Tensor, rhs: Operand) -> te.Tensor: ...
+
+    @overload
+    def apply(lhs: ExprLike, rhs: te.Tensor) -> te.Tensor: ...
+
+    @overload
+    def apply(lhs: ExprLike, rhs: ExprLike) -> PrimExpr: ...
+
+    def apply(lhs: Operand, rhs: Operand) -> te.Tensor | PrimExpr:
+        if isinstance(lhs, te.Tensor):
+            if isinstance(rhs, te.Tensor):
+                shape, use_a, use_b = _broadcast_plan(lhs.shape, rhs.shape)
+                return ax_compute(
+                    shape,
+                    lambda i: scalar(lhs(*_pick(i, use_a)), rhs(*_pick(i, use_b))),
+                    f"T_{name}",
+                    tags.BROADCAST,
+                )
             return ax_compute(lhs.shape, lambda i: scalar(lhs(*i), rhs), f"T_{name}", tags.ELEMWISE)
-        if not a_tensor:
+        if isinstance(rhs, te.Tensor):
             return ax_compute(rhs.shape, lambda i: scalar(lhs, rhs(*i)), f"T_{name}", tags.ELEMWISE)
-        shape, use_a, use_b = _broadcast_plan(lhs.shape, rhs.shape)
-        return ax_compute(
-            shape,
-            lambda i: scalar(lhs(*_pick(i, use_a)), rhs(*_pick(i, use_b))),
-            f"T_{name}",
-            tags.BROADCAST,
-        )
+        return scalar(lhs, rhs)
 
     apply.__name__ = name
     apply.__doc__ = f"Element-wise ``{name}`` with broadcasting; operands are tensors or scalars."
     return apply
 
 
-def _div(a: Any, b: Any) -> Any:
+def _div(a: ExprLike, b: ExprLike) -> PrimExpr:
     a, b = _matched(a, b)
     if str(a.dtype).startswith(("int", "uint")):
         return tir.truncdiv(a, b)
     return tir.div(a, b)
 
 
-def _matched(a: Any, b: Any) -> tuple[Any, Any]:
+def _matched(a: ExprLike, b: ExprLike) -> tuple[PrimExpr, PrimExpr]:
     """Python numbers take the other operand's type."""
     if not isinstance(a, PrimExpr):
         a = const(a, str(b.dtype)) if isinstance(b, PrimExpr) else tir.convert(a)
@@ -127,27 +154,27 @@ def _matched(a: Any, b: Any) -> tuple[Any, Any]:
     return a, b
 
 
-def _floor_div(a: Any, b: Any) -> Any:
+def _floor_div(a: ExprLike, b: ExprLike) -> PrimExpr:
     a, b = _matched(a, b)
     if str(a.dtype).startswith(("int", "uint")) and str(b.dtype).startswith(("int", "uint")):
         return tir.floordiv(a, b)
     return tir.floor(tir.div(a, b))
 
 
-def _floor_mod(a: Any, b: Any) -> Any:
+def _floor_mod(a: ExprLike, b: ExprLike) -> PrimExpr:
     a, b = _matched(a, b)
     if str(a.dtype).startswith(("int", "uint")) and str(b.dtype).startswith(("int", "uint")):
         return tir.floormod(a, b)
     return a - _floor_div(a, b) * b
 
 
-def _truncated_mod(a: Any, b: Any) -> Any:
+def _truncated_mod(a: ExprLike, b: ExprLike) -> PrimExpr:
     a, b = _matched(a, b)
     return tir.truncmod(a, b)
 
 
-def _logical(op: str) -> Callable[[Any, Any], Any]:
-    def scalar(a: Any, b: Any) -> Any:
+def _logical(op: str) -> Scalar:
+    def scalar(a: ExprLike, b: ExprLike) -> PrimExpr:
         a, b = (tir.convert(x) if not isinstance(x, PrimExpr) else x for x in (a, b))
         if op == "xor":
             return a ^ b
@@ -156,8 +183,8 @@ def _logical(op: str) -> Callable[[Any, Any], Any]:
     return scalar
 
 
-def _compare(kind: Any) -> Callable[[Any, Any], Any]:
-    def scalar(a: Any, b: Any) -> Any:
+def _compare(kind: Callable[[PrimExpr, PrimExpr], PrimExpr]) -> Scalar:
+    def scalar(a: ExprLike, b: ExprLike) -> PrimExpr:
         a, b = _matched(a, b)
         a, b = match_types(a, b)
         return kind(a, b)
@@ -165,8 +192,8 @@ def _compare(kind: Any) -> Callable[[Any, Any], Any]:
     return scalar
 
 
-def _op(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def scalar(a: Any, b: Any) -> Any:
+def _op(fn: Callable[[PrimExpr, PrimExpr], PrimExpr]) -> Scalar:
+    def scalar(a: ExprLike, b: ExprLike) -> PrimExpr:
         return fn(*_matched(a, b))
 
     return scalar
@@ -203,17 +230,17 @@ log_add_exp = _binary(
 )
 
 
-def bitwise_not(data: Any) -> Any:
+def bitwise_not(data: te.Tensor) -> te.Tensor:
     """Every bit flipped."""
     return te.compute(data.shape, lambda *i: ~data(*i), "T_bitwise_not", tags.ELEMWISE)
 
 
-def logical_not(data: Any) -> Any:
+def logical_not(data: te.Tensor) -> te.Tensor:
     """Truth values negated."""
     return te.compute(data.shape, lambda *i: tir.Not(data(*i)), "T_logical_not", tags.ELEMWISE)
 
 
-def broadcast_to(data: Any, shape: Sequence[Any]) -> Any:
+def broadcast_to(data: te.Tensor, shape: Sequence[ExprLike]) -> te.Tensor:
     """``data`` repeated along axes of extent one and new leading axes."""
     if len(shape) < len(data.shape):
         raise CheckValueError(f"not a broadcast, output dimensionality smaller than input: {data.shape} -> {shape}")
@@ -228,7 +255,7 @@ def broadcast_to(data: Any, shape: Sequence[Any]) -> Any:
     return ax_compute(target, lambda i: data(*_pick(i, used)), "T_broadcast_to", tags.BROADCAST)
 
 
-def _negative(lhs: Any, _: Any) -> Any:
+def _negative(lhs: te.Tensor, _: None) -> te.Tensor:
     return te.compute(lhs.shape, lambda *i: -lhs(*i), "compute", tags.ELEMWISE)
 
 

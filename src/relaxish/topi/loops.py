@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from ..tir import BufferLoad, BufferStore, For, ForKind, SeqStmt, Stmt, Var, const
+from ..tir import Buffer, BufferLoad, BufferStore, const, For, ForKind, PrimExpr, SeqStmt, Stmt, Var
+from ..te.tensor import ExprLike
 
 __all__ = ["in_parallel", "loop", "loops", "read", "seq", "write"]
 
@@ -15,14 +15,14 @@ def seq(*stmts: Stmt) -> Stmt:
     return stmts[0] if len(stmts) == 1 else SeqStmt(tuple(stmts))
 
 
-def loop(name: str, extent: Any, body: Callable[[Any], Stmt]) -> Stmt:
+def loop(name: str, extent: PrimExpr, body: Callable[[PrimExpr], Stmt]) -> Stmt:
     """``for name in range(extent)``."""
     dtype = str(extent.dtype) if hasattr(extent, "dtype") else "int64"
     var = Var(name, dtype)
     return For(var, const(0, dtype), extent, ForKind.SERIAL, body(var))
 
 
-def loops(shape: Sequence[Any], body: Callable[[list[Any]], Stmt], prefix: str = "i") -> Stmt:
+def loops(shape: Sequence[PrimExpr], body: Callable[[list[PrimExpr]], Stmt], prefix: str = "i") -> Stmt:
     """A nest over all indices of ``shape``."""
     variables = [Var(f"{prefix}{k}", str(d.dtype)) for k, d in enumerate(shape)]
     stmt = body(list(variables))
@@ -36,11 +36,11 @@ def in_parallel(stmt: Stmt) -> Stmt:
     return stmt.with_fields(kind=ForKind.PARALLEL) if isinstance(stmt, For) else stmt
 
 
-def read(buffer: Any, *indices: Any) -> Any:
+def read(buffer: Buffer, *indices: ExprLike) -> PrimExpr:
     """An element."""
     return BufferLoad(buffer, tuple(indices))
 
 
-def write(buffer: Any, value: Any, *indices: Any) -> Stmt:
+def write(buffer: Buffer, value: ExprLike, *indices: ExprLike) -> Stmt:
     """Store an element."""
     return BufferStore(buffer, value, tuple(indices))

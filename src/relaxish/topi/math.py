@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, overload
 
 from .. import te, tir
-from ..tir import const
+from ..tir import const, PrimExpr
 from . import tag as tags
 from .utils import ax_compute
+from ..ir import Span
+from ..te.tensor import Dim, ExprLike
 
 __all__ = [
     "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cast", "ceil", "clip", "cos", "cosh", "elemwise_sum",
@@ -20,8 +22,8 @@ __all__ = [
 Scalar = Callable[[Any], Any]
 
 
-def _elemwise(name: str, scalar: Scalar) -> Callable[[Any], Any]:
-    def apply(x: Any) -> Any:
+def _elemwise(name: str, scalar: Scalar) -> Callable[[te.Tensor], te.Tensor]:
+    def apply(x: te.Tensor) -> te.Tensor:
         return te.compute(x.shape, lambda *i: scalar(x(*i)), "compute", tags.ELEMWISE)
 
     apply.__name__ = name
@@ -62,11 +64,11 @@ tanh = fast_tanh = _elemwise("tanh", tir.tanh)
 trunc = _elemwise("trunc", tir.trunc)
 
 
-def sign(x: Any) -> Any:
+def sign(x: te.Tensor) -> te.Tensor:
     """-1, 0 or 1 by the sign of each element."""
     zero, one, minus = const(0, x.dtype), const(1, x.dtype), const(-1, x.dtype)
 
-    def scalar(indices: list[Any]) -> Any:
+    def scalar(indices: list[PrimExpr]) -> PrimExpr:
         value = x(*indices)
         below = tir.Select(tir.LT(value, zero), minus, zero)
         return tir.Select(tir.LT(zero, value), one, below)
@@ -74,17 +76,25 @@ def sign(x: Any) -> Any:
     return ax_compute(x.shape, scalar, "T_sign", tags.ELEMWISE)
 
 
-def cast(x: Any, dtype: str, span: Any = None) -> Any:
+@overload
+def cast(x: te.Tensor, dtype: str, span: Span | None = None) -> te.Tensor: ...
+
+
+@overload
+def cast(x: ExprLike, dtype: str, span: Span | None = None) -> PrimExpr: ...
+
+
+def cast(x: te.Tensor | ExprLike, dtype: str, span: Span | None = None) -> te.Tensor | PrimExpr:
     """Every element converted to ``dtype``."""
     if isinstance(x, te.Tensor):
         return te.compute(x.shape, lambda *i: x(*i).astype(dtype), "compute", tags.ELEMWISE)
     return tir.convert(x).astype(dtype)
 
 
-def clip(x: Any, a_min: Any, a_max: Any) -> Any:
+def clip(x: te.Tensor, a_min: te.Tensor | ExprLike, a_max: te.Tensor | ExprLike) -> te.Tensor:
     """Elements limited to ``[a_min, a_max]``."""
 
-    def limited(*indices: Any) -> Any:
+    def limited(*indices: PrimExpr) -> PrimExpr:
         value = x(*indices)
         low = tir.Cast(value.dtype, a_min) if isinstance(a_min, te.Tensor) else _typed(a_min, value.dtype)
         high = tir.Cast(value.dtype, a_max) if isinstance(a_max, te.Tensor) else _typed(a_max, value.dtype)
@@ -93,7 +103,7 @@ def clip(x: Any, a_min: Any, a_max: Any) -> Any:
     return te.compute(x.shape, limited, "compute", tags.ELEMWISE)
 
 
-def _typed(value: Any, dtype: str) -> Any:
+def _typed(value: ExprLike, dtype: str) -> PrimExpr:
     if isinstance(value, tir.PrimExpr):
         return value.astype(dtype)
     if dtype.startswith(("int", "uint")) and isinstance(value, float):
@@ -105,28 +115,28 @@ def _typed(value: Any, dtype: str) -> Any:
     return const(value, dtype)
 
 
-def full(shape: Any, dtype: str, fill_value: Any) -> Any:
+def full(shape: Sequence[Dim], dtype: str, fill_value: te.Tensor | ExprLike) -> te.Tensor:
     """A tensor of one value; ``fill_value`` may be a scalar tensor."""
 
     return ax_compute([tir.convert(s) for s in shape], lambda _: _scalar(fill_value, dtype), "T_full", tags.ELEMWISE)
 
 
-def full_like(x: Any, fill_value: Any) -> Any:
+def full_like(x: te.Tensor, fill_value: te.Tensor | ExprLike) -> te.Tensor:
     """A tensor of one value, shaped and typed as ``x``."""
     return ax_compute(x.shape, lambda i: _scalar(fill_value, x.dtype), "T_full_like", tags.ELEMWISE)
 
 
-def _scalar(value: Any, dtype: str) -> Any:
+def _scalar(value: te.Tensor | ExprLike, dtype: str) -> PrimExpr:
     if isinstance(value, te.Tensor):
         return value().astype(dtype)
     return value.astype(dtype) if isinstance(value, tir.PrimExpr) else const(value, dtype)
 
 
-def elemwise_sum(xs: Any) -> Any:
+def elemwise_sum(xs: Sequence[te.Tensor]) -> te.Tensor:
     """The sum of several tensors of one shape."""
 
-    def total(indices: list[Any]) -> Any:
-        result = xs[0](*indices)
+    def total(indices: list[PrimExpr]) -> PrimExpr:
+        result: PrimExpr = xs[0](*indices)
         for x in xs[1:]:
             result = result + x(*indices)
         return result

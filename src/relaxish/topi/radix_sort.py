@@ -8,10 +8,11 @@ comparisons needs 100 ns and mispredicts half of its branches.
 from __future__ import annotations
 
 from typing import Any
+from collections.abc import Sequence
 
 from .. import te, tir
 from ..ir import dtype as dt
-from ..tir import Select, Stmt, While, const
+from ..tir import Buffer, const, PrimExpr, Select, Stmt, While
 from .loops import loop, loops, read, seq, write
 
 __all__ = ["can_sort_by_radix", "positions_by_radix"]
@@ -35,7 +36,7 @@ def can_sort_by_radix(dtype: str) -> bool:
     return dtype in _INFINITY or (whole and dt.bits(dtype) in (1, 8, 16, 32, 64))
 
 
-def _key(value: Any, descending: bool) -> Any:
+def _key(value: PrimExpr, descending: bool) -> PrimExpr:
     """An unsigned number that is ordered as the value is: NaN above all, both zeros alike."""
     dtype = str(value.dtype)
     bits = 8 if dtype == "bool" else dt.bits(dtype)
@@ -45,7 +46,7 @@ def _key(value: Any, descending: bool) -> Any:
         plain = tir.reinterpret(unsigned, value)
         magnitude = plain & (everything >> const(1, unsigned))
         negative = (plain & highest) != const(0, unsigned)
-        key = Select(negative, everything - plain, plain | highest)
+        key: PrimExpr = Select(negative, everything - plain, plain | highest)
         key = Select(magnitude == const(0, unsigned), highest, key)
         key = Select(magnitude > const(_INFINITY[dtype], unsigned), everything, key)
     elif dt.is_int(dtype):
@@ -55,7 +56,7 @@ def _key(value: Any, descending: bool) -> Any:
     return everything - key if descending else key
 
 
-def _digits(bits: int, n: Any) -> tuple[int, int]:
+def _digits(bits: int, n: PrimExpr) -> tuple[int, int]:
     """(how many digits, bits of each) of keys of so many bits; an even count leaves the result where it began."""
     known = n.value if isinstance(n, tir.IntImm) else 0
     if bits == 32 and known >= _WIDE_FROM:
@@ -66,13 +67,13 @@ def _digits(bits: int, n: Any) -> tuple[int, int]:
 class _Line:
     """The statements that sort one line; ``words`` hold a key above a position, or keys alone beside ``places``."""
 
-    def __init__(self, n: Any, key_bits: int, outs: Any) -> None:
+    def __init__(self, n: PrimExpr, key_bits: int, outs: Sequence[Buffer]) -> None:
         self.n, self.key_bits = n, key_bits
         self.words, self.spare, self.counts, self.state, *self.places = outs
         self.packed = key_bits <= 32
         self.digits, self.width = _digits(key_bits, n)
 
-    def digit(self, word: Any, which: int) -> Any:
+    def digit(self, word: PrimExpr, which: PrimExpr | int) -> PrimExpr:
         """A digit of the key, the lowest first, as an index of a histogram."""
         shift = which * self.width + (32 if self.packed else 0)
         low = tir.bitwise_and(tir.shift_right(word, const(shift, "uint64")), const((1 << self.width) - 1, "uint64"))
@@ -84,7 +85,7 @@ class _Line:
         total = const(self.digits * radix, "int64")
         clear = loop("v", total, lambda v: write(self.counts, const(0, "int64"), v))
 
-        def count(j: Any) -> Stmt:
+        def count(j: PrimExpr) -> Stmt:
             word = read(self.words, j)
             places = [self.digit(word, d) + d * radix for d in range(self.digits)]
             return seq(*(write(self.counts, read(self.counts, p) + 1, p) for p in places))
@@ -92,7 +93,7 @@ class _Line:
         zero = const(0, "int64")
 
         def begin(d: int) -> Stmt:
-            def step(v: Any) -> Stmt:
+            def step(v: PrimExpr) -> Stmt:
                 here = d * radix + v
                 return seq(
                     write(self.state, read(self.counts, here), const(1, "int64")),
@@ -109,7 +110,7 @@ class _Line:
         there = which % 2 == 0
         source, target = (self.words, self.spare) if there else (self.spare, self.words)
 
-        def move(j: Any) -> Stmt:
+        def move(j: PrimExpr) -> Stmt:
             at = self.digit(read(source, j), which) + which * (1 << self.width)
             to = read(self.counts, at)
             steps = [write(target, read(source, j), to)]
@@ -128,11 +129,11 @@ class _Line:
         """A short line sorted in place; words are different, for they end in positions."""
         place = const(0, "int64")
 
-        def insert(j: Any) -> Stmt:
-            def at() -> Any:
+        def insert(j: PrimExpr) -> Stmt:
+            def at() -> PrimExpr:
                 return read(self.state, place)
 
-            def previous() -> Any:
+            def previous() -> PrimExpr:
                 return read(self.words, tir.max(at() - 1, const(0, "int64")))
 
             # The word to insert waits in the first element of the spare array, which nothing else uses.
@@ -147,7 +148,7 @@ class _Line:
 
         return loop("j", self.n, insert)
 
-    def position(self, j: Any, sorted_in_place: bool) -> Any:
+    def position(self, j: PrimExpr, sorted_in_place: bool) -> PrimExpr:
         """Where the element that comes ``j``-th stood."""
         moved = 0 if sorted_in_place else self.digits % 2
         if self.packed:
@@ -156,7 +157,7 @@ class _Line:
         return read(self.places[moved], j)
 
 
-def positions_by_radix(data: Any, axis: int, descending: bool) -> Any:
+def positions_by_radix(data: te.Tensor, axis: int, descending: bool) -> te.Tensor:
     """Positions (int64) that sort ``data`` along ``axis``; equal elements keep their order, NaN is above every number.
 
     ``can_sort_by_radix`` says for which types. Lines are at most 2**32 elements long.
@@ -166,15 +167,15 @@ def positions_by_radix(data: Any, axis: int, descending: bool) -> Any:
     bits = max(8, dt.bits(str(data.dtype)))
     short = isinstance(n, tir.IntImm) and n.value <= _INSERTED and bits <= 32
 
-    def body(ins: Any, outs: Any) -> Any:
+    def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
         order, *scratch = outs
         line = _Line(n, bits, scratch)
 
-        def row(outer: list[Any]) -> Stmt:
-            def at(k: Any) -> list[Any]:
+        def row(outer: list[PrimExpr]) -> Stmt:
+            def at(k: PrimExpr) -> list[Any]:
                 return [*outer[:axis], k, *outer[axis:]]
 
-            def load(j: Any) -> Stmt:
+            def load(j: PrimExpr) -> Stmt:
                 key = _key(read(ins[0], *at(j.astype(str(data.shape[axis].dtype)))), descending).astype("uint64")
                 if line.packed:
                     high = tir.shift_left(key, const(32, "uint64"))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import te
-from ..tir import IfThenElse, IntImm, LetStmt, Var, const, floordiv
+from ..tir import Buffer, const, floordiv, IfThenElse, IntImm, LetStmt, PrimExpr, Stmt, Var
 from .loops import in_parallel, loop, loops, read, seq, write
 from .shape import reshape
 from .utils import normalize_axis, prod
@@ -22,39 +22,41 @@ _BLOCK = 8
 class _Scan:
     """The statements that scan the lines at one place of the axes before the scanned one."""
 
-    def __init__(self, source: Any, out: Any, combine: Combine, axis: int, outer: list[Any], identity: Any) -> None:
+    def __init__(
+        self, source: Buffer, out: Buffer, combine: Combine, axis: int, outer: list[PrimExpr], identity: PrimExpr | None
+    ) -> None:
         """``identity`` is the first value of an exclusive scan, None of an inclusive one."""
         self.source, self.out, self.combine, self.outer, self.identity = source, out, combine, outer, identity
         self.n, self.after = source.shape[axis], source.shape[axis + 1 :]
         self.one = const(1, str(self.n.dtype))
 
-    def element(self, k: Any, inner: list[Any]) -> Any:
+    def element(self, k: PrimExpr, inner: list[PrimExpr]) -> PrimExpr:
         """What is combined into the result at ``k``."""
         source = k if self.identity is None else k - self.one
         return read(self.source, *self.outer, source, *inner).astype(self.out.dtype)
 
-    def first(self, inner: list[Any]) -> Any:
+    def first(self, inner: list[PrimExpr]) -> Stmt:
         zero = const(0, str(self.n.dtype))
         value = self.element(zero, inner) if self.identity is None else self.identity
         return write(self.out, value, *self.outer, zero, *inner)
 
-    def step(self, k: Any, inner: list[Any]) -> Any:
+    def step(self, k: PrimExpr, inner: list[PrimExpr]) -> Stmt:
         before = read(self.out, *self.outer, k - self.one, *inner)
         return write(self.out, self.combine(before, self.element(k, inner)), *self.outer, k, *inner)
 
-    def block(self, begin: Any) -> Any:
+    def block(self, begin: PrimExpr) -> Stmt:
         """Elements of the last axis one after the other in registers.
 
         Combining them among themselves first would shorten the chain, but products of 0 and sums of both signs could
         overflow on the way.
         """
         parts = [Var(f"part{t}", self.out.dtype) for t in range(_BLOCK + 1)]
-        made: Any = seq(*(write(self.out, p, *self.outer, begin + t) for t, p in enumerate(parts[1:])))
+        made: Stmt = seq(*(write(self.out, p, *self.outer, begin + t) for t, p in enumerate(parts[1:])))
         for t in reversed(range(_BLOCK)):
             made = LetStmt(parts[t + 1], self.combine(parts[t], self.element(begin + t, [])), made)
         return LetStmt(parts[0], read(self.out, *self.outer, begin - self.one), made)
 
-    def following(self) -> Any:
+    def following(self) -> Stmt:
         """All but the first."""
         count = self.n - self.one
         if self.after:
@@ -67,20 +69,20 @@ class _Scan:
             loop("k", count - rest, lambda k: self.step(rest + k + self.one, [])),
         )
 
-    def whole(self) -> Any:
+    def whole(self) -> Stmt:
         scanned = seq(loops(self.after, self.first, "j"), self.following())
         return scanned if isinstance(self.n, IntImm) and self.n.value > 0 else IfThenElse(self.n > 0, scanned)
 
 
 def scanop(
-    data: Any,
+    data: te.Tensor,
     combine: Combine,
     identity: float,
     name: str,
     axis: int | None = None,
     dtype: str | None = None,
     exclusive: bool | None = None,
-) -> Any:
+) -> te.Tensor:
     """A running combination along ``axis`` (of the flat data, if none is given).
 
     Elements are combined one after the other, as they come; ``exclusive`` begins with ``identity`` and leaves out the last.
@@ -91,8 +93,8 @@ def scanop(
     out_dtype = dtype or data.dtype
     begin = const(identity, out_dtype) if exclusive else None
 
-    def body(ins: Any, outs: Any) -> Any:
-        def lines(outer: list[Any]) -> Any:
+    def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
+        def lines(outer: list[PrimExpr]) -> Stmt:
             return _Scan(ins[0], outs[0], combine, axis, outer, begin).whole()
 
         return in_parallel(loops(data.shape[:axis], lines))
@@ -100,13 +102,17 @@ def scanop(
     return te.extern([tuple(data.shape)], [data], body, name, [out_dtype])
 
 
-def cumsum(data: Any, axis: int | None = None, dtype: str | None = None, exclusive: bool | None = None) -> Any:
+def cumsum(
+    data: te.Tensor, axis: int | None = None, dtype: str | None = None, exclusive: bool | None = None
+) -> te.Tensor:
     """Running sum; truth values count as int32."""
     out = dtype or ("int32" if data.dtype == "bool" else data.dtype)
     return scanop(data, lambda a, b: a + b, 0, "cumsum_generic", axis, out, exclusive)
 
 
-def cumprod(data: Any, axis: int | None = None, dtype: str | None = None, exclusive: bool | None = None) -> Any:
+def cumprod(
+    data: te.Tensor, axis: int | None = None, dtype: str | None = None, exclusive: bool | None = None
+) -> te.Tensor:
     """Running product; truth values count as int32."""
     out = dtype or ("int32" if data.dtype == "bool" else data.dtype)
     return scanop(data, lambda a, b: a * b, 1, "cumprod_generic", axis, out, exclusive)

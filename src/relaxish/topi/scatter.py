@@ -5,13 +5,14 @@ The loops run over flat positions, which the builder turns into one index a dime
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..ir.errors import CheckValueError
 from .. import te, tir
-from ..tir import Buffer, Stmt, ir_builder
+from ..tir import Buffer, ir_builder, PrimExpr, Stmt
 from .utils import const_int, normalize_axis, prod, ravel_index, unravel_index
+from ..tir.ir_builder import BufferVar
 
 __all__ = ["scatter_elements", "scatter_nd"]
 
@@ -31,16 +32,20 @@ def _combiner(mode: str, allowed: tuple[str, ...], what: str) -> Callable[[Any, 
     return _COMBINE[mode]
 
 
-def _differ(a: Any, b: Any) -> bool:
+def _differ(a: PrimExpr, b: PrimExpr) -> bool:
     known = const_int(a), const_int(b)
     return None not in known and known[0] != known[1]
 
 
-def _place(out: Any, position: Any, update: Any, combine: Callable[[Any, Any], Any]) -> None:
+def _place(
+    out: BufferVar, position: Sequence[PrimExpr], update: PrimExpr, combine: Callable[[PrimExpr, PrimExpr], PrimExpr]
+) -> None:
     out[position] = update if combine is _COMBINE["update"] else combine(out[position], update)
 
 
-def _written(name: str, data: Any, inputs: list[Any], body: Callable[[list[Buffer], Buffer], Stmt]) -> Any:
+def _written(
+    name: str, data: te.Tensor, inputs: list[te.Tensor], body: Callable[[list[Buffer], Buffer], Stmt]
+) -> te.Tensor:
     """A copy of ``data``'s shape that ``body`` fills."""
     out_buf = tir.decl_buffer(data.shape, data.dtype, "out_buf")
     return te.extern(
@@ -54,7 +59,9 @@ def _written(name: str, data: Any, inputs: list[Any], body: Callable[[list[Buffe
     )
 
 
-def scatter_elements(data: Any, indices: Any, updates: Any, axis: int = 0, reduction: str = "update") -> Any:
+def scatter_elements(
+    data: te.Tensor, indices: te.Tensor, updates: te.Tensor, axis: int = 0, reduction: str = "update"
+) -> te.Tensor:
     """``out[indices[i][j]][j] = updates[i][j]`` for axis 0, and so on; repeated positions are combined.
 
     Negative positions count from the end of the axis.
@@ -94,7 +101,7 @@ def scatter_elements(data: Any, indices: Any, updates: Any, axis: int = 0, reduc
     return _written("scatter_elements_generic", data, [data, indices, updates], body)
 
 
-def scatter_nd(data: Any, indices: Any, updates: Any, mode: str = "update") -> Any:
+def scatter_nd(data: te.Tensor, indices: te.Tensor, updates: te.Tensor, mode: str = "update") -> te.Tensor:
     """Slices of ``data`` replaced at the coordinates in the *first* axis of ``indices``."""
     depth = const_int(indices.shape[0])
     if depth is None:

@@ -7,11 +7,11 @@ are read at the speed of memory: of n random numbers only about k ln(n / k) ente
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import te, tir
-from ..tir import AssertStmt, IfThenElse, LetStmt, Stmt, Var, While, const
+from ..tir import AssertStmt, Buffer, const, IfThenElse, LetStmt, PrimExpr, Stmt, Var, While
 from .loops import loop, loops, read, seq, write
 
 __all__ = ["first_elements", "is_worth_selecting"]
@@ -26,10 +26,10 @@ _LONGEST = 64
 #: Elements of the state of a line.
 _HOLE, _ENTERING = const(0, "int64"), const(1, "int64")
 
-Before = Callable[[Any, Any], Any]
+Before = Callable[[PrimExpr, PrimExpr], PrimExpr]
 
 
-def is_worth_selecting(k: int, n: Any) -> bool:
+def is_worth_selecting(k: int, n: PrimExpr) -> bool:
     """Whether inserting k elements into a list takes less time than sorting all n, for numbers in random order."""
     if not isinstance(n, tir.IntImm):
         return 1 <= k <= _LONGEST
@@ -46,24 +46,31 @@ class _Line:
     ``state`` holds where the hole in the list is, and how many elements of a block come before the list's last.
     """
 
-    def __init__(self, ins: Any, outs: Any, at: Callable[[Any], list[Any]], before: Before, limit: Any) -> None:
+    def __init__(
+        self,
+        ins: Sequence[Buffer],
+        outs: Sequence[Buffer],
+        at: Callable[[PrimExpr], list[PrimExpr]],
+        before: Before,
+        limit: PrimExpr,
+    ) -> None:
         (self.source,), (self.values, self.positions, self.state) = ins, outs
         self.at, self.before, self.limit = at, before, limit
 
-    def element(self, j: Any) -> Any:
+    def element(self, j: PrimExpr) -> PrimExpr:
         return read(self.source, *self.at(j))
 
-    def hole(self) -> Any:
+    def hole(self) -> PrimExpr:
         return read(self.state, _HOLE)
 
     def previous(self) -> list[Any]:
         return self.at(tir.max(self.hole() - 1, const(0, "int64")))
 
-    def last(self) -> Any:
+    def last(self) -> PrimExpr:
         """The last of the list: an element enters if it comes before this one."""
         return read(self.values, *self.at(self.limit - 1))
 
-    def insert(self, j: Any, hole: Any) -> Stmt:
+    def insert(self, j: PrimExpr, hole: PrimExpr) -> Stmt:
         """Element ``j`` into the list, whose elements from the hole on are lost or not there yet."""
         shift = seq(
             write(self.values, read(self.values, *self.previous()), *self.at(self.hole())),
@@ -79,16 +86,16 @@ class _Line:
         )
         return LetStmt(x, self.element(j), moved)
 
-    def offer(self, j: Any) -> Stmt:
+    def offer(self, j: PrimExpr) -> Stmt:
         """Element ``j``, if it comes before the last of the list."""
         return IfThenElse(self.before(self.element(j), self.last()), self.insert(j, self.limit - 1))
 
-    def block(self, begin: Any) -> Stmt:
+    def block(self, begin: PrimExpr) -> Stmt:
         """The elements of a block, if one of them enters the list."""
         worst = Var("worst", str(self.source.dtype))
         length = const(_BLOCK, "int64")
 
-        def count(t: Any) -> Stmt:
+        def count(t: PrimExpr) -> Stmt:
             comes = self.before(self.element(begin + t), worst).astype("int64")
             return write(self.state, read(self.state, _ENTERING) + comes, _ENTERING)
 
@@ -98,7 +105,7 @@ class _Line:
             IfThenElse(read(self.state, _ENTERING) > 0, loop("t", length, lambda t: self.offer(begin + t))),
         )
 
-    def selected(self, n: Any) -> Stmt:
+    def selected(self, n: PrimExpr) -> Stmt:
         """The whole line: the list filled, then blocks, then the rest."""
         blocks = tir.floordiv(n - self.limit, _BLOCK)
         rest = self.limit + blocks * _BLOCK
@@ -109,7 +116,7 @@ class _Line:
         )
 
 
-def first_elements(data: Any, axis: int, before: Before, extent: Any) -> tuple[Any, Any]:
+def first_elements(data: te.Tensor, axis: int, before: Before, extent: PrimExpr) -> tuple[te.Tensor, te.Tensor]:
     """(values, int64 positions) of the first ``extent`` elements in order; of equal ones lower positions come first.
 
     ``before(a, b)`` is a strict order. A line that turns out to be shorter fails when the program runs.
@@ -119,8 +126,8 @@ def first_elements(data: Any, axis: int, before: Before, extent: Any) -> tuple[A
     n = data.shape[axis].astype("int64")
     limit = tir.min(extent.astype("int64"), n)
 
-    def body(ins: Any, outs: Any) -> Any:
-        def row(outer: list[Any]) -> Stmt:
+    def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
+        def row(outer: list[PrimExpr]) -> Stmt:
             line = _Line(ins, outs, lambda j: [*outer[:axis], j.astype(index_dtype), *outer[axis:]], before, limit)
             return line.selected(n)
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from typing import Any
+from collections.abc import Callable
 
 from .. import te, tir
 from ..ir import dtype as dt
-from ..tir import IfThenElse, Stmt, While, const
+from ..tir import Buffer, const, IfThenElse, PrimExpr, Stmt, While
 from . import tag as tags
 from .loops import loop, loops, read, seq, write
 from .radix_sort import can_sort_by_radix, positions_by_radix
 from .selection import first_elements, is_worth_selecting
 from .utils import ax_compute, normalize_axis, ravel_index
+from ..te.tensor import Dim
 
 __all__ = ["argsort", "sort", "sorted_positions", "topk"]
 
 
-def comes_before(a: Any, b: Any, descending: bool) -> Any:
+def comes_before(a: PrimExpr, b: PrimExpr, descending: bool) -> PrimExpr:
     """Whether ``a`` is sorted before ``b``: NaN counts as larger than every number."""
     if not dt.is_float(a.dtype):
         return tir.GT(a, b) if descending else tir.LT(a, b)
@@ -25,21 +27,28 @@ def comes_before(a: Any, b: Any, descending: bool) -> Any:
     return tir.Or(tir.LT(a, b), tir.And(tir.isnan(b), tir.Not(tir.isnan(a))))
 
 
-def _merge_pass(order: Any, spare: Any, state: Any, at: Any, before: Any, n: Any) -> Stmt:
+def _merge_pass(
+    order: Buffer,
+    spare: Buffer,
+    state: Buffer,
+    at: Callable[[PrimExpr], list[PrimExpr]],
+    before: Callable[[PrimExpr, PrimExpr], PrimExpr],
+    n: PrimExpr,
+) -> Stmt:
     """Merge neighbouring runs of ``state[0]`` positions from ``order`` into ``spare``, then copy back.
 
     ``state`` holds the run length, the start of the current pair, and the two read positions.
     """
     s = [const(k, "int64") for k in range(4)]
 
-    def get(k: int) -> Any:
+    def get(k: int) -> PrimExpr:
         return read(state, s[k])
 
     middle = tir.min(get(1) + get(0), n)
     end = tir.min(get(1) + get(0) * 2, n)
     last = n - 1
 
-    def take(k: Any) -> Stmt:
+    def take(k: PrimExpr) -> Stmt:
         left = read(order, *at(tir.min(get(2), last)))
         right = read(order, *at(tir.min(get(3), last)))
         from_left = tir.And(get(2) < middle, tir.Or(get(3) >= end, tir.Not(before(right, left))))
@@ -64,7 +73,7 @@ def _merge_pass(order: Any, spare: Any, state: Any, at: Any, before: Any, n: Any
     )
 
 
-def sorted_positions(data: Any, axis: int, descending: bool, valid_count: Any = None) -> Any:
+def sorted_positions(data: te.Tensor, axis: int, descending: bool, valid_count: te.Tensor | None = None) -> te.Tensor:
     """Positions (int64) that sort ``data`` along ``axis``; equal elements keep their order.
 
     ``valid_count`` says for each line, in row-major order of the other axes, how many elements are sorted.
@@ -75,14 +84,14 @@ def sorted_positions(data: Any, axis: int, descending: bool, valid_count: Any = 
     others = [d for k, d in enumerate(data.shape) if k != axis]
     n = data.shape[axis].astype("int64")
 
-    def body(ins: Any, outs: Any) -> Any:
+    def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
         order, spare, state = outs
 
-        def row(outer: list[Any]) -> Stmt:
-            def at(k: Any) -> list[Any]:
+        def row(outer: list[PrimExpr]) -> Stmt:
+            def at(k: PrimExpr) -> list[Any]:
                 return [*outer[:axis], k, *outer[axis:]]
 
-            def before(a: Any, b: Any) -> Any:
+            def before(a: PrimExpr, b: PrimExpr) -> PrimExpr:
                 left, right = read(ins[0], *at(a)), read(ins[0], *at(b))
                 return comes_before(left, right, descending)
 
@@ -110,14 +119,20 @@ def sorted_positions(data: Any, axis: int, descending: bool, valid_count: Any = 
     return made[0]
 
 
-def sort(data: Any, axis: int = -1, is_ascend: bool = True) -> Any:
+def sort(data: te.Tensor, axis: int = -1, is_ascend: bool = True) -> te.Tensor:
     """Sorted values."""
     axis = normalize_axis(axis, len(data.shape))
     order = sorted_positions(data, axis, not is_ascend)
     return ax_compute(data.shape, lambda i: data(*i[:axis], order(*i), *i[axis + 1 :]), "sorted", tags.INJECTIVE)
 
 
-def argsort(data: Any, valid_count: Any = None, axis: int = -1, is_ascend: bool = True, dtype: str = "float32") -> Any:
+def argsort(
+    data: te.Tensor,
+    valid_count: te.Tensor | None = None,
+    axis: int = -1,
+    is_ascend: bool = True,
+    dtype: str = "float32",
+) -> te.Tensor:
     """Positions that sort the data; of each line only the first ``valid_count`` elements, if that is given."""
     axis = normalize_axis(axis, len(data.shape))
     order = sorted_positions(data, axis, not is_ascend, valid_count)
@@ -125,8 +140,8 @@ def argsort(data: Any, valid_count: Any = None, axis: int = -1, is_ascend: bool 
 
 
 def topk(
-    data: Any, k: Any = 1, axis: int = -1, ret_type: str = "both", is_ascend: bool = False, dtype: str = "int64"
-) -> Any:
+    data: te.Tensor, k: Dim = 1, axis: int = -1, ret_type: str = "both", is_ascend: bool = False, dtype: str = "int64"
+) -> te.Tensor | list[te.Tensor]:
     """The ``k`` first elements in order, their positions, or both; ``k < 1`` means all."""
     axis = normalize_axis(axis, len(data.shape))
     count = data.shape[axis] if isinstance(k, int) and k < 1 else tir.convert(k).astype(str(data.shape[axis].dtype))

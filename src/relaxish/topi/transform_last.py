@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from .shape import transpose
+from .. import te
 
 __all__ = ["with_last_axis"]
 
 
-def with_last_axis(data: Any, axis: int) -> tuple[Any, Callable[[Any], Any]]:
+def with_last_axis(data: te.Tensor, axis: int) -> tuple[te.Tensor, Callable[[te.Tensor], te.Tensor]]:
     """The data with ``axis`` and the last axis exchanged, and what exchanges them again in a result."""
     last = len(data.shape) - 1
     if axis == last:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
+import numpy as np
 
 from ..ir.errors import CheckIndexError, CheckValueError
 from .. import te, tir
 from ..target import Target
+from ..te.tensor import Dim, ExprLike
 from ..tir import FloatImm, IntImm, PrimExpr, const, floordiv, floormod
 from . import tag as tags
 
@@ -41,20 +43,27 @@ __all__ = [
     "zero_of",
 ]
 
+#: Strides, dilations, kernels: one number for all spatial axes, or one for each.
+Steps = Dim | Sequence[Dim]
+#: Borders: ``VALID`` or ``SAME``, one number for all sides, one for each axis, or one for each side.
+Padding = str | Dim | Sequence[Dim]
+_T = TypeVar("_T")
+_Scalar = TypeVar("_Scalar", PrimExpr, int, float, Dim)
+
 
 def ax_compute(
-    shape: Sequence[Any],
-    body: Callable[..., Any],
+    shape: Sequence[Dim],
+    body: Callable[[list[PrimExpr]], PrimExpr],
     name: str,
     tag: str = tags.INJECTIVE,
     attrs: dict[str, Any] | None = None,
-) -> Any:
+) -> te.Tensor:
     """``te.compute`` whose axes are called ``ax0, ax1, ...``; ``body`` takes the list of indices."""
     names = [f"ax{i}" for i in range(len(shape))]
     return te.compute(shape, lambda *i: body(list(i)), name, tag, attrs, names)
 
 
-def const_int(value: Any) -> int | None:
+def const_int(value: object) -> int | None:
     """The integer a constant holds, else ``None``."""
     if isinstance(value, IntImm):
         return int(value.value)
@@ -63,12 +72,12 @@ def const_int(value: Any) -> int | None:
     return None
 
 
-def const_matrix(matrix: Any, name: str = "const_matrix", attrs: dict[str, Any] | None = None) -> Any:
+def const_matrix(matrix: np.ndarray, name: str = "const_matrix", attrs: dict[str, Any] | None = None) -> te.Tensor:
     """A NumPy matrix as a computed tensor: a chain of selections, which folds once the indices are constants."""
     rows, columns = matrix.shape
     dtype = str(matrix.dtype)
 
-    def element(i: Any, j: Any) -> Any:
+    def element(i: PrimExpr, j: PrimExpr) -> PrimExpr:
         chosen: Any = const(0.0, dtype)
         for row in range(rows):
             for column in range(columns):
@@ -81,7 +90,7 @@ def const_matrix(matrix: Any, name: str = "const_matrix", attrs: dict[str, Any] 
     return te.compute(matrix.shape, element, name=name, attrs=attrs)
 
 
-def get_const_int(expr: Any) -> int:
+def get_const_int(expr: Dim) -> int:
     """The integer ``expr`` is. Raises ValueError if it is not a constant."""
     value = const_int(expr)
     if value is None:
@@ -91,12 +100,12 @@ def get_const_int(expr: Any) -> int:
     return value
 
 
-def get_const_tuple(values: Sequence[Any]) -> tuple[Any, ...]:
+def get_const_tuple(values: Sequence[Dim]) -> tuple[Dim, ...]:
     """Constants as ints, symbolic dimensions as they are."""
     return tuple(v if (c := const_int(v)) is None else c for v in values)
 
 
-def simplify(expr: Any) -> Any:
+def simplify(expr: _Scalar) -> _Scalar:
     """``expr`` simplified without any assumption."""
     if isinstance(expr, (int, float)):
         return expr
@@ -105,12 +114,12 @@ def simplify(expr: Any) -> Any:
     return Analyzer().simplify(expr)
 
 
-def is_one(dim: Any) -> bool:
+def is_one(dim: Dim) -> bool:
     """Whether a dimension is the constant one."""
     return const_int(dim) == 1
 
 
-def equal_dims(a: Any, b: Any) -> bool:
+def equal_dims(a: Dim, b: Dim) -> bool:
     """Whether two dimensions are certainly equal."""
     ca, cb = const_int(a), const_int(b)
     if ca is not None or cb is not None:
@@ -119,15 +128,16 @@ def equal_dims(a: Any, b: Any) -> bool:
         return True
     from ..arith import Analyzer
 
-    return bool(Analyzer().can_prove(a == b))
+    same: Any = a == b
+    return bool(Analyzer().can_prove(same))
 
 
-def zero_of(expr: Any) -> PrimExpr:
+def zero_of(expr: PrimExpr) -> PrimExpr:
     """Zero of the same type."""
     return const(0, str(expr.dtype))
 
 
-def prod(values: Sequence[Any]) -> Any:
+def prod(values: Sequence[Dim]) -> Dim:
     """The product of dimensions."""
     result: Any = 1
     for value in values:
@@ -135,18 +145,18 @@ def prod(values: Sequence[Any]) -> Any:
     return result
 
 
-def int_pair(value: Any, count: int = 2) -> tuple[Any, ...]:
+def int_pair(value: Steps, count: int = 2) -> tuple[Dim, ...]:
     """A scalar repeated, or a sequence of the right length."""
-    if isinstance(value, (tuple, list)):
+    if isinstance(value, Sequence):
         if len(value) == 1 and count > 1:
             return tuple(value) * count
         return tuple(value)
     return (value,) * count
 
 
-def expr_list(value: Any) -> list[Any]:
+def expr_list(value: Steps) -> list[Dim]:
     """One value or many, as a list."""
-    return list(value) if isinstance(value, (tuple, list)) else [value]
+    return list(value) if isinstance(value, Sequence) else [value]
 
 
 def normalize_axis(axis: int, ndim: int, what: str = "axis") -> int:
@@ -157,7 +167,7 @@ def normalize_axis(axis: int, ndim: int, what: str = "axis") -> int:
     return axis + ndim if axis < 0 else axis
 
 
-def unravel_index(index: Any, shape: Sequence[Any]) -> list[Any]:
+def unravel_index(index: PrimExpr, shape: Sequence[Dim]) -> list[PrimExpr]:
     """Coordinates of a flat position, row by row."""
     out: list[Any] = []
     for extent in reversed(list(shape)):
@@ -166,7 +176,7 @@ def unravel_index(index: Any, shape: Sequence[Any]) -> list[Any]:
     return out[::-1]
 
 
-def ravel_index(indices: Sequence[Any], shape: Sequence[Any]) -> Any:
+def ravel_index(indices: Sequence[PrimExpr], shape: Sequence[Dim]) -> PrimExpr:
     """The flat position of coordinates, row by row."""
     if not indices:
         return const(0, "int64")
@@ -180,7 +190,7 @@ class InvalidShapeError(ValueError):
     """The shape of an argument does not fit what it is for."""
 
 
-def get_const_float(expr: Any) -> float:
+def get_const_float(expr: ExprLike) -> float:
     """The number ``expr`` is. Raises ValueError if it is not a constant."""
     if isinstance(expr, float):
         return expr
@@ -190,12 +200,12 @@ def get_const_float(expr: Any) -> float:
     return float(found.value)
 
 
-def get_float_tuple(values: Sequence[Any]) -> tuple[float, ...]:
+def get_float_tuple(values: Sequence[ExprLike]) -> tuple[float, ...]:
     """Constants as floats."""
     return tuple(get_const_float(value) for value in values)
 
 
-def equal_const_int(expr: Any, value: int) -> bool:
+def equal_const_int(expr: Dim, value: int) -> bool:
     """Whether ``expr`` is a constant of that value, now or when simplified."""
     found = const_int(expr)
     return (const_int(simplify(expr)) if found is None else found) == value
@@ -213,7 +223,7 @@ def get_max_power2_factor(n: int, max_value: int | None = None) -> int:
     return max(factor, 1)
 
 
-def get_shape(src_shape: Sequence[Any], src_layout: str, dst_layout: str) -> list[Any]:
+def get_shape(src_shape: Sequence[Dim], src_layout: str, dst_layout: str) -> list[Dim]:
     """A shape in another layout of the same axes; the layouts may split axes (``NCHW4c``)."""
     if src_layout == dst_layout:
         return list(get_const_tuple(src_shape))
@@ -223,14 +233,14 @@ def get_shape(src_shape: Sequence[Any], src_layout: str, dst_layout: str) -> lis
     return list(get_const_tuple(mapping.forward_shape([tir.convert(d) for d in src_shape])))
 
 
-def within_index(b: Any, e: Any, s: Any, i: Any) -> Any:
+def within_index(b: ExprLike, e: ExprLike, s: ExprLike, i: ExprLike) -> PrimExpr:
     """Whether index ``i`` is one of those from ``b`` to before ``e`` in steps of ``s``."""
     inside = tir.Select(s < 0, tir.And(i <= b, e < i), tir.And(b <= i, i < e))
     on_step = tir.Select(s < 0, floormod(b - i, -s), floormod(i - b, s)).equal(0)
     return tir.And(inside, on_step)
 
 
-def make_idx(b: Any, e: Any, s: Any, z: Any, i: Any) -> Any:
+def make_idx(b: ExprLike, e: ExprLike, s: ExprLike, z: ExprLike, i: ExprLike) -> PrimExpr:
     """The number of index ``i`` among those from ``b`` in steps of ``s``; ``z - 1`` where it lies beyond ``e``."""
     before = tir.Select(s < 0, b < i, i < b)
     beyond = tir.Select(s < 0, i <= e, e <= i)
@@ -240,7 +250,7 @@ def make_idx(b: Any, e: Any, s: Any, z: Any, i: Any) -> Any:
     )
 
 
-def is_dynamic_shape(shape: Sequence[Any]) -> bool:
+def is_dynamic_shape(shape: Sequence[Dim]) -> bool:
     """Whether some dimension is not a constant."""
     return any(const_int(dim) is None for dim in shape)
 
@@ -252,12 +262,12 @@ def is_target(names: str | Sequence[str]) -> bool:
     return any(name in target.keys for name in wanted)
 
 
-def ceil_div(a: Any, b: Any) -> Any:
+def ceil_div(a: Dim, b: Dim) -> Dim:
     """The quotient rounded up."""
     return floordiv(a + b - 1, b) if isinstance(a, PrimExpr) or isinstance(b, PrimExpr) else -(-a // b)
 
 
-def swap(arr: Sequence[Any], axis: int) -> list[Any]:
+def swap(arr: Sequence[_T], axis: int) -> list[_T]:
     """The last element and that at ``axis`` exchanged."""
     out = list(arr)
     out[axis], out[-1] = out[-1], out[axis]

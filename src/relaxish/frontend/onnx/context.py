@@ -7,7 +7,7 @@ A one-dimensional int64 tensor whose elements are known expressions travels as a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,21 +20,33 @@ from ...relax.struct_info import PrimStructInfo, ShapeStructInfo, TensorStructIn
 from ...support.errors import OpAttributeInvalid
 from ...tir import Var
 
-__all__ = ["CONVERTERS", "Context", "convert", "dtype_name", "table_name"]
+__all__ = ["CONVERTERS", "Array", "Attribute", "Context", "Converter", "Dim", "Made", "convert", "dtype_name", "table_name"]
+
+Array = np.ndarray[Any, Any]
+#: A dimension: an expression, or a number that is known.
+Dim = PrimExpr | int
+#: The value of an attribute of a node.
+Attribute = float | int | str | Sequence[Any] | Array
+#: The result of a converter: one value, or the values of the outputs in order.
+Made = Expr | Sequence[Expr]
+
+#: A converter: the values of the inputs (None where an input is left out) and the attributes by name.
+Converter = Callable[["Context", list[Any], dict[str, Any]], Made]
+_C = TypeVar("_C", bound=Converter)
 
 #: Operator name to its implementations by the first opset they hold for; an operator of another domain than the
 #: standard's own goes by ``domain.name``.
-CONVERTERS: dict[str, dict[int, Callable[..., Any]]] = {}
+CONVERTERS: dict[str, dict[int, Converter]] = {}
 
 #: Constants up to this many elements take part in arithmetic at import time.
 _FOLD_LIMIT = 1024
 
 
-def convert(name: str, since: int = 1, domain: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def convert(name: str, since: int = 1, domain: str = "") -> Callable[[_C], _C]:
     """Register ``f(ctx, inputs, attrs)`` as the converter of an ONNX operator from opset ``since`` on."""
     name = table_name(name, domain)
 
-    def register(func: Callable[..., Any]) -> Callable[..., Any]:
+    def register(func: _C) -> _C:
         CONVERTERS.setdefault(name, {})[since] = func
         return func
 
@@ -60,19 +72,19 @@ class Context:
         self.builder = builder
         self.opset = opset
 
-    def emit(self, expr: Any, name: str = "") -> Any:
+    def emit(self, expr: Expr, name: str = "") -> Expr:
         """Bind an expression, so that its shape is known."""
         if isinstance(expr, (Constant, ShapeExpr, PrimValue)) or getattr(expr, "struct_info_", None) is not None:
             return expr
         return self.builder.emit(expr, name)
 
-    def info(self, x: Any) -> TensorStructInfo:
+    def info(self, x: Expr) -> TensorStructInfo:
         """What is known of a tensor."""
         found = self.tensor(x).struct_info
         assert isinstance(found, TensorStructInfo)
         return found
 
-    def dtype(self, x: Any) -> str:
+    def dtype(self, x: Expr) -> str:
         """The dtype of a value."""
         if isinstance(x, ShapeExpr):
             return "int64"
@@ -81,7 +93,7 @@ class Context:
             return info.dtype
         return "int64"
 
-    def dims(self, x: Any) -> list[PrimExpr]:
+    def dims(self, x: Expr) -> list[PrimExpr]:
         """The dimensions of a tensor. Raises if they are unknown."""
         if isinstance(x, ShapeExpr):
             return [relax.PrimValue(len(x.values)).value]
@@ -92,7 +104,7 @@ class Context:
             raise OpAttributeInvalid("the operator needs an input of known shape")
         return list(dims)
 
-    def ndim(self, x: Any) -> int:
+    def ndim(self, x: Expr) -> int:
         """The rank of a value."""
         if isinstance(x, ShapeExpr):
             return 1
@@ -103,7 +115,7 @@ class Context:
             raise OpAttributeInvalid("the operator needs an input of known rank")
         return int(rank)
 
-    def tensor(self, x: Any) -> Any:
+    def tensor(self, x: Expr) -> Expr:
         """A value as a tensor: shapes and scalars become tensors."""
         if isinstance(x, PrimValue):
             known = getattr(x.value, "value", None)
@@ -120,7 +132,7 @@ class Context:
             return self.emit(op.shape_to_tensor(x))
         return x
 
-    def constant(self, x: Any) -> Any:
+    def constant(self, x: Expr | None) -> Array | None:
         """The NumPy value of a constant, else None."""
         if isinstance(x, Constant):
             return x.data.numpy()
@@ -132,14 +144,14 @@ class Context:
             return None if known is None else np.asarray(known, x.value.dtype)
         return None
 
-    def need_constant(self, x: Any, what: str) -> Any:
+    def need_constant(self, x: Expr | None, what: str) -> Array:
         """As :meth:`constant`, with an error naming what had to be one."""
         value = self.constant(x)
         if value is None:
             raise OpAttributeInvalid(f"{what} must be a constant")
         return value
 
-    def scalars(self, x: Any) -> list[PrimExpr] | None:
+    def scalars(self, x: Expr) -> list[PrimExpr] | None:
         """The elements of a small integer value as expressions, if known."""
         if isinstance(x, ShapeExpr):
             return list(x.values)
@@ -151,20 +163,20 @@ class Context:
                 return [relax.PrimValue(int(v)).value for v in array.reshape(-1)]
         return None
 
-    def is_shape(self, x: Any) -> bool:
+    def is_shape(self, x: Expr) -> bool:
         """Whether a value is known element by element and not simply a constant."""
         return isinstance(x, (ShapeExpr, PrimValue))
 
-    def from_scalars(self, values: Sequence[Any], rank: int) -> Any:
+    def from_scalars(self, values: Sequence[Dim], rank: int) -> Expr:
         """Known elements as a value of rank 0 or 1."""
         items = [simplify(v) if isinstance(v, PrimExpr) else v for v in values]
         return PrimValue(items[0]) if rank == 0 else ShapeExpr(items)
 
-    def const(self, value: Any, dtype: str) -> Any:
+    def const(self, value: np.typing.ArrayLike, dtype: str) -> Expr:
         """A constant tensor."""
         return relax.const(np.asarray(value), dtype)
 
-    def fold(self, function: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+    def fold(self, function: Callable[..., Array], inputs: Sequence[Expr | None]) -> Constant | None:
         """``function`` applied to constants at import time, or None if an input is not a small one."""
         arrays = [self.constant(x) for x in inputs]
         if any(a is None or a.size > _FOLD_LIMIT for a in arrays):
@@ -172,13 +184,13 @@ class Context:
         made = np.asarray(function(*arrays))
         return relax.const(made, str(made.dtype))
 
-    def reshape(self, x: Any, shape: Sequence[Any]) -> Any:
+    def reshape(self, x: Expr, shape: Sequence[Dim]) -> Expr:
         """``x`` in another shape, in which a dimension of zero means no elements (and -1 infers)."""
         if any(const_int(d) == 0 for d in map(as_expr, shape)):
             return Call(Op.get("relax.reshape"), [x, ShapeExpr(list(shape))])
         return op.reshape(x, list(shape))
 
-    def run_time_shape(self, x: Any) -> Any:
+    def run_time_shape(self, x: Expr) -> list[PrimExpr]:
         """The elements of a shape tensor computed at run time, as new symbolic dimensions.
 
         ``x`` is a one-dimensional int64 tensor of known length. Raises OpAttributeInvalid if that is unknown.
@@ -187,24 +199,24 @@ class Context:
         if count is None:
             raise OpAttributeInvalid("the operator needs a shape of known length")
         shape = self.emit(op.tensor_to_shape(x))
-        symbols = [Var("n", "int64") for _ in range(count)]
+        symbols: list[PrimExpr] = [Var("n", "int64") for _ in range(count)]
         self.builder.match_cast(shape, ShapeStructInfo(symbols))
         return symbols
 
-    def require_sizes(self, sizes: Any, wanted: Sequence[Any]) -> None:
+    def require_sizes(self, sizes: Expr, wanted: Sequence[Dim]) -> None:
         """Check when the model runs that the elements of a computed int64 tensor are the sizes wanted."""
         self.builder.match_cast(self.emit(op.tensor_to_shape(sizes)), ShapeStructInfo(list(wanted)))
 
-    def axes(self, x: Any, what: str = "axes") -> list[int]:
+    def axes(self, x: Expr, what: str = "axes") -> list[int]:
         """Axes given as an input tensor."""
         return [int(v) for v in np.atleast_1d(self.need_constant(x, what))]
 
 
-def as_list(value: Any) -> list[Any]:
+def as_list(value: Made) -> list[Expr]:
     """The fields of a tuple, or one value."""
     if isinstance(value, Tuple):
         return list(value.fields)
-    return list(value) if isinstance(value, (list, tuple)) else [value]
+    return list(value) if isinstance(value, Sequence) else [value]
 
 
 def attr_ints(attrs: dict[str, Any], name: str, default: Sequence[int] | None = None) -> list[int] | None:
@@ -214,6 +226,6 @@ def attr_ints(attrs: dict[str, Any], name: str, default: Sequence[int] | None = 
     return [int(v) for v in attrs[name]]
 
 
-def is_expr(x: Any) -> bool:
+def is_expr(x: object) -> bool:
     """Whether a value is a graph expression."""
     return isinstance(x, Expr)

@@ -5,18 +5,23 @@ from __future__ import annotations
 import copy
 import re
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from ... import relax
+from ...ir.expr import PrimExpr
 from ...ir.module import IRModule
-from ...relax.expr import Constant, Expr, Tuple
+from ...relax.expr import Constant, Expr, Tuple, TupleGetItem
 from ...relax.struct_info import TensorStructInfo, TupleStructInfo
 from ...runtime.ndarray import array
 from ...support.errors import OpNotImplemented, RelaxishError
 from ...tir import SizeVar, Var
-from .context import CONVERTERS, Context, dtype_name, table_name
+from .context import Attribute, Context, Converter, CONVERTERS, dtype_name, Made, table_name
+
+if TYPE_CHECKING:
+    import onnx
 
 __all__ = ["from_onnx"]
 
@@ -60,7 +65,7 @@ class _Importer:
         self.names[name] = clean
         return clean
 
-    def dimension(self, text: str) -> Any:
+    def dimension(self, text: str) -> PrimExpr | int:
         """A dimension name: a symbol, or a symbol combined with numbers by ``+ - * //``."""
         tokens = re.split(r"(//|[-+*])", text.replace(" ", ""))
         tokens = [t for t in tokens if t]
@@ -78,7 +83,7 @@ class _Importer:
             }[sign](value, other)
         return value
 
-    def symbol_or_int(self, text: str) -> Any:
+    def symbol_or_int(self, text: str) -> Var | int:
         """A number or the symbol of that name."""
         return int(text) if text.isdigit() else self.symbol(text)
 
@@ -90,7 +95,7 @@ class _Importer:
 
     # ---- graph parts
 
-    def input_info(self, value: Any) -> tuple[list[Any], str]:
+    def input_info(self, value: onnx.ValueInfoProto) -> tuple[list[PrimExpr | int], str]:
         """Shape and dtype of a graph input, user's wishes first."""
         kind = value.type.tensor_type
         if value.name in self.shape_dict:
@@ -110,7 +115,7 @@ class _Importer:
             dtype = dtype_name(kind.elem_type) if kind.elem_type else self.dtype_dict
         return shape, dtype
 
-    def read_inputs(self, graph: Any) -> None:
+    def read_inputs(self, graph: onnx.GraphProto) -> None:
         """Graph inputs and weights."""
         weights = {t.name: t for t in graph.initializer}
         for value in graph.input:
@@ -131,20 +136,20 @@ class _Importer:
             else:
                 self.values[name] = Constant(array(data))
 
-    def weight(self, proto: Any) -> Any:
+    def weight(self, proto: onnx.TensorProto) -> np.ndarray:
         """The array of an initializer."""
         import onnx
 
         value = onnx.numpy_helper.to_array(proto)
         return np.ascontiguousarray(value).reshape(value.shape)  # a scalar stays one
 
-    def check_supported(self, graph: Any) -> None:
+    def check_supported(self, graph: onnx.GraphProto) -> None:
         """All operators without a converter, in one error."""
         missing = sorted({self.op_name(n) for n in graph.node if self.op_name(n) not in CONVERTERS})
         if missing:
             raise OpNotImplemented(f"The following operators are not supported for frontend ONNX: {', '.join(missing)}")
 
-    def op_name(self, node: Any) -> str:
+    def op_name(self, node: onnx.NodeProto) -> str:
         """The operator's name in the table of converters; a name that only ONNX Runtime has needs no domain."""
         from onnx import defs
 
@@ -152,10 +157,10 @@ class _Importer:
         own = table_name(name, "com.microsoft")
         return own if not node.domain and own in CONVERTERS and not defs.has(name) else name
 
-    def run_node(self, ctx: Context, node: Any) -> None:
+    def run_node(self, ctx: Context, node: onnx.NodeProto) -> None:
         """Convert one node and bind its outputs."""
         inputs = [self.values[name] if name else None for name in node.input]
-        attrs = {a.name: _attribute(a) for a in node.attribute}
+        attrs: dict[str, Any] = {a.name: _attribute(a) for a in node.attribute}
         attrs["__outputs__"] = max((k + 1 for k, n in enumerate(node.output) if n), default=0)
         attrs["__name__"] = node.output[0] if node.output else ""
         chosen = _implementation(self.op_name(node), ctx.opset)
@@ -176,25 +181,25 @@ class _Importer:
             if name:
                 self.values[name] = self.bind(ctx, field, name)
 
-    def bind(self, ctx: Context, value: Any, name: str) -> Any:
+    def bind(self, ctx: Context, value: Made, name: str) -> Made:
         """A converter's result as a value of the graph."""
         if isinstance(value, Expr) and not isinstance(value, Tuple):
             return ctx.emit(value)
         return value
 
-    def fields(self, ctx: Context, made: Any) -> list[Any]:
+    def fields(self, ctx: Context, made: Made) -> list[Any]:
         """The results of a node with several outputs."""
-        if isinstance(made, (list, tuple)):
+        if isinstance(made, Sequence):
             return list(made)
         if isinstance(made, Tuple):
             return list(made.fields)
         bound = ctx.emit(made)
         info = bound.struct_info
         if isinstance(info, TupleStructInfo):
-            return [ctx.builder.emit(bound[i]) for i in range(len(info.fields))]
+            return [ctx.builder.emit(TupleGetItem(bound, i)) for i in range(len(info.fields))]
         return [bound]
 
-    def run(self, graph: Any, opset: int) -> IRModule:
+    def run(self, graph: onnx.GraphProto, opset: int) -> IRModule:
         """The whole graph as a module with one function, ``main``."""
         self.check_supported(graph)
         builder = relax.BlockBuilder()
@@ -215,12 +220,12 @@ class _Importer:
         module.update_func(module.get_global_var("main"), main)
         return module
 
-    def output(self, ctx: Context, value: Any) -> Any:
+    def output(self, ctx: Context, value: Expr) -> Expr:
         """A graph output as a tensor (sequences stay tuples)."""
         return value if isinstance(value, Tuple) else ctx.tensor(value)
 
 
-def _implementation(name: str, opset: int) -> Any:
+def _implementation(name: str, opset: int) -> Converter:
     versions = CONVERTERS[name]
     fitting = [v for v in versions if v <= opset]
     if not fitting:
@@ -228,7 +233,7 @@ def _implementation(name: str, opset: int) -> Any:
     return versions[max(fitting)]
 
 
-def _attribute(proto: Any) -> Any:
+def _attribute(proto: onnx.AttributeProto) -> Attribute:
     import onnx
 
     if proto.type == onnx.AttributeProto.TENSOR:
@@ -241,14 +246,14 @@ def _attribute(proto: Any) -> Any:
     return value
 
 
-def _opset_of(model: Any) -> int:
+def _opset_of(model: onnx.ModelProto) -> int:
     for entry in model.opset_import:
         if entry.domain in ("", "ai.onnx"):
             return int(entry.version)
     return 1
 
 
-def _with_bodies(model: Any) -> Any:
+def _with_bodies(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with the bodies of functions in place of their calls: its own, and those that the standard gives for
     operators without a converter."""
     import onnx.inliner
@@ -271,7 +276,7 @@ def _with_bodies(model: Any) -> Any:
             return model
 
 
-def _spelled_out(model: Any, names: set[str]) -> Any:
+def _spelled_out(model: onnx.ModelProto, names: set[str]) -> onnx.ModelProto:
     """A copy with what bodies of the operators ``names`` ask for: default attributes, and types of all weights."""
     import onnx
 
@@ -293,7 +298,7 @@ def _spelled_out(model: Any, names: set[str]) -> Any:
     return model
 
 
-def _has_only_body(node: Any) -> bool:
+def _has_only_body(node: onnx.NodeProto) -> bool:
     from onnx import defs
 
     if node.domain not in ("", "ai.onnx") or node.op_type in CONVERTERS or not defs.has(node.op_type):
@@ -303,7 +308,7 @@ def _has_only_body(node: Any) -> bool:
 
 
 def from_onnx(
-    model: Any,
+    model: onnx.ModelProto,
     shape_dict: dict[str, list[Any]] | None = None,
     dtype_dict: str | dict[str, str] = "float32",
     opset: int | None = None,

@@ -10,7 +10,7 @@ from ... import te
 from ...ir.op import Op
 from ...ir.prim import Call, StringImm
 from ...target import Target
-from ...tir import IntImm, ceil, const, floordiv, floormod, log2
+from ...tir import ceil, const, floordiv, floormod, IntImm, log2, PrimExpr
 from ...tir.ir_builder import IRBuilder
 
 __all__ = ["Lines", "barrier", "ceil_log2", "launch", "max_threads"]
@@ -27,7 +27,7 @@ def barrier(ib: IRBuilder) -> None:
 
 
 @contextmanager
-def launch(ib: IRBuilder, blocks: Any, threads: int) -> Iterator[tuple[Any, Any]]:
+def launch(ib: IRBuilder, blocks: PrimExpr, threads: int) -> Iterator[tuple[PrimExpr, PrimExpr]]:
     """The body of a kernel of its own; gives the block's and the thread's number, as int64."""
     with ib.new_scope():
         tx, bx = te.thread_axis("threadIdx.x"), te.thread_axis("blockIdx.x")
@@ -36,7 +36,7 @@ def launch(ib: IRBuilder, blocks: Any, threads: int) -> Iterator[tuple[Any, Any]
         yield ib.let("block", bx.var.astype("int64")), ib.let("thread", tx.var.astype("int64"))
 
 
-def ceil_log2(n: Any) -> Any:
+def ceil_log2(n: PrimExpr) -> PrimExpr:
     """The number of times 1 is to be doubled to reach ``n``, as int64."""
     if isinstance(n, IntImm):
         return const(max(int(n) - 1, 0).bit_length(), "int64")
@@ -54,9 +54,9 @@ class Lines:
         for dim in self.others:
             self.count = self.count * dim
 
-    def at(self, line: Any, k: Any) -> list[Any]:
+    def at(self, line: PrimExpr, k: PrimExpr) -> list[PrimExpr]:
         """The index of element ``k`` of a line."""
-        outer: list[Any] = []
+        outer: list[PrimExpr] = []
         for dim in reversed(self.others[1:]):
             outer.insert(0, floormod(line, dim))
             line = floordiv(line, dim)

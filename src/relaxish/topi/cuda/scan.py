@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import te
-from ...tir import const, decl_buffer, floordiv
-from ...tir.ir_builder import IRBuilder, create
+from ...tir import Buffer, const, decl_buffer, floordiv, PrimExpr, Stmt
+from ...tir.ir_builder import BufferVar, create, IRBuilder
 from ..shape import reshape
 from ..utils import normalize_axis, prod
 from .grid import Lines, barrier, launch, max_threads
@@ -23,12 +23,12 @@ Combine = Callable[[Any, Any], Any]
 _STRETCH = 256
 
 
-def _i64(value: int) -> Any:
+def _i64(value: int) -> PrimExpr:
     return const(value, "int64")
 
 
 def _scan_by_blocks(
-    ib: IRBuilder, data: Any, out: Any, lines: Lines, combine: Combine, first: Any, exclusive: bool
+    ib: IRBuilder, data: BufferVar, out: BufferVar, lines: Lines, combine: Combine, first: PrimExpr, exclusive: bool
 ) -> None:
     threads = max_threads(_STRETCH)
     n, dtype = lines.length, str(out.dtype)
@@ -64,7 +64,7 @@ def _scan_by_blocks(
 
 
 def _scan_by_threads(
-    ib: IRBuilder, data: Any, out: Any, lines: Lines, combine: Combine, first: Any, exclusive: bool
+    ib: IRBuilder, data: BufferVar, out: BufferVar, lines: Lines, combine: Combine, first: PrimExpr, exclusive: bool
 ) -> None:
     threads = max_threads(_STRETCH)
     dtype = str(out.dtype)
@@ -84,14 +84,14 @@ def _scan_by_threads(
 
 
 def scanop(
-    data: Any,
+    data: te.Tensor,
     binop: Combine,
     identity_value: float,
     axis: int | None = None,
     dtype: str | None = None,
     exclusive: bool | None = None,
-    workspace: Any = None,
-) -> Any:
+    workspace: te.Tensor | None = None,
+) -> te.Tensor:
     """A running combination along ``axis`` (of the flat data, if none is given).
 
     ``workspace`` is what Thrust would need; this program needs none.
@@ -102,7 +102,7 @@ def scanop(
     out_dtype = dtype or data.dtype
     last = axis == len(data.shape) - 1
 
-    def program(source: Any, target: Any) -> Any:
+    def program(source: Buffer, target: Buffer) -> Stmt:
         ib = create()
         lines = Lines(source.shape, axis)
         write = _scan_by_blocks if last else _scan_by_threads
@@ -118,26 +118,26 @@ def scanop(
     )  # fmt: skip
 
 
-def _plus(a: Any, b: Any) -> Any:
+def _plus(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     return a + b
 
 
-def _times(a: Any, b: Any) -> Any:
+def _times(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     return a * b
 
 
 def inclusive_scan(
-    data: Any, axis: int = -1, output_dtype: str | None = None, binop: Combine = _plus, identity_value: float = 0,
-    workspace: Any = None,
-) -> Any:  # fmt: skip
+    data: te.Tensor, axis: int = -1, output_dtype: str | None = None, binop: Combine = _plus, identity_value: float = 0,
+    workspace: te.Tensor | None = None,
+) -> te.Tensor:  # fmt: skip
     """Each element combined with all before it."""
     return scanop(data, binop, identity_value, axis, output_dtype, False, workspace)
 
 
 def exclusive_scan(
-    data: Any, axis: int = -1, return_reduction: bool = False, output_dtype: str | None = None, binop: Combine = _plus,
-    identity_value: float = 0, workspace: Any = None,
-) -> Any:  # fmt: skip
+    data: te.Tensor, axis: int = -1, return_reduction: bool = False, output_dtype: str | None = None, binop: Combine = _plus,
+    identity_value: float = 0, workspace: te.Tensor | None = None,
+) -> te.Tensor | tuple[te.Tensor, te.Tensor]:  # fmt: skip
     """All elements before each; with ``return_reduction`` also the combination of each whole line."""
     out = scanop(data, binop, identity_value, axis, output_dtype, True, workspace)
     if not return_reduction:
@@ -146,7 +146,7 @@ def exclusive_scan(
     last = data.shape[axis] - 1
     shape = [d for k, d in enumerate(data.shape) if k != axis]
 
-    def whole(*i: Any) -> Any:
+    def whole(*i: PrimExpr) -> PrimExpr:
         at = (*i[:axis], last, *i[axis:])
         return binop(out(*at), data(*at).astype(out.dtype))
 
@@ -154,8 +154,12 @@ def exclusive_scan(
 
 
 def cumsum(
-    data: Any, axis: int | None = None, dtype: str | None = None, exclusive: bool | None = None, workspace: Any = None
-) -> Any:
+    data: te.Tensor,
+    axis: int | None = None,
+    dtype: str | None = None,
+    exclusive: bool | None = None,
+    workspace: te.Tensor | None = None,
+) -> te.Tensor:
     """Running sum; truth values count as int32."""
     kind = dtype or ("int32" if data.dtype == "bool" else data.dtype)
     if workspace is not None:
@@ -166,8 +170,12 @@ def cumsum(
 
 
 def cumprod(
-    data: Any, axis: int | None = None, dtype: str | None = None, exclusive: bool | None = None, workspace: Any = None
-) -> Any:
+    data: te.Tensor,
+    axis: int | None = None,
+    dtype: str | None = None,
+    exclusive: bool | None = None,
+    workspace: te.Tensor | None = None,
+) -> te.Tensor:
     """Running product; truth values count as int32."""
     kind = dtype or ("int32" if data.dtype == "bool" else data.dtype)
     return scanop(data, _times, 1, axis, kind, exclusive, workspace)

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from functools import partial
 
 from ... import te, tir
 from ...tir import const, decl_buffer, floordiv, floormod, if_then_else
-from ...tir import min as smaller
-from ...tir.ir_builder import IRBuilder, create
+from ...tir import Buffer, min as smaller, PrimExpr, Stmt
+from ...tir.ir_builder import BufferVar, create, IRBuilder
 from .. import tag as tags
 from ..sort import comes_before
 from ..utils import ax_compute, normalize_axis
 from .grid import Lines, barrier, ceil_log2, launch, max_threads
+from ...te.tensor import Dim
+from ..selection import Before
 
 __all__ = ["argsort", "sort", "topk"]
 
@@ -25,29 +28,33 @@ _STRETCH = 512  # elements that a block sorts in shared memory
 Place = Callable[[Any], Any]
 
 
-def _i64(value: int) -> Any:
+def _i64(value: int) -> PrimExpr:
     return const(value, "int64")
 
 
 class _Keys:
     """Sort keys with the positions they came from; ``at`` makes an index of a place in the line."""
 
-    def __init__(self, values: Any, positions: Any, at: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, values: BufferVar, positions: BufferVar, at: Callable[[PrimExpr], PrimExpr | list[PrimExpr]]
+    ) -> None:
         self.values = values
         self.positions = positions
         self.at = at
 
-    def key(self, place: Any) -> Any:
+    def key(self, place: PrimExpr) -> PrimExpr:
         """The key at a place."""
         return self.values[self.at(place)]
 
-    def move(self, place: Any, target: _Keys, new_place: Any) -> None:
+    def move(self, place: PrimExpr, target: _Keys, new_place: PrimExpr) -> None:
         """Copy key and position of a place to a place elsewhere."""
         target.values[target.at(new_place)] = self.key(place)
         target.positions[target.at(new_place)] = self.positions[self.at(place)]
 
 
-def _merge(ib: IRBuilder, source: _Keys, target: _Keys, place: Any, width: Any, n: Any, before: Any) -> None:
+def _merge(
+    ib: IRBuilder, source: _Keys, target: _Keys, place: PrimExpr, width: PrimExpr, n: PrimExpr, before: Before
+) -> None:
     """Move one element of ``source``, whose runs of ``width`` are sorted, to where it belongs in runs of twice that."""
     left = ib.let("left", floormod(floordiv(place, width), _i64(2)).equal(_i64(0)))
     start = ib.let("start", floordiv(place, width * 2) * (width * 2))
@@ -73,8 +80,8 @@ def _merge(ib: IRBuilder, source: _Keys, target: _Keys, place: Any, width: Any, 
 
 
 def _sort_stretches(
-    ib: IRBuilder, data: Any, out: _Keys, lines: Lines, size: int, before: Any,
-    sortable: Callable[[Any], Any] | None,
+    ib: IRBuilder, data: BufferVar, out: _Keys, lines: Lines, size: int, before: Before,
+    sortable: Callable[[PrimExpr], PrimExpr] | None,
 ) -> None:  # fmt: skip
     """Kernel: each block sorts ``size`` neighbouring elements of a line in shared memory.
 
@@ -116,8 +123,8 @@ def _sort_stretches(
 
 
 def _merge_round(
-    ib: IRBuilder, source: _Keys, target: _Keys, lines: Lines, width: Any, threads: int, before: Any,
-    sortable: Callable[[Any], Any] | None,
+    ib: IRBuilder, source: _Keys, target: _Keys, lines: Lines, width: PrimExpr, threads: int, before: Before,
+    sortable: Callable[[PrimExpr], PrimExpr] | None,
 ) -> None:  # fmt: skip
     """Kernel: runs of ``width`` become runs of twice that."""
     n = lines.length
@@ -134,17 +141,17 @@ def _merge_round(
                 here.move(place, there, place)
 
 
-def _program(ins: Any, outs: Any, axis: int, is_ascend: bool) -> Any:
+def _program(ins: list[Buffer], outs: list[Buffer], axis: int, is_ascend: bool) -> Stmt:
     ib = create()
     data, *counts = ins
     source = ib.buffer_ptr(data)
     result, spare = (_Keys(ib.buffer_ptr(v), ib.buffer_ptr(p), None) for v, p in (outs[:2], outs[2:]))  # type: ignore[arg-type]
     lines = Lines(data.shape, axis)
 
-    def before(a: Any, b: Any) -> Any:
+    def before(a: PrimExpr, b: PrimExpr) -> PrimExpr:
         return comes_before(a, b, not is_ascend)
 
-    def counted(line: Any) -> Any:
+    def counted(line: PrimExpr) -> PrimExpr:
         return smaller(ib.buffer_ptr(counts[0])[line].astype("int64"), lines.length)
 
     sortable = counted if counts else None
@@ -161,7 +168,9 @@ def _program(ins: Any, outs: Any, axis: int, is_ascend: bool) -> Any:
     return ib.get()
 
 
-def _sorted(data: Any, axis: int, is_ascend: bool, dtype: str, valid_count: Any = None) -> tuple[Any, Any]:
+def _sorted(
+    data: te.Tensor, axis: int, is_ascend: bool, dtype: str, valid_count: te.Tensor | None = None
+) -> tuple[te.Tensor, te.Tensor]:
     """Values in order, and the positions they came from."""
     axis = normalize_axis(axis, len(data.shape))
     kinds = [data.dtype, dtype, data.dtype, dtype]
@@ -175,12 +184,18 @@ def _sorted(data: Any, axis: int, is_ascend: bool, dtype: str, valid_count: Any 
     return made[0], made[1]
 
 
-def sort(data: Any, axis: int = -1, is_ascend: bool = True) -> Any:
+def sort(data: te.Tensor, axis: int = -1, is_ascend: bool = True) -> te.Tensor:
     """Sorted values."""
     return _sorted(data, axis, bool(is_ascend), "int32")[0]
 
 
-def argsort(data: Any, valid_count: Any = None, axis: int = -1, is_ascend: bool = True, dtype: str = "float32") -> Any:
+def argsort(
+    data: te.Tensor,
+    valid_count: te.Tensor | None = None,
+    axis: int = -1,
+    is_ascend: bool = True,
+    dtype: str = "float32",
+) -> te.Tensor:
     """Positions that sort the data; equal elements keep their order.
 
     ``valid_count`` has a number for each line along ``axis``, in row-major order of the other axes: how many of its first
@@ -193,8 +208,8 @@ def argsort(data: Any, valid_count: Any = None, axis: int = -1, is_ascend: bool 
 
 
 def topk(
-    data: Any, k: Any = 1, axis: int = -1, ret_type: str = "both", is_ascend: bool = False, dtype: str = "int64"
-) -> Any:
+    data: te.Tensor, k: Dim = 1, axis: int = -1, ret_type: str = "both", is_ascend: bool = False, dtype: str = "int64"
+) -> te.Tensor | list[te.Tensor]:
     """The ``k`` first elements in order, their positions, or both; ``k < 1`` means all."""
     if ret_type not in ("both", "values", "indices"):
         raise ValueError(f"ret_type must be both, values or indices, not {ret_type!r}")
@@ -203,7 +218,13 @@ def topk(
     return first_elements(values, places, k, axis, ret_type)
 
 
-def first_elements(values: Any, places: Any, k: Any, axis: int, ret_type: str) -> Any:
+def _element(tensor: te.Tensor, indices: list[PrimExpr]) -> PrimExpr:
+    return tensor(*indices)
+
+
+def first_elements(
+    values: te.Tensor, places: te.Tensor, k: Dim, axis: int, ret_type: str
+) -> te.Tensor | list[te.Tensor]:
     """The first ``k`` of sorted elements along an axis; all, for ``k < 1``."""
     shape = list(values.shape)
     if isinstance(k, int) and k < 1:
@@ -211,7 +232,7 @@ def first_elements(values: Any, places: Any, k: Any, axis: int, ret_type: str) -
     else:
         shape[axis] = tir.convert(k).astype(str(shape[axis].dtype))
         out = [
-            ax_compute(shape, lambda i, t=t: t(*i), name, tags.INJECTIVE)
+            ax_compute(shape, partial(_element, t), name, tags.INJECTIVE)
             for t, name in ((values, "topk_values"), (places, "topk_indices"))
         ]
     return out if ret_type == "both" else out[0 if ret_type == "values" else 1]

@@ -7,9 +7,10 @@ from typing import Any
 
 from ...ir.errors import CheckValueError
 from ... import te, tir
-from ...tir import const
+from ...tir import const, PrimExpr
 from .. import tag as tags
 from ..utils import const_int
+from ...te.tensor import Dim
 
 __all__ = ["resize1d", "resize2d", "resize3d", "resize_nd"]
 
@@ -18,7 +19,9 @@ _EPS = 1e-5
 _INTEGER_DIVISION = ("", "floor", "round")
 
 
-def _source(out: Any, have: Any, want: Any, transform: str, roi: tuple[float, float] = (0.0, 1.0)) -> Any:
+def _source(
+    out: PrimExpr, have: PrimExpr, want: PrimExpr, transform: str, roi: tuple[float, float] = (0.0, 1.0)
+) -> PrimExpr:
     """Where output position ``out`` lies in the input."""
     x = out.astype("float32")
     have_f, want_f = have.astype("float32"), want.astype("float32")
@@ -45,7 +48,7 @@ def _source(out: Any, have: Any, want: Any, transform: str, roi: tuple[float, fl
     raise CheckValueError(f"Unsupported coordinate_transformation_mode: {transform}")
 
 
-def _nearest(position: Any, rounding: str, transform: str) -> Any:
+def _nearest(position: PrimExpr, rounding: str, transform: str) -> PrimExpr:
     if not rounding:
         rounding = "round" if transform == "align_corners" else "floor"
     half, eps = const(0.5, "float32"), const(_EPS, "float32")
@@ -63,19 +66,19 @@ def _nearest(position: Any, rounding: str, transform: str) -> Any:
     raise CheckValueError(f"Unknown rounding method: {rounding}")
 
 
-def _clamp(index: Any, extent: Any) -> Any:
+def _clamp(index: PrimExpr, extent: PrimExpr) -> PrimExpr:
     top = (extent - 1).astype("int32")
     return tir.max(tir.min(index, top), const(0, "int32"))
 
 
-def _linear_taps(position: Any) -> list[tuple[Any, Any]]:
+def _linear_taps(position: PrimExpr) -> list[tuple[PrimExpr, PrimExpr]]:
     base = tir.floor(position)
     part = position - base
     low = base.astype("int32")
     return [(low, const(1.0, "float32") - part), (low + 1, part)]
 
 
-def _cubic_taps(position: Any, alpha: float) -> list[tuple[Any, Any]]:
+def _cubic_taps(position: PrimExpr, alpha: float) -> list[tuple[PrimExpr, PrimExpr]]:
     base = tir.floor(position)
     t = position - base
     a = const(alpha, "float32")
@@ -94,13 +97,13 @@ class _Axis:
     """Interpolation along one axis: integer positions with weights."""
 
     def __init__(
-        self, extent: Any, want: Any, method: str, transform: str, rounding: str, alpha: float, exclude: bool
+        self, extent: PrimExpr, want: PrimExpr, method: str, transform: str, rounding: str, alpha: float, exclude: bool
     ) -> None:
         self.extent, self.want = extent, want
         self.method, self.transform, self.rounding = method, transform, rounding
         self.alpha, self.exclude = alpha, exclude
 
-    def taps(self, out: Any) -> list[tuple[Any, Any]]:
+    def taps(self, out: PrimExpr) -> list[tuple[PrimExpr, PrimExpr | None]]:
         if self.method == "nearest_neighbor":
             return [(self.nearest(out), None)]
         position = _source(out, self.extent, self.want, self.transform)
@@ -109,7 +112,7 @@ class _Axis:
             taps = self.renormalised(taps)
         return [(_clamp(i, self.extent), w) for i, w in taps]
 
-    def nearest(self, out: Any) -> Any:
+    def nearest(self, out: PrimExpr) -> PrimExpr:
         have, want = const_int(self.extent), const_int(self.want)
         if have and want and want % have == 0 and self.transform == "asymmetric" and self.rounding in _INTEGER_DIVISION:
             return _clamp(tir.div(out, const(want // have, str(out.dtype))), self.extent)
@@ -129,8 +132,8 @@ class _Axis:
 
 
 def resize_nd(
-    data: Any,
-    size: Sequence[Any],
+    data: te.Tensor,
+    size: Sequence[Dim],
     layout: str,
     method: str = "linear",
     coordinate_transformation_mode: str = "half_pixel",
@@ -138,7 +141,7 @@ def resize_nd(
     bicubic_alpha: float = -0.5,
     bicubic_exclude: int = 0,
     out_dtype: str | None = None,
-) -> Any:
+) -> te.Tensor:
     """Spatial axes of ``data`` resampled to ``size``."""
     out_dtype = out_dtype or data.dtype
     letters = [ch for ch in layout if ch.isalpha()]
@@ -151,7 +154,7 @@ def resize_nd(
         for d in dims
     ]  # fmt: skip
 
-    def combine(indices: list[Any], rest: list[tuple[int, _Axis]]) -> Any:
+    def combine(indices: list[PrimExpr], rest: list[tuple[int, _Axis]]) -> PrimExpr:
         """Interpolate along the remaining axes, outermost first."""
         if not rest:
             value = data(*indices)
@@ -166,7 +169,7 @@ def resize_nd(
             total = part if total is None else total + part
         return total
 
-    def body(*indices: Any) -> Any:
+    def body(*indices: PrimExpr) -> PrimExpr:
         value = combine(list(indices), list(zip(dims, plans)))
         if out_dtype.startswith(("int", "uint")) and str(value.dtype).startswith("float"):
             value = tir.round(value)
@@ -176,9 +179,9 @@ def resize_nd(
 
 
 def resize1d(
-    data: Any,
-    roi: Any,
-    size: Any,
+    data: te.Tensor,
+    roi: Sequence[float],
+    size: Sequence[Dim],
     layout: str,
     method: str = "linear",
     coordinate_transformation_mode: str = "half_pixel",
@@ -187,16 +190,16 @@ def resize1d(
     bicubic_exclude: int = 0,
     extrapolation_value: float = 0.0,
     out_dtype: str | None = None,
-) -> Any:
+) -> te.Tensor:
     """One spatial axis."""
     how = (method, coordinate_transformation_mode, rounding_method, bicubic_alpha, bicubic_exclude)
     return resize_nd(data, size, layout, *how, out_dtype)
 
 
 def resize2d(
-    data: Any,
-    roi: Any,
-    size: Any,
+    data: te.Tensor,
+    roi: Sequence[float],
+    size: Sequence[Dim],
     layout: str,
     method: str = "linear",
     coordinate_transformation_mode: str = "half_pixel",
@@ -205,16 +208,16 @@ def resize2d(
     bicubic_exclude: int = 0,
     extrapolation_value: float = 0.0,
     out_dtype: str | None = None,
-) -> Any:
+) -> te.Tensor:
     """Two spatial axes."""
     how = (method, coordinate_transformation_mode, rounding_method, bicubic_alpha, bicubic_exclude)
     return resize_nd(data, size, layout, *how, out_dtype)
 
 
 def resize3d(
-    data: Any,
-    roi: Any,
-    size: Any,
+    data: te.Tensor,
+    roi: Sequence[float],
+    size: Sequence[Dim],
     layout: str,
     method: str = "linear",
     coordinate_transformation_mode: str = "half_pixel",
@@ -223,7 +226,7 @@ def resize3d(
     bicubic_exclude: int = 0,
     extrapolation_value: float = 0.0,
     out_dtype: str | None = None,
-) -> Any:
+) -> te.Tensor:
     """Three spatial axes."""
     how = (method, coordinate_transformation_mode, rounding_method, bicubic_alpha, bicubic_exclude)
     return resize_nd(data, size, layout, *how, out_dtype)

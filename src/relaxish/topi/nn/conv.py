@@ -7,9 +7,10 @@ from typing import Any
 
 from ...ir.errors import CheckValueError
 from ... import te, tir
-from ...tir import const, if_then_else
-from ..utils import const_int, int_pair, simplify
+from ...tir import const, if_then_else, PrimExpr
+from ..utils import const_int, int_pair, Padding, simplify, Steps
 from .pad import pad
+from ...te.tensor import Dim, ExprLike
 
 __all__ = [
     "conv", "conv1d", "conv1d_transpose_ncw", "conv2d", "conv2d_nchw", "conv2d_nhwc", "conv2d_transpose_nchw",
@@ -20,7 +21,7 @@ __all__ = [
 _SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
 
-def pad_pair(padding: Any, kernel: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+def pad_pair(padding: Padding, kernel: Sequence[Dim]) -> tuple[list[Dim], list[Dim]]:
     """Padding before and after each spatial axis from any of the accepted notations."""
     dim = len(kernel)
     if isinstance(padding, (tuple, list)):
@@ -54,7 +55,7 @@ def _inverse(order: Sequence[int]) -> list[int]:
     return out
 
 
-def _exact_div(value: Any, by: int, what: str) -> Any:
+def _exact_div(value: PrimExpr, by: int, what: str) -> PrimExpr:
     known = const_int(value)
     if known is not None and known % by != 0:
         raise CheckValueError(f"{what} {known} must be divisible by groups {by}")
@@ -62,16 +63,16 @@ def _exact_div(value: Any, by: int, what: str) -> Any:
 
 
 def conv(
-    inp: Any,
-    filt: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
+    inp: te.Tensor,
+    filt: te.Tensor,
+    stride: Steps,
+    padding: Padding,
+    dilation: Steps,
     groups: int,
     data_layout: str,
     kernel_layout: str = "",
     out_dtype: str | None = None,
-) -> Any:
+) -> te.Tensor:
     """Convolution (cross-correlation) of ``inp`` with ``filt`` over one to three spatial axes."""
     dim = len(inp.shape) - 2
     spatial = _SPATIAL[dim]
@@ -102,7 +103,7 @@ def conv(
     axes = {"I": rc, **dict(zip(spatial, rs))}
     reduction = [axes[letter] for letter in kernel_layout if letter != "O"]
 
-    def body(*args: Any) -> Any:
+    def body(*args: PrimExpr) -> PrimExpr:
         nn, ff, *where = [args[i] for i in data_to]
         channel = rc.var if groups == 1 else ff // filters * per_group + rc.var
         at = [nn, channel, *(w * s + r.var * d for w, s, r, d in zip(where, strides, rs, dilations))]
@@ -118,61 +119,65 @@ def conv(
 
 
 def conv1d(
-    data: Any,
-    kernel: Any,
-    strides: Any = 1,
-    padding: Any = "VALID",
-    dilation: Any = 1,
+    data: te.Tensor,
+    kernel: te.Tensor,
+    strides: Steps = 1,
+    padding: Padding = "VALID",
+    dilation: Steps = 1,
     data_layout: str = "NCW",
     kernel_layout: str = "",
     out_dtype: str | None = None,
-) -> Any:
+) -> te.Tensor:
     """One spatial axis."""
     return conv(data, kernel, strides, padding, dilation, 1, data_layout, kernel_layout, out_dtype)
 
 
 def conv2d(
-    data: Any,
-    kernel: Any,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
+    data: te.Tensor,
+    kernel: te.Tensor,
+    strides: Steps,
+    padding: Padding,
+    dilation: Steps,
     data_layout: str = "NCHW",
     kernel_layout: str = "",
     out_dtype: str | None = None,
-) -> Any:
+) -> te.Tensor:
     """Two spatial axes."""
     return conv(data, kernel, strides, padding, dilation, 1, data_layout, kernel_layout, out_dtype)
 
 
 def conv3d(
-    data: Any,
-    kernel: Any,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
+    data: te.Tensor,
+    kernel: te.Tensor,
+    strides: Steps,
+    padding: Padding,
+    dilation: Steps,
     groups: int = 1,
     data_layout: str = "NCDHW",
     kernel_layout: str = "",
     out_dtype: str | None = None,
-) -> Any:
+) -> te.Tensor:
     """Three spatial axes."""
     return conv(data, kernel, strides, padding, dilation, groups, data_layout, kernel_layout, out_dtype)
 
 
-def conv2d_nchw(Input: Any, Filter: Any, stride: Any, padding: Any, dilation: Any, out_dtype: str | None = None) -> Any:
+def conv2d_nchw(
+    Input: te.Tensor, Filter: te.Tensor, stride: Steps, padding: Padding, dilation: Steps, out_dtype: str | None = None
+) -> te.Tensor:
     """Channels first."""
     return conv(Input, Filter, stride, padding, dilation, 1, "NCHW", "OIHW", out_dtype)
 
 
-def conv2d_nhwc(Input: Any, Filter: Any, stride: Any, padding: Any, dilation: Any, out_dtype: str | None = None) -> Any:
+def conv2d_nhwc(
+    Input: te.Tensor, Filter: te.Tensor, stride: Steps, padding: Padding, dilation: Steps, out_dtype: str | None = None
+) -> te.Tensor:
     """Channels last."""
     return conv(Input, Filter, stride, padding, dilation, 1, "NHWC", "HWIO", out_dtype)
 
 
 def depthwise_conv2d_nchw(
-    Input: Any, Filter: Any, stride: Any, padding: Any, dilation: Any, out_dtype: str | None = None
-) -> Any:
+    Input: te.Tensor, Filter: te.Tensor, stride: Steps, padding: Padding, dilation: Steps, out_dtype: str | None = None
+) -> te.Tensor:
     """Every input channel with filters of its own; ``Filter`` is ``[channel, multiplier, h, w]``."""
     out_dtype = out_dtype or Input.dtype
     batch, channels, height, width = Input.shape
@@ -195,11 +200,13 @@ def depthwise_conv2d_nchw(
     )
 
 
-def dilate(data: Any, strides: Sequence[Any], dilation_value: Any = 0.0, name: str = "DilatedInput") -> Any:
+def dilate(
+    data: te.Tensor, strides: Sequence[Dim], dilation_value: ExprLike = 0.0, name: str = "DilatedInput"
+) -> te.Tensor:
     """``data`` with ``stride - 1`` fill elements between neighbours."""
     shape = [simplify((d - 1) * s + 1) for d, s in zip(data.shape, strides)]
 
-    def body(*indices: Any) -> Any:
+    def body(*indices: PrimExpr) -> PrimExpr:
         tests: list[Any] = []
         source: list[Any] = []
         for index, s in zip(indices, strides):
@@ -216,15 +223,15 @@ def dilate(data: Any, strides: Sequence[Any], dilation_value: Any = 0.0, name: s
 
 
 def conv_transpose(
-    data: Any,
-    kernel: Any,
-    strides: Any,
-    padding: Any,
+    data: te.Tensor,
+    kernel: te.Tensor,
+    strides: Steps,
+    padding: Padding,
     out_dtype: str | None,
-    output_padding: Any,
+    output_padding: Steps,
     groups: int = 1,
-    dilation: Any = 1,
-) -> Any:
+    dilation: Steps = 1,
+) -> te.Tensor:
     """Transposed convolution, channels first; the kernel is ``[in, out / groups, *spatial]``.
 
     Computed as a convolution of the dilated and padded input with the flipped kernel.
@@ -254,7 +261,7 @@ def conv_transpose(
     dc = te.reduce_axis((const(0, str(in_per_group.dtype)), in_per_group), "dc")
     rs = [te.reduce_axis((const(0, str(k.dtype)), k), n) for n, k in zip(["dh", "dw", "dd"], size)]
 
-    def body(b: Any, c: Any, *where: Any) -> Any:
+    def body(b: PrimExpr, c: PrimExpr, *where: PrimExpr) -> PrimExpr:
         per_group = channels // groups
         channel = dc.var if groups == 1 else c // per_group * in_per_group + dc.var
         out_channel = c if groups == 1 else c % per_group
@@ -267,34 +274,48 @@ def conv_transpose(
     return te.compute((batch, channels, *out_size), body, "compute", tag, None, ["h", "w", "d"][:dim])
 
 
-def conv1d_transpose_ncw(data: Any, kernel: Any, stride: Any, padding: Any, out_dtype: str, output_padding: Any) -> Any:
+def conv1d_transpose_ncw(
+    data: te.Tensor, kernel: te.Tensor, stride: Steps, padding: Padding, out_dtype: str, output_padding: Steps
+) -> te.Tensor:
     """One spatial axis."""
     return conv_transpose(data, kernel, stride, padding, out_dtype, output_padding)
 
 
 def group_conv1d_transpose_ncw(
-    data: Any, kernel: Any, stride: Any, padding: Any, out_dtype: str, output_padding: Any, groups: int
-) -> Any:
+    data: te.Tensor,
+    kernel: te.Tensor,
+    stride: Steps,
+    padding: Padding,
+    out_dtype: str,
+    output_padding: Steps,
+    groups: int,
+) -> te.Tensor:
     """One spatial axis, channels in groups."""
     return conv_transpose(data, kernel, stride, padding, out_dtype, output_padding, groups)
 
 
 def conv2d_transpose_nchw(
-    Input: Any, Filter: Any, strides: Any, padding: Any, out_dtype: str, output_padding: Any
-) -> Any:
+    Input: te.Tensor, Filter: te.Tensor, strides: Steps, padding: Padding, out_dtype: str, output_padding: Steps
+) -> te.Tensor:
     """Two spatial axes."""
     return conv_transpose(Input, Filter, strides, padding, out_dtype, output_padding)
 
 
 def group_conv2d_transpose_nchw(
-    data: Any, kernel: Any, stride: Any, padding: Any, out_dtype: str, output_padding: Any, groups: int
-) -> Any:
+    data: te.Tensor,
+    kernel: te.Tensor,
+    stride: Steps,
+    padding: Padding,
+    out_dtype: str,
+    output_padding: Steps,
+    groups: int,
+) -> te.Tensor:
     """Two spatial axes, channels in groups."""
     return conv_transpose(data, kernel, stride, padding, out_dtype, output_padding, groups)
 
 
 def conv3d_transpose_ncdhw(
-    Input: Any, Filter: Any, strides: Any, padding: Any, out_dtype: str, output_padding: Any
-) -> Any:
+    Input: te.Tensor, Filter: te.Tensor, strides: Steps, padding: Padding, out_dtype: str, output_padding: Steps
+) -> te.Tensor:
     """Three spatial axes."""
     return conv_transpose(Input, Filter, strides, padding, out_dtype, output_padding)

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from ... import te
-from ...tir import const
+from ...tir import const, IterVar, PrimExpr
 from ..utils import const_int, simplify
+from ...te.tensor import Dim
 
 __all__ = ["batch_matmul", "dense", "matmul"]
 
 
-def _reduce(extent: Any) -> Any:
+def _reduce(extent: PrimExpr) -> IterVar:
     return te.reduce_axis((const(0, str(extent.dtype)), extent), "k")
 
 
 def matmul(
-    tensor_a: Any,
-    tensor_b: Any,
-    bias: Any = None,
+    tensor_a: te.Tensor,
+    tensor_b: te.Tensor,
+    bias: te.Tensor | None = None,
     out_dtype: str | None = None,
     transpose_a: bool = False,
     transpose_b: bool = False,
-) -> Any:
+) -> te.Tensor:
     """``a @ b (+ bias)`` on the last two axes; leading axes of ``a`` are kept."""
     out_dtype = out_dtype or tensor_a.dtype
     rows = tensor_a.shape[-1] if transpose_a else tensor_a.shape[-2]
@@ -32,7 +33,7 @@ def matmul(
     lead = list(tensor_a.shape[:-2])
     kind = "TN"
 
-    def body(*indices: Any) -> Any:
+    def body(*indices: PrimExpr) -> PrimExpr:
         *batch, i, j = indices
         left = tensor_a(*batch, *((k.var, i) if transpose_a else (i, k.var)))
         right_lead = batch[len(batch) - (len(tensor_b.shape) - 2) :] if len(tensor_b.shape) > 2 else []
@@ -49,19 +50,19 @@ def matmul(
     return te.compute(made.shape, lambda *i: made(*i) + bias(i[-1]).astype(out_dtype), "T_add", "broadcast")
 
 
-def dense(data: Any, weight: Any, bias: Any = None, out_dtype: str | None = None) -> Any:
+def dense(data: te.Tensor, weight: te.Tensor, bias: te.Tensor | None = None, out_dtype: str | None = None) -> te.Tensor:
     """``data @ weight.T (+ bias)``."""
     return matmul(data, weight, bias, out_dtype, False, True)
 
 
 def batch_matmul(
-    tensor_a: Any,
-    tensor_b: Any,
-    oshape: Any = None,
+    tensor_a: te.Tensor,
+    tensor_b: te.Tensor,
+    oshape: Sequence[Dim] | None = None,
     out_dtype: str | None = None,
     transpose_a: bool = False,
     transpose_b: bool = True,
-) -> Any:
+) -> te.Tensor:
     """Products of matrix pairs; a batch of one is repeated."""
     out_dtype = out_dtype or tensor_a.dtype
     batch_a, batch_b = tensor_a.shape[0], tensor_b.shape[0]
@@ -72,7 +73,7 @@ def batch_matmul(
     batch = batch_b if one_a else batch_a
     k = _reduce(inner)
 
-    def body(b: Any, i: Any, j: Any) -> Any:
+    def body(b: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
         zero = const(0, str(b.dtype))
         at_a, at_b = (zero if one_a and not one_b else b), (zero if one_b and not one_a else b)
         left = tensor_a(at_a, *((k.var, i) if transpose_a else (i, k.var)))

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from ... import te, tir
-from ...tir import const
+from ...tir import const, PrimExpr
 from .. import broadcast, reduction
 from .. import tag as tags
 
 __all__ = ["nll_loss"]
 
 
-def nll_loss(predictions: Any, targets: Any, weights: Any, reduction_kind: str, ignore_index: int) -> Any:
+def nll_loss(
+    predictions: te.Tensor, targets: te.Tensor, weights: te.Tensor, reduction_kind: str, ignore_index: int
+) -> te.Tensor:
     """Negative log likelihood of integer targets; ``mean`` divides by the sum of the weights used."""
     ignored = const(ignore_index, targets.dtype)
     zero = const(0, predictions.dtype)
     flat = len(predictions.shape) == 1
 
-    def picked(name: str, value: Any) -> Any:
-        def body(*i: Any) -> Any:
+    def picked(name: str, value: Callable[[PrimExpr, tuple[PrimExpr, ...]], PrimExpr]) -> te.Tensor:
+        def body(*i: PrimExpr) -> PrimExpr:
             target = targets() if flat else targets(*i)
             return tir.Select(tir.NE(target, ignored), value(target, i), zero)
 

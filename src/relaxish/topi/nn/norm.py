@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ... import te, tir
-from ...tir import const
+from ...tir import const, PrimExpr
 from .. import broadcast, math, reduction, shape
 from .. import tag as tags
 from ..utils import ax_compute, normalize_axis, prod
@@ -14,39 +14,35 @@ from ..utils import ax_compute, normalize_axis, prod
 __all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
 
 
-def _tuple_sum() -> Any:
+def _tuple_sum() -> Callable[..., tuple[PrimExpr, ...]]:
     return te.comm_reducer(
         lambda x, y: (x[0] + y[0], x[1] + y[1]), lambda a, b: (const(0, a), const(0, b)), "tuple_sum"
     )
 
 
-def _wide(value: Any) -> Any:
+def _wide(value: PrimExpr) -> PrimExpr:
     """Half precision sums are kept in single precision."""
     return tir.Cast("float32", value) if value.dtype == "float16" else value
 
 
-def _moments(data: Any, axes: Sequence[int], name: str) -> tuple[Any, Any]:
+def _moments(data: te.Tensor, axes: Sequence[int], name: str) -> tuple[te.Tensor, te.Tensor]:
     """Sums of the elements and of their squares over ``axes``, in one pass."""
     rv = [te.reduce_axis((const(0, str(data.shape[a].dtype)), data.shape[a]), f"k{a}") for a in axes]
     combine = _tuple_sum()
     target = [d for i, d in enumerate(data.shape) if i not in axes]
     kept = [i for i in range(len(data.shape)) if i not in axes]
 
-    def body(*indices: Any) -> Any:
-        at: list[Any] = [None] * len(data.shape)
-        for axis, r in zip(axes, rv):
-            at[axis] = r.var
-        for position, axis in enumerate(kept):
-            at[axis] = indices[position]
-        value = _wide(data(*at))
+    def body(*indices: PrimExpr) -> tuple[PrimExpr, ...]:
+        at = dict(zip(axes, (r.var for r in rv))) | dict(zip(kept, indices))
+        value = _wide(data(*(at[axis] for axis in range(len(data.shape)))))
         return combine((value, value * value), axis=rv)
 
     names = [f"ax{i}" for i in range(len(target))]
-    made: tuple[Any, Any] = te.compute(target, body, name, tags.COMM_REDUCE, None, names)
-    return made
+    total, squares = te.compute(target, body, name, tags.COMM_REDUCE, None, names)
+    return total, squares
 
 
-def _extent(data: Any, axes: Sequence[int], dtype: str) -> Any:
+def _extent(data: te.Tensor, axes: Sequence[int], dtype: str) -> PrimExpr:
     total: Any = const(1, dtype)
     for a in axes:
         total = total * data.shape[a]
@@ -54,14 +50,20 @@ def _extent(data: Any, axes: Sequence[int], dtype: str) -> Any:
 
 
 def _normalised(
-    data: Any, axes: Sequence[int], epsilon: float, finish: Any, name: str, result_dtype: str, sums_name: str
-) -> Any:
+    data: te.Tensor,
+    axes: Sequence[int],
+    epsilon: float,
+    finish: Callable[[PrimExpr, list[PrimExpr]], PrimExpr],
+    name: str,
+    result_dtype: str,
+    sums_name: str,
+) -> te.Tensor:
     sums, squares = _moments(data, axes, sums_name)
     wide = "float32" if data.dtype == "float16" else data.dtype
     count = _extent(data, axes, wide)
     kept = [i for i in range(len(data.shape)) if i not in axes]
 
-    def body(indices: list[Any]) -> Any:
+    def body(indices: list[PrimExpr]) -> PrimExpr:
         outer = [indices[k] for k in kept]
         mean = sums(*outer) / count
         variance = squares(*outer) / count - mean * mean
@@ -73,11 +75,13 @@ def _normalised(
     return ax_compute(data.shape, body, name, tags.INJECTIVE)
 
 
-def layer_norm(data: Any, gamma: Any, beta: Any, axis: Sequence[int], epsilon: float = 1e-5) -> Any:
+def layer_norm(
+    data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, axis: Sequence[int], epsilon: float = 1e-5
+) -> te.Tensor:
     """Zero mean and unit variance over ``axis``, then scaled and shifted."""
     axes = reduction.real_axes(len(data.shape), axis)
 
-    def finish(value: Any, indices: list[Any]) -> Any:
+    def finish(value: PrimExpr, indices: list[PrimExpr]) -> PrimExpr:
         inner = [indices[a] for a in axes]
         value = value * gamma(*inner)
         return value + beta(*inner) if beta is not None else value
@@ -85,7 +89,7 @@ def layer_norm(data: Any, gamma: Any, beta: Any, axis: Sequence[int], epsilon: f
     return _normalised(data, axes, epsilon, finish, "T_layer_norm", data.dtype, f"{data.op.name}_red_temp")
 
 
-def rms_norm(data: Any, weight: Any, axis: Sequence[int], epsilon: float = 1e-5) -> Any:
+def rms_norm(data: te.Tensor, weight: te.Tensor, axis: Sequence[int], epsilon: float = 1e-5) -> te.Tensor:
     """Divided by the root mean square over ``axis``, then scaled; computed in single precision."""
     axes = reduction.real_axes(len(data.shape), axis)
     wide_data, wide_weight = _cast_copy(data, "float32"), _cast_copy(weight, "float32")
@@ -102,20 +106,26 @@ def rms_norm(data: Any, weight: Any, axis: Sequence[int], epsilon: float = 1e-5)
         tags.INJECTIVE,
     )
 
-    def body(indices: list[Any]) -> Any:
+    def body(indices: list[PrimExpr]) -> PrimExpr:
         outer = [const(0, str(data.shape[0].dtype))] if scalar else [indices[k] for k in kept]
         return scale(*outer) * wide_data(*indices) * wide_weight(*[indices[a] for a in axes])
 
     return _cast_copy(ax_compute(data.shape, body, "T_rms_norm", tags.INJECTIVE), data.dtype)
 
 
-def _cast_copy(x: Any, dtype: str) -> Any:
+def _cast_copy(x: te.Tensor, dtype: str) -> te.Tensor:
     return ax_compute(x.shape, lambda i: x(*i).astype(dtype), "T_cast", tags.ELEMWISE)
 
 
 def group_norm(
-    data: Any, gamma: Any, beta: Any, num_groups: int, channel_axis: int, axes: Sequence[int], epsilon: float = 1e-5
-) -> Any:
+    data: te.Tensor,
+    gamma: te.Tensor,
+    beta: te.Tensor,
+    num_groups: int,
+    channel_axis: int,
+    axes: Sequence[int],
+    epsilon: float = 1e-5,
+) -> te.Tensor:
     """Zero mean and unit variance within each group of channels."""
     ndim = len(data.shape)
     channel = normalize_axis(channel_axis, ndim)
@@ -131,7 +141,7 @@ def group_norm(
     given = reduction.real_axes(ndim, list(axes))
     reduced = sorted({channel + 1, *(a + 1 if a > channel else a for a in given if a != channel)})
 
-    def finish(value: Any, indices: list[Any]) -> Any:
+    def finish(value: PrimExpr, indices: list[PrimExpr]) -> PrimExpr:
         at = [indices[channel], indices[channel + 1]]
         if scale is not None:
             value = value * scale(*at)
@@ -142,31 +152,31 @@ def group_norm(
 
 
 def instance_norm(
-    data: Any, gamma: Any, beta: Any, channel_axis: int, axis: Sequence[int], epsilon: float = 1e-5
-) -> Any:
+    data: te.Tensor, gamma: te.Tensor, beta: te.Tensor, channel_axis: int, axis: Sequence[int], epsilon: float = 1e-5
+) -> te.Tensor:
     """Zero mean and unit variance for every channel of every sample."""
     axes = reduction.real_axes(len(data.shape), list(axis))
     channel = normalize_axis(channel_axis, len(data.shape))
 
-    def finish(value: Any, indices: list[Any]) -> Any:
+    def finish(value: PrimExpr, indices: list[PrimExpr]) -> PrimExpr:
         return value * gamma(indices[channel]) + beta(indices[channel])
 
     return _normalised(data, axes, epsilon, finish, "T_instance_norm", data.dtype, f"{data.op.name}_red_temp")
 
 
 def batch_norm(
-    data: Any,
-    gamma: Any,
-    beta: Any,
-    moving_mean: Any,
-    moving_var: Any,
+    data: te.Tensor,
+    gamma: te.Tensor,
+    beta: te.Tensor,
+    moving_mean: te.Tensor,
+    moving_var: te.Tensor,
     axis: int | None = None,
     epsilon: float | None = None,
     center: bool | None = None,
     scale: bool | None = None,
     training: bool | None = None,
     momentum: float | None = None,
-) -> list[Any]:
+) -> list[te.Tensor]:
     """Normalised by batch statistics (training) or by the moving ones; returns the moving ones too."""
     axis = 1 if axis is None else axis
     epsilon = 1e-5 if epsilon is None else epsilon
@@ -195,12 +205,12 @@ def batch_norm(
     if not training:
         return [out, broadcast.multiply(moving_mean, 1), broadcast.multiply(moving_var, 1)]
 
-    def blend(moving: Any, now: Any) -> Any:
+    def blend(moving: te.Tensor, now: te.Tensor) -> te.Tensor:
         kept = broadcast.multiply(_f(1 - momentum, moving), moving)
         return broadcast.add(kept, broadcast.multiply(_f(momentum, now), now))
 
     return [out, blend(moving_mean, mean), blend(moving_var, variance)]
 
 
-def _f(value: float, like: Any) -> Any:
+def _f(value: float, like: te.Tensor) -> PrimExpr:
     return const(value, like.dtype)

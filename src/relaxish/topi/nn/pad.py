@@ -8,18 +8,19 @@ from typing import Any
 from ...ir.errors import CheckValueError
 from ... import te, tir
 from ...ir.primops import match_types
-from ...tir import const, if_then_else
+from ...tir import const, if_then_else, PrimExpr
 from .. import tag as tags
 from ..utils import const_int, simplify
+from ...te.tensor import Dim, ExprLike
 
 __all__ = ["mirror_pad", "pad", "pad_cpp"]
 
 
-def _target(data: Any, before: Sequence[Any], after: Sequence[Any]) -> list[Any]:
+def _target(data: te.Tensor, before: Sequence[Dim], after: Sequence[Dim]) -> list[PrimExpr]:
     return [simplify(d + b + a) for d, b, a in zip(data.shape, before, after)]
 
 
-def _check(data: Any, before: Sequence[Any], after: Sequence[Any]) -> None:
+def _check(data: te.Tensor, before: Sequence[Dim], after: Sequence[Dim]) -> None:
     ndim = len(data.shape)
     if len(before) != ndim:
         raise CheckValueError(f"Input dimension and pad_before dismatch : {ndim} vs {len(before)}")
@@ -28,19 +29,19 @@ def _check(data: Any, before: Sequence[Any], after: Sequence[Any]) -> None:
 
 
 def pad(
-    data: Any,
-    pad_before: Sequence[Any],
-    pad_after: Sequence[Any] | None = None,
-    pad_value: Any = 0.0,
+    data: te.Tensor,
+    pad_before: Sequence[Dim],
+    pad_after: Sequence[Dim] | None = None,
+    pad_value: ExprLike = 0.0,
     name: str = "PadInput",
     attrs: dict[str, Any] | None = None,
-) -> Any:
+) -> te.Tensor:
     """``data`` with a border of ``pad_value``; both bounds of every padded axis are tested."""
     after = pad_before if pad_after is None else pad_after
     _check(data, pad_before, after)
     value = pad_value if isinstance(pad_value, tir.PrimExpr) else const(pad_value, data.dtype)
 
-    def body(*indices: Any) -> Any:
+    def body(*indices: PrimExpr) -> PrimExpr:
         tests: list[Any] = []
         source: list[Any] = []
         for index, b, a, dim in zip(indices, pad_before, after, data.shape):
@@ -57,13 +58,18 @@ def pad(
 
 
 def pad_cpp(
-    data: Any, before: Sequence[Any], after: Sequence[Any], value: Any, name: str = "T_pad", mode: str = "constant"
-) -> Any:
+    data: te.Tensor,
+    before: Sequence[Dim],
+    after: Sequence[Dim],
+    value: ExprLike,
+    name: str = "T_pad",
+    mode: str = "constant",
+) -> te.Tensor:
     """Padding as pooling needs it: only the sides that are padded are tested, and no axis means no copy."""
     if all(const_int(b) == 0 for b in before) and all(const_int(a) == 0 for a in after):
         return data
 
-    def body(*indices: Any) -> Any:
+    def body(*indices: PrimExpr) -> PrimExpr:
         tests: list[Any] = []
         source: list[Any] = []
         for index, b, a, dim in zip(indices, before, after, data.shape):
@@ -81,18 +87,18 @@ def pad_cpp(
 
 
 def mirror_pad(
-    data: Any,
-    pad_before: Sequence[Any],
-    pad_after: Sequence[Any] | None = None,
+    data: te.Tensor,
+    pad_before: Sequence[Dim],
+    pad_after: Sequence[Dim] | None = None,
     mode: str = "SYMMETRIC",
     name: str = "MirrorPadInput",
-) -> Any:
+) -> te.Tensor:
     """A border that mirrors the inside; ``REFLECT`` leaves the edge itself out."""
     after = pad_before if pad_after is None else pad_after
     _check(data, pad_before, after)
     edge = 0 if mode == "SYMMETRIC" else 1
 
-    def body(*indices: Any) -> Any:
+    def body(*indices: PrimExpr) -> PrimExpr:
         source: list[Any] = []
         for index, b, a, dim in zip(indices, pad_before, after, data.shape):
             if const_int(b) == 0 and const_int(a) == 0:
@@ -109,12 +115,16 @@ def mirror_pad(
 
 
 def _pad_from_inside(
-    data: Any, before: Sequence[Any], after: Sequence[Any], name: str, source_of: Callable[[Any, Any, Any], Any]
-) -> Any:
+    data: te.Tensor,
+    before: Sequence[Dim],
+    after: Sequence[Dim],
+    name: str,
+    source_of: Callable[[PrimExpr, Dim, PrimExpr], PrimExpr],
+) -> te.Tensor:
     """A border of elements of the data: ``source_of(index, before, extent)`` says which, for each padded axis."""
     _check(data, before, after)
 
-    def body(*indices: Any) -> Any:
+    def body(*indices: PrimExpr) -> PrimExpr:
         source = [
             index if const_int(b) == 0 and const_int(a) == 0 else source_of(index, b, extent)
             for index, b, a, extent in zip(indices, before, after, data.shape)
@@ -125,20 +135,22 @@ def _pad_from_inside(
 
 
 def replicate_pad(
-    data: Any, pad_before: Sequence[Any], pad_after: Sequence[Any], name: str = "ReplicatePadInput"
-) -> Any:
+    data: te.Tensor, pad_before: Sequence[Dim], pad_after: Sequence[Dim], name: str = "ReplicatePadInput"
+) -> te.Tensor:
     """A border that repeats the nearest edge element."""
 
-    def nearest(index: Any, before: Any, extent: Any) -> Any:
+    def nearest(index: PrimExpr, before: Dim, extent: PrimExpr) -> PrimExpr:
         return tir.min(tir.max(index - before, const(0, str(index.dtype))), extent - 1)
 
     return _pad_from_inside(data, pad_before, pad_after, name, nearest)
 
 
-def circular_pad(data: Any, pad_before: Sequence[Any], pad_after: Sequence[Any], name: str = "CircularPadInput") -> Any:
+def circular_pad(
+    data: te.Tensor, pad_before: Sequence[Dim], pad_after: Sequence[Dim], name: str = "CircularPadInput"
+) -> te.Tensor:
     """A border that wraps around."""
 
-    def wrapped(index: Any, before: Any, extent: Any) -> Any:
+    def wrapped(index: PrimExpr, before: Dim, extent: PrimExpr) -> PrimExpr:
         return tir.floormod(index - before + extent, extent)
 
     return _pad_from_inside(data, pad_before, pad_after, name, wrapped)

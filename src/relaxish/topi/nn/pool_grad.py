@@ -8,10 +8,10 @@ from typing import Any
 
 from ...ir.errors import CheckValueError
 from ... import te, tir
-from ...tir import const, if_then_else
+from ...tir import const, if_then_else, IterVar, PrimExpr
 from .. import tag as tags
 from ..reduction import arg_reducer
-from ..utils import ax_compute, const_int, int_pair, ravel_index, simplify
+from ..utils import ax_compute, const_int, int_pair, ravel_index, simplify, Steps
 from .pad import pad_cpp
 from .pooling import spatial_axes
 
@@ -30,21 +30,21 @@ class _Window:
     tail: Any
 
     @property
-    def count(self) -> Any:
+    def count(self) -> PrimExpr:
         """How many windows there are."""
         return simplify(tir.truncdiv(self.size - self.kernel + self.head + self.tail, self.stride) + 1)
 
-    def cover(self, name: str) -> Any:
+    def cover(self, name: str) -> IterVar:
         """A reduction over the windows that may hold one element."""
         return _reduce(tir.truncdiv(self.kernel + self.stride - 1, self.stride), name)
 
-    def first(self, position: Any) -> Any:
+    def first(self, position: PrimExpr) -> PrimExpr:
         """The first window that holds a padded position."""
         first = tir.truncdiv(position - self.kernel, self.stride) + 1
         return tir.Select(position < self.kernel, const(0, str(position.dtype)), first)
 
 
-def _reduce(extent: Any, name: str) -> Any:
+def _reduce(extent: PrimExpr, name: str) -> IterVar:
     return te.reduce_axis((const(0, str(extent.dtype)), extent), name)
 
 
@@ -56,16 +56,16 @@ def _moved(indices: Sequence[Any], windows: Sequence[_Window], values: Sequence[
 
 
 def pool_grad(
-    grads: Any,
-    data: Any,
-    kernel: Any,
-    stride: Any,
-    padding: Any,
+    grads: te.Tensor,
+    data: te.Tensor,
+    kernel: Steps,
+    stride: Steps,
+    padding: Steps,
     pool_type: str,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     layout: str = "NCHW",
-) -> Any:
+) -> te.Tensor:
     """The gradient of ``pool2d`` by its data, from that by its result.
 
     Of equal maxima in a window, the first gets all of the gradient.
@@ -85,7 +85,7 @@ def pool_grad(
     return _avg_grad(grads, data, windows, count_include_pad)
 
 
-def _max_grad(grads: Any, data: Any, windows: Sequence[_Window], padded: bool) -> Any:
+def _max_grad(grads: te.Tensor, data: te.Tensor, windows: Sequence[_Window], padded: bool) -> te.Tensor:
     none = [const(0, str(d.dtype)) for d in data.shape]
     before, after = _moved(none, windows, [w.head for w in windows]), _moved(none, windows, [w.tail for w in windows])
     wide = [d + b + a for d, b, a in zip(data.shape, before, after)]
@@ -94,7 +94,7 @@ def _max_grad(grads: Any, data: Any, windows: Sequence[_Window], padded: bool) -
     source = pad_cpp(data, before, after, te.min_value(data.dtype), "pad_temp") if padded else data
     reducer = arg_reducer(True, False)
 
-    def largest(*i: Any) -> Any:
+    def largest(*i: PrimExpr) -> tuple[PrimExpr, ...]:
         at = _moved(i, windows, [i[w.axis] * w.stride + tap.var for w, tap in zip(windows, taps)])
         return reducer((ravel_index(at, wide), source(*at)), axis=taps)
 
@@ -102,7 +102,7 @@ def _max_grad(grads: Any, data: Any, windows: Sequence[_Window], padded: bool) -
     names = [f"ax{k}" for k in range(len(shape))]
     places = te.compute(shape, largest, "maxpool_grad_argmax", tags.COMM_REDUCE_IDX, None, names)[0]
 
-    def element(i: list[Any]) -> Any:
+    def element(i: list[PrimExpr]) -> PrimExpr:
         inside = [i[w.axis] + w.head for w in windows]
         flat = ravel_index(_moved(i, windows, inside), wide)
         outer = [tir.truncdiv(p, w.stride) - c.var for p, w, c in zip(inside, windows, cover)]
@@ -114,10 +114,10 @@ def _max_grad(grads: Any, data: Any, windows: Sequence[_Window], padded: bool) -
     return ax_compute(data.shape, element, "T_pool_grad", "pool_grad_max")
 
 
-def _avg_grad(grads: Any, data: Any, windows: Sequence[_Window], count_include_pad: bool) -> Any:
+def _avg_grad(grads: te.Tensor, data: te.Tensor, windows: Sequence[_Window], count_include_pad: bool) -> te.Tensor:
     cover = [w.cover(name) for w, name in zip(windows, ("wh", "ww"))]
 
-    def shared(outer: Sequence[Any]) -> Any:
+    def shared(outer: Sequence[PrimExpr]) -> PrimExpr:
         if count_include_pad:
             return windows[0].kernel * windows[1].kernel
         spans = []
@@ -127,7 +127,7 @@ def _avg_grad(grads: Any, data: Any, windows: Sequence[_Window], count_include_p
         total = spans[0] * spans[1]
         return tir.max(total, const(1, str(total.dtype)))
 
-    def element(i: list[Any]) -> Any:
+    def element(i: list[PrimExpr]) -> PrimExpr:
         inside = [i[w.axis] + w.head for w in windows]
         outer = [tir.truncdiv(p, w.stride) - c.var for p, w, c in zip(inside, windows, cover)]
         within, across = (tir.And(o >= w.first(p), o < w.count) for o, w, p in zip(outer, windows, inside))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...ir.errors import CheckValueError
 from ... import te, tir
-from ...tir import const, if_then_else, indexdiv, indexmod
-from ..utils import int_pair, simplify
+from ...tir import const, if_then_else, indexdiv, indexmod, IterVar, PrimExpr
+from ..utils import int_pair, simplify, Steps
 from .pad import pad_cpp
+from ...te.tensor import Dim
 
 __all__ = [
     "adaptive_pool",
@@ -39,7 +40,7 @@ def spatial_axes(layout: str, count: int) -> list[int]:
     return [names.index(letter) for letter in letters]
 
 
-def _as(value: Any, dtype: str) -> Any:
+def _as(value: Dim, dtype: str) -> PrimExpr:
     return tir.convert(value).astype(dtype)
 
 
@@ -47,7 +48,14 @@ class _Window:
     """Geometry of one windowed pooling."""
 
     def __init__(
-        self, x: Any, kernel: Any, stride: Any, dilation: Any, padding: Any, ceil_mode: bool, axes: Sequence[int]
+        self,
+        x: te.Tensor,
+        kernel: Steps,
+        stride: Steps,
+        dilation: Steps,
+        padding: Steps,
+        ceil_mode: bool,
+        axes: Sequence[int],
     ) -> None:
         n = len(axes)
         self.axes = list(axes)
@@ -77,26 +85,26 @@ class _Window:
         for i, axis in enumerate(self.axes):
             self.before[axis], self.after[axis] = self.head[i], self.tail[i]
 
-    def reduce_axes(self) -> list[Any]:
+    def reduce_axes(self) -> list[IterVar]:
         return [te.reduce_axis((const(0, str(k.dtype)), k), f"rv{i}") for i, k in enumerate(self.kernel)]
 
-    def source(self, indices: Sequence[Any], rv: Sequence[Any]) -> list[Any]:
+    def source(self, indices: Sequence[PrimExpr], rv: Sequence[IterVar]) -> list[PrimExpr]:
         out = list(indices)
         for i, axis in enumerate(self.axes):
             out[axis] = indices[axis] * self.stride[i] + rv[i].var * self.dilation[i]
         return out
 
 
-def _compute(shape: Sequence[Any], body: Any, name: str, tag: str) -> Any:
+def _compute(shape: Sequence[PrimExpr], body: Callable[[list[PrimExpr]], PrimExpr], name: str, tag: str) -> te.Tensor:
     # A user's own schedule rule for pooling is found by this name; sums before an average are left to the general ones.
     attrs = None if name.endswith("_sum") else {"schedule_rule": f"meta_schedule.{name}"}
     return te.compute(shape, lambda *i: body(list(i)), name, tag, attrs, [f"ax{k}" for k in range(len(shape))])
 
 
-def _average(x: Any, w: _Window, pool_sum: Any, count_include_pad: bool) -> Any:
+def _average(x: te.Tensor, w: _Window, pool_sum: te.Tensor, count_include_pad: bool) -> te.Tensor:
     kind = str(w.kernel[0].dtype)
 
-    def body(indices: list[Any]) -> Any:
+    def body(indices: list[PrimExpr]) -> PrimExpr:
         count: Any = const(1, kind)
         for i, axis in enumerate(w.axes):
             start = indices[axis] * w.stride[i] - w.head[i]
@@ -115,16 +123,16 @@ def _average(x: Any, w: _Window, pool_sum: Any, count_include_pad: bool) -> Any:
 
 
 def pool_nd(
-    x: Any,
-    kernel: Any,
-    stride: Any,
-    dilation: Any,
-    padding: Any,
+    x: te.Tensor,
+    kernel: Steps,
+    stride: Steps,
+    dilation: Steps,
+    padding: Steps,
     pool_type: str,
     ceil_mode: bool,
     axes: Sequence[int],
     count_include_pad: bool,
-) -> Any:
+) -> te.Tensor:
     """Pooling of kind ``max`` or ``avg`` over ``axes``."""
     w = _Window(x, kernel, stride, dilation, padding, ceil_mode, axes)
     if pool_type == "max":
@@ -140,59 +148,59 @@ def pool_nd(
 
 
 def pool1d(
-    data: Any,
-    kernel: Any,
-    stride: Any,
-    dilation: Any,
-    padding: Any,
+    data: te.Tensor,
+    kernel: Steps,
+    stride: Steps,
+    dilation: Steps,
+    padding: Steps,
     pool_type: str,
     ceil_mode: bool = False,
     layout: str = "NCW",
     count_include_pad: bool = True,
-) -> Any:
+) -> te.Tensor:
     """Over one axis."""
     axes = spatial_axes(layout, 1)
     return pool_nd(data, kernel, stride, dilation, padding, pool_type, ceil_mode, axes, count_include_pad)
 
 
 def pool2d(
-    data: Any,
-    kernel: Any,
-    stride: Any,
-    dilation: Any,
-    padding: Any,
+    data: te.Tensor,
+    kernel: Steps,
+    stride: Steps,
+    dilation: Steps,
+    padding: Steps,
     pool_type: str,
     ceil_mode: bool = False,
     layout: str = "NCHW",
     count_include_pad: bool = True,
-) -> Any:
+) -> te.Tensor:
     """Over two axes."""
     axes = spatial_axes(layout, 2)
     return pool_nd(data, kernel, stride, dilation, padding, pool_type, ceil_mode, axes, count_include_pad)
 
 
 def pool3d(
-    data: Any,
-    kernel: Any,
-    stride: Any,
-    dilation: Any,
-    padding: Any,
+    data: te.Tensor,
+    kernel: Steps,
+    stride: Steps,
+    dilation: Steps,
+    padding: Steps,
     pool_type: str,
     ceil_mode: bool = False,
     layout: str = "NCDHW",
     count_include_pad: bool = True,
-) -> Any:
+) -> te.Tensor:
     """Over three axes."""
     axes = spatial_axes(layout, 3)
     return pool_nd(data, kernel, stride, dilation, padding, pool_type, ceil_mode, axes, count_include_pad)
 
 
-def _adaptive(x: Any, output_size: Sequence[Any], pool_type: str, axes: Sequence[int]) -> Any:
+def _adaptive(x: te.Tensor, output_size: Sequence[Dim], pool_type: str, axes: Sequence[int]) -> te.Tensor:
     shape = list(x.shape)
     for axis, size in zip(axes, output_size):
         shape[axis] = _as(size, str(x.shape[axis].dtype))
 
-    def window(indices: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    def window(indices: Sequence[PrimExpr]) -> tuple[list[PrimExpr], list[IterVar]]:
         source, rvs = list(indices), []
         for i, axis in enumerate(axes):
             want, have = shape[axis], x.shape[axis]
@@ -206,8 +214,8 @@ def _adaptive(x: Any, output_size: Sequence[Any], pool_type: str, axes: Sequence
             source[axis] = start + rv.var
         return source, rvs
 
-    def reduced(combine: Any) -> Any:
-        def body(indices: list[Any]) -> Any:
+    def reduced(combine: Callable[..., PrimExpr]) -> Callable[[list[PrimExpr]], PrimExpr]:
+        def body(indices: list[PrimExpr]) -> PrimExpr:
             source, rvs = window(indices)
             return combine(x(*source), axis=rvs)
 
@@ -219,7 +227,7 @@ def _adaptive(x: Any, output_size: Sequence[Any], pool_type: str, axes: Sequence
         raise CheckValueError(f"Unrecognized pool_type: {pool_type}")
     total = _compute(shape, reduced(te.sum), "adaptive_pool_sum", "adaptive_pool_sum")
 
-    def average(indices: list[Any]) -> Any:
+    def average(indices: list[PrimExpr]) -> PrimExpr:
         _, rvs = window(indices)
         count: Any = const(1, str(x.dtype))
         for rv in rvs:
@@ -229,25 +237,25 @@ def _adaptive(x: Any, output_size: Sequence[Any], pool_type: str, axes: Sequence
     return _compute(shape, average, "adaptive_pool_avg", "elemwise")
 
 
-def _sizes(output_size: Any, count: int) -> list[Any]:
+def _sizes(output_size: Steps, count: int) -> list[Dim]:
     return list(int_pair(output_size, count))
 
 
-def adaptive_pool(data: Any, output_size: Any, pool_type: str, layout: str = "NCHW") -> Any:
+def adaptive_pool(data: te.Tensor, output_size: Steps, pool_type: str, layout: str = "NCHW") -> te.Tensor:
     """To a fixed output size over two axes."""
     return _adaptive(data, _sizes(output_size, 2), pool_type, spatial_axes(layout, 2))
 
 
-def adaptive_pool1d(data: Any, output_size: Any, pool_type: str, layout: str = "NCW") -> Any:
+def adaptive_pool1d(data: te.Tensor, output_size: Steps, pool_type: str, layout: str = "NCW") -> te.Tensor:
     """To a fixed output size over one axis."""
     return _adaptive(data, _sizes(output_size, 1), pool_type, spatial_axes(layout, 1))
 
 
-def adaptive_pool3d(data: Any, output_size: Any, pool_type: str, layout: str = "NCDHW") -> Any:
+def adaptive_pool3d(data: te.Tensor, output_size: Steps, pool_type: str, layout: str = "NCDHW") -> te.Tensor:
     """To a fixed output size over three axes."""
     return _adaptive(data, _sizes(output_size, 3), pool_type, spatial_axes(layout, 3))
 
 
-def global_pool(data: Any, pool_type: str, layout: str = "NCHW") -> Any:
+def global_pool(data: te.Tensor, pool_type: str, layout: str = "NCHW") -> te.Tensor:
     """Over whole planes."""
     return adaptive_pool(data, (1, 1), pool_type, layout)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ... import te, tir
-from ...tir import const
+from ...tir import const, IterVar, PrimExpr
 from ..utils import normalize_axis
 
 __all__ = ["log_softmax", "softmax"]
 
 
-def _insert(indices: tuple[Any, ...], axis: int, value: Any) -> tuple[Any, ...]:
+def _insert(indices: tuple[PrimExpr, ...], axis: int, value: PrimExpr) -> tuple[PrimExpr, ...]:
     return (*indices[:axis], value, *indices[axis:])
 
 
@@ -19,11 +19,11 @@ def _without(indices: tuple[Any, ...], axis: int) -> tuple[Any, ...]:
     return (*indices[:axis], *indices[axis + 1 :])
 
 
-def _k(extent: Any) -> Any:
+def _k(extent: PrimExpr) -> IterVar:
     return te.reduce_axis((const(0, str(extent.dtype)), extent), "k")
 
 
-def _maximum(x: Any, axis: int) -> Any:
+def _maximum(x: te.Tensor, axis: int) -> te.Tensor:
     """The largest element along ``axis``."""
     k = _k(x.shape[axis])
     return te.compute(
@@ -31,7 +31,7 @@ def _maximum(x: Any, axis: int) -> Any:
     )
 
 
-def softmax(x: Any, axis: int = -1) -> Any:
+def softmax(x: te.Tensor, axis: int = -1) -> te.Tensor:
     """Exponentials divided by their sum along ``axis``, shifted by the maximum."""
     shape, axis = x.shape, normalize_axis(axis, len(x.shape), "axis parameter")
     largest, k = _maximum(x, axis), _k(shape[axis])
@@ -42,7 +42,7 @@ def softmax(x: Any, axis: int = -1) -> Any:
     return te.compute(shape, lambda *i: powers(*i) / total(*_without(i, axis)), "T_softmax_norm", "", {"axis": axis})
 
 
-def log_softmax(x: Any, axis: int = -1) -> Any:
+def log_softmax(x: te.Tensor, axis: int = -1) -> te.Tensor:
     """The logarithm of :func:`softmax`, computed without dividing."""
     shape, axis = x.shape, normalize_axis(axis, len(x.shape), "axis parameter")
     largest, k = _maximum(x, axis), _k(shape[axis])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ...ir.errors import CheckValueError
 from ...tir import PrimExpr
-from ..utils import get_const_tuple, simplify
+from ..utils import get_const_tuple, Padding, simplify
 from .conv import pad_pair
+from ... import te
+from ...te.tensor import Dim
 
 __all__ = [
     "get_pad_tuple", "get_pad_tuple1d", "get_pad_tuple3d", "get_pad_tuple_generic", "infer_pad", "infer_pad3d",
@@ -16,14 +17,14 @@ __all__ = [
 ]  # fmt: skip
 
 
-def get_pad_tuple_generic(padding: Any, kernel: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+def get_pad_tuple_generic(padding: Padding, kernel: Sequence[Dim]) -> tuple[list[Dim], list[Dim]]:
     """Borders before and after every axis of a kernel of any rank."""
     if isinstance(padding, (tuple, list)) and len(padding) not in (len(kernel), 2 * len(kernel)):
         raise CheckValueError(f"Size of padding can only be {len(kernel)} or {2 * len(kernel)}")
     return pad_pair(padding, kernel)
 
 
-def get_pad_tuple(padding: Any, kernel: Sequence[Any]) -> tuple[Any, Any, Any, Any]:
+def get_pad_tuple(padding: Padding, kernel: Sequence[Dim]) -> tuple[Dim, Dim, Dim, Dim]:
     """Borders at the top, left, bottom and right.
 
     >>> get_pad_tuple("SAME", (3, 4))
@@ -33,20 +34,20 @@ def get_pad_tuple(padding: Any, kernel: Sequence[Any]) -> tuple[Any, Any, Any, A
     return (before[0], before[1], after[0], after[1])
 
 
-def get_pad_tuple1d(padding: Any, kernel: Any) -> tuple[Any, Any]:
+def get_pad_tuple1d(padding: Padding, kernel: Dim | Sequence[Dim]) -> tuple[Dim, Dim]:
     """Borders at the left and right."""
     size = kernel if isinstance(kernel, (int, PrimExpr)) else kernel[0]
     before, after = get_pad_tuple_generic(padding, [size])
     return before[0], after[0]
 
 
-def get_pad_tuple3d(padding: Any, kernel: Sequence[Any]) -> tuple[Any, Any, Any, Any, Any, Any]:
+def get_pad_tuple3d(padding: Padding, kernel: Sequence[Dim]) -> tuple[Dim, Dim, Dim, Dim, Dim, Dim]:
     """Borders at the front, top, left, back, bottom and right."""
     before, after = get_pad_tuple_generic(padding, kernel)
     return (before[0], before[1], before[2], after[0], after[1], after[2])
 
 
-def infer_pad(data: Any, data_pad: Any) -> tuple[Any, Any]:
+def infer_pad(data: te.Tensor, data_pad: te.Tensor | None) -> tuple[Dim, Dim]:
     """Half of what padding added to the two spatial axes of an NCHW tensor; ``data_pad`` is ``None`` without padding."""
     if data_pad is None:
         return 0, 0
@@ -54,7 +55,7 @@ def infer_pad(data: Any, data_pad: Any) -> tuple[Any, Any]:
     return pads[0], pads[1]
 
 
-def infer_pad3d(data: Any, data_pad: Any, layout: str) -> tuple[Any, Any, Any]:
+def infer_pad3d(data: te.Tensor, data_pad: te.Tensor | None, layout: str) -> tuple[Dim, Dim, Dim]:
     """Half of what padding added to the three spatial axes."""
     if data_pad is None:
         return 0, 0, 0
@@ -64,13 +65,13 @@ def infer_pad3d(data: Any, data_pad: Any, layout: str) -> tuple[Any, Any, Any]:
     return pads[0], pads[1], pads[2]
 
 
-def infer_stride(data: Any, kernel: Any, out: Any) -> tuple[Any, Any]:
+def infer_stride(data: te.Tensor, kernel: te.Tensor, out: te.Tensor) -> tuple[Dim, Dim]:
     """The strides of an NCHW convolution, from the shapes of its padded input, kernel and output."""
     sizes = [get_const_tuple(t.shape)[2:4] for t in (data, kernel, out)]
     steps = [simplify((n - k) // (o - 1)) for n, k, o in zip(*sizes, strict=True)]
     return steps[0], steps[1]
 
 
-def _halves(data: Any, padded: Any, first: int, count: int = 2) -> list[Any]:
+def _halves(data: te.Tensor, padded: te.Tensor, first: int, count: int = 2) -> list[Dim]:
     shapes = [get_const_tuple(t.shape)[first : first + count] for t in (data, padded)]
     return [(wide - narrow) // 2 for narrow, wide in zip(*shapes, strict=True)]

@@ -14,10 +14,12 @@ from typing import Any
 
 from ... import te
 from ...target.generic_func import generic_func
-from ..utils import get_const_tuple, int_pair
+from ..utils import get_const_int, get_const_tuple, int_pair, Steps
 from .pad import pad
 from .utils import get_pad_tuple
 from .winograd_util import winograd_transform_matrices
+from ...te.tensor import Dim
+from ...tir import PrimExpr
 
 __all__ = [
     "conv2d_winograd_nchw", "conv2d_winograd_nchw_without_weight_transform", "conv2d_winograd_nhwc",
@@ -30,9 +32,9 @@ _HINT = "auto_scheduler_simplify_const_tensor_indices"
 
 @generic_func
 def conv2d_winograd_nhwc(
-    data: Any, weight: Any, strides: Any, padding: Any, dilation: Any, out_dtype: str, pre_computed: bool = False,
-    auto_scheduler_rewritten_layout: str = "", meta_schedule_original_shape: Any = None,
-) -> Any:  # fmt: skip
+    data: te.Tensor, weight: te.Tensor, strides: Steps, padding: Steps, dilation: Steps, out_dtype: str, pre_computed: bool = False,
+    auto_scheduler_rewritten_layout: str = "", meta_schedule_original_shape: Sequence[Dim] | None = None,
+) -> te.Tensor:  # fmt: skip
     """Convolution of an NHWC image.
 
     ``weight`` is ``(3, 3, in, out)``; with ``pre_computed`` the transformed ``(6, 6, out, in)``.
@@ -45,9 +47,9 @@ def conv2d_winograd_nhwc(
 
 @conv2d_winograd_nhwc.register("gpu")
 def _conv2d_winograd_nhwc_gpu(
-    data: Any, weight: Any, strides: Any, padding: Any, dilation: Any, out_dtype: str, pre_computed: bool = False,
-    auto_scheduler_rewritten_layout: str = "", meta_schedule_original_shape: Any = None,
-) -> Any:  # fmt: skip
+    data: te.Tensor, weight: te.Tensor, strides: Steps, padding: Steps, dilation: Steps, out_dtype: str, pre_computed: bool = False,
+    auto_scheduler_rewritten_layout: str = "", meta_schedule_original_shape: Sequence[Dim] | None = None,
+) -> te.Tensor:  # fmt: skip
     """The matrix product keeps its results in registers, one level of tiles further in than on CPUs."""
     return _conv2d_winograd_nhwc_impl(
         data, weight, strides, padding, dilation, out_dtype, _TILE, pre_computed, 3, auto_scheduler_rewritten_layout,
@@ -57,9 +59,9 @@ def _conv2d_winograd_nhwc_gpu(
 
 @generic_func
 def conv2d_winograd_nchw(
-    data: Any, weight: Any, strides: Any, padding: Any, dilation: Any, out_dtype: str, pre_computed: bool = False,
-    auto_scheduler_rewritten_layout: str = "", meta_schedule_original_shape: Any = None,
-) -> Any:  # fmt: skip
+    data: te.Tensor, weight: te.Tensor, strides: Steps, padding: Steps, dilation: Steps, out_dtype: str, pre_computed: bool = False,
+    auto_scheduler_rewritten_layout: str = "", meta_schedule_original_shape: Sequence[Dim] | None = None,
+) -> te.Tensor:  # fmt: skip
     """Convolution of an NCHW image.
 
     ``weight`` is ``(out, in, 3, 3)``; with ``pre_computed`` the transformed ``(6, 6, in, out)``.
@@ -71,9 +73,9 @@ def conv2d_winograd_nchw(
 
 
 def conv2d_winograd_nhwc_without_weight_transform(
-    data: Any, weight: Any, strides: Any, padding: Any, dilation: Any, out_dtype: str,
-    auto_scheduler_rewritten_layout: str = "", meta_schedule_original_shape: Any = None,
-) -> Any:  # fmt: skip
+    data: te.Tensor, weight: te.Tensor, strides: Steps, padding: Steps, dilation: Steps, out_dtype: str,
+    auto_scheduler_rewritten_layout: str = "", meta_schedule_original_shape: Sequence[Dim] | None = None,
+) -> te.Tensor:  # fmt: skip
     """``conv2d_winograd_nhwc`` of a weight that was transformed before."""
     return conv2d_winograd_nhwc(
         data, weight, strides, padding, dilation, out_dtype, True, auto_scheduler_rewritten_layout,
@@ -82,9 +84,9 @@ def conv2d_winograd_nhwc_without_weight_transform(
 
 
 def conv2d_winograd_nchw_without_weight_transform(
-    data: Any, weight: Any, strides: Any, padding: Any, dilation: Any, out_dtype: str,
-    auto_scheduler_rewritten_layout: str = "", meta_schedule_original_shape: Any = None,
-) -> Any:  # fmt: skip
+    data: te.Tensor, weight: te.Tensor, strides: Steps, padding: Steps, dilation: Steps, out_dtype: str,
+    auto_scheduler_rewritten_layout: str = "", meta_schedule_original_shape: Sequence[Dim] | None = None,
+) -> te.Tensor:  # fmt: skip
     """``conv2d_winograd_nchw`` of a weight that was transformed before."""
     return conv2d_winograd_nchw(
         data, weight, strides, padding, dilation, out_dtype, True, auto_scheduler_rewritten_layout,
@@ -92,9 +94,10 @@ def conv2d_winograd_nchw_without_weight_transform(
     )  # fmt: skip
 
 
-def conv2d_winograd_weight_transform(kernel: Any, tile_size: int) -> Any:
+def conv2d_winograd_weight_transform(kernel: te.Tensor, tile_size: int) -> te.Tensor:
     """The weight ``(out, in, k, k)`` transformed for tiles of ``tile_size``: ``(n, n, in, out)``."""
-    out_channels, in_channels, height, width = get_const_tuple(kernel.shape)
+    out_channels, in_channels = kernel.shape[:2]
+    height, width = map(get_const_int, kernel.shape[2:])
     assert height == width, "Only support NxN kernel"
     _, _, g = winograd_transform_matrices(tile_size, height, kernel.dtype)
     r_kh, r_kw = te.reduce_axis((0, height), name="r_kh"), te.reduce_axis((0, width), name="r_kw")
@@ -123,12 +126,12 @@ class _Tiles:
     before: tuple[int, int]
     after: tuple[int, int]
 
-    def source(self, tile: Any, eps: Any, nu: Any) -> tuple[Any, Any, Any]:
+    def source(self, tile: PrimExpr, eps: PrimExpr, nu: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
         """Image, row and column of an element of an input tile; tiles of all images are numbered in order."""
         per_image, m = self.rows * self.columns, self.size
         return tile // per_image, tile // self.columns % self.rows * m + eps, tile % self.columns * m + nu
 
-    def place(self, image: Any, row: Any, column: Any) -> tuple[Any, Any, Any]:
+    def place(self, image: PrimExpr, row: PrimExpr, column: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
         """Tile of an output, and its row and column in the tile."""
         m = self.size
         tile = image * self.rows * self.columns + row // m * self.columns + column // m
@@ -136,13 +139,13 @@ class _Tiles:
 
 
 def _cut(
-    height: int, width: int, kernel: tuple[int, int], strides: Any, padding: Any, dilation: Any, size: int,
+    height: int, width: int, kernel: tuple[int, int], strides: Steps, padding: Steps, dilation: Steps, size: int,
     spare: bool,
 ) -> _Tiles:  # fmt: skip
     """The tiles of a convolution. ``spare``: the border is never less than what NHWC programs have always had."""
     assert int_pair(dilation) == (1, 1), "Does not support dilation"
     assert int_pair(strides) == (1, 1) and kernel == (3, 3), "only 3x3 kernels that move by one"
-    top, left, bottom, right = get_pad_tuple(padding, kernel)
+    top, left, bottom, right = map(get_const_int, get_pad_tuple(padding, kernel))
     out = height + top + bottom - 2, width + left + right - 2
     rows, columns = -(-out[0] // size), -(-out[1] // size)
     span = size + 2
@@ -153,7 +156,7 @@ def _cut(
     return _Tiles(size, span, rows, columns, *out, (top, left), after)
 
 
-def _product_attrs(weight: Any, pre_computed: bool, write_cache_level: Any) -> dict[str, Any]:
+def _product_attrs(weight: te.Tensor, pre_computed: bool, write_cache_level: int | None) -> dict[str, Any]:
     attrs: dict[str, Any] = {"layout_free_placeholders": [weight]} if pre_computed else {}
     if write_cache_level is not None:
         levels = [write_cache_level] if isinstance(write_cache_level, int) else write_cache_level
@@ -161,7 +164,7 @@ def _product_attrs(weight: Any, pre_computed: bool, write_cache_level: Any) -> d
     return attrs
 
 
-def _refuse_rewritten(layout: str, shape: Any) -> None:
+def _refuse_rewritten(layout: str, shape: Sequence[Dim] | None) -> None:
     if layout or shape:
         raise ValueError("weights whose layout another scheduler has rewritten are not supported")
 
@@ -171,17 +174,18 @@ def _two_axes(extent: int, names: Sequence[str] = ("r_a", "r_b")) -> list[Any]:
 
 
 def _conv2d_winograd_nhwc_impl(
-    data: Any, weight: Any, strides: Any, padding: Any, dilation: Any, out_dtype: str, tile_size: int,
-    pre_computed: bool = False, write_cache_level: Any = None, auto_scheduler_rewritten_layout: str = "",
-    meta_schedule_original_shape: Any = None,
-) -> Any:  # fmt: skip
+    data: te.Tensor, weight: te.Tensor, strides: Steps, padding: Steps, dilation: Steps, out_dtype: str, tile_size: int,
+    pre_computed: bool = False, write_cache_level: int | None = None, auto_scheduler_rewritten_layout: str = "",
+    meta_schedule_original_shape: Sequence[Dim] | None = None,
+) -> te.Tensor:  # fmt: skip
     _refuse_rewritten(auto_scheduler_rewritten_layout, meta_schedule_original_shape)
     batch, height, width, in_channels = get_const_tuple(data.shape)
-    *kernel, x, y = get_const_tuple(weight.shape)
+    kernel = get_const_int(weight.shape[0]), get_const_int(weight.shape[1])
+    *_, x, y = get_const_tuple(weight.shape)
     out_channels = x if pre_computed else y
     if pre_computed:
-        kernel = [n - tile_size + 1 for n in kernel]
-    tiles = _cut(height, width, (kernel[0], kernel[1]), strides, padding, dilation, tile_size, spare=True)
+        kernel = kernel[0] - tile_size + 1, kernel[1] - tile_size + 1
+    tiles = _cut(get_const_int(height), get_const_int(width), kernel, strides, padding, dilation, tile_size, spare=True)
     a, b, g = winograd_transform_matrices(tile_size, kernel[1], out_dtype)
     n, count = tiles.span, batch * tiles.rows * tiles.columns
     before, after = [0, *tiles.before, 0], [0, *tiles.after, 0]
@@ -222,7 +226,7 @@ def _conv2d_winograd_nhwc_impl(
         attrs={_HINT: ["vh", "vw", "r_a", "r_b"], "schedule_rule": "conv2d_nhwc_winograd_inverse"},
     )
 
-    def result(n: Any, h: Any, w: Any, co: Any) -> Any:
+    def result(n: PrimExpr, h: PrimExpr, w: PrimExpr, co: PrimExpr) -> PrimExpr:
         tile, vh, vw = tiles.place(n, h, w)
         return inverse[vh, vw, tile, co]
 
@@ -230,16 +234,19 @@ def _conv2d_winograd_nhwc_impl(
 
 
 def _conv2d_winograd_nchw_impl(
-    data: Any, weight: Any, strides: Any, padding: Any, dilation: Any, out_dtype: str, tile_size: int,
-    pre_computed: bool = False, write_cache_level: Any = None, auto_scheduler_rewritten_layout: str = "",
-    meta_schedule_original_shape: Any = None,
-) -> Any:  # fmt: skip
+    data: te.Tensor, weight: te.Tensor, strides: Steps, padding: Steps, dilation: Steps, out_dtype: str, tile_size: int,
+    pre_computed: bool = False, write_cache_level: int | None = None, auto_scheduler_rewritten_layout: str = "",
+    meta_schedule_original_shape: Sequence[Dim] | None = None,
+) -> te.Tensor:  # fmt: skip
     _refuse_rewritten(auto_scheduler_rewritten_layout, meta_schedule_original_shape)
     batch, in_channels, height, width = get_const_tuple(data.shape)
-    first, second, *rest = get_const_tuple(weight.shape)
-    kernel = (first - tile_size + 1, second - tile_size + 1) if pre_computed else (rest[0], rest[1])
-    out_channels = rest[1] if pre_computed else first
-    tiles = _cut(height, width, kernel, strides, padding, dilation, tile_size, spare=False)
+    sizes = get_const_tuple(weight.shape)
+    first, second = map(get_const_int, sizes[:2] if pre_computed else sizes[2:])
+    kernel = (first - tile_size + 1, second - tile_size + 1) if pre_computed else (first, second)
+    out_channels = sizes[3] if pre_computed else sizes[0]
+    tiles = _cut(
+        get_const_int(height), get_const_int(width), kernel, strides, padding, dilation, tile_size, spare=False
+    )
     data_pad = pad(data, [0, 0, *tiles.before], [0, 0, *tiles.after], name="data_pad")
     a, b, g = winograd_transform_matrices(tile_size, kernel[1], out_dtype)
     n, count = tiles.span, batch * tiles.rows * tiles.columns
@@ -252,9 +259,9 @@ def _conv2d_winograd_nchw_impl(
             name="kernel_pack",
         )
 
-    def element(ci: Any, p: Any, eps: Any, nu: Any) -> Any:
+    def element(ci: PrimExpr, p: PrimExpr, eps: PrimExpr, nu: PrimExpr) -> PrimExpr:
         image, row, column = tiles.source(p, eps, nu)
-        return data_pad[image, ci, row, column]
+        return data_pad(image, ci, row, column)
 
     input_tile = te.compute((in_channels, count, n, n), element, name="input_tile", attrs={"schedule_rule": "None"})
     ra, rb = _two_axes(n)
@@ -279,7 +286,7 @@ def _conv2d_winograd_nchw_impl(
         attrs={"schedule_rule": "conv2d_nchw_winograd_inverse"},
     )
 
-    def result(n: Any, co: Any, h: Any, w: Any) -> Any:
+    def result(n: PrimExpr, co: PrimExpr, h: PrimExpr, w: PrimExpr) -> PrimExpr:
         tile, vh, vw = tiles.place(n, h, w)
         return inverse[co, tile, vh, vw]
 

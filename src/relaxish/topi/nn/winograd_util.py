@@ -11,7 +11,7 @@ interpolated. Read backwards (transposed) that is a convolution::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -76,7 +76,7 @@ def winograd_transform_matrices(tile_size: int, kernel_size: int, out_dtype: str
     return const_matrix(a.astype(held), "A"), const_matrix(b.astype(held), "B"), const_matrix(g.astype(held), "G")
 
 
-def _product(factors: Any) -> Fraction:
+def _product(factors: Iterable[Fraction]) -> Fraction:
     result = Fraction(1)
     for factor in factors:
         result *= factor
@@ -91,5 +91,5 @@ def _polynomial(roots: Sequence[Fraction]) -> list[Fraction]:
     return made
 
 
-def _array(rows: Sequence[Sequence[Fraction]]) -> Any:
+def _array(rows: Sequence[Sequence[Fraction]]) -> np.ndarray:
     return np.array([[float(x) for x in row] for row in rows])

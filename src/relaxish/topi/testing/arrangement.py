@@ -34,16 +34,21 @@ def slice_axis_python(data: Array, axis: int, begin: int, end: int | None = None
 
 
 def _slices(
-    shape: Sequence[int], begin: Any, end: Any, strides: Any, slice_mode: str = "end", axes: Any = None
+    shape: Sequence[int],
+    begin: Sequence[int | None],
+    end: Sequence[int | None],
+    strides: int | Sequence[int] | None,
+    slice_mode: str = "end",
+    axes: Sequence[int] | None = None,
 ) -> tuple[slice, ...]:
     """Slices of all axes. In the mode ``size``, ``end`` holds lengths (-1: to the end) and strides do not count."""
     chosen = list(range(len(begin))) if axes is None else [int(a) % len(shape) for a in axes]
-    steps = [1] * len(chosen) if strides is None else [int(s) for s in np.atleast_1d(strides)]
+    steps = [1] * len(chosen) if strides is None else np.atleast_1d(np.asarray(strides, int)).tolist()
     steps += [steps[-1] if len(steps) == 1 else 1] * (len(chosen) - len(steps))
-    out = [slice(None)] * len(shape)
+    out: list[slice] = [slice(None)] * len(shape)
     for i, axis in enumerate(chosen):
-        first = None if begin[i] is None else int(begin[i])
-        last = None if i >= len(end) or end[i] is None else int(end[i])
+        first = begin[i]
+        last = None if i >= len(end) else end[i]
         if slice_mode == "size":
             last = None if last is None or last < 0 else (first or 0) + last
             out[axis] = slice(first, last)
@@ -53,27 +58,39 @@ def _slices(
 
 
 def strided_slice_python(
-    data: Array, begin: Any, end: Any, strides: Any = None, slice_mode: str = "end", axes: Any = None
+    data: Array,
+    begin: Sequence[int | None],
+    end: Sequence[int | None],
+    strides: int | Sequence[int] | None = None,
+    slice_mode: str = "end",
+    axes: Sequence[int] | None = None,
 ) -> Array:
     """Every so manieth element between two corners."""
-    return np.asarray(data[_slices(data.shape, begin, end, strides, slice_mode, axes)])
+    region = _slices(data.shape, begin, end, strides, slice_mode, axes)
+    return np.asarray(data[region])
 
 
-def strided_set_python(data: Array, v: Array, begin: Any, end: Any, strides: Any = None) -> Array:
+def strided_set_python(
+    data: Array,
+    v: Array,
+    begin: Sequence[int | None],
+    end: Sequence[int | None],
+    strides: int | Sequence[int] | None = None,
+) -> Array:
     """The data with what ``strided_slice_python`` would take replaced by ``v``."""
     out = data.copy()
     out[_slices(data.shape, begin, end, strides)] = v
     return out
 
 
-def one_hot(indices: Array, on_value: Any, off_value: Any, depth: int, axis: int, dtype: str) -> Array:
+def one_hot(indices: Array, on_value: float, off_value: float, depth: int, axis: int, dtype: str) -> Array:
     """``on_value`` where the new axis's index is the element."""
     place = indices.ndim if axis == -1 else axis
     hit = np.expand_dims(indices, place) == np.arange(depth).reshape([-1] + [1] * (indices.ndim - place))
     return np.where(hit, on_value, off_value).astype(dtype)
 
 
-def sequence_mask(data: Array, valid_length: Array, mask_value: Any, axis: int) -> Array:
+def sequence_mask(data: Array, valid_length: Array, mask_value: float, axis: int) -> Array:
     """Elements beyond a sequence's length replaced; sequences run along ``axis`` (0 or 1), batches along the other."""
     assert axis in (0, 1), "sequences run along axis 0 or 1"
     steps = np.arange(data.shape[axis])
@@ -111,7 +128,7 @@ def depth_to_space_python(data: Array, block_size: int, mode: str = "DCR") -> Ar
 
 
 def space_to_batch_nd_python(
-    data: Array, block_shape: Sequence[int], pad_before: Sequence[int], pad_after: Sequence[int], pad_value: Any = 0
+    data: Array, block_shape: Sequence[int], pad_before: Sequence[int], pad_after: Sequence[int], pad_value: float = 0
 ) -> Array:
     """Blocks of the axes after the batch become batches."""
     count = len(block_shape)
@@ -145,7 +162,7 @@ def batch_to_space_nd_python(
     return np.asarray(whole[(slice(None), *kept)])
 
 
-def matrix_set_diag(input_np: Array, diagonal: Array, k: Any = 0, align: str = "RIGHT_LEFT") -> Array:
+def matrix_set_diag(input_np: Array, diagonal: Array, k: int | Sequence[int] = 0, align: str = "RIGHT_LEFT") -> Array:
     """Matrices with a diagonal, or a band ``k = (low, high)`` of them, replaced.
 
     ``align`` says at which end shorter diagonals above and below the main one are padded.

@@ -63,22 +63,25 @@ def _matrix(count: int, extent: int, method: str, mode: str, rounding: str, alph
     return shares / shares.sum(axis=1, keepdims=True) if exclude else shares
 
 
-def _resize(data: Array, scales: Sequence[float], layout: str, method: str, *options: Any) -> Array:
+def _resize(
+    data: Array, scales: Sequence[float], layout: str, method: str, coord_trans: str, rounding_method: str, alpha: float,
+    exclude: int,
+) -> Array:  # fmt: skip
     out = data.astype("float64")
     axes = [i for i, letter in enumerate(layout) if letter in "DHW"]
     for axis, scale in zip(axes, scales, strict=True):
         extent = data.shape[axis]
-        shares = _matrix(int(np.round(extent * scale)), extent, method, *options)
+        shares = _matrix(int(np.round(extent * scale)), extent, method, coord_trans, rounding_method, alpha, exclude)
         out = np.moveaxis(np.tensordot(shares, out, axes=(1, axis)), 0, axis)
     return out.astype(data.dtype)
 
 
 def resize1d_python(
-    data: Array, scale_factors: Any, layout: str, method: str = "nearest_neighbor", coord_trans: str = "align_corners",
-    rounding_method: str = "", alpha: float = -0.5, exclude_outside: int = 0,
+    data: Array, scale_factors: float | Sequence[float], layout: str, method: str = "nearest_neighbor",
+    coord_trans: str = "align_corners", rounding_method: str = "", alpha: float = -0.5, exclude_outside: int = 0,
 ) -> Array:  # fmt: skip
     """Resizing of one axis; a factor for it, or a sequence of one."""
-    scales = scale_factors if isinstance(scale_factors, (tuple, list)) else [scale_factors]
+    scales = scale_factors if isinstance(scale_factors, Sequence) else [scale_factors]
     return _resize(data, scales, layout, method, coord_trans, rounding_method, alpha, exclude_outside)
 
 

@@ -28,7 +28,7 @@ def log_softmax_python(a_np: Array, axis: int = 1) -> Array:
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True)))
 
 
-def _standardised(data: Array, axes: Any, epsilon: float) -> Array:
+def _standardised(data: Array, axes: Sequence[int], epsilon: float) -> Array:
     mean, variance = data.mean(axis=axes, keepdims=True), data.var(axis=axes, keepdims=True)
     return np.asarray((data - mean) / np.sqrt(variance + epsilon))
 
@@ -41,32 +41,42 @@ def _along(values: Array, axes: Sequence[int], rank: int) -> Array:
     return values.reshape(shape)
 
 
-def _axes(axis: Any, rank: int) -> tuple[int, ...]:
+def _axes(axis: int | Sequence[int], rank: int) -> tuple[int, ...]:
     return tuple(a % rank for a in ((axis,) if isinstance(axis, int) else axis))
 
 
-def layer_norm_python(data: Array, gamma: Array, beta: Array | None, axis: Any, epsilon: float = 1e-5) -> Array:
+def layer_norm_python(
+    data: Array, gamma: Array, beta: Array | None, axis: int | Sequence[int], epsilon: float = 1e-5
+) -> Array:
     """Normalised over ``axis``, scaled and shifted by elements of those axes."""
     axes = _axes(axis, data.ndim)
     scaled = _standardised(data, axes, epsilon) * _along(gamma, axes, data.ndim)
     return np.asarray(scaled if beta is None else scaled + _along(beta, axes, data.ndim))
 
 
-def rms_norm_python(data: Array, weight: Array, axis: Any, epsilon: float = 1e-5) -> Array:
+def rms_norm_python(data: Array, weight: Array, axis: int | Sequence[int], epsilon: float = 1e-5) -> Array:
     """Divided by the root of the mean square over ``axis``, scaled."""
     axes = _axes(axis, data.ndim)
     root = np.sqrt(np.square(data).mean(axis=axes, keepdims=True) + epsilon)
     return np.asarray(data / root * _along(weight, axes, data.ndim))
 
 
-def instance_norm_python(data: Array, gamma: Array, beta: Array, axis: Any, epsilon: float = 1e-5) -> Array:
+def instance_norm_python(
+    data: Array, gamma: Array, beta: Array, axis: int | Sequence[int], epsilon: float = 1e-5
+) -> Array:
     """Normalised over ``axis`` for each image and channel; scale and shift belong to the channels, axis 1."""
     normal = _standardised(data, _axes(axis, data.ndim), epsilon)
     return np.asarray(normal * _along(gamma, (1,), data.ndim) + _along(beta, (1,), data.ndim))
 
 
 def group_norm_python(
-    data: Array, gamma: Array, beta: Array, num_groups: int, channel_axis: int, axes: Any, epsilon: float = 1e-5
+    data: Array,
+    gamma: Array,
+    beta: Array,
+    num_groups: int,
+    channel_axis: int,
+    axes: Sequence[int],
+    epsilon: float = 1e-5,
 ) -> Array:
     """Normalised over groups of channels and ``axes``."""
     channel = channel_axis % data.ndim
@@ -93,7 +103,7 @@ def batch_norm(
     return [out, moving_mean, moving_var]
 
 
-def l2_normalize_python(a_np: Array, eps: float, axis: Any = None) -> Array:
+def l2_normalize_python(a_np: Array, eps: float, axis: int | Sequence[int] | None = None) -> Array:
     """Divided by the root of the sum of squares, at least ``eps``."""
     axes = None if axis is None else _axes(axis, a_np.ndim)
     return np.asarray(a_np / np.sqrt(np.maximum(np.square(a_np).sum(axis=axes, keepdims=True), eps)))
@@ -129,7 +139,7 @@ def dense(
 
 def nll_loss(
     predictions: Array, targets: Array, weights: Array, reduction: str = "mean", ignore_index: int = -100
-) -> Any:
+) -> Array:
     """Negative log likelihood of the classes along axis 1; ``mean`` weighs by the targets' weights."""
     kept = targets != ignore_index
     classes = np.where(kept, targets, 0)

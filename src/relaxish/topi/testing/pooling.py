@@ -55,7 +55,7 @@ def poolnd_python(
     return np.moveaxis(out, range(out.ndim - len(axes), out.ndim), axes)
 
 
-def adaptive_pool(np_data: Array, out_size: Any, pool_type: str, layout: str) -> Array:
+def adaptive_pool(np_data: Array, out_size: int | Sequence[int], pool_type: str, layout: str) -> Array:
     """Pooling to a given size: window ``i`` of ``o`` covers ``[i * n // o, ceil((i + 1) * n / o))``."""
     axes = [i for i, letter in enumerate(layout) if letter in "DHW"]
     wanted = [out_size] * len(axes) if isinstance(out_size, int) else list(out_size)

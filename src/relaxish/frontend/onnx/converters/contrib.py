@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from .... import op
+from ....relax.expr import Expr
 from ....relax.scalars import const_int
 from ..context import Context, attr_ints, convert
 
 
 @convert("Attention", domain="com.microsoft")
-def _attention(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _attention(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     """Self-attention from one projection of the input to queries, keys and values."""
     x, weight = ctx.tensor(inputs[0]), ctx.tensor(inputs[1])
     bias = inputs[2] if len(inputs) > 2 else None
@@ -26,7 +27,7 @@ def _attention(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
         packed = ctx.emit(op.add(packed, ctx.tensor(bias)))
     width = int(const_int(ctx.dims(packed)[2]) or 0)
     sizes = attr_ints(attrs, "qkv_hidden_sizes") or [width // 3] * 3
-    parts = ctx.emit(op.split(packed, [sizes[0], sizes[0] + sizes[1]], 2))
+    parts = ctx.builder.emit(op.split(packed, [sizes[0], sizes[0] + sizes[1]], 2))
     split = [
         ctx.emit(ctx.reshape(ctx.emit(parts[k]), [batch, length, heads, size // heads])) for k, size in enumerate(sizes)
     ]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from .... import op
+from ....relax.expr import Expr
 from ....relax.scalars import const_int
 from ..context import Context, attr_ints, convert
 
 
-def _kernel(ctx: Context, weight: Any, attrs: dict[str, Any]) -> list[int]:
+def _kernel(ctx: Context, weight: Expr, attrs: dict[str, Any]) -> list[int]:
     given = attr_ints(attrs, "kernel_shape")
     if given:
         return given
@@ -17,7 +18,7 @@ def _kernel(ctx: Context, weight: Any, attrs: dict[str, Any]) -> list[int]:
 
 
 def same_padding(
-    ctx: Context, x: Any, kernel: list[int], strides: list[int], dilation: list[int], lower: bool
+    ctx: Context, x: Expr, kernel: list[int], strides: list[int], dilation: list[int], lower: bool
 ) -> list[int]:
     """Padding that makes the output ``ceil(size / stride)``; the odd element goes to the end, or to the beginning."""
     before: list[int] = []
@@ -34,7 +35,7 @@ def same_padding(
 
 
 def window_padding(
-    ctx: Context, x: Any, attrs: dict[str, Any], kernel: list[int], strides: list[int], dilation: list[int]
+    ctx: Context, x: Expr, attrs: dict[str, Any], kernel: list[int], strides: list[int], dilation: list[int]
 ) -> list[int]:
     """Explicit or automatic padding, before of all axes, then after."""
     mode = attrs.get("auto_pad", "NOTSET")
@@ -52,7 +53,7 @@ _CONV = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
 _LAYOUT = {1: ("NCW", "OIW"), 2: ("NCHW", "OIHW"), 3: ("NCDHW", "OIDHW")}
 
 
-def add_bias(ctx: Context, out: Any, bias: Any, n: int) -> Any:
+def add_bias(ctx: Context, out: Expr, bias: Expr | None, n: int) -> Expr:
     """A bias for each channel."""
     out = ctx.emit(out)
     if bias is None:
@@ -62,7 +63,7 @@ def add_bias(ctx: Context, out: Any, bias: Any, n: int) -> Any:
 
 
 @convert("Conv")
-def _conv(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _conv(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x, weight = ctx.tensor(inputs[0]), ctx.tensor(inputs[1])
     n = ctx.ndim(x) - 2
     if n not in _CONV:
@@ -86,7 +87,7 @@ def _conv(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 @convert("ConvTranspose")
-def _conv_transpose(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _conv_transpose(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x, weight = ctx.tensor(inputs[0]), ctx.tensor(inputs[1])
     n = ctx.ndim(x) - 2
     if n not in (1, 2):

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from .... import op
-from ....relax.expr import PrimValue
+from ....relax.expr import Expr, PrimValue
 from ....relax.scalars import const_int
 from ..context import Context, convert, dtype_name
 
 
 @convert("Constant")
-def _constant(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _constant(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     for name, kind in (
         ("value_float", "float32"),
         ("value_floats", "float32"),
@@ -27,7 +27,7 @@ def _constant(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 @convert("ConstantOfShape")
-def _constant_of_shape(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _constant_of_shape(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     value = np.asarray(attrs.get("value", np.zeros(1, "float32"))).reshape(-1)[0]
     kind = str(value.dtype)
     shape = ctx.scalars(inputs[0])
@@ -40,7 +40,7 @@ def _constant_of_shape(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -
 
 
 @convert("Range")
-def _range(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _range(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     folded = ctx.fold(lambda a, b, c: np.arange(a.item(), b.item(), c.item(), dtype=a.dtype), inputs)
     if folded is not None:
         return folded
@@ -59,14 +59,14 @@ def _range(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 @convert("EyeLike")
-def _eye_like(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _eye_like(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x = ctx.tensor(inputs[0])
     kind = dtype_name(int(attrs["dtype"])) if "dtype" in attrs else ctx.dtype(x)
     return op.eye_like(x, int(attrs.get("k", 0)), kind)
 
 
 @convert("Trilu")
-def _trilu(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _trilu(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     k = 0
     if len(inputs) > 1 and inputs[1] is not None:
         k = int(ctx.need_constant(inputs[1], "k of Trilu").reshape(-1)[0])

@@ -11,13 +11,15 @@ import numpy as np
 from .... import op, te, topi
 from ....ir import dtype as dt
 from ....arith import Analyzer
+from ....ir.expr import PrimExpr
+from ....relax.expr import Expr
 from ....relax.scalars import const_int
 from ....support.errors import OpAttributeInvalid, OpNotImplemented
 from ....tir import floordiv, floormod, fmod, truncdiv, truncmod
-from ..context import Context, convert, dtype_name
+from ..context import Array, Context, convert, dtype_name, Made
 
 
-def _shape_arith(ctx: Context, a: Any, b: Any, scalar: Callable[[Any, Any], Any]) -> Any:
+def _shape_arith(ctx: Context, a: Expr, b: Expr, scalar: Callable[[PrimExpr, PrimExpr], PrimExpr]) -> Expr | None:
     """Arithmetic on known shapes, element by element; None unless one side is one."""
     if not (ctx.is_shape(a) or ctx.is_shape(b)):
         return None
@@ -32,9 +34,14 @@ def _shape_arith(ctx: Context, a: Any, b: Any, scalar: Callable[[Any, Any], Any]
     return ctx.from_scalars([scalar(x, y) for x, y in zip(left, right)], rank)
 
 
-def _binary(name: str, emit: Callable[..., Any], numpy: Any, scalar: Callable[[Any, Any], Any] | None = None) -> None:
+def _binary(
+    name: str,
+    emit: Callable[[Expr, Expr], Expr],
+    numpy: Callable[..., Array],
+    scalar: Callable[[PrimExpr, PrimExpr], PrimExpr] | None = None,
+) -> None:
     @convert(name)
-    def run(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    def run(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
         a, b = inputs
         if scalar is not None:
             known = _shape_arith(ctx, a, b, scalar)
@@ -44,7 +51,7 @@ def _binary(name: str, emit: Callable[..., Any], numpy: Any, scalar: Callable[[A
         return folded if folded is not None else emit(ctx.tensor(a), ctx.tensor(b))
 
 
-def _np_div(a: Any, b: Any) -> Any:
+def _np_div(a: Array, b: Array) -> Array:
     """Integer division goes towards zero."""
     if np.issubdtype(a.dtype, np.integer):
         if (b == 0).any():
@@ -54,7 +61,7 @@ def _np_div(a: Any, b: Any) -> Any:
     return (a / b).astype(a.dtype)
 
 
-def _divide_sizes(a: Any, b: Any) -> Any:
+def _divide_sizes(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     """As :func:`_np_div`; sizes that are known not to be negative divide as the simplifier likes it."""
     if const_int(b) == 0:
         raise OpAttributeInvalid("division of a shape by zero")
@@ -79,7 +86,7 @@ _binary("BitwiseXor", op.bitwise_xor, np.bitwise_xor)
 
 
 @convert("Equal")
-def _equal(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _equal(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     a, b = inputs
     if ctx.is_shape(a) or ctx.is_shape(b):
         left, right = ctx.scalars(a), ctx.scalars(b)
@@ -87,12 +94,12 @@ def _equal(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
             answers = [_same(x, y) for x, y in zip(left, right)]
             if all(v is not None for v in answers):
                 value = answers[0] if max(ctx.ndim(a), ctx.ndim(b)) == 0 else answers
-                return ctx.const(value, "bool")
+                return ctx.const(np.asarray(value), "bool")
     folded = ctx.fold(np.equal, [a, b])
     return folded if folded is not None else op.equal(ctx.tensor(a), ctx.tensor(b))
 
 
-def _same(x: Any, y: Any) -> bool | None:
+def _same(x: PrimExpr, y: PrimExpr) -> bool | None:
     """Whether two dimensions are equal; a symbolic one is taken to differ from a negative constant."""
     from ....relax.scalars import prove_equal
 
@@ -106,7 +113,7 @@ def _same(x: Any, y: Any) -> bool | None:
 
 
 @convert("Mod")
-def _mod(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _mod(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     a, b = inputs
     by_sign = bool(attrs.get("fmod", 0))
     known = _shape_arith(ctx, a, b, truncmod if by_sign else floormod)
@@ -121,10 +128,10 @@ def _mod(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     return (op.mod if by_sign else op.floor_mod)(a, b)
 
 
-def _float_remainder(a: Any, b: Any) -> Any:
+def _float_remainder(a: te.Tensor, b: te.Tensor) -> te.Tensor:
     """What C's fmod gives: of the sign of ``a``, and ``a`` itself where ``b`` is infinite."""
 
-    def run(indices: list[Any]) -> Any:
+    def run(indices: list[PrimExpr]) -> PrimExpr:
         x, y = (t(*indices[len(indices) - len(t.shape) :]) for t in (wide_a, wide_b))
         return fmod(x, y)
 
@@ -134,13 +141,13 @@ def _float_remainder(a: Any, b: Any) -> Any:
 
 
 @convert("BitShift")
-def _bit_shift(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _bit_shift(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     shift = {"LEFT": op.left_shift, "RIGHT": op.right_shift}[attrs["direction"]]
     return shift(ctx.tensor(inputs[0]), ctx.tensor(inputs[1]))
 
 
 @convert("Pow")
-def _pow(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _pow(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     a, b = (ctx.tensor(x) for x in inputs)
     folded = ctx.fold(lambda x, y: np.power(x, y).astype(x.dtype), [a, b])
     if folded is not None:
@@ -157,9 +164,9 @@ def _pow(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     return op.power(a, b)
 
 
-def _unary(name: str, emit: Callable[[Any], Any], numpy: Any = None) -> None:
+def _unary(name: str, emit: Callable[[Expr], Expr], numpy: Callable[..., Array] | None = None) -> None:
     @convert(name)
-    def run(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    def run(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
         if numpy is not None:
             folded = ctx.fold(lambda x: np.asarray(numpy(x)).astype(x.dtype), inputs[:1])
             if folded is not None:
@@ -197,7 +204,7 @@ for _name, _emit, _numpy in (
 
 
 @convert("Sign")
-def _sign(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _sign(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     folded = ctx.fold(np.sign, inputs[:1])
     if folded is not None:
         return folded
@@ -208,12 +215,12 @@ def _sign(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 @convert("Identity")
-def _identity(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _identity(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     return inputs[0]
 
 
 @convert("Dropout")
-def _dropout(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _dropout(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Made:
     # Nothing is dropped at inference; the mask, where asked for, is all ones.
     x = ctx.tensor(inputs[0])
     if len(inputs) > 2 and inputs[2] is not None:
@@ -228,13 +235,13 @@ def _dropout(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 @convert("Reciprocal")
-def _reciprocal(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _reciprocal(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x = ctx.tensor(inputs[0])
     return op.divide(ctx.const(1.0, ctx.dtype(x)), x)
 
 
 @convert("IsInf")
-def _is_inf(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _is_inf(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x = ctx.tensor(inputs[0])
     positive, negative = bool(attrs.get("detect_positive", 1)), bool(attrs.get("detect_negative", 1))
     if positive and negative:
@@ -246,11 +253,11 @@ def _is_inf(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 @convert("CastLike")
-def _cast_like(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _cast_like(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     return _converted(ctx, ctx.tensor(inputs[0]), ctx.dtype(inputs[1]), attrs)
 
 
-def _converted(ctx: Context, x: Any, to: str, attrs: dict[str, Any]) -> Any:
+def _converted(ctx: Context, x: Expr, to: str, attrs: dict[str, Any]) -> Expr:
     """``x`` in another dtype. Numbers too large for a float of 8 bits become its largest, unless told otherwise."""
     kind = ctx.dtype(x)
     if kind == to:
@@ -268,7 +275,7 @@ def _converted(ctx: Context, x: Any, to: str, attrs: dict[str, Any]) -> Any:
 
 
 @convert("Cast")
-def _cast(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _cast(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     to = dtype_name(int(attrs["to"]))
     x = inputs[0]
     if ctx.is_shape(x) and to in ("int64", "int32"):
@@ -277,9 +284,9 @@ def _cast(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     return folded if folded is not None else _converted(ctx, ctx.tensor(x), to, attrs)
 
 
-def _variadic(name: str, pair: Callable[[Any, Any], Any]) -> None:
+def _variadic(name: str, pair: Callable[[Expr, Expr], Expr]) -> None:
     @convert(name)
-    def run(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    def run(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
         total = ctx.tensor(inputs[0])
         for x in inputs[1:]:
             total = ctx.emit(pair(total, ctx.tensor(x)))
@@ -295,7 +302,7 @@ _variadic("Max", op.maximum)
 
 
 @convert("Clip", 1)
-def _clip_attr(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _clip_attr(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     # The defaults of old are the extreme finite numbers: with either bound given, infinities are clipped.
     open_end = np.inf if "min" not in attrs and "max" not in attrs else float(np.finfo("float32").max)
     low, high = float(attrs.get("min", -open_end)), float(attrs.get("max", open_end))
@@ -303,7 +310,7 @@ def _clip_attr(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 @convert("Clip", 11)
-def _clip_input(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _clip_input(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     low = inputs[1] if len(inputs) > 1 else None
     high = inputs[2] if len(inputs) > 2 else None
     bounds = [None if b is None else ctx.constant(b) for b in (low, high)]
@@ -316,7 +323,7 @@ def _clip_input(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     return op.minimum(x, ctx.tensor(high)) if high is not None else x
 
 
-def _clip(ctx: Context, x: Any, low: float, high: float) -> Any:
+def _clip(ctx: Context, x: Expr, low: float, high: float) -> Expr:
     x = ctx.tensor(x)
     if low <= high and np.isfinite(low) and np.isfinite(high) and abs(low) <= 2**53 and abs(high) <= 2**53:
         return op.clip(x, low, high)
@@ -327,7 +334,7 @@ def _clip(ctx: Context, x: Any, low: float, high: float) -> Any:
 
 
 @convert("Where")
-def _where(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _where(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     cond, a, b = inputs
     test = ctx.constant(cond)
     if test is not None and (ctx.is_shape(a) or ctx.is_shape(b)):

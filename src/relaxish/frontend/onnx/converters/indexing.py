@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 
 from .... import op
-from ....relax.expr import PrimValue, ShapeExpr
+from ....ir.expr import PrimExpr
+from ....relax.expr import Expr, PrimValue, ShapeExpr
 from ....relax.scalars import const_int
 from ....support.errors import OpAttributeInvalid
 from ....tir import const
 from ..context import Context, convert
 
 
-def _wrapped(ctx: Context, indices: Any, extent: Any) -> Any:
+def _wrapped(ctx: Context, indices: Expr, extent: PrimExpr) -> Expr:
     """Negative positions count from the end."""
     known = ctx.constant(indices)
     kind = ctx.dtype(indices)
@@ -32,15 +33,15 @@ def _wrapped(ctx: Context, indices: Any, extent: Any) -> Any:
     return ctx.emit(op.where(below, ctx.emit(op.add(indices, length)), indices))
 
 
-def _wrapped_tuples(ctx: Context, indices: Any, extents: list[Any]) -> Any:
+def _wrapped_tuples(ctx: Context, indices: Expr, extents: list[PrimExpr]) -> Expr:
     """Negative positions in the last axis of ``indices``, one for each of ``extents``, count from the end."""
     known = ctx.constant(indices)
     sizes = [const_int(e) for e in extents]
     if known is not None and (known >= 0).all():
         return ctx.tensor(indices)
     kind = ctx.dtype(indices)
-    if all(s is not None for s in sizes):
-        lengths = ctx.const(sizes, kind)
+    if None not in sizes:
+        lengths = ctx.const(np.asarray(sizes), kind)
     else:
         lengths = ctx.tensor(ShapeExpr(extents))
         lengths = lengths if kind == "int64" else ctx.emit(op.astype(lengths, kind))
@@ -50,7 +51,7 @@ def _wrapped_tuples(ctx: Context, indices: Any, extents: list[Any]) -> Any:
 
 
 @convert("Gather")
-def _gather(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _gather(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x, indices = inputs
     axis = int(attrs.get("axis", 0))
     if isinstance(x, ShapeExpr):
@@ -67,20 +68,20 @@ def _gather(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 @convert("GatherElements")
-def _gather_elements(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _gather_elements(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x = ctx.tensor(inputs[0])
     axis = int(attrs.get("axis", 0))
     return op.gather_elements(x, _wrapped(ctx, inputs[1], ctx.dims(x)[axis]), axis)
 
 
 @convert("GatherND")
-def _gather_nd(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _gather_nd(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x, batch = ctx.tensor(inputs[0]), int(attrs.get("batch_dims", 0))
     where = _wrapped_tuples(ctx, inputs[1], _addressed(ctx, x, inputs[1], batch))
     return op.gather_nd(x, where, batch)
 
 
-def _addressed(ctx: Context, x: Any, indices: Any, batch: int = 0) -> list[Any]:
+def _addressed(ctx: Context, x: Expr, indices: Expr, batch: int = 0) -> list[PrimExpr]:
     """The dimensions of ``x`` that the last axis of ``indices`` addresses."""
     count = const_int(ctx.dims(indices)[-1])
     if count is None:
@@ -93,7 +94,7 @@ _REDUCTION = {"none": "update", "add": "add", "mul": "mul", "min": "min", "max":
 
 @convert("ScatterElements")
 @convert("Scatter")
-def _scatter_elements(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _scatter_elements(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     data, indices, updates = (ctx.tensor(x) for x in inputs)
     # The operator itself counts negative positions from the end; twice would let those beyond it pass.
     kind = _REDUCTION[attrs.get("reduction", "none")]
@@ -101,14 +102,14 @@ def _scatter_elements(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) ->
 
 
 @convert("ScatterND")
-def _scatter_nd(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _scatter_nd(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     data, indices, updates = (ctx.tensor(x) for x in inputs)
     indices = _wrapped_tuples(ctx, indices, _addressed(ctx, data, indices))
     return op.scatter_nd(data, indices, updates, _REDUCTION[attrs.get("reduction", "none")])
 
 
 @convert("Compress")
-def _compress(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _compress(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     keep = ctx.constant(inputs[1])
     if keep is None:
         raise NotImplementedError("Compress with a condition computed at run time")
@@ -120,7 +121,7 @@ def _compress(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 @convert("OneHot")
-def _one_hot(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _one_hot(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     depth = int(ctx.need_constant(inputs[1], "the depth of OneHot").reshape(-1)[0])
     values = ctx.need_constant(inputs[2], "the values of OneHot").reshape(-1)
     kind = str(values.dtype)
@@ -133,13 +134,13 @@ def _one_hot(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 @convert("NonZero")
-def _nonzero(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _nonzero(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     folded = ctx.fold(lambda v: np.stack(np.nonzero(v)), inputs[:1])
     return folded if folded is not None else op.nonzero(ctx.tensor(inputs[0]))
 
 
 @convert("Unique")
-def _unique(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _unique(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     count = attrs["__outputs__"]
     axis = attrs.get("axis")
     return op.unique(

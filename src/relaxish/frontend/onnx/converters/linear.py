@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from .... import op
-from ....relax.expr import Tuple
+from ....relax.expr import Expr, Tuple
 from ..context import Context, convert
 
 
 @convert("MatMul")
-def _matmul(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _matmul(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     return op.matmul(ctx.tensor(inputs[0]), ctx.tensor(inputs[1]))
 
 
 @convert("Gemm")
-def _gemm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _gemm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     a, b = ctx.tensor(inputs[0]), ctx.tensor(inputs[1])
     c = ctx.tensor(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else None
     kind = ctx.dtype(a)
@@ -35,12 +35,12 @@ def _gemm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 @convert("Einsum")
-def _einsum(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _einsum(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     return op.einsum(Tuple([ctx.tensor(x) for x in inputs]), attrs["equation"])
 
 
 @convert("MatMulInteger")
-def _matmul_integer(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _matmul_integer(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     sides = []
     for k in (0, 1):
         side = ctx.emit(op.astype(ctx.tensor(inputs[k]), "int32"))

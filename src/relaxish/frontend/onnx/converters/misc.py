@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from .... import op
+from ....relax.expr import Expr
 from ....relax.scalars import const_int, prove_equal
-from ..context import Context, convert
+from ..context import Array, Context, convert
 
 _METHOD = {"nearest": "nearest_neighbor", "linear": "linear", "cubic": "cubic"}
 
 
 @convert("Resize", 10)
-def _resize10(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _resize10(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     changed = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor", **attrs}
     return _resize(ctx, [inputs[0], None, inputs[1]], changed)
 
 
 @convert("Upsample")
-def _upsample(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _upsample(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     scales = inputs[1] if len(inputs) > 1 else ctx.const(attrs["scales"], "float32")
     changed = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor", **attrs}
     return _resize(ctx, [inputs[0], None, scales], changed)
 
 
 @convert("Resize", 11)
-def _resize(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _resize(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x = ctx.tensor(inputs[0])
     ndim = ctx.ndim(x)
     if ndim != 4:
@@ -88,7 +90,7 @@ def _resize(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 _SCALED = ("half_pixel", "pytorch_half_pixel", "asymmetric")
 
 
-def _resampled(ctx: Context, x: Any, axis: int, scale: float, attrs: dict[str, Any]) -> Any:
+def _resampled(ctx: Context, x: Expr, axis: int, scale: float, attrs: dict[str, Any]) -> Expr:
     """One axis of known length resized by ``scale``, as sums of weighted elements at fixed places."""
     length = const_int(ctx.dims(x)[axis])
     if length is None:
@@ -99,7 +101,7 @@ def _resampled(ctx: Context, x: Any, axis: int, scale: float, attrs: dict[str, A
     where = at / scale if mode == "asymmetric" else (at + 0.5) / scale - 0.5
     if mode == "pytorch_half_pixel" and count == 1:
         where = np.zeros(1)
-    total = None
+    total: Expr | None = None
     for places, weights in _taps(where, length, attrs):
         index = ctx.const(np.clip(places, 0, length - 1).astype("int64"), "int64")
         part = ctx.emit(op.take(x, index, axis))
@@ -107,10 +109,11 @@ def _resampled(ctx: Context, x: Any, axis: int, scale: float, attrs: dict[str, A
             row = weights.reshape([-1] + [1] * (ctx.ndim(x) - 1 - axis))
             part = ctx.emit(op.multiply(part, ctx.const(row, ctx.dtype(x))))
         total = part if total is None else ctx.emit(op.add(total, part))
+    assert total is not None
     return total
 
 
-def _taps(where: Any, length: int, attrs: dict[str, Any]) -> list[tuple[Any, Any]]:
+def _taps(where: Array, length: int, attrs: dict[str, Any]) -> Sequence[tuple[Array, Array | None]]:
     """(places, weights) of the elements that make up the values at fractional places; no weights mean one."""
     mode = attrs.get("mode", "nearest")
     below = np.floor(where)
@@ -140,19 +143,19 @@ def _taps(where: Any, length: int, attrs: dict[str, Any]) -> list[tuple[Any, Any
 
 
 @convert("QuantizeLinear")
-def _quantize(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _quantize(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     zero = inputs[2] if len(inputs) > 2 and inputs[2] is not None else ctx.const(0, "uint8")
     zero, x, scale = ctx.tensor(zero), ctx.tensor(inputs[0]), ctx.tensor(inputs[1])
     return op.quantize(x, scale, zero, _channel_axis(ctx, x, scale, attrs), ctx.dtype(zero))
 
 
-def _channel_axis(ctx: Context, x: Any, scale: Any, attrs: dict[str, Any]) -> int:
+def _channel_axis(ctx: Context, x: Expr, scale: Expr, attrs: dict[str, Any]) -> int:
     """The axis that scales belong to, if there is more than one."""
     return int(attrs.get("axis", 1)) % ctx.ndim(x) if ctx.ndim(scale) and ctx.ndim(x) else -1
 
 
 @convert("DequantizeLinear")
-def _dequantize(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _dequantize(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x = ctx.tensor(inputs[0])
     zero = inputs[2] if len(inputs) > 2 and inputs[2] is not None else ctx.const(0, ctx.dtype(x))
     scale, zero = ctx.tensor(inputs[1]), ctx.tensor(zero)

@@ -7,18 +7,19 @@ from typing import Any
 import numpy as np
 
 from .... import op
+from ....relax.expr import Expr
 from ....relax.scalars import const_int
-from ..context import Context, attr_ints, convert
+from ..context import attr_ints, Context, convert, Made
 
 
 @convert("BatchNormalization")
-def _batch_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _batch_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Made:
     x, gamma, beta, mean, variance = (ctx.tensor(v) for v in inputs[:5])
     if attrs.get("training_mode", 0):
         return _batch_norm_training(ctx, (x, gamma, beta, mean, variance), attrs)
     if attrs["__outputs__"] > 3:
         raise NotImplementedError("BatchNormalization that gives the statistics of the batch")
-    bound = ctx.emit(
+    bound = ctx.builder.emit(
         op.nn.batch_norm(
             x,
             gamma,
@@ -35,7 +36,7 @@ def _batch_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     return [bound[i] for i in range(attrs["__outputs__"])]
 
 
-def _batch_norm_training(ctx: Context, tensors: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+def _batch_norm_training(ctx: Context, tensors: tuple[Expr, ...], attrs: dict[str, Any]) -> Made:
     """Normalised by the batch's own mean and variance, which the running ones move towards."""
     x, gamma, beta, mean, variance = tensors
     kind, rest = ctx.dtype(x), [d for d in range(ctx.ndim(x)) if d != 1]
@@ -44,7 +45,7 @@ def _batch_norm_training(ctx: Context, tensors: tuple[Any, ...], attrs: dict[str
     wide = ctx.dtype(x)
     column = [-1] + [1] * (len(rest) - 1)
 
-    def along(value: Any) -> Any:
+    def along(value: Expr) -> Expr:
         return ctx.emit(ctx.reshape(value, column))
 
     now = ctx.emit(op.mean(x, rest))
@@ -64,12 +65,12 @@ def _batch_norm_training(ctx: Context, tensors: tuple[Any, ...], attrs: dict[str
     return made[0] if attrs["__outputs__"] == 1 else made[: attrs["__outputs__"]]
 
 
-def _in_float32(ctx: Context, x: Any) -> Any:
+def _in_float32(ctx: Context, x: Expr) -> Expr:
     return ctx.emit(op.astype(x, "float32")) if ctx.dtype(x) in ("float16", "bfloat16") else x
 
 
 @convert("LayerNormalization")
-def _layer_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _layer_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Made:
     x, scale = ctx.tensor(inputs[0]), ctx.tensor(inputs[1])
     axis = int(attrs.get("axis", -1))
     ndim = ctx.ndim(x)
@@ -86,14 +87,14 @@ def _layer_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 @convert("InstanceNormalization")
-def _instance_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _instance_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x, scale, bias = (ctx.tensor(v) for v in inputs)
     axes = list(range(2, ctx.ndim(x)))
     return op.nn.instance_norm(x, scale, bias, 1, axes, float(attrs.get("epsilon", 1e-5)))
 
 
 @convert("MeanVarianceNormalization")
-def _mean_variance(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _mean_variance(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x = ctx.tensor(inputs[0])
     axes = attr_ints(attrs, "axes", [0, 2, 3])
     mean = ctx.emit(op.mean(x, axes, True))
@@ -103,7 +104,7 @@ def _mean_variance(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> An
 
 
 @convert("LRN")
-def _lrn(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _lrn(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     """Each element divided by a power of the sum of squares over neighbouring channels."""
     x = ctx.tensor(inputs[0])
     kind, ndim = ctx.dtype(x), ctx.ndim(x)
@@ -127,7 +128,7 @@ def _lrn(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 @convert("LpNormalization")
-def _lp_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _lp_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x = ctx.tensor(inputs[0])
     axis, p = int(attrs.get("axis", -1)), int(attrs.get("p", 2))
     if p == 1:
@@ -140,7 +141,7 @@ def _lp_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 @convert("SkipLayerNormalization", domain="com.microsoft")
-def _skip_layer_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _skip_layer_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Made:
     x = ctx.emit(op.add(ctx.tensor(inputs[0]), ctx.tensor(inputs[1])))
     gamma = ctx.tensor(inputs[2])
     beta = ctx.tensor(inputs[3]) if len(inputs) > 3 and inputs[3] is not None else ctx.emit(op.zeros_like(gamma))
@@ -154,7 +155,7 @@ def _skip_layer_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> 
 
 
 @convert("EmbedLayerNormalization", domain="com.microsoft")
-def _embed_layer_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _embed_layer_norm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Made:
     padded = inputs + [None] * (9 - len(inputs))
     ids, segments, words, positions, types, gamma, beta, *rest = padded
     mask = rest[0] if rest else None

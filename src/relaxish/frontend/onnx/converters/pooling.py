@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
+from collections.abc import Callable
 
 from .... import op
 from ....ir import dtype as dt
+from ....relax.expr import Expr
 from ....relax.scalars import const_int
 from ..context import Context, attr_ints, convert
 from .convolution import window_padding
@@ -15,7 +17,9 @@ _AVG = {1: op.nn.avg_pool1d, 2: op.nn.avg_pool2d, 3: op.nn.avg_pool3d}
 _LAYOUT = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
 
-def _pool(ctx: Context, x: Any, attrs: dict[str, Any], table: dict[int, Any], include_pad: bool) -> Any:
+def _pool(
+    ctx: Context, x: Expr, attrs: dict[str, Any], table: dict[int, Callable[..., Expr]], include_pad: bool
+) -> Expr:
     n = ctx.ndim(x) - 2
     if n not in table:
         raise NotImplementedError(f"pooling over {n} spatial axes")
@@ -36,7 +40,7 @@ def _pool(ctx: Context, x: Any, attrs: dict[str, Any], table: dict[int, Any], in
 
 
 @convert("MaxPool")
-def _max_pool(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _max_pool(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     if attrs["__outputs__"] > 1:
         raise NotImplementedError("MaxPool with an output of positions")
     x = ctx.tensor(inputs[0])
@@ -48,12 +52,12 @@ def _max_pool(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 @convert("AveragePool")
-def _average_pool(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _average_pool(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     return _pool(ctx, ctx.tensor(inputs[0]), attrs, _AVG, bool(attrs.get("count_include_pad", 0)))
 
 
 @convert("LpPool")
-def _lp_pool(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _lp_pool(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x = ctx.tensor(inputs[0])
     kind = ctx.dtype(x)
     p = float(attrs.get("p", 2))
@@ -67,12 +71,12 @@ def _lp_pool(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     return op.power(total, ctx.const(1.0 / p, kind))
 
 
-def _spatial(ctx: Context, x: Any) -> list[int]:
+def _spatial(ctx: Context, x: Expr) -> list[int]:
     return list(range(2, ctx.ndim(x)))
 
 
 @convert("GlobalAveragePool")
-def _global_average(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _global_average(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x = ctx.tensor(inputs[0])
     n = ctx.ndim(x) - 2
     emit = {1: op.nn.adaptive_avg_pool1d, 2: op.nn.adaptive_avg_pool2d, 3: op.nn.adaptive_avg_pool3d}.get(n)
@@ -80,13 +84,13 @@ def _global_average(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> A
 
 
 @convert("GlobalMaxPool")
-def _global_max(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _global_max(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x = ctx.tensor(inputs[0])
     return op.max(x, _spatial(ctx, x), True)
 
 
 @convert("GlobalLpPool")
-def _global_lp(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _global_lp(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x = ctx.tensor(inputs[0])
     kind = ctx.dtype(x)
     p = float(attrs.get("p", 2))
@@ -96,7 +100,7 @@ def _global_lp(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 @convert("MaxUnpool")
-def _max_unpool(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _max_unpool(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x, where = ctx.tensor(inputs[0]), ctx.tensor(inputs[1])
     n = ctx.ndim(x) - 2
     kernel = attr_ints(attrs, "kernel_shape") or []

@@ -7,6 +7,7 @@ from typing import Any
 
 from .... import op
 from ....ir import dtype as dt
+from ....relax.expr import Expr
 from ....relax.scalars import product, simplify
 from ..context import Context, attr_ints, convert
 
@@ -22,9 +23,9 @@ def _axes(ctx: Context, inputs: list[Any], attrs: dict[str, Any], since: int) ->
     return [] if attrs.get("noop_with_empty_axes", 0) else None
 
 
-def _reduction(name: str, emit: Callable[[Context, Any, Any, bool], Any]) -> None:
+def _reduction(name: str, emit: Callable[[Context, Expr, list[int] | None, bool], Expr]) -> None:
     @convert(name)
-    def run(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    def run(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
         x = ctx.tensor(inputs[0])
         axes = _axes(ctx, inputs, attrs, ctx.opset)
         if axes == [] or ctx.ndim(x) == 0:
@@ -41,11 +42,13 @@ _ELEMENTWISE: dict[str, Callable[[Context, Any], Any]] = {
 }
 
 
-def _plain(function: Callable[..., Any]) -> Callable[[Context, Any, Any, bool], Any]:
+def _plain(
+    function: Callable[[Expr, list[int] | None, bool], Expr],
+) -> Callable[[Context, Expr, list[int] | None, bool], Expr]:
     return lambda ctx, x, axes, keep: function(x, axes, keep)
 
 
-def _mean(ctx: Context, x: Any, axes: Any, keep: bool) -> Any:
+def _mean(ctx: Context, x: Expr, axes: list[int] | None, keep: bool) -> Expr:
     kind = ctx.dtype(x)
     if dt.is_float(kind):
         return op.mean(x, axes, keep)
@@ -56,7 +59,7 @@ def _mean(ctx: Context, x: Any, axes: Any, keep: bool) -> Any:
     return op.divide(total, ctx.emit(op.astype(count, kind)) if ctx.dtype(count) != kind else count)
 
 
-def _root(ctx: Context, x: Any) -> Any:
+def _root(ctx: Context, x: Expr) -> Expr:
     """The square root; of integers the one towards zero."""
     kind = ctx.dtype(x)
     if dt.is_float(kind):
@@ -75,7 +78,7 @@ _reduction("ReduceL2", lambda ctx, x, axes, keep: _root(ctx, ctx.emit(op.sum(ctx
 _reduction("ReduceLogSum", lambda ctx, x, axes, keep: op.log(ctx.emit(op.sum(x, axes, keep))))
 
 
-def _log_sum_exp(ctx: Context, x: Any, axes: Any, keep: bool) -> Any:
+def _log_sum_exp(ctx: Context, x: Expr, axes: list[int] | None, keep: bool) -> Expr:
     # Shifted by the maximum, so that no exponential overflows.
     kind = ctx.dtype(x)
     top = ctx.emit(op.max(x, axes, True))
@@ -92,9 +95,9 @@ def _log_sum_exp(ctx: Context, x: Any, axes: Any, keep: bool) -> Any:
 _reduction("ReduceLogSumExp", _log_sum_exp)
 
 
-def _extreme(name: str, emit: Callable[..., Any]) -> None:
+def _extreme(name: str, emit: Callable[[Expr, int, bool], Expr]) -> None:
     @convert(name)
-    def run(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+    def run(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
         x = ctx.tensor(inputs[0])
         axis, keep = int(attrs.get("axis", 0)), attrs.get("keepdims", 1) == 1
         if not attrs.get("select_last_index", 0):
@@ -112,7 +115,7 @@ _extreme("ArgMin", op.argmin)
 
 
 @convert("CumSum")
-def _cumsum(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _cumsum(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x = ctx.tensor(inputs[0])
     axis = int(ctx.need_constant(inputs[1], "the axis of CumSum").reshape(-1)[0])
     exclusive, reverse = bool(attrs.get("exclusive", 0)), bool(attrs.get("reverse", 0))
@@ -124,7 +127,7 @@ def _cumsum(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 @convert("TopK")
-def _topk(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _topk(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     k = int(attrs["k"]) if len(inputs) < 2 else int(ctx.need_constant(inputs[1], "k of TopK").reshape(-1)[0])
     largest = bool(attrs.get("largest", 1))
     return op.topk(ctx.tensor(inputs[0]), k, int(attrs.get("axis", -1)), "both", largest, "int64")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from .... import op
-from ....relax.expr import Tuple
+from ....relax.expr import Expr, Tuple
 from ....relax.scalars import const_int
-from ..context import Context, as_list, convert
+from ..context import as_list, Context, convert, Made
 
 
-def _position(ctx: Context, x: Any, count: int, default: int) -> int:
+def _position(ctx: Context, x: Expr | None, count: int, default: int) -> int:
     if x is None:
         return default
     index = int(ctx.need_constant(x, "a position in a sequence").reshape(-1)[0])
@@ -18,17 +18,17 @@ def _position(ctx: Context, x: Any, count: int, default: int) -> int:
 
 
 @convert("SequenceConstruct")
-def _construct(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _construct(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     return Tuple([ctx.tensor(x) for x in inputs])
 
 
 @convert("SequenceEmpty")
-def _empty(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _empty(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     return Tuple([])
 
 
 @convert("SequenceInsert")
-def _insert(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _insert(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     items = as_list(inputs[0])
     at = _position(ctx, inputs[2] if len(inputs) > 2 else None, len(items), len(items))
     items.insert(at, ctx.tensor(inputs[1]))
@@ -36,25 +36,25 @@ def _insert(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 @convert("SequenceErase")
-def _erase(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _erase(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     items = as_list(inputs[0])
     items.pop(_position(ctx, inputs[1] if len(inputs) > 1 else None, len(items), len(items) - 1))
     return Tuple(items)
 
 
 @convert("SequenceLength")
-def _length(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _length(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     return ctx.const(len(as_list(inputs[0])), "int64")
 
 
 @convert("SequenceAt")
-def _at(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _at(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     items = as_list(inputs[0])
     return items[_position(ctx, inputs[1], len(items), 0)]
 
 
 @convert("ConcatFromSequence")
-def _concat(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _concat(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     items = as_list(inputs[0])
     axis = int(attrs.get("axis", 0))
     if attrs.get("new_axis", 0):
@@ -63,7 +63,7 @@ def _concat(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 @convert("SplitToSequence")
-def _split(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _split(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Made:
     x = ctx.tensor(inputs[0])
     axis, keep = int(attrs.get("axis", 0)), attrs.get("keepdims", 1) == 1
     extent = const_int(ctx.dims(x)[axis])

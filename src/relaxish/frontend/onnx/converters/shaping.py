@@ -7,30 +7,31 @@ from typing import Any
 import numpy as np
 
 from .... import op, tir
-from ....relax.expr import Constant, PrimValue, ShapeExpr
+from ....ir.expr import PrimExpr
+from ....relax.expr import Constant, Expr, PrimValue, ShapeExpr
 from ....relax.scalars import const_int, product, simplify
 from ....support.errors import OpAttributeInvalid
 from ....tir import const
-from ..context import Context, attr_ints, convert
+from ..context import attr_ints, Context, convert, Dim, Made
 
 _BEYOND = 2**31 - 1  # bounds of slices from here on mean the end of any axis
 
 
-def flatten_at(ctx: Context, x: Any, axis: int) -> Any:
+def flatten_at(ctx: Context, x: Expr, axis: int) -> Expr:
     """A matrix: the axes before ``axis``, and those from it on."""
     dims = ctx.dims(x)
     return ctx.reshape(x, [simplify(product(dims[:axis])), simplify(product(dims[axis:]))])
 
 
 @convert("Flatten")
-def _flatten(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _flatten(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x = ctx.tensor(inputs[0])
     axis = int(attrs.get("axis", 1))
     return flatten_at(ctx, x, axis + ctx.ndim(x) if axis < 0 else axis)
 
 
 @convert("Shape")
-def _shape(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _shape(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x = inputs[0]
     info = getattr(x, "struct_info_", None)
     if not ctx.is_shape(x) and (info is None or info.dims() is None):
@@ -40,12 +41,12 @@ def _shape(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 @convert("Size")
-def _size(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _size(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     return PrimValue(simplify(product(ctx.dims(inputs[0]))))
 
 
 @convert("Reshape")
-def _reshape(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _reshape(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x = inputs[0]
     target = attr_ints(attrs, "shape") if len(inputs) < 2 else ctx.scalars(inputs[1])
     if target is None:
@@ -74,7 +75,7 @@ def _reshape(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     return op.reshape(ctx.tensor(x), list(target))
 
 
-def _reshape_at_run_time(ctx: Context, x: Any, target: Any, allow_zero: bool) -> Any:
+def _reshape_at_run_time(ctx: Context, x: Expr, target: Expr, allow_zero: bool) -> Expr:
     """A shape that the model computes: 0 copies, -1 infers, and the number of elements is checked."""
     kind = "int64"
     if x.struct_info.dims() is None:
@@ -100,7 +101,7 @@ def _reshape_at_run_time(ctx: Context, x: Any, target: Any, allow_zero: bool) ->
 
 
 @convert("Transpose")
-def _transpose(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _transpose(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     perm = attr_ints(attrs, "perm")
     folded = ctx.fold(lambda v: np.transpose(v, perm), inputs[:1])
     return folded if folded is not None else op.permute_dims(ctx.tensor(inputs[0]), perm)
@@ -113,7 +114,7 @@ def _given_axes(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> list[
 
 
 @convert("Unsqueeze")
-def _unsqueeze(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _unsqueeze(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     axes = _given_axes(ctx, inputs, attrs) or []
     x = inputs[0]
     if isinstance(x, PrimValue) and axes in ([0], [-1]):
@@ -123,7 +124,7 @@ def _unsqueeze(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 @convert("Squeeze")
-def _squeeze(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _squeeze(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     axes = _given_axes(ctx, inputs, attrs)
     x = inputs[0]
     if isinstance(x, ShapeExpr) and len(x.values) == 1:
@@ -133,7 +134,7 @@ def _squeeze(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 @convert("Concat")
-def _concat(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _concat(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     axis = int(attrs.get("axis", 1))
     if any(ctx.is_shape(x) for x in inputs):
         parts = [ctx.scalars(x) for x in inputs]
@@ -144,7 +145,7 @@ def _concat(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 @convert("Split")
-def _split(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _split(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Made:
     x = ctx.tensor(inputs[0])
     axis = int(attrs.get("axis", 0))
     sizes = attr_ints(attrs, "split")
@@ -165,13 +166,13 @@ def _split(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 @convert("Tile")
-def _tile(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _tile(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     folded = ctx.fold(np.tile, inputs[:2])
     return folded if folded is not None else op.tile(ctx.tensor(inputs[0]), ctx.axes(inputs[1], "the repeats of Tile"))
 
 
 @convert("Expand")
-def _expand(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _expand(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     target = ctx.scalars(inputs[1])
     x = ctx.tensor(inputs[0])
     dims = ctx.dims(x)
@@ -185,7 +186,7 @@ def _expand(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     return op.broadcast_to(x, shape)
 
 
-def _expand_at_run_time(ctx: Context, x: Any, dims: list[Any], target: Any) -> Any:
+def _expand_at_run_time(ctx: Context, x: Expr, dims: list[PrimExpr], target: Expr) -> Expr:
     """Broadcasting to a shape that the model computes; what does not broadcast is an error when it runs."""
     count = const_int(ctx.dims(target)[0])
     if count is None:
@@ -204,7 +205,7 @@ def _expand_at_run_time(ctx: Context, x: Any, dims: list[Any], target: Any) -> A
 
 
 @convert("Pad")
-def _pad(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _pad(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x = ctx.tensor(inputs[0])
     value = float(attrs.get("value", 0.0))
     if len(inputs) > 1 and inputs[1] is not None:
@@ -227,7 +228,7 @@ def _pad(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
     return op.nn.pad(x, widths, mode, value)
 
 
-def _crop(ctx: Context, x: Any, widths: list[int]) -> Any:
+def _crop(ctx: Context, x: Expr, widths: list[int]) -> Expr:
     """Negative padding cuts."""
     dims = ctx.dims(x)
     begin = [-w if w < 0 else 0 for w in widths[::2]]
@@ -235,13 +236,13 @@ def _crop(ctx: Context, x: Any, widths: list[int]) -> Any:
     return op.strided_slice(x, list(range(len(dims))), begin, end)
 
 
-def _slice_bounds(begin: Any, end: Any, step: int, extent: Any) -> tuple[Any, Any]:
+def _slice_bounds(begin: Dim, end: Dim, step: int, extent: Dim) -> tuple[Dim, Dim]:
     """The bounds of a slice within its axis: ONNX counts negative ones from the end and clamps both.
 
     With a negative step, begin is at most the last element, and end may be -1, which is before the first.
     """
 
-    def within(bound: Any, low: int, high: Any) -> Any:
+    def within(bound: Dim, low: int, high: Dim) -> Dim:
         known = const_int(bound)
         if known is not None and abs(known) >= _BEYOND:
             return high if known > 0 else simplify(tir.min(low, high))
@@ -258,8 +259,8 @@ def _slice_bounds(begin: Any, end: Any, step: int, extent: Any) -> tuple[Any, An
 
 
 def _slice_dynamic(
-    x: Any, axes: list[int], starts: list[Any], ends: list[Any], steps: list[int], dims: list[Any]
-) -> Any:
+    x: Expr, axes: list[int], starts: list[PrimExpr], ends: list[PrimExpr], steps: list[int], dims: list[PrimExpr]
+) -> Expr:
     """A slice of which some bound or dimension is known at run time only; backwards is forwards, then flipped."""
     begin, end = [], []
     for a, b, e, s in zip(axes, starts, ends, steps):
@@ -277,7 +278,7 @@ def _slice_dynamic(
 
 
 @convert("Slice")
-def _slice(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _slice(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x = inputs[0]
     if len(inputs) > 1:
         starts, ends = ctx.scalars(inputs[1]), ctx.scalars(inputs[2])
@@ -312,7 +313,7 @@ def _slice(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
 
 
 @convert("DepthToSpace")
-def _depth_to_space(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _depth_to_space(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x = ctx.tensor(inputs[0])
     size = int(attrs["blocksize"])
     b, c, h, w = ctx.dims(x)
@@ -326,7 +327,7 @@ def _depth_to_space(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> A
 
 
 @convert("SpaceToDepth")
-def _space_to_depth(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Any:
+def _space_to_depth(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x = ctx.tensor(inputs[0])
     size = int(attrs["blocksize"])
     b, c, h, w = ctx.dims(x)
