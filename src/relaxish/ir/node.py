@@ -98,7 +98,12 @@ def _expected(annotation: str, namespace: dict[str, Any]) -> type[Node] | None:
     return found if isinstance(found, NodeMeta) else None  # type: ignore[return-value]
 
 
-def _wrong_type(owner: object, name: str, value: object, expected: type[Node]) -> None:
+def _stood_for(owner: object, name: str, value: object, expected: type[Node]) -> Node:
+    """The node that an object of a user stands for (``asobject``). Raises CheckTypeError for everything else."""
+    convert: Callable[[], object] | None = getattr(value, "asobject", None)
+    found = value if convert is None else convert()
+    if isinstance(found, expected):
+        return found
     raise CheckTypeError(
         f"{type(owner).__name__} expects a {expected.__name__} as its {name}, but got {type(value).__name__}"
     )
@@ -133,7 +138,7 @@ def _make_init(specs: dict[str, FieldSpec], has_post_init: bool, set_once: bool)
     """The constructor; where fields are ``set_once`` it sets them without asking whether they are set."""
     params: list[str] = []
     lines: list[str] = []
-    scope: dict[str, Any] = {"_wrong_type": _wrong_type, "_set": object.__setattr__}
+    scope: dict[str, Any] = {"_stood_for": _stood_for, "_set": object.__setattr__}
     store = "    _set(self, '{0}', {1})" if set_once else "    self.{0} = {1}"
     for name, spec in specs.items():
         if spec.role == "cache":
@@ -152,7 +157,8 @@ def _make_init(specs: dict[str, FieldSpec], has_post_init: bool, set_once: bool)
             if spec.expects is not None:
                 scope[f"_t_{name}"] = spec.expects
                 lines.append(
-                    f"    if not isinstance({name}, _t_{name}): _wrong_type(self, '{name}', {name}, _t_{name})"
+                    f"    if not isinstance({name}, _t_{name}):"
+                    f" {name} = _stood_for(self, '{name}', {name}, _t_{name})"
                 )
             lines.append(store.format(name, name))
     if has_post_init:

@@ -28,6 +28,7 @@ from .stmt import (
 )  # fmt: skip
 
 globals().update(SCALARS)
+Buffer = buffer
 broadcast = Broadcast
 ramp = Ramp
 
