@@ -183,3 +183,10 @@ def test_missing_attributes():
         attrs["other"]
     with pytest.raises(AttributeError):
         ir.DictAttrs({"kind": 1}, "relax.attrs.OtherAttrs")["other"]
+
+
+def test_no_attributes_are_false() -> None:
+    func = tir.PrimFunc([], tir.Evaluate(0))
+    assert not func.attrs and len(func.attrs) == 0
+    named = func.with_attr("global_symbol", "main")
+    assert named.attrs and len(named.attrs) == 1
