@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, overload
 
 from typing_extensions import Self, dataclass_transform
@@ -272,6 +272,22 @@ class Node(metaclass=NodeMeta):
         from .serial import load_json, save_json
 
         return load_json, (save_json(self),)
+
+    def __getstate__(self) -> dict[str, str]:
+        """All fields as JSON, under ``handle``."""
+        from .serial import save_json
+
+        return {"handle": save_json(self)}
+
+    def __setstate__(self, state: Mapping[str, str]) -> None:
+        """Take copies of all fields from a state; nothing below this node is shared with the node that it was made of."""
+        from .serial import load_json
+
+        made = load_json(state["handle"])
+        if type(made) is not type(self):
+            raise CheckTypeError(f"the state of a {type(made).__name__} is not one of a {type(self).__name__}")
+        for name in self._specs:
+            object.__setattr__(self, name, getattr(made, name, None))
 
     def __str__(self) -> str:
         return self.script()
