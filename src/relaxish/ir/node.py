@@ -157,8 +157,7 @@ def _make_init(specs: dict[str, FieldSpec], has_post_init: bool, set_once: bool)
             if spec.expects is not None:
                 scope[f"_t_{name}"] = spec.expects
                 lines.append(
-                    f"    if not isinstance({name}, _t_{name}):"
-                    f" {name} = _stood_for(self, '{name}', {name}, _t_{name})"
+                    f"    if not isinstance({name}, _t_{name}): {name} = _stood_for(self, '{name}', {name}, _t_{name})"
                 )
             lines.append(store.format(name, name))
     if has_post_init:

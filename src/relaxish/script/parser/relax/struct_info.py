@@ -137,7 +137,9 @@ class CallableProxy(Proxy):
             items = params if isinstance(params, (list, tuple)) else [params]
             self.params = [normalize(p) for p in items]
         # The rule of a derived result leaves nothing to be said of the result here.
-        self.ret = None if ret is None and derive_func is not None else normalize(ret) if ret is not None else ObjectProxy()
+        self.ret = (
+            None if ret is None and derive_func is not None else normalize(ret) if ret is not None else ObjectProxy()
+        )
         self.purity, self.derive_func = purity, derive_func
 
     def symbols(self) -> set[str]:
