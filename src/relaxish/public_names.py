@@ -85,6 +85,7 @@ _MODULES = {
     "relaxish.ir.type": "relaxish.ir.types",
     "relaxish.meta_schedule.runner.config": "relaxish.meta_schedule.runner.rpc_runner",
     "relaxish.nd": "relaxish.runtime.nd",
+    "relaxish.topi.gpu": "relaxish.topi.cuda",
     "relaxish.relax.backend": "relaxish.backend",
     "relaxish.relax.distributed.global_info": "relaxish.relax.distributed",
     "relaxish.relax.distributed.struct_info": "relaxish.relax.distributed",
@@ -176,6 +177,7 @@ _PARTS = {
         "amx arm_cpu build cuda cuda_names dot_product_common hexagon metal mma mma_layouts mma_m16n8k8 rocm "
         "rocm_mfma wgmma wmma x86"
     ),
+    "relaxish.ir": "analysis",
     "relaxish.topi": "testing",
     "relaxish.transform": "tuning_api",
 }

@@ -183,3 +183,22 @@ def test_missing_attributes():
         attrs["other"]
     with pytest.raises(AttributeError):
         ir.DictAttrs({"kind": 1}, "relax.attrs.OtherAttrs")["other"]
+
+
+def test_no_attributes_are_false() -> None:
+    func = tir.PrimFunc([], tir.Evaluate(0))
+    assert not func.attrs and len(func.attrs) == 0
+    named = func.with_attr("global_symbol", "main")
+    assert named.attrs and len(named.attrs) == 1
+
+
+def test_states_are_copies() -> None:
+    x = tir.Var("x", "int32")
+    buffer = tir.decl_buffer((x, 4), "float32")
+    store = tir.BufferStore(buffer, 1.0, [0, 0])
+    shape, before = buffer.shape, store.script()
+    store.__setstate__(store.__getstate__())
+    assert store.script() == before
+    assert not store.buffer.same_as(buffer) and not store.buffer.shape[0].same_as(shape[0])
+    with pytest.raises(TypeError, match="BufferStore"):
+        x.__setstate__(store.__getstate__())

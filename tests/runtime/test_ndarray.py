@@ -191,3 +191,10 @@ def test_torch_that_makes_no_capsules_of_8_bit_floats(monkeypatch, dtype):
         np.testing.assert_array_equal(copied.numpy().astype("float32"), strided.float().numpy())
         np.testing.assert_array_equal(nd.array(strided).numpy().astype("float32"), strided.float().numpy())
     np.testing.assert_array_equal(as_ndarray(tensor).numpy().astype("float32"), tensor.float().numpy())
+
+
+def test_shape_tuples_equal_sequences_of_the_same_numbers() -> None:
+    shape = ShapeTuple([4, 5])
+    assert shape == [4, 5] and shape == (4, 5) and not shape != [4, 5]
+    assert shape != [4] and shape != [5, 4] and shape != "45"
+    assert {shape: 1}[(4, 5)] == 1

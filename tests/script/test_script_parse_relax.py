@@ -128,7 +128,7 @@ ERRORS = [
     ("def g(y: R.Object):\n    return y\nreturn x", 0, "Function must be decorated"),
     ("y: R.Tensor((4,)) = R.match_cast(x, R.Tensor((5,)))\nreturn x", 0, "inconsistent annotation"),
     ("y, z = R.add(x, x)\nreturn x", 0, ""),
-    ("y = R.call_packed('p', x)\nreturn x", 0, "type_args"),
+    ("y = R.call_pure_packed('p', x)\nreturn x", 0, "type_args"),
     ("y = R.no_such_operator(x)\nreturn x", 0, "no_such_operator"),
     ("R.print(x, format='x')\nreturn x", None, "not well-formed"),
 ]

@@ -94,8 +94,10 @@ def test_thread_variables() -> None:
     tx, other = tir.Var("tx"), tir.Var("other")
     again = tir.SeqStmt([launch(tx, "threadIdx.x", tir.Evaluate(tx)), launch(tx, "threadIdx.x", tir.Evaluate(tx))])
     assert verify_well_formed(tir.PrimFunc([], again))
-    twice = tir.SeqStmt([launch(tx, "threadIdx.x", NOP), launch(other, "threadIdx.x", NOP)])
-    refused(tir.PrimFunc([], twice), "multiple distinct TIR variables")
+    beside = tir.SeqStmt([launch(tx, "threadIdx.x", NOP), launch(other, "threadIdx.x", NOP)])
+    assert verify_well_formed(tir.PrimFunc([], beside))
+    inside = launch(tx, "threadIdx.x", launch(other, "threadIdx.x", NOP))
+    refused(tir.PrimFunc([], inside), "multiple distinct TIR variables")
     refused(IRModule({"f": tir.PrimFunc([], again), "g": tir.PrimFunc([], again)}), "multiple definitions")
 
 

@@ -72,7 +72,9 @@ def data(shape, classes, steps):
 
 
 def trainer_of(mod, optim, batch, params, states=None):
-    setup = SetupTrainer(loss.CrossEntropyLoss(), optim, [relax.TensorStructInfo((batch,), "int64")])
+    info = mod["backbone"].ret_struct_info
+    predictions = info.fields[0] if isinstance(info, relax.TupleStructInfo) else info
+    setup = SetupTrainer(loss.CrossEntropyLoss(), optim, [predictions, relax.TensorStructInfo((batch,), "int64")])
     made = setup(mod)
     trainer = Trainer(made, relaxish.VirtualMachine(relaxish.build(made, "llvm"), relaxish.cpu()), relaxish.cpu())
     trainer.load_params(params)

@@ -188,7 +188,8 @@ def test_append_loss():
 
 def test_trainer_against_torch():
     torch = pytest.importorskip("torch")
-    setup = SetupTrainer(loss.CrossEntropyLoss(), optimizer.SGD(0.2), [relax.TensorStructInfo((8,), "int64")])
+    infos = [relax.TensorStructInfo((8, 3), "float32"), relax.TensorStructInfo((8,), "int64")]
+    setup = SetupTrainer(loss.CrossEntropyLoss(), optimizer.SGD(0.2), infos)
     mod = setup(Backbone)
     assert {v.name_hint for v in mod.functions} >= {"backbone", "backbone_loss", "backbone_loss_adjoint", "optimizer"}
     vm = relaxish.VirtualMachine(relaxish.build(mod, "llvm"), relaxish.cpu())
@@ -217,6 +218,6 @@ def test_trainer_against_torch():
 
 def test_setup_checks_the_backbone():
     bare = Backbone.without_attr("param_num")
-    setup = SetupTrainer(loss.MSELoss(), optimizer.SGD(0.1), [relax.TensorStructInfo((8, 3), "float32")])
+    setup = SetupTrainer(loss.MSELoss(), optimizer.SGD(0.1), [relax.TensorStructInfo((8, 3), "float32")] * 2)
     with pytest.raises(ValueError, match="param_num"):
         setup(bare)

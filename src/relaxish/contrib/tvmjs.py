@@ -62,12 +62,16 @@ class _Shards:
         self.pending, self.data, self.size = [], [], 0
 
 
+def _convert_f32_to_bf16(value: np.ndarray) -> np.ndarray:
+    """The bits of float32 numbers as bfloat16, rounded to nearest, ties to even; NaN stays NaN. Result: uint16."""
+    bits = np.ascontiguousarray(value).view(np.uint32)
+    rounded = bits + (((bits >> 16) & 1) + np.uint32(0x7FFF))
+    return (np.where(np.isnan(value), bits, rounded) >> 16).astype(np.uint16)
+
+
 def _encoded(value: Any, encode_format: str) -> tuple[str, bytes]:
     if encode_format == "f32-to-bf16" and value.dtype == np.float32:
-        bits = value.view(np.uint32)
-        rounded = bits + (((bits >> 16) & 1) + np.uint32(0x7FFF))
-        nan = np.isnan(value)
-        return "f32-to-bf16", (np.where(nan, bits, rounded) >> 16).astype(np.uint16).tobytes()
+        return "f32-to-bf16", _convert_f32_to_bf16(value).tobytes()
     return "raw", np.ascontiguousarray(value).tobytes()
 
 

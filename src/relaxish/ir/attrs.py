@@ -92,6 +92,13 @@ class DictAttrs(Attrs):
         """One value. Raises KeyError, or AttributeError where the attributes are an operator's."""
         return self.values[key] if self.type_name == "DictAttrs" else super().__getitem__(key)
 
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __bool__(self) -> bool:
+        """False for a function or module without attributes; attributes of an operator are there even if it has none."""
+        return self.type_name != "DictAttrs" or bool(self.values)
+
     @classmethod
     def _make(cls, **fields: Any) -> DictAttrs:
         made = cls.__new__(cls)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, overload
 
 from typing_extensions import Self, dataclass_transform
@@ -98,7 +98,12 @@ def _expected(annotation: str, namespace: dict[str, Any]) -> type[Node] | None:
     return found if isinstance(found, NodeMeta) else None  # type: ignore[return-value]
 
 
-def _wrong_type(owner: object, name: str, value: object, expected: type[Node]) -> None:
+def _stood_for(owner: object, name: str, value: object, expected: type[Node]) -> Node:
+    """The node that an object of a user stands for (``asobject``). Raises CheckTypeError for everything else."""
+    convert: Callable[[], object] | None = getattr(value, "asobject", None)
+    found = value if convert is None else convert()
+    if isinstance(found, expected):
+        return found
     raise CheckTypeError(
         f"{type(owner).__name__} expects a {expected.__name__} as its {name}, but got {type(value).__name__}"
     )
@@ -133,7 +138,7 @@ def _make_init(specs: dict[str, FieldSpec], has_post_init: bool, set_once: bool)
     """The constructor; where fields are ``set_once`` it sets them without asking whether they are set."""
     params: list[str] = []
     lines: list[str] = []
-    scope: dict[str, Any] = {"_wrong_type": _wrong_type, "_set": object.__setattr__}
+    scope: dict[str, Any] = {"_stood_for": _stood_for, "_set": object.__setattr__}
     store = "    _set(self, '{0}', {1})" if set_once else "    self.{0} = {1}"
     for name, spec in specs.items():
         if spec.role == "cache":
@@ -152,7 +157,7 @@ def _make_init(specs: dict[str, FieldSpec], has_post_init: bool, set_once: bool)
             if spec.expects is not None:
                 scope[f"_t_{name}"] = spec.expects
                 lines.append(
-                    f"    if not isinstance({name}, _t_{name}): _wrong_type(self, '{name}', {name}, _t_{name})"
+                    f"    if not isinstance({name}, _t_{name}): {name} = _stood_for(self, '{name}', {name}, _t_{name})"
                 )
             lines.append(store.format(name, name))
     if has_post_init:
@@ -266,6 +271,22 @@ class Node(metaclass=NodeMeta):
         from .serial import load_json, save_json
 
         return load_json, (save_json(self),)
+
+    def __getstate__(self) -> dict[str, str]:
+        """All fields as JSON, under ``handle``."""
+        from .serial import save_json
+
+        return {"handle": save_json(self)}
+
+    def __setstate__(self, state: Mapping[str, str]) -> None:
+        """Take copies of all fields from a state; nothing below this node is shared with the node that it was made of."""
+        from .serial import load_json
+
+        made = load_json(state["handle"])
+        if type(made) is not type(self):
+            raise CheckTypeError(f"the state of a {type(made).__name__} is not one of a {type(self).__name__}")
+        for name in self._specs:
+            object.__setattr__(self, name, getattr(made, name, None))
 
     def __str__(self) -> str:
         return self.script()

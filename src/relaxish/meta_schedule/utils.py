@@ -23,7 +23,12 @@ _MODULUS = 2147483647
 
 
 def derived_object(cls: type[T]) -> type[T]:
-    """Mark a user's subclass; subclassing alone is enough here, so the class is returned unchanged."""
+    """Mark a user's subclass: an object without a text of its own prints as ``meta_schedule.Name(0x...)``.
+
+    Subclassing alone is enough for everything else.
+    """
+    if "__repr__" not in vars(cls) and "__str__" not in vars(cls):
+        cls.__repr__ = lambda self: f"meta_schedule.{cls.__name__}({id(self):#x})"  # type: ignore[method-assign, assignment]
     return cls
 
 

@@ -357,7 +357,8 @@ class PrimValue(Expr):
     span: Any = field(role="ignore")
 
     def __init__(self, value: Any, span: Any = None) -> None:
-        self.value = prim_of(value)
+        # A Python float is a float32 scalar here, and a float64 one where an operator converts its arguments.
+        self.value = prim_of(value, "float32" if isinstance(value, float) else None)
         self.struct_info_ = PrimStructInfo(value=self.value)
         self.span = span
 

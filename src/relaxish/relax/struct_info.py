@@ -6,7 +6,7 @@ shapes may hold symbolic integer expressions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..ir.dtype import parse as parse_dtype
@@ -108,6 +108,8 @@ class ShapeStructInfo(StructInfo):
 
     def __init__(self, values: Sequence[Any] | None = None, ndim: int = -1, span: Any = None) -> None:
         if values is not None:
+            if not isinstance(values, Iterable):
+                raise CheckValueError(f"the values of a shape are a sequence, not {type(values).__name__}")
             self.values = tuple(_expr.as_shape_dim(v) for v in values)
             if ndim not in (-1, len(self.values)):
                 raise CheckValueError(f"ShapeStructInfo has {len(self.values)} values but ndim={ndim}")
@@ -190,6 +192,8 @@ class TupleStructInfo(StructInfo):
     span: Any = field(role="ignore", default=None)
 
     def __init__(self, fields: Sequence[StructInfo], span: Any = None) -> None:
+        if not isinstance(fields, Iterable):
+            raise CheckValueError(f"the fields of a tuple are a sequence, not {type(fields).__name__}")
         self.fields = tuple(as_struct_info(f) for f in fields)
         self.span = span
 

@@ -18,6 +18,15 @@ class ShapeTuple(tuple):  # type: ignore[type-arg]
     def __new__(cls, shape: Iterable[int] = ()) -> ShapeTuple:
         return super().__new__(cls, (int(d) for d in shape))
 
+    def __eq__(self, other: object) -> bool:
+        """Equality with any sequence of the same integers, lists included."""
+        return super().__eq__(tuple(other) if isinstance(other, list) else other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = tuple.__hash__
+
     def __repr__(self) -> str:
         return f"ShapeTuple([{', '.join(str(d) for d in self)}])"
 

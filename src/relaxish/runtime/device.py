@@ -99,6 +99,8 @@ class Device:
     kDLROCM: ClassVar[int] = 10
     DEVICE_TYPE_TO_NAME: ClassVar[dict[int, str]] = _NAMES
     DEVICE_NAME_TO_TYPE: ClassVar[dict[str, int]] = _TYPES
+    MASK2STR: ClassVar[dict[int, str]] = _NAMES
+    STR2MASK: ClassVar[dict[str, int]] = _TYPES
 
     _made: ClassVar[dict[tuple[int, int], Device]] = {}
 

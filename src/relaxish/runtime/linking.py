@@ -31,7 +31,7 @@ def is_foreign(triple: str) -> bool:
 
 
 class Linker:
-    """What makes a library of a program's objects: the machine it is for, and objects that belong into every library."""
+    """Linker of a program's objects for one target triple, with the support objects of every library."""
 
     def __init__(
         self,

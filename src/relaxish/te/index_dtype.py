@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ir import Range
-from ..ir.functor import Mutator
+from ..ir import PrimExpr, Range
+from ..ir.functor import Mutator, post_order_visit
+from ..arith.build import is_one
 from ..tir import (
     AttrStmt,
     Block,
@@ -22,6 +23,7 @@ from ..tir import (
     SizeVar,
     Var,
 )
+from ..tir.schedule.walk import uses_var
 
 __all__ = ["normalize_index_dtype"]
 
@@ -141,7 +143,12 @@ class _IndexTyper(Mutator):
         return For(var, low, extent, loop.kind, self.visit(loop.body), loop.thread_binding, loop.annotations)
 
     def visit_Block(self, block: Any) -> Any:
-        iters = tuple(self.visit_IterVar(i) for i in block.iter_vars)
+        # The axis that stands for no axis keeps its type, unless loaded values index here.
+        iters = tuple(
+            block.iter_vars
+            if _is_scalar(block) and not _indexed_by_data(block)
+            else map(self.visit_IterVar, block.iter_vars)
+        )
         alloc = tuple(self.visit_Buffer(b) for b in block.alloc_buffers)
         reads = tuple(self.visit(r) for r in block.reads)
         writes = tuple(self.visit(w) for w in block.writes)
@@ -155,6 +162,30 @@ class _IndexTyper(Mutator):
         block = self.visit(realize.block)
         values = tuple(self.index(v) for v in realize.iter_values)
         return BlockRealize(values, self.visit(realize.predicate), block)
+
+
+def _is_scalar(block: Block) -> bool:
+    """Whether the block computes one element, so that its only axis is a dummy of extent 1 which nothing uses."""
+    if len(block.iter_vars) != 1:
+        return False
+    (axis,) = block.iter_vars
+    return is_one(axis.dom.extent) and not uses_var((block.writes, block.body), lambda var: var is axis.var)
+
+
+def _indexed_by_data(block: Block) -> bool:
+    found: list[bool] = []
+
+    def look(node: object) -> None:
+        if isinstance(node, BufferLoad):
+            found.append(any(uses_load(index) for index in node.indices))
+
+    def uses_load(index: PrimExpr) -> bool:
+        inner: list[bool] = []
+        post_order_visit(index, lambda n: inner.append(isinstance(n, BufferLoad)))
+        return any(inner)
+
+    post_order_visit(block.body, look)
+    return any(found)
 
 
 def _swap(value: Any, typer: _IndexTyper) -> Any:

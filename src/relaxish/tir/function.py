@@ -9,6 +9,7 @@ from ..ir.attrs import DictAttrs
 from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir.expr import BaseFunc
 from ..ir.node import Node, field
+from ..ir.object_generic import ObjectGeneric
 from ..ir.prim import Var
 from ..ir.source import Span
 from ..ir.types import PointerType, PrimType, TupleType, Type
@@ -40,7 +41,8 @@ class PrimFunc(BaseFunc):
     ) -> None:
         buffers: dict[Var, Buffer] = dict(buffer_map or {})
         made: list[Var] = []
-        for param in params:
+        for given in params:
+            param = given.asobject() if isinstance(given, ObjectGeneric) else given
             if isinstance(param, Buffer):
                 handle = Var(param.name, "handle")
                 buffers[handle] = param
@@ -48,7 +50,7 @@ class PrimFunc(BaseFunc):
             elif isinstance(param, Var):
                 made.append(param)
             else:
-                raise CheckTypeError(f"a PrimFunc parameter is a Var or a Buffer, not {type(param).__name__}")
+                raise CheckTypeError(f"a PrimFunc parameter is a Var or a Buffer, not {type(given).__name__}")
         if not isinstance(body, Stmt):
             raise CheckTypeError(f"PrimFunc expects a Stmt as its body, but got {type(body).__name__}")
         for buffer in buffers.values():

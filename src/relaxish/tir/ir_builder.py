@@ -17,6 +17,7 @@ from typing import Any
 
 from ..ir import dtype as dt
 from ..ir.expr import PrimExpr, as_expr
+from ..ir.object_generic import ObjectGeneric
 from ..ir.op import Op
 from ..ir.prim import Call, IterVar, StringImm, Var, const
 from ..ir.primops import floordiv, floormod, max_
@@ -36,7 +37,7 @@ _KINDS = {
 }  # fmt: skip
 
 
-class BufferVar:
+class BufferVar(ObjectGeneric):
     """Memory that is read and written by subscript; writing emits a store."""
 
     def __init__(self, builder: IRBuilder, buffer: Buffer, content_type: str) -> None:

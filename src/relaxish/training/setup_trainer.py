@@ -25,7 +25,8 @@ class SetupTrainer(ModulePass):
 
     ``backbone(inputs..., params..., states...)`` returns its results and then the new states; the module attributes
     ``param_num`` and ``state_num`` count its parameters and states.  Added are ``backbone_loss``,
-    ``backbone_loss_adjoint`` and ``optimizer``, and the attributes ``input_num`` and ``optim_state``.
+    ``backbone_loss_adjoint`` and ``optimizer``, and the attributes ``input_num`` and ``optim_state``. ``loss_args`` is the
+    struct info of all that the loss takes: results of the backbone, targets, weights.
 
     Raises ValueError if the module is not of that form.
     """
@@ -77,13 +78,11 @@ class SetupTrainer(ModulePass):
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         """The completed module."""
         param_num, state_num = self._check(mod)
-        results = _results(mod[self.BACKBONE_FUNC])[: self._loss.num_backbone_outputs]
-        loss = self._loss(*results, *self._loss_args)  # type: ignore[operator]
+        loss = self._loss(*self._loss_args)  # type: ignore[operator]
         mod = AppendLoss(self.BACKBONE_FUNC, loss, self._loss.num_backbone_outputs, self.BACKBONE_LOSS_FUNC)(mod)
         mod = DecomposeOpsForTraining(self.BACKBONE_LOSS_FUNC)(mod)
-        func = mod[self.BACKBONE_LOSS_FUNC]
-        input_num = len(func.params) - param_num - state_num - len(self._loss_args)
-        params = func.params[input_num : input_num + param_num]
+        input_num = len(mod[self.BACKBONE_FUNC].params) - param_num - state_num
+        params = mod[self.BACKBONE_LOSS_FUNC].params[input_num : input_num + param_num]
         mod = Gradient(self.BACKBONE_LOSS_FUNC, require_grads=params, target_index=0)(mod)
         self._optimizer.init(params)
         out = mod.clone()

@@ -114,7 +114,9 @@ class _Inliner(PyExprMutator):
             if isinstance(func, Function) and func.attrs.get("Composite"):
                 local = self.local.get(op.op.name_hint)
                 if local is None:
-                    local = self.builder_.emit(copy_with_new_vars(func.without_attr("global_symbol")))
+                    local = self.builder_.emit(
+                        copy_with_new_vars(func.without_attr("global_symbol").without_attr("Primitive"))
+                    )
                     self.local[op.op.name_hint] = local
                 return Call(local, [self.visit_expr(a) for a in op.args])
         return super().visit_call_(op)

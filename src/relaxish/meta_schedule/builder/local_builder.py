@@ -11,6 +11,7 @@ from typing import Any
 
 from ...ir import IRModule
 from ...runtime.nvidia import providers
+from ...runtime.registry import get_global_func
 from ...support.workers import TaskFuture, WorkerPool
 from ...target import Target
 from ..measure.status import status_of_task
@@ -42,6 +43,10 @@ class LocalBuilder(Builder):
     ) -> None:
         self.max_workers = max_workers or cpu_count(logical=True)
         self.timeout_sec = timeout_sec
+        for given in (f_build, f_export):
+            # An initializer may register functions in the workers only.
+            if initializer is None and isinstance(given, str) and get_global_func(given, allow_missing=True) is None:
+                raise ValueError(f"LocalBuilder: there is no packed function {given!r}; register it first")
         self.f_build = f_build
         self.f_export = f_export
         self.initializer = initializer

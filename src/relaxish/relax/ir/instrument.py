@@ -24,12 +24,16 @@ class WellFormedInstrument(PassInstrument):
     ...     mod = relax.transform.CanonicalizeBindings()(IRModule())
     """
 
-    def __init__(self) -> None:
+    def __init__(self, check_struct_info: bool = True, validate_before_transform: bool = True) -> None:
+        """``check_struct_info``: missing struct info is a fault; ``validate_before_transform``: check inputs, too."""
         self.skip_pass = sorted(_REPAIRS)
+        self.check_struct_info = check_struct_info
+        self.validate_before_transform = validate_before_transform
 
     def run_before_pass(self, mod: Any, info: Any) -> None:
         """Check what the pass is given."""
-        self._check(mod, info.name, "Before")
+        if self.validate_before_transform:
+            self._check(mod, info.name, "Before")
 
     def run_after_pass(self, mod: Any, info: Any) -> None:
         """Check what the pass made."""
@@ -38,7 +42,7 @@ class WellFormedInstrument(PassInstrument):
     def _check(self, mod: Any, name: str, side: str) -> None:
         if name in self.skip_pass:
             return
-        problems = find_ill_formed(mod)
+        problems = find_ill_formed(mod, self.check_struct_info)
         if problems:
             mod.show(name=f"{side}{name}")
             raise AssertionError(f"the program is malformed {side.lower()} pass {name}: " + "; ".join(problems))

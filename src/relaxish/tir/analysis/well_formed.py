@@ -75,6 +75,9 @@ class _Scopes(Visitor):
         yield own
         self.live -= own
         self.gone |= own
+        # Launches side by side may each have variables of their own.
+        for tag in [tag for tag, var in self.thread_of.items() if var in own]:
+            del self.thread_of[tag]
 
     def _define(self, var: Any, own: set[Any]) -> None:
         if var not in self.threads:
@@ -93,7 +96,7 @@ class _Scopes(Visitor):
             if known is not axis.var:
                 raise _IllFormed(
                     f'PrimFunc uses multiple distinct TIR variables for the environment thread "{axis.thread_tag}": '
-                    f"{known.name} and {axis.var.name}. All definitions within a function must share one variable."
+                    f"{known.name} and {axis.var.name}. A launch inside of another one must use its variable."
                 )
         self._define(axis.var, own)
         if axis.iter_type == IterVar.ThreadIndex:

@@ -244,9 +244,9 @@ class _Lower(StmtExprMutator):
         if attr.attr_key == "reduce_scope":
             reducer: Any = attr.node
             self.reducers.append(reducer)
-            body = self.visit(attr.body)
+            made = self.default_visit(attr)
             self.reducers.pop()
-            return body
+            return made
         return self.default_visit(attr)
 
     def visit_Evaluate(self, stmt: Evaluate) -> Any:
@@ -372,6 +372,7 @@ def LowerThreadAllreduce() -> PrimFuncPass:  # noqa: N802
 
     After::
 
+        T.attr(T.comm_reducer(lambda x, y: x + y, [0.0]), "reduce_scope", ...)
         red_buf0[0] = A[t]
         mask[0] = T.tvm_warp_activemask()
         t0[0] = T.tvm_warp_shuffle_down(mask[0], red_buf0[0], 16, 32, 32)

@@ -369,7 +369,7 @@ class _Rewrite(StmtExprMutator):
 
 
 def _limit(value: Any) -> Any:
-    """What a largest or smallest element starts from: the limit of the narrow type becomes that of float32."""
+    """Identity of max or min in float32, for the identity of a 16-bit or 8-bit type; None for other values."""
     if not isinstance(value, FloatImm) or not is_narrow_float(value.dtype):
         return None
     for bound in (min_value, max_value):

@@ -26,7 +26,8 @@ from .norm import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
 from .pad import circular_pad, mirror_pad, pad, replicate_pad
 from .pool_grad import pool_grad
 from .pooling import adaptive_pool, adaptive_pool1d, adaptive_pool3d, global_pool, pool1d, pool2d, pool3d
-from .softmax import log_softmax, softmax
+from .softmax import fast_softmax, log_softmax, softmax
+from .upsampling import upsampling
 from .utils import (
     get_pad_tuple,
     get_pad_tuple1d,
@@ -52,7 +53,7 @@ __all__ = [
     "conv3d_transpose_ncdhw", "conv_transpose", "dense", "depthwise_conv2d_nchw", "dilate", "get_pad_tuple",
     "get_pad_tuple1d", "get_pad_tuple3d", "get_pad_tuple_generic", "global_pool", "group_conv1d_transpose_ncw",
     "group_conv2d_transpose_nchw", "group_norm", "infer_pad", "infer_pad3d", "infer_stride", "instance_norm",
-    "layer_norm", "leaky_relu", "log_softmax", "matmul", "mirror_pad", "nll_loss", "pad", "pool1d", "pool2d", "pool3d",
-    "pool_grad", "prelu", "relu", "replicate_pad", "rms_norm", "scale_shift_nchw", "softmax", "softplus", "utils",
+    "fast_softmax", "layer_norm", "leaky_relu", "log_softmax", "matmul", "mirror_pad", "nll_loss", "pad", "pool1d", "pool2d", "pool3d",
+    "pool_grad", "prelu", "relu", "replicate_pad", "rms_norm", "scale_shift_nchw", "softmax", "softplus", "upsampling", "utils",
     "winograd_util",
 ]  # fmt: skip

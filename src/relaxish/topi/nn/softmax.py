@@ -8,7 +8,7 @@ from ... import te, tir
 from ...tir import const, IterVar, PrimExpr
 from ..utils import normalize_axis
 
-__all__ = ["log_softmax", "softmax"]
+__all__ = ["fast_softmax", "log_softmax", "softmax"]
 
 
 def _insert(indices: tuple[PrimExpr, ...], axis: int, value: PrimExpr) -> tuple[PrimExpr, ...]:
@@ -33,6 +33,15 @@ def _maximum(x: te.Tensor, axis: int) -> te.Tensor:
 
 def softmax(x: te.Tensor, axis: int = -1) -> te.Tensor:
     """Exponentials divided by their sum along ``axis``, shifted by the maximum."""
+    return _normalised(x, axis)
+
+
+def fast_softmax(x: te.Tensor, axis: int = -1) -> te.Tensor:
+    """:func:`softmax` with the exponential function of :func:`relaxish.topi.fast_exp`."""
+    return _normalised(x, axis)
+
+
+def _normalised(x: te.Tensor, axis: int) -> te.Tensor:
     shape, axis = x.shape, normalize_axis(axis, len(x.shape), "axis parameter")
     largest, k = _maximum(x, axis), _k(shape[axis])
     powers = te.compute(shape, lambda *i: tir.exp(x(*i) - largest(*_without(i, axis))), "T_softmax_exp")

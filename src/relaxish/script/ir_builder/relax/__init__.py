@@ -206,13 +206,13 @@ def Else() -> ElseFrame:  # noqa: N802
 
 
 def call_packed(func: Any, *args: Any, sinfo_args: Any = None, **kwargs: Any) -> Any:
-    """Call a packed function by name."""
+    """Call a packed function by name; without ``sinfo_args`` its result may be any object."""
     from ....ir.attrs import make_node
 
     op = ExternFunc(func) if isinstance(func, builtins.str) else func
     infos = resolve(sinfo_args)
     if infos is None:
-        raise ValueError("R.call_packed is required to have type_args")
+        infos = _relax.ObjectStructInfo()
     if not isinstance(infos, (list, builtins.tuple)):
         infos = [infos]
     attrs = None

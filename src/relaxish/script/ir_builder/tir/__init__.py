@@ -28,6 +28,7 @@ from .stmt import (
 )  # fmt: skip
 
 globals().update(SCALARS)
+Buffer = buffer
 broadcast = Broadcast
 ramp = Ramp
 
@@ -102,8 +103,8 @@ def dp4a(*args: Any) -> PrimExpr:
     return made
 
 
-def abs(x: Any, span: Any = None) -> PrimExpr:  # noqa: A001
-    """Absolute value."""
+def abs(x: Any, span: Any = None, dtype: str = "") -> PrimExpr:  # noqa: A001
+    """Absolute value; its type is that of ``x``, whatever ``dtype`` says."""
     made: PrimExpr = _tir.abs(x, span)
     return made
 

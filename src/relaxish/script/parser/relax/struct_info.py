@@ -136,14 +136,17 @@ class CallableProxy(Proxy):
         else:
             items = params if isinstance(params, (list, tuple)) else [params]
             self.params = [normalize(p) for p in items]
-        self.ret = normalize(ret) if ret is not None else ObjectProxy()
+        # The rule of a derived result leaves nothing to be said of the result here.
+        self.ret = (
+            None if ret is None and derive_func is not None else normalize(ret) if ret is not None else ObjectProxy()
+        )
         self.purity, self.derive_func = purity, derive_func
 
     def symbols(self) -> set[str]:
         return set().union(*[p.symbols() for p in self.params or ()])
 
     def as_struct_info(self, names: dict[str, Any] | None = None) -> Any:
-        ret = self.ret.as_struct_info(names)
+        ret = None if self.ret is None else self.ret.as_struct_info(names)
         if self.params is None:
             return relax.FuncStructInfo.opaque_func(ret=ret, derive_func=self.derive_func, purity=bool(self.purity))
         params = [p.as_struct_info(names) for p in self.params]
