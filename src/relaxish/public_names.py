@@ -33,6 +33,7 @@ HOOKS = {
     "library.cublas": "relaxish.runtime.nvidia.libs.gemm_kernel",
     "library.cudnn": "relaxish.runtime.nvidia.libs.conv_kernel",
     "library.mkl": "relaxish.runtime.mkl",
+    "native_compiler": "relaxish.backend.llvm.native",
     "nodes.relax": "relaxish.relax",
     "nodes.tir": "relaxish.tir",
     "operators": "relaxish.op",

@@ -34,13 +34,14 @@ class Package:
                     if alias.name.split(".")[0] == PACKAGE:
                         yield node.lineno, self.home(alias.name)
         for source, alias, line in self._from(module):
-            yield line, self.definer(source, alias.name)
+            place = self.definer(source, alias.name)
+            yield line, place if place != PACKAGE else f"{PACKAGE}.{alias.name}"
         if module not in TABLES:
             yield from self._strings(module)
 
     def edges(self) -> dict[str, set[str]]:
         """Module -> the modules it refers to, itself excluded."""
-        return {name: {to for _, to in self.references(name)} - {name, PACKAGE, ""} for name in self.files}
+        return {name: {to for _, to in self.references(name)} & (self.files.keys() - {name}) for name in self.files}
 
     def home(self, name: str) -> str:
         """The module that a dotted path leads to: the path itself, or the nearest module above it."""
@@ -59,27 +60,46 @@ class Package:
 
     def _from(self, module: str, top: bool = False) -> Iterator[tuple[str, ast.alias, int]]:
         tree = self.trees[module]
-        inside = module if self.files[module].name == "__init__.py" else module.rpartition(".")[0]
         for node in tree.body if top else ast.walk(tree):
             if not isinstance(node, ast.ImportFrom):
                 continue
             base = node.module or ""
             if node.level:
-                parts = inside.split(".")
+                parts = self._inside(module).split(".")
                 parts = parts[: len(parts) - node.level + 1]
                 base = ".".join([*parts, node.module] if node.module else parts)
             if base.split(".")[0] == PACKAGE:
                 yield from ((base, alias, node.lineno) for alias in node.names)
 
     def _strings(self, module: str) -> Iterator[tuple[int, str]]:
-        """Modules that strings name; of an f-string what stands before its first value counts."""
+        """Modules that strings name; of an f-string what stands before its first unknown value counts."""
         for node in ast.walk(self.trees[module]):
-            if isinstance(node, ast.JoinedStr) and node.values and isinstance(node.values[0], ast.Constant):
-                start = str(node.values[0].value)
-                if start.startswith(f"{PACKAGE}."):
-                    yield node.lineno, self.home(start.rpartition(".")[0])
+            if isinstance(node, ast.JoinedStr):
+                start = self._start(module, node)
+                place = self.home(start.rpartition(".")[0]) if start.startswith(f"{PACKAGE}.") else ""
             elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _PATH.fullmatch(node.value):
-                yield node.lineno, self.home(node.value.partition(":")[0])
+                place = self.home(node.value.partition(":")[0])
+            else:
+                continue
+            if place not in ("", PACKAGE):  # names of options and functions begin with the package's name, too
+                yield node.lineno, place
+
+    def _start(self, module: str, text: ast.JoinedStr) -> str:
+        """The known beginning of an f-string; ``__name__`` and ``__package__`` are known."""
+        own = {"__name__": module, "__package__": self._inside(module)}
+        found = ""
+        for value in text.values:
+            if isinstance(value, ast.Constant):
+                found += str(value.value)
+            elif isinstance(value, ast.FormattedValue) and isinstance(value.value, ast.Name) and value.value.id in own:
+                found += own[value.value.id]
+            else:
+                break
+        return found
+
+    def _inside(self, module: str) -> str:
+        """The package of a module, which is itself for a package."""
+        return module if self.files[module].name == "__init__.py" else module.rpartition(".")[0]
 
 
 def circles(edges: Mapping[str, set[str]]) -> list[list[str]]:

@@ -1,10 +1,14 @@
-"""Folders are layers: every import in the package must point to a lower row (or stay in its own folder)."""
+"""Folders are layers: what a file imports or names in a string is in a lower row (or its own folder), and few files
+need each other in a circle. Hooks of ``support/entry_points.py`` are the one way up."""
 
 import ast
 from pathlib import Path
 
 import pytest
+from project.circles import PACKAGE, Package, circles
+from relaxish.public_names import HOOKS
 
+LARGEST_CIRCLE = 10
 ROOT = Path(__file__).resolve().parents[2] / "src" / "relaxish"
 ROWS = [
     ["support"],
@@ -37,26 +41,8 @@ def unit_of(path: Path) -> str:
     return parts[0].removesuffix(".py")
 
 
-def imports_of(path: Path) -> list[tuple[int, str]]:
-    """(line, absolute module path) of every import inside relaxish, nested and TYPE_CHECKING ones included."""
-    package = ["relaxish", *path.relative_to(ROOT).with_suffix("").parts]
-    package = package[:-1]
-    out = []
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            out += [(node.lineno, a.name) for a in node.names if a.name.split(".")[0] == "relaxish"]
-        elif isinstance(node, ast.ImportFrom):
-            if node.level:
-                base = package[: len(package) - node.level + 1]
-                module = ".".join([*base, node.module] if node.module else base)
-            else:
-                module = node.module or ""
-            if module.split(".")[0] == "relaxish":
-                out += [(node.lineno, f"{module}.{a.name}") for a in node.names]
-    return out
-
-
-FILES = sorted(p for p in ROOT.rglob("*.py") if p.parent != ROOT or p.name != "__init__.py")
+MODULES = Package(ROOT)
+EDGES = MODULES.edges()
 
 
 def breach(path: Path, target: str) -> str | None:
@@ -86,10 +72,95 @@ def breach(path: Path, target: str) -> str | None:
     return f"{here} (row {ROW[here]}) imports {there} (row {ROW[there]})"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_point_down(path: Path) -> None:
-    found = [f"{path.name}:{line}: {why}" for line, target in imports_of(path) if (why := breach(path, target))]
+@pytest.mark.parametrize("module", [m for m in MODULES.files if m != PACKAGE])
+def test_references_point_down(module: str) -> None:
+    path = MODULES.files[module]
+    found = [
+        f"{path.name}:{line}: {why}" for line, target in MODULES.references(module) if (why := breach(path, target))
+    ]
     assert not found, "\n".join(found)
+
+
+def test_circles_are_small() -> None:
+    found = [
+        "\n".join(f"{name} -> {', '.join(sorted(EDGES[name] & set(circle)))}" for name in circle)
+        for circle in circles(EDGES)
+        if len(circle) > LARGEST_CIRCLE
+    ]
+    assert not found, "\n\n".join(found)
+
+
+def hooks_asked(tree: ast.Module) -> set[str]:
+    """The hooks that a file asks for by name; those put together at run time end with "*"."""
+    asking = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2] in ("support", "entry_points")
+        for alias in node.names
+    } & {"entry_points", "load", "available", "module_name"}
+    found = set()
+    for node in ast.walk(tree):
+        if asking and isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
+            found.add(f"{node.values[0].value}*")
+        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            func = node.func
+            called = func.id if isinstance(func, ast.Name) else getattr(getattr(func, "value", None), "id", "")
+            if called in asking:
+                found.add(str(node.args[0].value))
+    return found
+
+
+def test_hooks_are_declared_and_used() -> None:
+    asked = {hook: name for name, tree in MODULES.trees.items() for hook in hooks_asked(tree)}
+    unknown = {hook: name for hook, name in asked.items() if not hook.endswith("*") and hook not in HOOKS}
+    assert not unknown
+    begun = tuple(hook[:-1] for hook in asked if hook.endswith(".*"))
+    unused = [hook for hook in HOOKS if hook not in asked and not hook.startswith(begun)]
+    assert not unused
+
+
+FILES = {
+    "__init__.py": "",
+    "low/__init__.py": "from .core import thing",
+    "low/core.py": "thing = 1",
+    "low/lazy.py": "def f():\n    from relaxish.high.part import x\n    return x",
+    "low/typed.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..high.part import x",
+    "low/named.py": "PLACE = 'relaxish.high.part:x'\nOPTION = 'relaxish.not_a_module'",
+    "low/made.py": "def f(n):\n    return __import__(f'relaxish.high.{n}'), __import__(f'{__package__}.core{n}')",
+    "high/__init__.py": "",
+    "high/part.py": "from ..low import thing\nx = thing",
+}
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Package:
+    for name, text in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return Package(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "module, wanted",
+    [
+        ("lazy", {"relaxish.high.part"}),
+        ("typed", {"relaxish.high.part"}),
+        ("named", {"relaxish.high.part"}),
+        ("made", {"relaxish.high", "relaxish.low"}),
+    ],
+)
+def test_every_kind_of_reference_is_seen(small: Package, module: str, wanted: set[str]) -> None:
+    assert small.edges()[f"relaxish.low.{module}"] == wanted
+
+
+def test_re_exports_are_followed(small: Package) -> None:
+    assert small.edges()["relaxish.high.part"] == {"relaxish.low.core"}
+
+
+def test_circles_are_found() -> None:
+    edges = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}, "f": {"a"}}
+    assert circles(edges) == [["a", "b", "c"], ["d", "e"], ["f"]]
 
 
 def test_a_breach_is_noticed() -> None:

@@ -6,10 +6,10 @@ Backends do not import each other: the one that generates machine code for CPUs 
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from ...support.entry_points import load
 from ...support.errors import RelaxishError
 
 __all__ = ["NativeCode", "NativeCompiler", "native_compiler", "register_native_compiler"]
@@ -48,7 +48,6 @@ class NativeCompiler(Protocol):
 
 
 _COMPILER: list[NativeCompiler] = []
-_MODULE = "relaxish.backend.llvm.native"
 
 
 def register_native_compiler(make: Callable[[], NativeCompiler]) -> None:
@@ -59,7 +58,7 @@ def register_native_compiler(make: Callable[[], NativeCompiler]) -> None:
 def native_compiler() -> NativeCompiler:
     """The compiler. Raises RelaxishError where no backend offers one."""
     if not _COMPILER:
-        importlib.import_module(_MODULE)
+        load("native_compiler")
     if not _COMPILER:
         raise RelaxishError("no backend compiles for this processor")
     return _COMPILER[0]

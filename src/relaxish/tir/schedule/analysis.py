@@ -141,9 +141,7 @@ def suggest_index_map(
     try:
         for index in indices:
             # Only the digits this access uses: other buffers may use the rest of a fused loop.
-            terms: list[tuple[Any, ...]] = []
-            base = _terms(index, 1, ranges, terms)
-            sums.append((terms, base))
+            sums.append(_terms(index, ranges))
     except _NotSimple:
         return None
     order = {n.loop_var: i for i, n in enumerate(loops)}
