@@ -116,9 +116,7 @@ def reduced_from_outside(block_sref: StmtSRef) -> str | None:
 
     Such a block goes on with its reduction each time that it is reached, and begins it the first time only.
     """
-    outer = {
-        iv.var for above in block_sref.ancestors() if isinstance(above.stmt, Block) for iv in above.stmt.iter_vars
-    }
+    outer = {iv.var for above in block_sref.ancestors() if isinstance(above.stmt, Block) for iv in above.stmt.iter_vars}
     for iv, value in zip(block_sref.stmt.iter_vars, realize_of(block_sref).iter_values, strict=True):
         if iv.iter_type == IterVar.CommReduce and not outer.isdisjoint(vars_in(value)):
             return str(iv.var.name)
