@@ -387,6 +387,27 @@ def test_combine_parallel_matmul():
     assert_structural_equal(transform.CombineParallelMatmul(lambda *_: False)(Before), Before)
 
 
+def test_parallel_products_of_a_vector():
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor((6,), "float32"), v: R.Tensor((6, 1), "float32"), w: R.Tensor((6, 4), "float32")):
+            with R.dataflow():
+                a = R.matmul(x, v)
+                b = R.matmul(x, w)
+                out = (a, b)
+                R.output(out)
+            return out
+
+    after = transform.CombineParallelMatmul()(Before)
+    assert well_formed(after) and "split" in after.script()
+    vm = relaxish.VirtualMachine(relaxish.build(after, "llvm"), relaxish.cpu())
+    rng = np.random.default_rng(1)
+    x, v, w = (rng.standard_normal(shape).astype("float32") for shape in ((6,), (6, 1), (6, 4)))
+    for have, want in zip(vm["main"](x, v, w), (x @ v, x @ w)):
+        np.testing.assert_allclose(have.numpy(), want, rtol=1e-4, atol=1e-5)
+
+
 def test_fuse_transpose_matmul():
     @I.ir_module
     class Before:

@@ -280,3 +280,33 @@ def test_no_copies_of_a_reduction_that_an_outer_block_takes_in_steps():
         with pytest.raises(ScheduleError, match="initialised elsewhere|not a stage pipeline"):
             made()
     assert check_program(stepwise, sch.mod["main"]) is None
+
+
+def test_terms_of_turns_that_overlap_are_not_repeated():
+    """A guard keeps the producer's innermost loop of three to two values; the next turn begins with the third."""
+
+    @T.prim_func
+    def rows(A: T.Buffer((4, 8), "float32"), C: T.Buffer((4,), "float32")):
+        B = T.alloc_buffer((4, 8))
+        for i, j in T.grid(4, 8):
+            with T.block("B"):
+                v, w = T.axis.remap("SS", [i, j])
+                B[v, w] = A[v, w] * 2.0
+        for i, k in T.grid(4, 8):
+            with T.block("C"):
+                v, r = T.axis.remap("SR", [i, k])
+                with T.init():
+                    C[v] = 0.0
+                C[v] = C[v] + B[v, r]
+
+    def split(sch: Schedule, size: int):
+        outer, inner = sch.split(sch.get_loops("B")[1], [4, 2])
+        sch.split(inner, [None, size])
+        return outer
+
+    sch = Schedule(rows)
+    with pytest.raises(ScheduleError, match="repeat terms"):
+        sch.reverse_compute_at("C", split(sch, 3))
+    sch = Schedule(rows, debug_mask="all")
+    sch.reverse_compute_at("C", split(sch, 2))
+    assert check_program(rows, sch.mod["main"]) is None

@@ -83,7 +83,20 @@ def sums(X: T.Buffer((4, 6), "float32"), Y: T.Buffer((4, 6), "float32")):
                 Y[vi, vj] = B[vi]
 
 
-CARRIED = [of_the_former, before_it_is_written, parts_of_a_box, two_loops_out, sums]
+@T.prim_func
+def in_the_first_turn(X: T.Buffer((6,), "float32"), Y: T.Buffer((6,), "float32")):
+    B = T.alloc_buffer((6,))
+    for again, i in T.grid(4, 6):
+        with T.block("B"):
+            v = T.axis.spatial(6, i)
+            T.where(again < 1)
+            B[v] = X[v] * 2.0
+        with T.block("Y"):
+            v = T.axis.spatial(6, i)
+            Y[v] = B[v] + 1.0
+
+
+CARRIED = [of_the_former, before_it_is_written, parts_of_a_box, two_loops_out, sums, in_the_first_turn]
 
 
 @pytest.mark.parametrize("func", CARRIED, ids=lambda f: f.attrs["global_symbol"])
@@ -116,7 +129,7 @@ def _place(func) -> int:
     return depth
 
 
-@pytest.mark.parametrize(("func", "depth"), list(zip(CARRIED, [0, 0, 0, 0, 1], strict=True)))
+@pytest.mark.parametrize(("func", "depth"), list(zip(CARRIED, [0, 0, 0, 0, 1, 0], strict=True)))
 def test_they_stand_outside_of_the_loop_that_carries_them(func, depth):
     assert _place(func) == depth
 
@@ -148,3 +161,20 @@ def test_what_an_iteration_computes_for_itself_moves_inside(factors, level):
     loops = []
     post_order_visit(func.body, lambda n: loops.append(n) if isinstance(n, For) else None)
     assert loops
+
+
+def test_turns_that_are_left_out_by_all_blocks_keep_the_buffer_inside():
+    @T.prim_func
+    def guarded(X: T.Buffer((10,), "float32"), Y: T.Buffer((10,), "float32")):
+        B = T.alloc_buffer((10,))
+        for i, j in T.grid(3, 4):
+            with T.block("B"):
+                v = T.axis.spatial(10, i * 4 + j)
+                T.where(i * 4 + j < 10)
+                B[v] = X[v] * 2.0
+            with T.block("Y"):
+                v = T.axis.spatial(10, i * 4 + j)
+                T.where(j + i * 4 < 10)
+                Y[v] = B[v] + 1.0
+
+    assert _place(guarded) == 2

@@ -232,7 +232,7 @@ class _Combiner(PyExprMutator):
         if self.kind.activation is not None:
             whole = Call(Op.get(self.kind.activation), [whole])
         ends = list(accumulate(const_int(b.width) or 0 for b in group[:-1]))
-        axis = max(ndim, source.struct_info.ndim) - 1
+        axis = max(ndim, source.struct_info.ndim) - 1 if source.struct_info.ndim > 1 else ndim - 2
         parts = split(whole, ends, axis)
         return {branch.end: TupleGetItem(parts, i) for i, branch in enumerate(group)}
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ... import relax
+from ... import op, relax
 from ...ir.expr import PrimExpr
 from ...ir.module import IRModule
 from ...relax.expr import Constant, Expr, Tuple, TupleGetItem
@@ -210,7 +210,7 @@ class _Importer:
             with builder.dataflow():
                 for node in graph.node:
                     self.run_node(ctx, node)
-                outputs = [self.output(ctx, self.values[o.name]) for o in graph.output]
+                outputs = [self.output(ctx, self.values[o.name], o) for o in graph.output]
                 result = builder.emit_output(outputs[0] if len(outputs) == 1 else Tuple(outputs))
             builder.emit_func_output(result)
         module = builder.get()
@@ -220,9 +220,17 @@ class _Importer:
         module.update_func(module.get_global_var("main"), main)
         return module
 
-    def output(self, ctx: Context, value: Expr) -> Expr:
+    def output(self, ctx: Context, value: Expr, declared: Any) -> Expr:
         """A graph output as a tensor (sequences stay tuples)."""
-        return value if isinstance(value, Tuple) else ctx.tensor(value)
+        if isinstance(value, Tuple):
+            return value
+        made = ctx.tensor(value)
+        if made is value:
+            return made
+        to = dtype_name(
+            declared.type.tensor_type.elem_type
+        )  # sizes are known as int64, whatever the model cast them to
+        return made if ctx.dtype(made) == to else ctx.emit(op.astype(made, to))
 
 
 def _implementation(name: str, opset: int) -> Converter:

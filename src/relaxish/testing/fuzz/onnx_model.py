@@ -98,11 +98,21 @@ def peer_outputs(model: Any, inputs: Mapping[str, Array]) -> list[Array] | None:
 def exact_outputs(model: Any, inputs: Mapping[str, Array]) -> list[Array] | None:
     """Results in 64-bit floats by ONNX's own reference, None if it cannot run the model."""
     from onnx.reference import ReferenceEvaluator
+    from onnx.reference.op_run import OpRun
+
+    class BatchNormalization(OpRun):
+        """Inference, as every version of the operator means it; the reference of some takes statistics of its input."""
+
+        op_domain = ""
+
+        def _run(self, x: Array, *params: Array, epsilon: float = 1e-5, **_: Any) -> tuple[Array]:
+            scale, bias, mean, variance = (p.reshape(-1, *[1] * (x.ndim - 2)) for p in params)
+            return (scale * (x - mean) / np.sqrt(variance + epsilon) + bias,)
 
     wide = {n: a.astype("float64") if a.dtype == np.float32 else a for n, a in inputs.items()}
     try:
         with np.errstate(all="ignore"):
-            found: list[Array] = ReferenceEvaluator(model).run(None, wide)
+            found: list[Array] = ReferenceEvaluator(model, new_ops=[BatchNormalization]).run(None, wide)
     except Exception:  # noqa: BLE001  (a refusal may have any class)
         return None
     return [np.asarray(f) for f in found]

@@ -264,7 +264,7 @@ def top_k(g: Graph) -> list[Value] | None:
     if x is None or g.special:
         return None
     axis = g.axis(x)
-    if not x.shape[axis].fixed:
+    if not x.shape[axis].fixed or x.shape[axis].const < 1:
         return None
     k = g.rng.randint(1, x.shape[axis].const)
     shape = list(x.shape)

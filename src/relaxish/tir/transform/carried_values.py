@@ -8,6 +8,7 @@ one around what is read, and there must be as many writes as elements in it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -30,12 +31,16 @@ Box = list[IntervalSet]
 
 @dataclass
 class Access(Generic[_S]):
-    """One load or store: ``region`` in terms of loop variables, at ``scope`` and under the branches ``guards``."""
+    """One load or store: ``region`` in terms of loop variables, at ``scope`` and under the branches ``guards``.
+
+    ``conditions`` are the terms of the predicates of the blocks around it, in terms of loop variables as well.
+    """
 
     scope: _S
     region: Sequence[Range]
     is_write: bool
     guards: frozenset[int] = frozenset()
+    conditions: tuple[Any, ...] = ()
 
 
 def innermost_whole(
@@ -81,6 +86,12 @@ def _is_whole(
     outside = [n for n in map(loop_of, reversed(_path(scope, None, parent))) if n is not None]
     threads = [n for n in outside if n.thread_binding is not None and shared_under(n)]
     repeated = any(n.thread_binding is None for n in outside)
+    around_all = {n.loop_var for n in outside}
+
+    def repeated_by(term: Any) -> bool:
+        """Whether a condition leaves out whole instances of the scope, and not parts of what each of them does."""
+        return repeated and around_all.issuperset(free_vars(term))
+
     # The loops from the scope inwards to each access, outermost first.
     nests = [[n for n in map(loop_of, reversed(_path(x.scope, scope, parent))) if n is not None] for x in accesses]
     written: dict[tuple[int, int], _Seen] = {}
@@ -94,6 +105,8 @@ def _is_whole(
         around = 0  # how many loops the read has in common with a write
         for p, other in enumerate(accesses):
             if not other.is_write or not other.guards <= access.guards:
+                continue
+            if any(not _holds_for(term, access, analyzer) for term in other.conditions if repeated_by(term)):
                 continue
             common = _shared(nests[p], nests[position])
             around = max(around, common)
@@ -111,6 +124,17 @@ def _is_whole(
         if not before or not _covers(before, read.box, buffer, analyzer, exact=repeated):
             return False
     return True
+
+
+def _holds_for(term: Any, access: Access[_S], analyzer: Analyzer) -> bool:
+    """Whether a condition holds wherever an access is made."""
+    same = analyzer.simplify(term)
+    if any(same_expression(same, analyzer.simplify(known)) for known in access.conditions):
+        return True
+    with ExitStack() as given:
+        for known in access.conditions:
+            given.enter_context(analyzer.constraint_scope(known))
+        return bool(analyzer.can_prove(term))
 
 
 def _shared(a: Sequence[For], b: Sequence[For]) -> int:

@@ -20,6 +20,7 @@ from ..stmt import Block, BlockRealize, BufferRegion, For
 from .base import PrimFuncPass, SeqMutator, func_pass
 from .carried_values import Access, in_loops, innermost_whole
 from .compact_regions import is_shared_under, points
+from .regions import conjuncts
 
 
 class Scope:
@@ -62,6 +63,7 @@ class AccessScopes(Visitor):
         self.accesses: dict[Buffer, list[Access[Scope]]] = {}
         self.opaque: set[Buffer] = set()  # used by their pointers: nobody knows what for
         self.guards: frozenset[int] = frozenset()  # branches without an alternative
+        self.conditions: tuple[Any, ...] = ()  # terms of predicates, in terms of loop variables
         self.bound: dict[Any, Any] = {}  # block variables in terms of loop variables
 
     def touch(self, buffer: Buffer, scope: Scope | None = None) -> None:
@@ -73,7 +75,7 @@ class AccessScopes(Visitor):
 
     def note(self, buffer: Buffer, region: Sequence[Range], is_write: bool) -> None:
         """Note what is read or written of ``buffer``."""
-        access = Access(self.scope, in_loops(region, self.bound), is_write, self.guards)
+        access = Access(self.scope, in_loops(region, self.bound), is_write, self.guards, self.conditions)
         self.accesses.setdefault(buffer, []).append(access)
 
     def visit_For(self, loop: For) -> None:
@@ -104,7 +106,8 @@ class AccessScopes(Visitor):
         saved = self.scope
         outermost = self._reduction_scope(realize, saved)
         self.scope = Scope(saved, block)
-        bound = self.bound
+        bound, conditions = self.bound, self.conditions
+        self.conditions = (*conditions, *conjuncts(substitute(realize.predicate, bound)))
         self.bound = {**bound, **_bindings(realize, bound)}
         for match in block.match_buffers:
             self.touch(match.source.buffer)
@@ -117,7 +120,7 @@ class AccessScopes(Visitor):
         if outermost is not None:
             for region in block.writes:
                 self.touch(region.buffer, outermost)
-        self.scope, self.bound = saved, bound
+        self.scope, self.bound, self.conditions = saved, bound, conditions
 
     def _reduction_scope(self, realize: BlockRealize, here: Scope) -> Scope | None:
         """The scope just outside all loops that a reduction of this block runs over."""

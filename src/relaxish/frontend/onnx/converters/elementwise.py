@@ -278,8 +278,8 @@ def _converted(ctx: Context, x: Expr, to: str, attrs: dict[str, Any]) -> Expr:
 def _cast(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     to = dtype_name(int(attrs["to"]))
     x = inputs[0]
-    if ctx.is_shape(x) and to in ("int64", "int32"):
-        return x
+    if ctx.is_shape(x) and (to == "int64" or to == "int32" and ctx.constant(x) is None):
+        return x  # sizes stay known; where they become a tensor of the model's, it has the type that the model says
     folded = ctx.fold(lambda v: v.astype(dt.numpy_dtype(to)), [x]) if not to.startswith("float8") else None
     return folded if folded is not None else _converted(ctx, ctx.tensor(x), to, attrs)
 
@@ -337,7 +337,7 @@ def _clip(ctx: Context, x: Expr, low: float, high: float) -> Expr:
 def _where(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     cond, a, b = inputs
     test = ctx.constant(cond)
-    if test is not None and (ctx.is_shape(a) or ctx.is_shape(b)):
+    if test is not None and test.ndim <= 1 and (ctx.is_shape(a) or ctx.is_shape(b)):
         left, right = ctx.scalars(a), ctx.scalars(b)
         flags = test.reshape(-1)
         if left is not None and right is not None:

@@ -252,7 +252,15 @@ def _check_computed_once(block: StmtSRef, loop: StmtSRef, solved: Sequence[VarDo
     if not vars_in(tuple(terms)):
         return
     ranges = {s.stmt.loop_var: Range.from_min_extent(s.stmt.min, s.stmt.extent) for s in above}
-    if not detect_iter_map(lows, ranges, True, IterMapLevel.Bijective).indices:
+    # What the loops begin at, and then how far each turn runs: neighbouring turns must not overlap either.
+    values, inside = [], _TRUE
+    for low, (asked, bound) in zip(lows, solved, strict=True):
+        run = Var("run", low.dtype)
+        ranges[run] = Range.from_min_extent(const(0, low.dtype), _extent(*asked))
+        values.append(low + run)
+        if bound is not None:
+            inside = and_predicate(inside, low + run < bound[1] + 1)
+    if not detect_iter_map(values, ranges, inside, IterMapLevel.Bijective).indices:
         raise PrimitiveError("The block {0} is a reduction and would repeat terms of it under loop {1}.", [block, loop])
 
 
