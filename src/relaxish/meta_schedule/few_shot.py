@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from ..dlight.cpu import contraction_variants
@@ -12,11 +11,9 @@ from ..support.log import get_logger
 from ..target import Target
 from ..tir import PrimFunc
 from .arg_info import ArgInfo
-from .builder import BuilderInput, LocalBuilder
-from .database import mean_seconds
 from .judge import shared_judge
+from .measure.engine import MeasureEngine
 from .pretend import pretended_seconds
-from .runner import LocalRunner, RunnerInput
 from .search_strategy import MeasureCandidate
 from .tune_context import TuneContext
 
@@ -78,17 +75,6 @@ def _by_estimate(candidates: Sequence[MeasureCandidate], target: Target) -> list
 
 def _by_speed(candidates: Sequence[MeasureCandidate], target: Target) -> list[MeasureCandidate]:
     """The candidates, the fastest by measurement first, those that do not run last."""
-    builder, runner = LocalBuilder(), LocalRunner()
-    try:
-        built = builder.build([BuilderInput(c.sch.mod, target) for c in candidates])
-        seconds = []
-        for candidate, result in zip(candidates, built, strict=True):
-            if result.artifact_path is None:
-                seconds.append(math.inf)
-                continue
-            future = runner.run([RunnerInput(result.artifact_path, target.kind.name, candidate.args_info)])[0]
-            seconds.append(mean_seconds(future.result().run_secs))
-    finally:
-        builder.shutdown()
-        runner.shutdown()
+    with MeasureEngine(target) as engine:
+        seconds = [measured.mean for measured in engine.measure(candidates)]
     return [candidates[i] for i in sorted(range(len(candidates)), key=seconds.__getitem__)]

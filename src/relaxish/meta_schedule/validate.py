@@ -5,17 +5,17 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Sequence
-from typing import Any
 
 from ..ir import IRModule
 from .arg_info import ArgInfo
 from .baseline import commit_baseline, default_schedule
-from .builder import Builder, BuilderInput
-from .database import Database, TuningRecord, Workload, mean_seconds
+from .builder import Builder
+from .database import Database, TuningRecord, Workload
 from .database.database import is_for
 from .judge import Judge, Verdict, shared_judge
-from .runner import LocalRunner, Runner, RunnerInput
-from .measure.safe import safe_build, safe_run
+from .measure.candidate import Candidate, Prebuilt
+from .measure.engine import MeasureEngine
+from .runner import LocalRunner, Runner
 from .trust import check_record, commit_verdict, scheduled
 from .tune_context import TuneContext
 
@@ -91,23 +91,21 @@ def race(
     baseline: bool,
 ) -> None:
     """Time records, with ``baseline`` the default schedule as well, in turns; their times go into the database."""
-    target: Any = task.target
+    target = task.target
     if target is None or task.mod is None or not (records or baseline):
         return
     programs: list[IRModule] = [default_schedule(task.mod, target)] if baseline else []
     programs += [scheduled(r) for r in records]
-    built = safe_build(builder, [BuilderInput(p, target) for p in programs])
     args = ArgInfo.from_entry_func(task.mod, remove_preproc=True)
-    running = [(i, b.artifact_path) for i, b in enumerate(built) if b.artifact_path is not None and not b.error_msg]
-    inputs = [RunnerInput(artifact, target.kind.name, args) for _, artifact in running]
-    futures = safe_run(runner, inputs * _TURNS)
+    engine = MeasureEngine(target, builder, runner)
+    built = engine.build([Candidate(lambda p=p: p, args) for p in programs])  # type: ignore[misc]
+    running = [(i, Prebuilt(b.artifact, args)) for i, b in enumerate(built) if b.artifact is not None] * _TURNS
     times: dict[int, list[float]] = {}
-    for (index, _), future in zip(running * _TURNS, futures, strict=True):
-        result = future.result()
-        if result.run_secs:
-            times.setdefault(index, []).append(mean_seconds(result.run_secs))
+    for (index, _), measured in zip(running, engine.measure([b for _, b in running]), strict=True):
+        if measured.ok:
+            times.setdefault(index, []).append(measured.mean)
         elif index < baseline:
-            task.logger.warning("the default schedule does not run: %s", result.error_msg)
+            task.logger.warning("the default schedule does not run: %s", measured.error)
     for index, record in enumerate(records, start=int(baseline)):
         seconds = times.get(index)
         if seconds is not None and record.numerically_valid:

@@ -11,9 +11,10 @@ import numpy as np
 from .. import driver, transform
 from ..ir import IRModule
 from ..ir.transform import PassContext
-from ..meta_schedule.arg_info import ArgInfo, TensorInfo
-from ..meta_schedule.builder import Builder, BuilderInput
-from ..meta_schedule.runner import Runner, RunnerInput
+from ..meta_schedule.arg_info import TensorInfo
+from ..meta_schedule.builder import Builder
+from ..meta_schedule.measure import Candidate, MeasureEngine
+from ..meta_schedule.runner import Runner
 from ..runtime import VirtualMachine, device, ndarray
 from ..runtime.registry import register_func
 from ..support.errors import RelaxishError
@@ -46,18 +47,16 @@ def _measure_here(mod: IRModule, target: Target, params: Mapping[str, Any] | Non
     return list(timed.results)
 
 
-def _measure(mod: IRModule, target: Target, params: Any, builder: Builder, runner: Runner) -> Sequence[float]:
+def _measure(
+    mod: IRModule, target: Target, params: Mapping[str, Any] | None, builder: Builder, runner: Runner
+) -> Sequence[float]:
     """Build and time with a builder and a runner of the search."""
-    (built,) = builder.build([BuilderInput(mod, target, params)])
-    if built.artifact_path is None:
-        _log.warning("%s", built.error_msg)
+    candidate = Candidate(lambda: mod, _infos(mod), params=None if params is None else dict(params))
+    (measured,) = MeasureEngine(target, builder, runner).measure([candidate])
+    if not measured.ok:
+        _log.warning("%s", measured.error)
         return _FAILED
-    (future,) = runner.run([RunnerInput(built.artifact_path, str(target.kind.name), list[ArgInfo](_infos(mod)))])
-    result = future.result()
-    if result.error_msg is not None or result.run_secs is None:
-        _log.warning("%s", result.error_msg)
-        return _FAILED
-    return list(result.run_secs)
+    return measured.run_secs
 
 
 @register_func("relax.tuning_api.default_evaluate", override=True)

@@ -21,7 +21,7 @@ from ...ir import IRModule
 from ...meta_schedule.builder.device_artifact import is_device_target
 from ...meta_schedule.builder.interpreted import build_interpreted
 from ...meta_schedule.builder.local_builder import default_build
-from ...meta_schedule.measure import Candidate, Measured, MeasureEngine, MeasureStatus, Prebuilt
+from ...meta_schedule.measure import Candidate, Measured, MeasureEngine, Prebuilt
 from ...meta_schedule.postproc.verify_gpu import lowered_for_checks
 from ...meta_schedule.runner import EvaluatorConfig, RPCConfig
 from ...support.entry_points import load
@@ -171,23 +171,15 @@ class EngineBuilder(Builder):
         if not measure_inputs:
             return []
         candidates = [_candidate(x) for x in measure_inputs]
-        engine = MeasureEngine(candidates[0].target or "llvm", self.parts, _NotRun(), verify=self.verify)
+        engine = MeasureEngine(candidates[0].target or "llvm", self.parts, verify=self.verify)
         results: list[Any] = []
-        for measured in engine.measure(candidates):
+        for measured in engine.build(candidates):
             if measured.artifact is None:
                 results.append(_as_result(measured))
             else:
                 infos = [(tuple(i.shape), i.dtype) for i in _infos(measured)]
                 results.append(BuildResult(measured.artifact, infos, None, measured.build_seconds))
         return results
-
-
-class _NotRun(ms.Runner):
-    """Runs nothing: what was built is for somebody else."""
-
-    def run(self, runner_inputs: Sequence[ms.runner.RunnerInput]) -> list[ms.runner.RunnerFuture]:
-        skipped = ms.runner.RunnerResult(None, "not run", MeasureStatus.SKIPPED)
-        return [ms.runner.RunnerFuture(lambda: True, lambda: skipped) for _ in runner_inputs]
 
 
 def _infos(measured: Measured) -> list[Any]:
@@ -373,18 +365,11 @@ class EngineRunner(Runner):
             target = target if isinstance(target, Target) else Target(str(target))
             prebuilt.append(Prebuilt(build_results[index].filename, infos, target=target))
         if prebuilt:
-            engine = MeasureEngine(prebuilt[0].target or "llvm", _NoBuilder(), self.parts)
+            engine = MeasureEngine(prebuilt[0].target or "llvm", runner=self.parts)
             for index, measured in zip(todo, engine.measure(prebuilt), strict=True):
                 measured.build_seconds = float(build_results[index].time_cost)
                 results[index] = _as_result(measured)
         return [r for r in results if r is not None]
-
-
-class _NoBuilder(ms.Builder):
-    """Builds nothing: all was built before."""
-
-    def build(self, build_inputs: Sequence[ms.builder.BuilderInput]) -> list[ms.builder.BuilderResult]:
-        return []
 
 
 def _as_numpy(value: Any) -> np.ndarray[Any, Any]:

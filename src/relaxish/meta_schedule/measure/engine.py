@@ -57,7 +57,7 @@ class Measured:
 
     @property
     def ok(self) -> bool:
-        """Whether there are times."""
+        """Whether there are times, or what was only to be built is built."""
         return self.status.ok
 
     @property
@@ -248,6 +248,13 @@ class MeasureEngine:
             if watch is not None:
                 watch(measured)
         return [results[i] for i in range(len(candidates))]
+
+    def build(self, candidates: Sequence[Any]) -> list[Measured]:
+        """Build candidates without running them: ``OK`` means that there is an ``artifact``. No journal is asked."""
+        trials = [_Trial(candidate, self.target) for candidate in candidates]
+        self._build(trials)
+        batch = Batch(trials)
+        return [batch.result(i) for i in range(len(batch))]
 
     def _keep(self, measured: Measured) -> None:
         """Write to the journal; a disk without room costs the possibility to go on, not the run."""

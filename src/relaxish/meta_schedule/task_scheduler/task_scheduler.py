@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from logging import Logger
 from typing import TYPE_CHECKING, Any
 
-from ..builder import BuilderInput, BuilderResult
+from ..builder import BuilderResult
 from ..database import JSONDatabase, mean_seconds
 from ..logging import get_logger
-from ..measure.candidate import Prebuilt
+from ..measure.candidate import Candidate, Prebuilt
 from ..measure.engine import MeasureEngine
-from ..measure.safe import safe_build
 from ..measure_callback import AddToDatabase, MeasureCallback
 from ..profiler import Profiler
 from ..runner import RunnerFuture, RunnerResult
@@ -215,14 +214,13 @@ class TaskScheduler:
             return
         from ..baseline import default_schedule
 
-        target: Any = task.ctx.target
-        try:
-            program = default_schedule(task.ctx.mod, target)
-        except Exception as err:  # a program the rules cannot schedule is tuned all the same
-            task.ctx.logger.warning("there is no default schedule to compare with: %s", err)
-            return
-        (built,) = safe_build(self._builder, [BuilderInput(program, target)])
-        task.default_artifact = built.artifact_path
+        mod, target = task.ctx.mod, task.ctx.target
+        assert target is not None
+        candidate = Candidate(functools.partial(default_schedule, mod, target), (), target=target)
+        (built,) = self._engine.build([candidate])
+        if not built.ok:  # a program the rules cannot schedule is tuned all the same
+            task.ctx.logger.warning("there is no default schedule to compare with: %s", built.error)
+        task.default_artifact = built.artifact
 
     def _arrived(self, task_id: int, candidate: MeasureCandidate, built: BuilderResult, ran: RunnerResult) -> None:
         """A measurement has ended, whatever this scheduler's own thread is doing: have it recorded."""
