@@ -11,9 +11,10 @@ from relaxish.backend.cuda import nvrtc, sass
 from relaxish.backend.cuda.build import lower_for_device
 from relaxish.backend.cuda.codegen import cuda_source
 from relaxish.ir import IRModule
+from relaxish.support.errors import RelaxishError
 from relaxish.target import Target
 
-WORDS = {"sm_70": ("HMMA",), "sm_80": ("HMMA", "LDGSTS", "LDSM"), "sm_90a": ("HGMMA", "UTMALDG")}
+WORDS = {"sm_70": ("HMMA",), "sm_75": ("HMMA",), "sm_80": ("HMMA", "LDGSTS", "LDSM"), "sm_90a": ("HGMMA", "UTMALDG")}
 PTX = {
     "sm_75": ("wmma.mma",),
     "sm_80": ("mma.sync", "cp.async", "ldmatrix"),
@@ -49,9 +50,13 @@ def test_instructions_asked_for(arch):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not (nvrtc.available() and sass.available()), reason="no compiler or no disassembler")
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("arch", sorted(WORDS))
 def test_instructions_made(arch):
-    image = nvrtc.compile_image(source(arch), arch, "cubin")
+    try:
+        image = nvrtc.compile_image(source(arch), arch, "cubin")
+    except RelaxishError as error:
+        assert arch == "sm_70"
+        pytest.skip(f"the compiler is too new: {error}")
     [resources] = image.resources().values()
     found = sass.sass_instructions(image.data)
     assert all(any(name.startswith(word) for name in found) for word in WORDS[arch])

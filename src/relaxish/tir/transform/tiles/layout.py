@@ -130,24 +130,27 @@ def natural(shape: Sequence[int], threads: int, vector: int) -> Layout:
     return Layout(tuple(shape), tuple(digits))
 
 
-def accumulator(m: int, n: int, warps_m: int, warps_n: int) -> Layout:
-    """The result of ``mma.sync`` (rows of 16, columns of 8) shared by warps; also of ``wgmma``, whose four warps are rows."""
-    tall, wide = m // warps_m // 16, n // warps_n // 8
+def accumulator(m: int, n: int, warps_m: int, warps_n: int, rows: int = 16) -> Layout:
+    """The result of ``mma.sync`` (``rows`` of 16 or 8, columns of 8) shared by warps; also of ``wgmma``, whose four warps are
+    rows."""
+    tall, wide, held = m // warps_m // rows, n // warps_n // 8, rows // 4
     return Layout((m, n), tuple(d for d in (
-        Digit(1, 2, 1, False, 1), Digit(0, 2, 8, False, 2), Digit(1, wide, 8, False, 4), Digit(0, tall, 16, False, 4 * wide),
-        Digit(1, 4, 2, True, 1), Digit(0, 8, 1, True, 4),
-        Digit(0, warps_m, 16 * tall, True, 32), Digit(1, warps_n, 8 * wide, True, 32 * warps_m),
+        Digit(1, 2, 1, False, 1), Digit(0, rows // 8, 8, False, 2), Digit(1, wide, 8, False, held),
+        Digit(0, tall, rows, False, held * wide), Digit(1, 4, 2, True, 1), Digit(0, 8, 1, True, 4),
+        Digit(0, warps_m, rows * tall, True, 32), Digit(1, warps_n, 8 * wide, True, 32 * warps_m),
     ) if d.extent > 1))  # fmt: skip
 
 
-def operand_a(m: int, k: int, warps_m: int, warps_n: int) -> Layout:
-    """The left operand of ``mma.sync`` (16 x 16 elements of 16 bits) in registers: every warp has its rows, all depth."""
-    tall, deep = m // warps_m // 16, k // 16
+def operand_a(m: int, k: int, warps_m: int, warps_n: int, rows: int = 16, run: int = 2) -> Layout:
+    """The left operand of ``mma.sync`` in registers: every warp has its rows, all depth. ``run`` elements of a row lie side by
+    side in a thread: two of 16 bits, four of 8, one of 64 (whose products have 8 rows)."""
+    halves, parts = rows // 8, 1 if rows == 8 else 2
+    tall, deep, held = m // warps_m // rows, k // (4 * run * parts), run * halves * parts
     return Layout((m, k), tuple(d for d in (
-        Digit(1, 2, 1, False, 1), Digit(0, 2, 8, False, 2), Digit(1, 2, 8, False, 4),
-        Digit(1, deep, 16, False, 8), Digit(0, tall, 16, False, 8 * deep),
-        Digit(1, 4, 2, True, 1), Digit(0, 8, 1, True, 4),
-        Digit(0, warps_m, 16 * tall, True, 32), Digit(-1, warps_n, 1, True, 32 * warps_m),
+        Digit(1, run, 1, False, 1), Digit(0, halves, 8, False, run), Digit(1, parts, 4 * run, False, halves * run),
+        Digit(1, deep, 4 * run * parts, False, held), Digit(0, tall, rows, False, held * deep),
+        Digit(1, 4, run, True, 1), Digit(0, 8, 1, True, 4),
+        Digit(0, warps_m, rows * tall, True, 32), Digit(-1, warps_n, 1, True, 32 * warps_m),
     ) if d.extent > 1))  # fmt: skip
 
 

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from ....ir.prim import IntImm, Var, const
 from ....ir.types import PointerType, PrimType
+from ....support.log import get_logger
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
 from ...functor import substitute
 from ...stmt import Allocate, BufferStore, DeclBuffer, Evaluate, For, ForKind
 from ..base import call, seq
 from .arch import Arch
-from .layout import Layout, accumulator, by_rows, operand_a, outer_product
+from .layout import Layout, by_rows, outer_product
+from .mma import Mma, form_of
 from .names import FRAGMENT
 from .product import Product, product_of, uncast
 from .program import Nest, TileLoweringError, loads_of, stores_of
@@ -22,16 +24,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Products", "warp_grid"]
 
-_MMA_TYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
 _ROWS, _COLUMNS = 1, 2
+_log = get_logger("tile")
 
 
-def warp_grid(m: int, n: int, warps: int, policy: int, columns: int) -> tuple[int, int] | None:
-    """(warps along rows, along columns) of a result in tiles of 16 x ``columns``; None where they do not divide it."""
+def warp_grid(m: int, n: int, warps: int, policy: int, columns: int, height: int = 16) -> tuple[int, int] | None:
+    """(warps along rows, along columns) of a result in tiles of ``height`` x ``columns``; None where they do not divide it."""
     best: tuple[float, int, int] | None = None
     for rows in range(1, warps + 1):
         across = warps // rows
-        if rows * across != warps or m % (16 * rows) or n % (columns * across):
+        if rows * across != warps or m % (height * rows) or n % (columns * across):
             continue
         tall, wide = m // rows, n // across
         cost = {_ROWS: float(across), _COLUMNS: float(rows)}.get(policy, max(tall / wide, wide / tall) + 0.01 * across)
@@ -53,19 +55,31 @@ class Products:
 
     def unit(self, p: Product) -> tuple[str, int, int]:
         """("mma", "wmma" or "simt", warps along rows, along columns)."""
-        warps = self.threads // 32
-        kinds = (p.a.buffer.dtype, p.b.buffer.dtype, p.c.dtype)
-        if self.threads % 32 == 0 and self.arch.unit and p.depth % 16 == 0 and self._whole(p):
-            halves = kinds in (("float16", "float16", "float32"), ("float16", "float16", "float16"))
-            if self.arch.unit == "mma" and (halves or kinds == ("bfloat16", "bfloat16", "float32")):
-                grid = warp_grid(p.m, p.n, warps, p.policy, 8)
+        warps, form = self.threads // 32, form_of(p)
+        if self.threads % 32 == 0 and self.arch.unit and self._whole(p) and form is not None:
+            if self.arch.unit == "mma" and self.arch.level >= form.level and p.depth % form.depth == 0:
+                grid = warp_grid(p.m, p.n, warps, p.policy, 8, form.rows)
                 if grid is not None:
                     return ("mma", *grid)
-            if self.arch.unit == "wmma" and halves:
+            if self.arch.unit == "wmma" and p.a.buffer.dtype == "float16" and p.depth % 16 == 0:
                 grid = warp_grid(p.m, p.n, warps, p.policy, 16)
                 if grid is not None:
                     return ("wmma", *grid)
         return "simt", 0, 0
+
+    def _say_why(self, p: Product) -> None:
+        """A note where threads multiply, though the architecture has a unit for such products or the types one elsewhere."""
+        form, kinds = form_of(p), f"{p.a.buffer.dtype} x {p.b.buffer.dtype} -> {p.c.dtype}"
+        if form is None or self.arch.level < 70:
+            return
+        if (self.arch.unit == "wmma" and p.a.buffer.dtype != "float16") or self.arch.level < form.level:
+            why = f"{self.arch.name} has no instruction for {kinds}, sm_{form.level} has"
+        else:
+            why = (
+                f"tiles of {p.m} x {p.n} x {p.depth} among {self.threads} threads are no whole pieces of {form.rows} x 8 x "
+                f"{form.depth} for each warp"
+            )
+        _log.warning("T.gemm: threads multiply one by one, no matrix unit: %s", why)
 
     def _whole(self, p: Product) -> bool:
         """Whether the result is all of a fragment, and operands begin where vectors may."""
@@ -81,13 +95,15 @@ class Products:
             )
         unit, rows, across = self.unit(p)
         if unit == "mma":
-            wanted = {p.c: accumulator(p.m, p.n, rows, across)}
+            form = form_of(p)
+            assert form is not None
+            wanted = {p.c: form.result(p, rows, across)}
             if p.a.buffer.scope() == FRAGMENT:
                 if p.turned_a:
                     raise TileLoweringError(
                         f"T.gemm(transpose_A=True): {p.a.buffer.name} is a fragment; copy it to shared memory"
                     )
-                wanted[p.a.buffer] = operand_a(p.m, p.depth, rows, across)
+                wanted[p.a.buffer] = form.operand(p, rows, across)
             return wanted
         if unit == "wmma":
             return {p.c: by_rows(p.m, p.n, self.threads)}
@@ -105,11 +121,14 @@ class Products:
         if p.clear:
             made.append(self._zero(kernel, p))
         if unit == "mma":
-            body = _Mma(self, kernel, p, rows, across).build()
+            form = form_of(p)
+            assert form is not None
+            body = Mma(kernel, p, form, rows, across).build()
             made.append(kernel.step(body, [p.a.buffer, p.b.buffer], []))
         elif unit == "wmma":
             made.append(self._wmma(kernel, p, rows, across))
         else:
+            self._say_why(p)
             made.append(self._simt(kernel, p))
         return seq(made)
 
@@ -285,86 +304,3 @@ def _load(kernel: GpuKernel, fragment: Buffer, index: int, load: Any, at: dict[A
         "handle", "tvm_load_matrix_sync", fragment.data, *_SIXTEEN, const(index, "int32"), _pointer(kept.view, place, "r"),
         const(kept.pitch, "int32"), "col_major" if turned else "row_major",
     ))  # fmt: skip
-
-
-class _Mma:
-    """``mma.sync`` m16n8k16, with operands loaded by ``ldmatrix``."""
-
-    def __init__(self, owner: Products, kernel: GpuKernel, p: Product, rows: int, across: int) -> None:
-        self.kernel = kernel
-        self.p = p
-        self.tall, self.wide = p.m // rows // 16, p.n // across // 8
-        self.lane = kernel.thread % 32
-        warp = kernel.thread // 32
-        self.row, self.column = warp % rows, warp // rows
-        self.result = kernel.memory.registers[p.c]
-        self.b = kernel.local("right", p.b.buffer.dtype, self.wide * 4)
-        self.a_registers = p.a.buffer.scope() == FRAGMENT
-        if self.a_registers:
-            self.a = kernel.memory.registers[p.a.buffer]
-        else:
-            self.a = kernel.local("left", p.a.buffer.dtype, self.tall * 8)
-
-    def build(self) -> Any:
-        """The loop over the depth."""
-        p = self.p
-        k = Var("k16", "int32")
-        body: list[Any] = []
-        if not self.a_registers:
-            body.append(_unrolled("mi", self.tall, lambda t: self._left(t, k)))
-        pairs = self.wide // 2
-        if pairs:
-            body.append(_unrolled("nj", pairs, lambda w: self._right(w * 2, k, 4)))
-        if self.wide % 2:
-            body.append(self._right(const(self.wide - 1, "int32"), k, 2))
-        body.append(_unrolled("mi", self.tall, lambda t: _unrolled("nj", self.wide, lambda w: self._multiply(t, w, k))))
-        return For(k, const(0, "int32"), const(p.depth // 16, "int32"), ForKind.UNROLLED, seq(body))
-
-    def _address(self, load: Any, at: dict[Any, Any]) -> tuple[Any, Any]:
-        kept = self.kernel.memory.shared[load.buffer]
-        indices = [substitute(i, at) for i in load.indices]
-        return kept.view, kept.offset(indices, self.kernel.memory.turns.get(load.buffer))
-
-    def _left(self, t: Any, k: Any) -> Any:
-        lane, p = self.lane, self.p
-        if p.turned_a:
-            row, deep = lane // 8 % 2 * 8, lane % 8 + lane // 16 * 8
-        else:
-            row, deep = lane % 16, lane // 16 * 8
-        view, place = self._address(p.a, {p.i: self.row * (self.tall * 16) + t * 16 + row, p.k: k * 16 + deep})
-        return self._matrices(p.turned_a, 4, self.a, t * 8, view, place)
-
-    def _right(self, w: Any, k: Any, count: int) -> Any:
-        lane, p = self.lane, self.p
-        if p.turned_b:
-            column, deep = lane % 8 + lane // 16 * 8, lane // 8 % 2 * 8
-        else:
-            column, deep = lane // 16 * 8, lane % 8 + lane // 8 % 2 * 8
-        if count == 2:
-            # Addresses of the other sixteen lanes are not read; they stay inside of the tile.
-            column = lane % 8 if p.turned_b else const(0, "int32")
-        view, place = self._address(p.b, {p.j: self.column * (self.wide * 8) + w * 8 + column, p.k: k * 16 + deep})
-        return self._matrices(not p.turned_b, count, self.b, w * 4, view, place)
-
-    def _matrices(self, turn: bool, count: int, to: Buffer, at: Any, view: Buffer, place: Any) -> Any:
-        # The offset counts elements of the pointer's own type: bytes of the arena.
-        return Evaluate(call(
-            to.dtype, "ptx_ldmatrix", const(turn, "bool"), const(count, "int32"), ".b16", to.data, at, view.data, place * 2
-        ))  # fmt: skip
-
-    def _multiply(self, t: Any, w: Any, k: Any) -> Any:
-        p, kinds = self.p, _MMA_TYPES
-        left = t * 8
-        if self.a_registers:
-            left = t * (8 * (p.depth // 16)) + k * 8
-        return Evaluate(call(
-            p.c.dtype, "ptx_mma", "m16n8k16", "row", "col", kinds[p.a.buffer.dtype], kinds[p.b.buffer.dtype], kinds[p.c.dtype],
-            self.a.data, left, self.b.data, w * 4, self.result.data, (t * self.wide + w) * 4, const(False, "bool"),
-        ))  # fmt: skip
-
-
-def _unrolled(name: str, count: int, body: Any) -> Any:
-    if count == 1:
-        return body(const(0, "int32"))
-    var = Var(name, "int32")
-    return For(var, const(0, "int32"), const(count, "int32"), ForKind.UNROLLED, body(var))
