@@ -139,7 +139,9 @@ class Affine(Generic[C]):
         return {t.var: t.coef for t in self.terms}
 
 
-def affine(expr: Any, bindings: Mapping[Any, Any] | None = None, *, digits: bool = True, casts: bool = True) -> Affine[int]:
+def affine(
+    expr: Any, bindings: Mapping[Any, Any] | None = None, *, digits: bool = True, casts: bool = True
+) -> Affine[int]:
     """The normal form of an integer expression, with variables replaced by ``bindings`` (expressions or forms).
 
     With ``digits`` quotients, remainders and extremes are looked into, else they are variables as all other operations;

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arith.affine import affine
+from ...arith.affine import affine, remainder
 from ..feature_extractor.columns import ColumnAccess, ColumnStore, Touched, store_features
 from ..feature_extractor.repeated import Repeated
 from .decisions import DecisionTable
@@ -21,7 +21,7 @@ from .device_digits import JointPlace, Leaf, Nest, Split
 from .device_index import FittedIndex, fit_index
 from .device_limits import DeviceLimits
 from .device_reading import DeviceReading, Fetch
-from .device_sizes import DeviceEnvironment, DeviceFitter, Lookup, Size, remainder
+from .device_sizes import DeviceEnvironment, DeviceFitter, Lookup, Size
 from .fitting import Unfit
 
 __all__ = ["DeviceVariant", "FittedStore"]

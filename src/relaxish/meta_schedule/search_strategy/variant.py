@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ...arith.affine import Affine
 from ..feature_extractor.columns import ColumnAccess, ColumnStore, Touched, store_features
 from ..feature_extractor.feature_extractor import concrete_store
 from ..feature_extractor.program import Program
 from .fitting import Environment, Fitter, Formula, Unfit
 from .fusing import Fusion, fuse_block
-from .skeleton import BlockShape, FittedForm, Reading, fit_forms
+from .skeleton import BlockShape, Reading, columns, fit_forms
 
 __all__ = ["CompiledVariant"]
 
@@ -23,7 +24,7 @@ Array = np.ndarray[Any, Any]
 class _Block:
     """A block with its regions as formulas."""
 
-    def __init__(self, shape: BlockShape, regions: list[list[FittedForm]], dims: list[list[Formula]]) -> None:
+    def __init__(self, shape: BlockShape, regions: list[list[Affine[Formula]]], dims: list[list[Formula]]) -> None:
         self.shape = shape
         self.regions = regions
         self.dims = dims
@@ -32,12 +33,14 @@ class _Block:
 class _Store:
     """A store with its indices as formulas."""
 
-    def __init__(self, info: Any, block: int, accesses: list[Any], index_forms: list[FittedForm], depth: int) -> None:
+    def __init__(
+        self, info: Any, block: int, accesses: list[Any], index_forms: list[Affine[Formula]], depth: int
+    ) -> None:
         self.info = info
         self.block = block
         self.accesses = accesses
         # Stores repeat their indices (C[i, j] = C[i, j] + ...): each distinct one is looked at once.
-        self.index_forms: list[tuple[FittedForm, int]] = []
+        self.index_forms: list[tuple[Affine[Formula], int]] = []
         for form in index_forms:
             known = next((i for i, (f, _) in enumerate(self.index_forms) if f == form), None)
             if known is None:
@@ -245,7 +248,7 @@ class CompiledVariant:
         head = info.loops[0] if info.loops else -1
         accesses = []
         for access, indices, shape in store.accesses:
-            forms = [[form.columns(env) for form in dims] for dims in indices]
+            forms = [[columns(form, env) for form in dims] for dims in indices]
             accesses.append(
                 ColumnAccess(
                     buffers.setdefault(id(access.buffer), len(buffers)),
@@ -261,7 +264,7 @@ class CompiledVariant:
             extents,
             accesses,
             info.ops,
-            [(form.columns(env), times) for form, times in store.index_forms],
+            [(columns(form, env), times) for form, times in store.index_forms],
             (math.prod(accesses[0].shape), accesses[0].itemsize, store.depth),
             unrolled.get(head, 0.0),
             outer.get(head, 0),
