@@ -12,6 +12,7 @@ from relaxish import relax, te, tir
 from relaxish.dlight.gpu import MatmulHopper
 from relaxish.dlight.gpu.matmul_hopper import HopperConfig
 from relaxish.ir import IRModule
+from relaxish.meta_schedule.mutator import MutateTileSize
 from relaxish.meta_schedule.search_strategy.sketch import VectorSketch
 from relaxish.script import ir as I
 from relaxish.script import relax as R
@@ -217,7 +218,7 @@ def test_all_columns_are_drawn_for_powers_of_two():
     rows = variant.sample(rng, 2000)
     children, mutated = rows[:1].repeat(200, axis=0), []
     for _ in range(40):
-        columns.table.mutate_tiles(rng, children)
+        MutateTileSize().on_columns(columns.table, rng, children)
         mutated.append(children[variant.valid(children)])
     for taken in (rows, np.concatenate(mutated)):
         for _, at, choices, _ in columns.table.categories[:-1]:

@@ -51,22 +51,21 @@ def test_a_copy_reads_a_function_of_where_it_writes():
     stores = [SimpleNamespace(accesses=[SimpleNamespace(indices=[[w]])]) for w in written]
     found = over_coordinates(fitter, forms, stores, nest)
     assert found is not None and len(found.leaves) == 1
-    leaf, outer = found.leaves[0], found.outer
+    leaf, env = found.leaves[0], DeviceEnvironment(TILES)
+    outer = found.outer.map(lambda size: size(env))
     base = np.array([form.value({}) for form in forms])
-    env = DeviceEnvironment(TILES)
-    assert (np.broadcast_to(outer(env, [leaf.const(env)]), len(base)) == base).all()
+    start = leaf.const(env)
+    assert (np.broadcast_to(outer.value({0: start}), len(base)) == base).all()
 
     def moves(env, sizes):
         form = found.form(env, sizes, -1, None, {})
-        bases = [leaf.const(env)]
         each = leaf.whole_moves(env, sizes, -1)
         assert form.positions == frozenset(each)
-        return {
-            at: SimpleNamespace(
-                first=outer.gain(env, bases, {0: move.first}), last=outer.gain(env, bases, {0: move.last})
-            )
-            for at, move in each.items()
-        }
+
+        def gain(by):
+            return outer.value({0: start + by}) - outer.value({0: start})
+
+        return {at: SimpleNamespace(first=gain(move.first), last=gain(move.last)) for at, move in each.items()}
 
     check_moves(moves, nest, forms, TILES)
 

@@ -11,6 +11,8 @@ from relaxish import te
 from relaxish.meta_schedule.search_strategy.population import VectorPool, VectorSketch
 from relaxish.target import Target
 
+TILES, PARALLEL = ms.mutator.MutateTileSize(), ms.mutator.MutateParallel(16)
+
 
 def context_of(tensors, seed=1):
     func = te.create_prim_func(tensors)
@@ -26,8 +28,8 @@ def context_of(tensors, seed=1):
 def compare(sketch, variant, rng, count):
     """Features of random candidates by formulas and by their programs; how many there were."""
     rows = variant.sample(rng, count)
-    sketch.table.mutate_tiles(rng, rows)
-    sketch.table.mutate_parallel(rng, rows)
+    TILES.on_columns(sketch.table, rng, rows)
+    PARALLEL.on_columns(sketch.table, rng, rows)
     rows = rows[variant.valid(rows)]
     if not len(rows):
         return 0
@@ -78,7 +80,7 @@ def test_mutations_keep_products_and_limits():
         rows = table.sample(rng, 500)
         before = rows.copy()
         for _ in range(5):
-            table.mutate_tiles(rng, rows)
+            TILES.on_columns(table, rng, rows)
         assert (rows != before).any(axis=1).mean() > 0.5
         for _, at, n, extent, limit in table.tiles:
             assert (rows[:, at : at + n].prod(axis=1) == extent).all()
@@ -94,7 +96,7 @@ def test_rows_and_traces_are_inverse():
     assert pool.variants(8), pool.reason
     for sketch in pool.sketches:
         for row in sketch.table.sample(rng, 4):
-            sketch.table.mutate_parallel(rng, row[None])
+            PARALLEL.on_columns(sketch.table, rng, row[None])
             back, locations = sketch.table.from_trace(sketch.table.to_trace(row, ()))
             assert locations == () and (back == row).all()
 

@@ -8,6 +8,7 @@ from gpu_workloads import CONTEXTS, context, conv16, matmul16, pipelined_wmma, s
 
 from relaxish import meta_schedule as ms
 from relaxish.meta_schedule.feature_extractor.repeated import Repeated
+from relaxish.meta_schedule.mutator import MutateThreadBinding, MutateTileSize, MutateUnroll
 from relaxish.meta_schedule.postproc import VerifyGPUCode
 from relaxish.meta_schedule.schedule_util import schedule_for_tuning
 from relaxish.meta_schedule.search_strategy.population import VectorPool, VectorSketch
@@ -56,8 +57,8 @@ def test_features_equal_those_of_the_program(name):
     rng = np.random.default_rng(7)
     for sketch, variant in learnt(name)[1]:
         rows = sketch.table.sample(rng, 5)
-        for mutate in (sketch.table.mutate_tiles, sketch.table.mutate_threads, sketch.table.mutate_unroll):
-            mutate(rng, rows)
+        for mutator in (MutateTileSize(), MutateThreadBinding(), MutateUnroll()):
+            mutator.on_columns(sketch.table, rng, rows)
         fast = variant.features(rows)
         for k, row in enumerate(rows):
             mine = np.stack([block[k] for block in fast])
@@ -209,7 +210,7 @@ def test_mutations_change_vector_lengths_and_threads():
     for sketch, _ in sketches_of(tuning):
         rows = sketch.table.sample(rng, 50)
         before = rows.copy()
-        sketch.table.mutate_threads(rng, rows)
+        MutateThreadBinding().on_columns(sketch.table, rng, rows)
         moved = (rows != before).any(axis=1)
         assert moved.all() or not sketch.table.threads
         changed += int(moved.sum())
@@ -218,7 +219,7 @@ def test_mutations_change_vector_lengths_and_threads():
     assert len(sketch.table.fetches) == 2
     rows = sketch.table.sample(rng, 400)
     before = rows.copy()
-    sketch.table.mutate_tiles(rng, rows)
+    MutateTileSize().on_columns(sketch.table, rng, rows)
     lanes = [sketch.table.categories[i][1] for i in sketch.table.fetches]
     assert (rows[:, lanes] != before[:, lanes]).any()
 

@@ -83,13 +83,13 @@ class _Reach:
         self.high: Column = form.const
         self._by_level: dict[int, list[Any]] = {}
         for term in form.terms:
-            self._by_level.setdefault(term[0], []).append(term)
+            self._by_level.setdefault(term.var, []).append(term)
 
     def extend(self, level: int) -> None:
         """Let the loop at ``level`` run as well."""
-        for _, coef, width, positive in self._by_level.get(level, ()):
-            span = coef * (width - 1)
-            if positive:
+        for term in self._by_level.get(level, ()):
+            span = term.coef * (term.extent - 1)
+            if term.rising:
                 self.high = self.high + span
             else:
                 self.low, self.high = self.low + np.minimum(span, 0), self.high + np.maximum(span, 0)
@@ -310,7 +310,7 @@ def _count_form(form: ColumnForm, levels: Levels, counts: Array, times: int) -> 
     terms = np.zeros(levels.size, dtype=np.float32)
     scaled = np.zeros(levels.size, dtype=np.float32)
     fused: list[list[Any]] = [[], []]
-    for position in sorted({t[0] for t in form.terms}):
+    for position in sorted({t.var for t in form.terms}):
         step = form.affine_step(position) * levels.moving[position]
         groups = levels.groups_of(position)
         for index, member in groups:

@@ -11,7 +11,7 @@ from ...arith.affine import Affine
 from ...ir import IRModule
 from ...tir import PrimFunc
 from .columns import NUM_FEATURES, ColumnAccess, ColumnStore, Touched, store_features
-from .forms import ColumnForm, ColumnRest
+from .forms import ColumnForm, ColumnRest, ColumnTerm
 from .probes import probe
 from .program import Program, StoreInfo, extract_program
 
@@ -147,7 +147,8 @@ def concrete_store(program: Program, store: StoreInfo, gpu: bool, buffers: dict[
             at = position.get(t.var)
             if at is not None:
                 left = -(-loops[at].extent // t.lower)
-                terms.append((at, float(t.coef), float(min(t.extent, left) if t.extent else left), t.coef >= 0))
+                width = float(min(t.extent, left) if t.extent else left)
+                terms.append(ColumnTerm(float(t.coef), at, 1, width, t.coef >= 0))
         rests = [ColumnRest(float(r.coef), r.op, [column(f) for f in r.forms], float(r.divisor)) for r in form.rests]
         return ColumnForm(float(form.const), terms, rests)
 

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Column", "ColumnForm", "ColumnRest", "min_nonzero"]
+from ...arith.affine import Affine, Rest, Term
+
+__all__ = ["Column", "ColumnForm", "ColumnRest", "ColumnTerm", "min_nonzero"]
 
 Column = Any  # a number, or an array of length P
 
 
 @dataclass
-class ColumnRest:
-    """A non-affine part of an index: ``coef * op(forms, divisor)``."""
+class ColumnTerm(Term[Column]):
+    """A digit of the loop at position ``var``, ``extent`` its number of values; ``rising``: whether the coefficient is
+    never negative."""
 
-    coef: Column
-    op: str
-    forms: list[ColumnForm]
-    divisor: Column
+    rising: bool = False
+
+
+@dataclass
+class ColumnRest(Rest[Column]):
+    """A rest of column forms."""
+
+    forms: list[ColumnForm]  # type: ignore[assignment]
 
     def bounds(self, relaxed: int) -> tuple[Column, Column]:
         """Bounds of ``op(forms, divisor)`` when loops from ``relaxed`` inwards run."""
@@ -48,35 +55,25 @@ class ColumnRest:
 
 
 @dataclass
-class ColumnForm:
-    """``const + sum(coef * digit)``.
+class ColumnForm(Affine[Column]):
+    """A form whose variables are positions in a store's loops."""
 
-    Terms are ``(position in the store's loops, coef, number of digit values, whether the coef is never negative)``.
-    """
-
-    const: Column
-    terms: list[tuple[int, Column, Column, bool]]
-    rests: list[ColumnRest] = field(default_factory=list)
-    positions: frozenset[int] = frozenset()
+    terms: list[ColumnTerm]  # type: ignore[assignment]
+    rests: list[ColumnRest]  # type: ignore[assignment]
     # Whether some loop moves the index by uneven steps (only known of probed indices).
     bent: Column = 0.0
 
     def __post_init__(self) -> None:
-        if not self.positions:
-            found = {t[0] for t in self.terms}
-            for rest in self.rests:
-                for form in rest.forms:
-                    found |= form.positions
-            self.positions = frozenset(found)
+        self.positions = frozenset(self.variables())
 
     def bounds(self, relaxed: int) -> tuple[Column, Column]:
         """Smallest and largest value when loops from ``relaxed`` inwards run and the others stand at 0."""
         low = high = self.const
-        for position, coef, width, positive in self.terms:
-            if position < relaxed:
+        for term in self.terms:
+            if term.var < relaxed:
                 continue
-            span = coef * (width - 1)
-            if positive:
+            span = term.coef * (term.extent - 1)
+            if term.rising:
                 high = high + span
             else:
                 low, high = low + np.minimum(span, 0), high + np.maximum(span, 0)
@@ -89,9 +86,9 @@ class ColumnForm:
     def coefficient(self, position: int) -> Column:
         """Smallest coefficient of one loop, whether or not it has more than one iteration."""
         best: Column = 0.0
-        for at, coef, _, positive in self.terms:
-            if at == position:
-                best = min_nonzero(best, coef if positive else np.abs(coef))
+        for term in self.terms:
+            if term.var == position:
+                best = min_nonzero(best, term.coef if term.rising else np.abs(term.coef))
         for rest in self.rests:
             inner: Column = 0.0
             for form in rest.forms:
@@ -107,9 +104,9 @@ class ColumnForm:
     def affine_step(self, position: int) -> Column:
         """Smallest move of the affine part when one loop moves, 0 for none."""
         best: Column = 0.0
-        for at, coef, width, positive in self.terms:
-            if at == position:
-                best = min_nonzero(best, (coef if positive else np.abs(coef)) * (width > 1))
+        for term in self.terms:
+            if term.var == position:
+                best = min_nonzero(best, (term.coef if term.rising else np.abs(term.coef)) * (term.extent > 1))
         return best
 
     def step(self, position: int) -> Column:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...arith.affine import Affine
 from ...tir import Var
-from .forms import Column, ColumnForm
+from .forms import Column, ColumnForm, ColumnTerm
 
 __all__ = ["Move", "ProbeForm", "base_value", "gains", "probe"]
 
@@ -44,10 +44,8 @@ class ProbeForm(ColumnForm):
 
     def __init__(self, const: Column, moves: Mapping[int, Move]) -> None:
         self._steps = {at: np.abs(m.first) if m.signed else m.first for at, m in moves.items()}
-        terms = [(at, m.span, 2.0, not m.signed) for at, m in moves.items()]
-        super().__init__(const, terms, [], frozenset(moves) or frozenset({-1}))
-        self.positions = frozenset(moves)
-        self._moved = {at: span != 0 for at, span, _, _ in terms}
+        super().__init__(const, [ColumnTerm(m.span, at, 1, 2.0, not m.signed) for at, m in moves.items()], [])
+        self._moved = {term.var: term.coef != 0 for term in self.terms}
         for move in moves.values():
             if move.bent is not False:
                 self.bent = np.maximum(self.bent, move.bent)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ...support.entry_points import load
 from ...tir import PrimFunc
@@ -12,6 +15,7 @@ from .. import block_analysis as ba
 from ..schedule_util import schedule_for_tuning
 
 if TYPE_CHECKING:
+    from ..search_strategy.decisions import DecisionTable
     from ..task import Task
 
 __all__ = [
@@ -25,9 +29,18 @@ __all__ = [
     "divisors_above_one",
 ]
 
+Array = np.ndarray[Any, Any]
+
 
 class Mutator:
-    """Subclass and define ``apply(trace) -> Trace | None``; None means there was nothing to change."""
+    """Subclass and define ``apply(trace) -> Trace | None``; None means there was nothing to change.
+
+    The search keeps its candidates as rows of decisions. A mutator that also defines :meth:`on_columns` changes
+    thousands of them at once; of one that does not, the search takes a few rows of every generation through ``apply``.
+    """
+
+    #: Whether the change is another compute location: then rows move on to another program structure as they are.
+    moves_blocks = False
 
     def _initialize_with_tune_context(self, context: Task) -> None:
         """Called once before use."""
@@ -39,6 +52,10 @@ class Mutator:
     def apply(self, trace: Trace, rand: random.Random | None = None) -> Trace | None:
         """A changed copy of the trace."""
         raise NotImplementedError
+
+    def on_columns(self, columns: DecisionTable, rng: np.random.Generator, rows: Array) -> bool:
+        """Change ``rows[candidate, column]`` in place; ``columns`` says what the columns are. False: not defined."""
+        return False
 
     def clone(self) -> Mutator:
         """An independent copy."""
@@ -95,6 +112,27 @@ class MutateTileSize(Mutator):
         made = self._move(list(trace.decisions[inst]), int(_attr(inst, "max_innermost_factor", -1)), rng)
         return None if made is None else trace.with_decision(inst, made, remove_postproc=True)
 
+    def on_columns(self, columns: DecisionTable, rng: np.random.Generator, rows: Array) -> bool:
+        """Sampled options of the program's form count as vector lengths do."""
+        tiles = [t for t in columns.tiles if t.count > 1 and t.extent > 1]
+        others = [*columns.fetches, *(i for i in columns.options if len(columns.categories[i].values) > 1)]
+        if not (tiles or others) or not len(rows):
+            return True
+        which = rng.integers(0, len(tiles) + len(others), len(rows))
+        for index, category in enumerate(others, len(tiles)):
+            columns.other_choice(rng, rows, category, np.nonzero(which == index)[0])
+        for index, tile in enumerate(tiles):
+            chosen = np.nonzero(which == index)[0]
+            if not chosen.size:
+                continue
+            own = slice(tile.at, tile.at + tile.count)
+            if tile.at in columns.partitioned:
+                choices = columns.choices(*tile[1:])
+                rows[chosen, own] = choices[rng.integers(0, len(choices), chosen.size)]
+            else:
+                rows[chosen, own] = _moved_factors(rng, rows[chosen, own], tile.extent, tile.limit)
+        return True
+
     @staticmethod
     def _move(tiles: list[int], limit: int, rng: random.Random) -> list[int] | None:
         n = len(tiles)
@@ -110,6 +148,39 @@ class MutateTileSize(Mutator):
                 tiles[y] *= factor
                 return tiles
         return None
+
+
+@lru_cache(maxsize=512)
+def _divisor_table(extent: int) -> tuple[Array, Array]:
+    """Row ``v``: divisors of ``v`` above 1, padded with a huge number; and how many there are."""
+    values = [d for d in range(1, extent + 1) if extent % d == 0]
+    rows = [[d for d in values if d > 1 and v % d == 0] for v in values]
+    width = max(1, max(len(r) for r in rows))
+    table = np.full((extent + 1, width), 1 << 40, dtype=np.int64)
+    count = np.zeros(extent + 1, dtype=np.int64)
+    for v, row in zip(values, rows, strict=True):
+        table[v, : len(row)] = row
+        count[v] = len(row)
+    return table, count
+
+
+def _moved_factors(rng: np.random.Generator, part: Array, extent: int, limit: int) -> Array:
+    """Factorisations of ``extent``, one a row, in each of which a factor moves from one place to another."""
+    n = part.shape[1]
+    x = np.argmax(np.where(part > 1, rng.random(part.shape), -1.0), axis=1)
+    y = (x + rng.integers(1, n, len(part))) % n
+    each = np.arange(len(part))
+    table, count = _divisor_table(extent)
+    source = part[each, x]
+    options = count[source]
+    if limit > 0:
+        room = np.where(y == n - 1, limit // part[each, y], 1 << 39)
+        options = np.minimum(options, (table[source] <= room[:, None]).sum(axis=1))
+    pick = (rng.random(len(part)) * options).astype(np.int64)
+    factor = np.where(options > 0, table[source, np.minimum(pick, table.shape[1] - 1)], 1)
+    part[each, x] //= factor
+    part[each, y] *= factor
+    return part
 
 
 def _attr(inst: Instruction, name: str, default: Any) -> Any:
@@ -144,9 +215,16 @@ class MutateUnroll(Mutator):
         insts = [i for i in trace.decisions if i.kind.name == "SampleCategorical" and i.outputs[0] in steps]
         return _other_category(trace, rng.choice(insts), rng) if insts else None
 
+    def on_columns(self, columns: DecisionTable, rng: np.random.Generator, rows: Array) -> bool:
+        if columns.unroll >= 0:
+            columns.other_choice(rng, rows, columns.unroll, np.arange(len(rows)))
+        return True
+
 
 class MutateComputeLocation(Mutator):
     """Moves one sampled block somewhere else."""
+
+    moves_blocks = True
 
     def __init__(self) -> None:
         self._mod: Any = None
@@ -211,6 +289,11 @@ class MutateParallel(Mutator):
         if not patterns:
             return None
         return with_annotation(trace, inst, rng.choice(list(patterns.values())))
+
+    def on_columns(self, columns: DecisionTable, rng: np.random.Generator, rows: Array) -> bool:
+        if columns.parallel is not None and len(rows):
+            rows[:, columns.parallel_column] = rng.choice(columns.parallel_limits, len(rows))
+        return True
 
 
 def _parallel_nests(mod: Any) -> list[list[int]]:
@@ -279,3 +362,10 @@ class MutateThreadBinding(Mutator):
             if inst.kind.name == "Split" and any(out in bound for out in inst.outputs):
                 insts += [sampled[x] for x in inst.inputs[1:] if x in sampled]
         return _other_category(trace, rng.choice(insts), rng) if insts else None
+
+    def on_columns(self, columns: DecisionTable, rng: np.random.Generator, rows: Array) -> bool:
+        if columns.threads and len(rows):
+            which = rng.integers(0, len(columns.threads), len(rows))
+            for index, category in enumerate(columns.threads):
+                columns.other_choice(rng, rows, category, np.nonzero(which == index)[0])
+        return True

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...tir.schedule import Trace
+from ..mutator import MutateTileSize, MutateUnroll
 from ..space_generator.hints import SketchEstimate, estimate_sketch
 
 if TYPE_CHECKING:
@@ -88,9 +89,8 @@ class Advisor:
         mine = sorted((m for m in measured if m[0] == index), key=lambda m: m[2])[:_PARENTS]
         for _, row, _ in mine:
             children = np.repeat(row[None, :], _CHILDREN, axis=0)
-            table.mutate_tiles(self.rng, children)
-            table.mutate_tiles(self.rng, children[::2])
-            table.mutate_unroll(self.rng, children[::3])
+            for mutator, each in ((MutateTileSize(), 1), (MutateTileSize(), 2), (MutateUnroll(), 3)):
+                mutator.on_columns(table, self.rng, children[::each])
             parts.append(children if variant is None else children[variant.valid(children)])
         return np.unique(np.concatenate(parts), axis=0)
 

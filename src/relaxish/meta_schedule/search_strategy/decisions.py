@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...tir.schedule import Instruction, Trace
 from ...tir.schedule.sampling import factor_tuples
 
-__all__ = ["DecisionTable"]
+__all__ = ["Category", "DecisionTable", "Tile"]
 
 Array = np.ndarray[Any, Any]
 _LIMIT = 200_000
@@ -27,25 +27,31 @@ def _tile_table(extent: int, n: int, limit: int) -> Array:
 
 
 @lru_cache(maxsize=512)
-def _divisor_table(extent: int) -> tuple[Array, Array]:
-    """Row ``v``: divisors of ``v`` above 1, padded with a huge number; and how many there are."""
-    values = [d for d in range(1, extent + 1) if extent % d == 0]
-    rows = [[d for d in values if d > 1 and v % d == 0] for v in values]
-    width = max(1, max(len(r) for r in rows))
-    table = np.full((extent + 1, width), 1 << 40, dtype=np.int64)
-    count = np.zeros(extent + 1, dtype=np.int64)
-    for v, row in zip(values, rows, strict=True):
-        table[v, : len(row)] = row
-        count[v] = len(row)
-    return table, count
-
-
-@lru_cache(maxsize=512)
 def _partitioned_table(extent: int, n: int, position: int, inner: int) -> Array:
     """Factorisations whose factors from ``position`` on have a product that ``inner`` divides."""
     table = _tile_table(extent, n, 0)
     kept: Array = table[table[:, position:].prod(axis=1) % inner == 0]
     return kept if len(kept) else np.array([[extent] + [1] * (n - 1)], dtype=np.int64)
+
+
+class Tile(NamedTuple):
+    """A sampled factorisation of ``extent`` into ``count`` factors: columns ``at`` to ``at + count - 1``; ``limit`` of the
+    innermost one, not positive for none."""
+
+    inst: Instruction
+    at: int
+    count: int
+    extent: int
+    limit: int
+
+
+class Category(NamedTuple):
+    """A sampled choice: its column has the number of the choice."""
+
+    inst: Instruction
+    at: int
+    values: list[int]
+    probs: Array
 
 
 class DecisionTable:
@@ -57,9 +63,9 @@ class DecisionTable:
 
     def __init__(self, trace: Trace, parallel_limits: list[int]) -> None:
         self.trace = trace
-        self.tiles: list[tuple[Instruction, int, int, int, int]] = []  # inst, first column, n, extent, limit
+        self.tiles: list[Tile] = []
         self.partitioned: dict[int, tuple[int, int]] = {}  # first column: position and divisor of the inner part
-        self.categories: list[tuple[Instruction, int, list[int], Array]] = []
+        self.categories: list[Category] = []
         self.locations: list[Instruction] = []
         self.parallel: Instruction | None = None
         self.unroll = -1
@@ -75,14 +81,14 @@ class DecisionTable:
                 extent = int(np.prod([int(x) for x in trace.decisions[inst]]))
                 limit = int(named["max_innermost_factor"])
                 _tile_table(extent, n, limit)
-                self.tiles.append((inst, at, n, extent, limit))
+                self.tiles.append(Tile(inst, at, n, extent, limit))
                 at += n
             elif inst.kind.name == "SamplePartitionedTile":
                 n = int(named["n"])
                 extent = int(np.prod([int(x) for x in trace.decisions[inst]]))
                 self.partitioned[at] = int(named["partition_pos"]), int(named["innerpart_factor"])
                 _partitioned_table(extent, n, *self.partitioned[at])
-                self.tiles.append((inst, at, n, extent, -1))
+                self.tiles.append(Tile(inst, at, n, extent, -1))
                 at += n
             elif inst.kind.name == "SampleComputeLocation":
                 self.locations.append(inst)
@@ -94,7 +100,7 @@ class DecisionTable:
                 named = dict(zip(inst.kind.attrs, inst.attrs, strict=True))
                 probs = np.array([float(getattr(p, "value", p)) for p in named["probs"]])
                 values = [int(getattr(c, "value", c)) for c in named["candidates"]]
-                self.categories.append((inst, at, values, probs / probs.sum()))
+                self.categories.append(Category(inst, at, values, probs / probs.sum()))
                 at += 1
         self.parallel_limits = np.array(parallel_limits or [-1], dtype=np.int64)
         self.parallel_column = at
@@ -178,7 +184,7 @@ class DecisionTable:
         """Random choices for the tiles and categories that have some of the columns, or for all others."""
         for _, at, n, extent, limit in self.tiles:
             if columns.isdisjoint(range(at, at + n)) != inside:
-                table = self._table(at, n, extent, limit)
+                table = self.choices(at, n, extent, limit)
                 chosen = rng.integers(0, len(table), len(matrix), dtype=np.int32)
                 matrix[:, at : at + n] = table.take(chosen, axis=0)
         for _, at, values, probs in self.categories:
@@ -192,45 +198,11 @@ class DecisionTable:
                     else rng.choice(len(values), size=count, p=probs)
                 )
 
-    def _table(self, at: int, n: int, extent: int, limit: int) -> Array:
-        """The choices of one tile."""
+    def choices(self, at: int, n: int, extent: int, limit: int) -> Array:
+        """The factorisations that one tile may have, one a row."""
         if at in self.partitioned:
             return _partitioned_table(extent, n, *self.partitioned[at])
         return _tile_table(extent, n, limit)
-
-    def mutate_tiles(self, rng: np.random.Generator, matrix: Array) -> None:
-        """In each row, move a factor from one place of one tile to another, or take another vector length for a shared
-        copy, or another option."""
-        movable = [t for t in self.tiles if t[2] > 1 and t[3] > 1]
-        others = [*self.fetches, *(i for i in self.options if len(self.categories[i][2]) > 1)]
-        if not (movable or others) or not len(matrix):
-            return
-        which = rng.integers(0, len(movable) + len(others), len(matrix))
-        for index, category in enumerate(others, len(movable)):
-            self._other(rng, matrix, category, np.nonzero(which == index)[0])
-        for index, (_, at, n, extent, limit) in enumerate(movable):
-            rows = np.nonzero(which == index)[0]
-            if not rows.size:
-                continue
-            if at in self.partitioned:
-                table = self._table(at, n, extent, limit)
-                matrix[rows, at : at + n] = table[rng.integers(0, len(table), rows.size)]
-                continue
-            part = matrix[rows, at : at + n]
-            x = np.argmax(np.where(part > 1, rng.random(part.shape), -1.0), axis=1)
-            y = (x + rng.integers(1, n, rows.size)) % n
-            each = np.arange(rows.size)
-            table, count = _divisor_table(extent)
-            source = part[each, x]
-            options = count[source]
-            if limit > 0:
-                room = np.where(y == n - 1, limit // part[each, y], 1 << 39)
-                options = np.minimum(options, (table[source] <= room[:, None]).sum(axis=1))
-            pick = (rng.random(rows.size) * options).astype(np.int64)
-            factor = np.where(options > 0, table[source, np.minimum(pick, table.shape[1] - 1)], 1)
-            part[each, x] //= factor
-            part[each, y] *= factor
-            matrix[rows, at : at + n] = part
 
     def place(self, matrix: Array) -> Array:
         """Rows as points, so that programs alike are near each other: logarithms of tile factors, options by number."""
@@ -243,28 +215,11 @@ class DecisionTable:
         return (*(int(row[at + n - 1]) for _, at, n, _, _ in self.tiles),
                 *(int(row[self.categories[i][1]]) for i in self.options))  # fmt: skip
 
-    def mutate_unroll(self, rng: np.random.Generator, matrix: Array) -> None:
-        """Another unroll depth in each row."""
-        if self.unroll >= 0:
-            self._other(rng, matrix, self.unroll, np.arange(len(matrix)))
-
-    def mutate_threads(self, rng: np.random.Generator, matrix: Array) -> None:
-        """Another extent of one bound loop in each row."""
-        if self.threads and len(matrix):
-            which = rng.integers(0, len(self.threads), len(matrix))
-            for index, category in enumerate(self.threads):
-                self._other(rng, matrix, category, np.nonzero(which == index)[0])
-
-    def _other(self, rng: np.random.Generator, matrix: Array, category: int, rows: Array) -> None:
-        """Another choice of one category in some rows."""
+    def other_choice(self, rng: np.random.Generator, matrix: Array, category: int, chosen: Array) -> None:
+        """Another choice of one category in the rows numbered ``chosen``."""
         _, at, values, _ = self.categories[category]
-        if len(values) > 1 and len(rows):
-            matrix[rows, at] = (matrix[rows, at] + rng.integers(1, len(values), len(rows))) % len(values)
-
-    def mutate_parallel(self, rng: np.random.Generator, matrix: Array) -> None:
-        """Another limit of parallel iterations in each row."""
-        if self.parallel is not None and len(matrix):
-            matrix[:, self.parallel_column] = rng.choice(self.parallel_limits, len(matrix))
+        if len(values) > 1 and len(chosen):
+            matrix[chosen, at] = (matrix[chosen, at] + rng.integers(1, len(values), len(chosen))) % len(values)
 
     # ---- rows and traces
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from ...arith.affine import Affine
+from ...arith.affine import Affine, quotient, remainder
 from ..feature_extractor.probes import Move, base_value, gains
 from .device_reading import LoopFacts
-from .device_sizes import DeviceEnvironment, DeviceFitter, Size, quotient, remainder, times
+from .device_sizes import DeviceEnvironment, DeviceFitter, Size, times
 from .fitting import Formula, Unfit
 
 __all__ = ["Digit", "JointPlace", "Leaf", "Nest", "Split", "fit_leaf"]

@@ -2,100 +2,48 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...arith.affine import Affine
+from ...arith.affine import Affine, Rest, Term
 from ..feature_extractor.probes import Move, ProbeForm
 from ..feature_extractor.program import StoreInfo
 from .device_digits import Leaf, Nest, Split, fit_leaf
-from .device_sizes import DeviceEnvironment, DeviceFitter, Size, quotient, remainder
+from .device_sizes import DeviceEnvironment, DeviceFitter, Size
 from .fitting import Formula, Unfit
 
-__all__ = ["FittedIndex", "Outer", "fit_index", "over_coordinates"]
+__all__ = ["FittedIndex", "fit_index", "over_coordinates"]
 
 NAN = math.nan
 
 
-@dataclass(frozen=True)
-class Outer:
-    """An expression in leaves: ``const + sum(coef * ((leaf // div) % extent)) + rests``."""
-
-    const: Size
-    terms: tuple[tuple[int, Size, int, int], ...]
-    rests: tuple[tuple[Size, str, tuple[Outer, ...], int], ...]
-
-    def __call__(self, env: Any, leaves: Sequence[Any]) -> Any:
-        """The value for every row; without an environment where all numbers are known."""
-        total = self.const(env)
-        for leaf, coef, div, extent in self.terms:
-            total = total + coef(env) * _digit(leaves[leaf], div, extent)
-        for coef, op, forms, divisor in self.rests:
-            total = total + coef(env) * _rest(op, [form(env, leaves) for form in forms], divisor)
-        return total
-
-    def gain(self, env: DeviceEnvironment, bases: Sequence[Any], moved: dict[int, Any]) -> Any:
-        """What the expression gains when some leaves gain ``moved``."""
-        total: Any = 0.0
-        for leaf, coef, div, extent in self.terms:
-            if leaf in moved and div == 1 and not extent:
-                total = total + coef(env) * moved[leaf]
-            elif leaf in moved:
-                base = bases[leaf]
-                total = total + coef(env) * (_digit(base + moved[leaf], div, extent) - _digit(base, div, extent))
-        for coef, op, forms, divisor in self.rests:
-            if any(form.uses & moved.keys() for form in forms):
-                before = [form(env, bases) for form in forms]
-                after = [x + form.gain(env, bases, moved) for x, form in zip(before, forms, strict=True)]
-                total = total + coef(env) * (_rest(op, after, divisor) - _rest(op, before, divisor))
-        return total
-
-    @functools.cached_property
-    def uses(self) -> frozenset[int]:
-        """The leaves it is written in."""
-        inner = (form.uses for _, _, forms, _ in self.rests for form in forms)
-        return frozenset(t[0] for t in self.terms).union(*inner)
-
-    def renumbered(self, number: dict[int, int]) -> Outer:
-        """The same expression with other numbers of leaves."""
-        terms = tuple((number[leaf], coef, div, extent) for leaf, coef, div, extent in self.terms)
-        rests = tuple(
-            (coef, op, tuple(form.renumbered(number) for form in forms), divisor)
-            for coef, op, forms, divisor in self.rests
-        )
-        return Outer(self.const, terms, rests)
-
-
-def _digit(value: Any, div: int, extent: int) -> Any:
-    value = quotient(value, div) if div != 1 else value
-    return remainder(value, extent) if extent else value
-
-
-def _rest(op: str, values: list[Any], divisor: int) -> Any:
-    if op == "div":
-        return quotient(values[0], divisor)
-    if op == "mod":
-        return remainder(values[0], divisor)
-    if op in ("min", "max"):
-        return (np.minimum if op == "min" else np.maximum)(*values)
-    # A function of something else than leaves (a float, what is read) may have no parts.
+def _gain(outer: Affine[Any], bases: Mapping[int, Any], moved: Mapping[int, Any]) -> Any:
+    """What a function of leaves gains when some of them gain ``moved``."""
     total: Any = 0.0
-    for value in values:
-        total = total + value
+    for term in outer.terms:
+        if term.var in moved:
+            base, gained = bases[term.var], moved[term.var]
+            gained = gained if term.whole else term.digit(base + gained) - term.digit(base)
+            total = total + term.coef * gained
+    for rest in outer.rests:
+        gains = [_gain(form, bases, moved) if form.variables() & moved.keys() else None for form in rest.forms]
+        if any(gain is not None for gain in gains):
+            before = [form.value(bases) for form in rest.forms]
+            after = [x if gain is None else x + gain for x, gain in zip(before, gains, strict=True)]
+            total = total + rest.coef * (rest.apply(after) - rest.apply(before))
     return total
 
 
 @dataclass(frozen=True)
 class FittedIndex:
-    """One index of a store; ``outer`` is None where the index is its only leaf."""
+    """One index of a store, a function of its leaves by number; ``outer`` is None where the index is its only leaf."""
 
     leaves: tuple[Leaf, ...]
-    outer: Outer | None = None
+    outer: Affine[Size] | None = None
 
     def form(
         self,
@@ -118,17 +66,16 @@ class FittedIndex:
             each.append(moves)
         if self.outer is None:
             return ProbeForm(self.leaves[0].const(env), each[0])
-        bases = [leaf.const(env) for leaf in self.leaves]
-        base = self.outer(env, bases)
+        outer = self.outer.map(lambda size: size(env))
+        bases = {number: leaf.const(env) for number, leaf in enumerate(self.leaves)}
         found: dict[int, Move] = {}
         for at in sorted({at for moves in each for at in moves}):
-            first, last = (
-                self.outer.gain(env, bases, {i: getattr(m[at], which) for i, m in enumerate(each) if at in m})
-                for which in ("first", "last")
-            )
+            own = {i: moves[at] for i, moves in enumerate(each) if at in moves}
+            first = _gain(outer, bases, {i: move.first for i, move in own.items()})
+            last = _gain(outer, bases, {i: move.last for i, move in own.items()})
             size = split.extents[at - but] if split is not None and at >= but else sizes[at]
             found[at] = Move(first, last, last != first * (size - 1), True)
-        return ProbeForm(base, found)
+        return ProbeForm(outer.value(bases), found)
 
 
 def fit_index(
@@ -140,7 +87,7 @@ def fit_index(
 ) -> FittedIndex:
     """One index in several examples: ``exprs`` as written in block variables, ``forms`` with these bound to loops."""
     try:
-        if not all(_affine(e) for e in exprs):
+        if not all(_linear(e) for e in exprs):
             if _alike(exprs, stores):
                 return _over_block_vars(fitter, exprs, stores, nest)
             found = over_coordinates(fitter, forms, stores, nest)
@@ -166,8 +113,8 @@ def _over_block_vars(
     return FittedIndex(tuple(leaves), _fit_outer(fitter, exprs, order))
 
 
-def _affine(form: Affine[int]) -> bool:
-    return not form.rests and all(t.lower == 1 and t.extent == 0 for t in form.terms)
+def _linear(form: Affine[int]) -> bool:
+    return not form.rests and all(t.whole for t in form.terms)
 
 
 def _shape(form: Affine[int]) -> Any:
@@ -180,18 +127,18 @@ def _alike(exprs: Sequence[Affine[int]], stores: Sequence[StoreInfo]) -> bool:
     return written and all(_shape(e) == _shape(exprs[0]) for e in exprs)
 
 
-def _fit_outer(fitter: DeviceFitter, exprs: Sequence[Affine[int]], order: Sequence[dict[Any, int]]) -> Outer:
+def _fit_outer(fitter: DeviceFitter, exprs: Sequence[Affine[int]], order: Sequence[dict[Any, int]]) -> Affine[Size]:
     table: dict[tuple[int, int, int], list[float]] = {}
     for k, expr in enumerate(exprs):
         for term in expr.terms:
             # Variables of a single value are not written: then the coefficient does not matter.
             table.setdefault((order[k][term.var], term.lower, term.extent), [NAN] * len(exprs))[k] = float(term.coef)
-    terms = tuple((leaf, fitter.size(coefs), div, extent) for (leaf, div, extent), coefs in sorted(table.items()))
+    terms = [Term(fitter.size(coefs), *digit) for digit, coefs in sorted(table.items())]
     rests = []
     for i, rest in enumerate(exprs[0].rests):
-        inner = tuple(_fit_outer(fitter, [e.rests[i].forms[j] for e in exprs], order) for j in range(len(rest.forms)))
-        rests.append((fitter.size([float(e.rests[i].coef) for e in exprs]), rest.op, inner, rest.divisor))
-    return Outer(fitter.size([float(e.const) for e in exprs]), terms, tuple(rests))
+        inner = [_fit_outer(fitter, [e.rests[i].forms[j] for e in exprs], order) for j in range(len(rest.forms))]
+        rests.append(Rest(fitter.size([float(e.rests[i].coef) for e in exprs]), rest.op, inner, rest.divisor))
+    return Affine(fitter.size([float(e.const) for e in exprs]), terms, rests)
 
 
 # ---- indices as functions of a block's place
@@ -207,19 +154,19 @@ def over_coordinates(
     that depends on the decisions, the function of it does not. One example says what the function is, all must agree.
     """
     coordinates = _coordinates(stores)
-    tried: list[Outer] = []
+    tried: list[Affine[int]] = []
     for k, form in enumerate(forms):
         outer = _express(form, [c[k] for c in coordinates], {x.var for x in nest.loops[k] if x.extent == 1})
         if outer is None or outer in tried:
             continue
         tried.append(outer)
         if all(_agrees(outer, form, [c[i] for c in coordinates], nest, i) for i, form in enumerate(forms)):
-            used = sorted(outer.uses)
+            used = sorted(outer.variables())
             try:
                 leaves = tuple(fit_leaf(fitter, coordinates[i], nest) for i in used)
             except Unfit:
                 continue
-            return FittedIndex(leaves, outer.renumbered({i: n for n, i in enumerate(used)}))
+            return FittedIndex(leaves, outer.map(lambda c: Formula(float(c)), used.index))
     return None
 
 
@@ -235,7 +182,7 @@ def _coordinates(stores: Sequence[StoreInfo]) -> list[list[Affine[int]]]:
     return found
 
 
-def _express(form: Affine[int], coordinates: Sequence[Affine[int]], still: set[Any]) -> Outer | None:
+def _express(form: Affine[int], coordinates: Sequence[Affine[int]], still: set[Any]) -> Affine[int] | None:
     """One concrete index in terms of concrete coordinates; ``still`` are loops of one iteration."""
     left = {(t.var, t.lower, t.extent): t.coef for t in form.terms if t.var not in still}
     const, terms = form.const, []
@@ -247,20 +194,20 @@ def _express(form: Affine[int], coordinates: Sequence[Affine[int]], still: set[A
         if factor and all(left[key] == factor * coef for key, coef in mine.items()):
             left = {key: coef for key, coef in left.items() if key not in mine}
             const -= factor * own.const
-            terms.append((number, Formula(float(factor)), 1, 0))
-    for (var, div, extent), coef in left.items():
+            terms.append(Term(factor, number))
+    for (var, lower, extent), coef in left.items():
         # A digit of a coordinate that is one loop.
         number = next((i for i, own in enumerate(coordinates) if _is_loop(own, var, still)), -1)
         if number < 0:
             return None
-        terms.append((number, Formula(float(coef)), div, extent))
+        terms.append(Term(coef, number, lower, extent))
     rests = []
     for rest in form.rests:
         inner = [_express(f, coordinates, still) for f in rest.forms]
         if any(f is None for f in inner):
             return None
-        rests.append((Formula(float(rest.coef)), rest.op, tuple(f for f in inner if f is not None), rest.divisor))
-    return Outer(Formula(float(const)), tuple(terms), tuple(rests))
+        rests.append(Rest(rest.coef, rest.op, [f for f in inner if f is not None], rest.divisor))
+    return Affine(const, terms, rests)
 
 
 def _is_loop(form: Affine[int], var: Any, still: set[Any]) -> bool:
@@ -268,9 +215,9 @@ def _is_loop(form: Affine[int], var: Any, still: set[Any]) -> bool:
     return form.const == 0 and len(terms) == 1 and terms[0].var is var and (terms[0].coef, terms[0].lower) == (1, 1)
 
 
-def _agrees(outer: Outer, form: Affine[int], coordinates: Sequence[Affine[int]], nest: Nest, k: int) -> bool:
+def _agrees(outer: Affine[int], form: Affine[int], coordinates: Sequence[Affine[int]], nest: Nest, k: int) -> bool:
     """Whether a function gives the index of one example wherever its loops may stand."""
     points = list(nest.points(k))
-    values = [np.array([own.value(point) for point in points], dtype="float64") for own in coordinates]
+    values = {i: np.array([c.value(point) for point in points], dtype="float64") for i, c in enumerate(coordinates)}
     wanted = np.array([form.value(point) for point in points], dtype="float64")
-    return bool((np.asarray(outer(None, values)) == wanted).all())
+    return bool((np.asarray(outer.value(values)) == wanted).all())

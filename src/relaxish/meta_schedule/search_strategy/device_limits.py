@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...arith.affine import remainder
 from ...carver import costs_of
 from ...target.limits import attrs_with_limits
 from ...target.shared_memory import static_limit
 from ..postproc.verify_gpu import MAX_VTHREAD
 from .device_reading import DeviceReading, Fetch, SharedBuffer
-from .device_sizes import DeviceEnvironment, remainder
+from .device_sizes import DeviceEnvironment
 from .device_tiles import TileModel
 from .fitting import Unfit
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arith.affine import affine
+from ...arith.affine import affine, remainder
 from ..feature_extractor.columns import ColumnAccess, ColumnStore, Touched, store_features
 from ..feature_extractor.repeated import Repeated
 from .decisions import DecisionTable
@@ -21,12 +21,13 @@ from .device_digits import JointPlace, Leaf, Nest, Split
 from .device_index import FittedIndex, fit_index
 from .device_limits import DeviceLimits
 from .device_reading import DeviceReading, Fetch
-from .device_sizes import DeviceEnvironment, DeviceFitter, Lookup, Size, remainder
+from .device_sizes import DeviceEnvironment, DeviceFitter, Lookup, Size
 from .fitting import Unfit
 
 __all__ = ["DeviceVariant", "FittedStore"]
 
 Array = np.ndarray[Any, Any]
+_DRAWS, _LEAST_DRAW = 24, 4096
 
 
 @dataclass
@@ -71,6 +72,8 @@ class Shares:
 
 class DeviceVariant:
     """Formulas for every number of the program; from them the effect of the postprocs, features and validity."""
+
+    launchable = True
 
     def __init__(
         self,
@@ -196,10 +199,21 @@ class DeviceVariant:
         """Which rows are programs that ``VerifyGPUCode`` accepts."""
         return self.limits(DeviceEnvironment(matrix))
 
-    def feature_rows(self, matrix: Array, unroll: Array) -> list[Repeated]:
+    def sample(self, rng: np.random.Generator, count: int) -> Array:
+        """At most ``count`` random valid rows: few tilings stay within the limits, on which not all decisions bear."""
+        found: list[Array] = []
+        drawn = count
+        for _ in range(1 + _DRAWS):
+            found.append(self.table.sample(rng, drawn, self.valid, self.deciding))
+            if sum(map(len, found)) >= count:
+                break
+            drawn = max(2 * count, _LEAST_DRAW)
+        return np.concatenate(found)[:count]
+
+    def feature_rows(self, matrix: Array) -> list[Repeated]:
         """One ``[candidates, 164]`` matrix for each stored buffer; the candidates of a program of several kernels share
         the features of equal kernels."""
-        whole = DeviceEnvironment(matrix)
+        whole, unroll = DeviceEnvironment(matrix), self.table.unroll_values(matrix)
         found: dict[int, Repeated] = {}
         for kernel in self.kernels:
             env, depths, index = whole, unroll, None

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ...arith.affine import Affine
 from .fitting import Environment, Formula
-from .skeleton import BlockShape, FittedForm
+from .skeleton import BlockShape, columns
 
 __all__ = ["Fusion", "fuse_block"]
 
@@ -28,7 +29,7 @@ class Fusion:
 
 def fuse_block(
     shape: BlockShape,
-    regions: Sequence[tuple[list[FittedForm], list[Formula]]],
+    regions: Sequence[tuple[list[Affine[Formula]], list[Formula]]],
     extents: Sequence[Any],
     env: Environment,
     busy: dict[int, Array],
@@ -56,9 +57,9 @@ def fuse_block(
     return Fusion(np.maximum(num_par, 0), np.maximum(num_vec, 0), whole)
 
 
-def _strides(env: Environment, region: Sequence[FittedForm], dims: list[Formula], n: int, inner: int) -> list[Any]:
+def _strides(env: Environment, region: Sequence[Affine[Formula]], dims: list[Formula], n: int, inner: int) -> list[Any]:
     """Element stride of each of the ``inner`` innermost loops in one access, None for none."""
-    forms = [form.columns(env) for form in region]
+    forms = [columns(form, env) for form in region]
     out: list[Any] = []
     for position in range(n - inner, n):
         stride: Any = None
@@ -67,7 +68,7 @@ def _strides(env: Environment, region: Sequence[FittedForm], dims: list[Formula]
             if position in form.positions:
                 step = form.coefficient(position) * buffer_stride
                 stride = step if stride is None else np.where(stride == 0, step, stride)
-                if any(at == position and positive for at, _, _, positive in form.terms):
+                if any(t.var == position and t.rising for t in form.terms):
                     break
             buffer_stride = buffer_stride * dim(env)
         out.append(stride)

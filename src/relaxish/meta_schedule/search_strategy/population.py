@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,17 +11,10 @@ import numpy as np
 
 from ...tir.schedule import Trace
 from ..cost_model.scores import believable_scores
-from ..mutator import (
-    MutateComputeLocation,
-    MutateParallel,
-    MutateThreadBinding,
-    MutateTileSize,
-    MutateUnroll,
-)
+from ..mutator import Mutator
 from ..postproc import VerifyGPUCode
 from ..profiler import Profiler
 from .advisor import Advisor
-from .device_variant import DeviceVariant
 from .sketch import REFUSALS, VectorSketch, VectorVariant
 
 if TYPE_CHECKING:
@@ -35,6 +29,8 @@ FIRST_VARIANTS, MORE_VARIANTS, TRIED_PER_ROUND, MAX_VARIANTS = 3, 2, 6, 48
 # Few large matrices are faster than many small ones; the other variants have their turn in later rounds.
 PER_ROUND, ROWS = 3, 2048
 _CHUNK = 2048
+# Rows of a variant that a mutator without a column form changes in a generation, a trace (about 2 ms) each.
+_TRACES = 32
 _OWN_POSTPROCS = VerifyGPUCode.__module__.rpartition(".")[0] + "."
 Rows = list[tuple[VectorVariant, Array]]
 Scored = tuple[float, VectorVariant, Array]
@@ -50,7 +46,7 @@ class VectorPool:
         self.sketches: list[VectorSketch] = []
         self.left_out: list[Trace] = []
         self.reason = ""
-        self.shares = self._mutator_shares()
+        self.mutators, self.shares = self._mutators()
         for index, trace in enumerate(traces):
             try:
                 self.sketches.append(VectorSketch(context, trace, (seed, index)))
@@ -91,27 +87,16 @@ class VectorPool:
         self._queue = [(int(i), int(turn)) for i, turn in state.get("queue", self._queue)]
 
     def usable(self) -> bool:
-        """Whether some sketch and all mutators have a matrix form."""
-        return bool(self._usable) and self.shares is not None
+        """Whether some sketch has a matrix form."""
+        return bool(self._usable)
 
-    def _mutator_shares(self) -> tuple[float, ...] | None:
-        known: dict[type, int] = {
-            MutateTileSize: 0,
-            MutateUnroll: 1,
-            MutateParallel: 2,
-            MutateComputeLocation: 3,
-            MutateThreadBinding: 4,
-        }
-        shares = [0.0] * len(known)
+    def _mutators(self) -> tuple[list[Mutator], Array]:
+        """The mutators, those that move rows to another program last, and the running sum of their shares."""
         assert self.context.space_generator is not None
-        for mutator, share in (self.context.space_generator.mutator_probs or {}).items():
-            if type(mutator) not in known:
-                self.reason = f"{type(mutator).__name__} has no matrix form"
-                self.context.logger.info("the search replays programs: %s", self.reason)
-                return None
-            shares[known[type(mutator)]] += float(share)
-        total = sum(shares) or 1.0
-        return tuple(share / total for share in shares)
+        given = (self.context.space_generator.mutator_probs or {}).items()
+        ordered = sorted(given, key=lambda item: item[0].moves_blocks)
+        shares = [float(share) for _, share in ordered]
+        return [mutator for mutator, _ in ordered], np.cumsum(np.array(shares) / (sum(shares) or 1.0))
 
     # ---- variants
 
@@ -128,8 +113,9 @@ class VectorPool:
         variant = self.sketches[index].variant(locations)
         if variant is not None and (index, locations) not in self._names:
             self._names.append((index, locations))
-        if variant is not None and isinstance(variant.compiled, DeviceVariant) and index not in self.advisor.variants:
-            self.advisor.add(index, variant, variant.compiled.estimate)
+        estimate = None if variant is None or variant.compiled is None else variant.compiled.estimate
+        if variant is not None and estimate is not None and index not in self.advisor.variants:
+            self.advisor.add(index, variant, estimate)
         return variant
 
     def learn(self) -> None:
@@ -233,7 +219,7 @@ class VectorPool:
             return False
         place = self._place(trace)
         variant = None if place is None else self.sketches[place[0]].variants.get(place[2])
-        if place is None or variant is None or not isinstance(variant.compiled, DeviceVariant):
+        if place is None or variant is None or variant.compiled is None or not variant.compiled.launchable:
             return False
         return bool(variant.valid(place[1][None])[0])
 
@@ -294,7 +280,6 @@ class VectorPool:
     # ---- the next generation
 
     def _next(self, batches: Rows, scores: list[Array], mutate_prob: float) -> Rows:
-        assert self.shares is not None
         merged = np.maximum(np.concatenate(scores), 0) + 1e-9
         total = len(merged)
         # Sampling in proportion to the score by its running sum.
@@ -327,22 +312,30 @@ class VectorPool:
 
     def _mutated(self, variant: VectorVariant, rows: Array, mutate_prob: float) -> tuple[Array, Array]:
         """Changed copies of rows, and those that shall move to another compute location."""
-        assert self.shares is not None
         roll = self.rng.random(len(rows)) / max(mutate_prob, 1e-9)
-        kind = np.searchsorted(np.cumsum(self.shares), roll, side="right")
-        kind[roll >= 1] = len(self.shares)
-        table = variant.sketch.table
-        for code, mutate in (
-            (0, table.mutate_tiles),
-            (1, table.mutate_unroll),
-            (2, table.mutate_parallel),
-            (4, table.mutate_threads),
-        ):
-            picked = kind == code
+        kind = np.searchsorted(self.shares, roll, side="right")
+        kind[roll >= 1] = len(self.mutators)
+        moving = np.zeros(len(rows), dtype=bool)
+        for number, mutator in enumerate(self.mutators):
+            picked = kind == number
+            if mutator.moves_blocks:
+                moving |= picked
+                continue
             part = rows[picked]
-            mutate(self.rng, part)
+            if not mutator.on_columns(variant.sketch.table, self.rng, part):
+                self._mutate_traces(mutator, variant, part)
             rows[picked] = part
-        return rows[kind != 3], rows[kind == 3]
+        return rows[~moving], rows[moving]
+
+    def _mutate_traces(self, mutator: Mutator, variant: VectorVariant, rows: Array) -> None:
+        """The first rows changed by a mutator without a column form; where its trace is no row of the variant, not."""
+        table = variant.sketch.table
+        for row in rows[:_TRACES]:
+            seed = int(self.rng.integers(1, 1 << 31))
+            made = mutator.apply(table.to_trace(row, variant.locations), random.Random(seed))
+            found = None if made is None else table.from_trace(made)
+            if found is not None and found[1] == variant.locations:
+                row[:] = found[0]
 
 
 def _distinct(rows: Array) -> Array:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...arith.affine import Affine, affine
+from ...arith.affine import Affine, Rest, Term, affine
 from ...ir import IRModule
 from ...tir import PrimFunc
 from .. import block_analysis as ba
-from ..feature_extractor.forms import ColumnForm, ColumnRest
+from ..feature_extractor.forms import ColumnForm, ColumnRest, ColumnTerm
 from ..feature_extractor.program import Program, extract_program
 from .fitting import Environment, Fitter, Formula, Unfit
 
-__all__ = ["BlockShape", "FittedForm", "Reading", "fit_forms", "read_program"]
+__all__ = ["BlockShape", "Reading", "columns", "fit_forms", "read_program"]
 
 NAN = float("nan")
 
@@ -99,37 +99,20 @@ def _block_shape(place: ba.Place, number: dict[Any, int]) -> BlockShape:
     )
 
 
-@dataclass
-class FittedForm:
-    """An index whose numbers are formulas; terms by position in the list of loops given when fitting."""
-
-    const: Formula
-    terms: list[tuple[int, Formula, Formula]]
-    rests: list[tuple[Formula, str, list[FittedForm], Formula]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._positions: frozenset[int] = frozenset(t[0] for t in self.terms).union(
-            *(form._positions for _, _, forms, _ in self.rests for form in forms)
-        )
-        self._positive = [coef.nonnegative for _, coef, _ in self.terms]
-
-    def columns(self, env: Environment) -> ColumnForm:
-        """The index for every row of the environment."""
-        terms = [
-            (at, coef(env), width(env), positive)
-            for (at, coef, width), positive in zip(self.terms, self._positive, strict=True)
-        ]
-        rests = [
-            ColumnRest(coef(env), op, [f.columns(env) for f in forms], div(env)) for coef, op, forms, div in self.rests
-        ]
-        return ColumnForm(self.const(env), terms, rests, self._positions)
+def columns(form: Affine[Formula], env: Environment) -> ColumnForm:
+    """A form in formulas for every row of the environment; extents and divisors are formulas as well."""
+    return ColumnForm(
+        form.const(env),
+        [ColumnTerm(t.coef(env), t.var, 1, t.extent(env), t.coef.nonnegative) for t in form.terms],
+        [ColumnRest(r.coef(env), r.op, [columns(f, env) for f in r.forms], r.divisor(env)) for r in form.rests],
+    )
 
 
 def fit_forms(
     fitter: Fitter, forms: Sequence[Affine[int]], loops: Sequence[Sequence[Any]], extents: Sequence[Formula]
-) -> FittedForm:
+) -> Affine[Formula]:
     """One index in several examples; ``loops[k]`` are example ``k``'s :class:`LoopInfo` in position order, ``extents``
-    the formulas of their sizes."""
+    the formulas of their sizes. The variables of the form are positions, its extents and divisors formulas."""
     places = [{loop.var: i for i, loop in enumerate(own)} for own in loops]
     table: dict[tuple[int, int], tuple[list[float], list[float]]] = {}
     count = len(forms)
@@ -153,7 +136,7 @@ def fit_forms(
     # A loop that never runs counts as walking its dimension where every program says so.
     table = {key: found for key, found in table.items() if key[0] not in idle or not np.isnan(found[0]).any()}
     terms = [
-        (at, fitter.fit(coefs, extents[at].product), fitter.fit(widths))
+        Term(fitter.fit(coefs, extents[at].product), at, 1, fitter.fit(widths))
         for (at, _), (coefs, widths) in sorted(table.items())
     ]
     if len({len(f.rests) for f in forms}) != 1 or len({tuple(r.op for r in f.rests) for f in forms}) != 1:
@@ -165,5 +148,5 @@ def fit_forms(
             raise Unfit("a non-affine index simplifies differently between candidates")
         inner = [fit_forms(fitter, [r.forms[j] for r in every], loops, extents) for j in range(len(rest.forms))]
         coef = fitter.fit([float(r.coef) for r in every])
-        rests.append((coef, rest.op, inner, fitter.fit([float(r.divisor) for r in every])))
-    return FittedForm(fitter.fit([float(f.const) for f in forms]), terms, rests)
+        rests.append(Rest(coef, rest.op, inner, fitter.fit([float(r.divisor) for r in every])))
+    return Affine(fitter.fit([float(f.const) for f in forms]), terms, rests)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -33,62 +33,48 @@ Array = np.ndarray[Any, Any]
 EXAMPLES, CHECKS, LOCATION_SAMPLES = 12, 2, 8
 # Programs for GPUs have more numbers to be told apart: a few more examples, and more checks.
 DEVICE_EXAMPLES, DEVICE_CHECKS = 16, 4
-_DEVICE_DRAWS, _LEAST_DRAW = 24, 4096
 # Programs to read the versions of pipelined tiles off: they follow from the annotations, the same for all.
 _LOWERED = 2
 # What keeps a program from being read or made: everything else is a bug and is raised.
 REFUSALS = (Unfit, RelaxishError, ValueError)
 
 
+class Compiled(Protocol):
+    """What formulas of a program structure give for a matrix of decisions."""
+
+    #: Whether valid rows are programs that a GPU can launch, as ``VerifyGPUCode`` says of the lowered program.
+    launchable: bool
+
+    @property
+    def estimate(self) -> Callable[[Array], Array] | None:
+        """The seconds that rows are expected to take before anything was measured; None where that is not known."""
+
+    def valid(self, matrix: Array) -> Array:
+        """Which rows are candidates."""
+
+    def sample(self, rng: np.random.Generator, count: int) -> Array:
+        """At most ``count`` random valid rows."""
+
+    def feature_rows(self, matrix: Array) -> list[Repeated]:
+        """Feature matrices of valid rows, one for each stored buffer, equal rows perhaps only once."""
+
+
 class VectorVariant:
     """A sketch with its compute locations fixed; without formulas (and perhaps locations) it still names candidates."""
 
-    def __init__(
-        self,
-        sketch: VectorSketch,
-        locations: tuple[int, ...],
-        compiled: CompiledVariant | DeviceVariant | None = None,
-        mask: LocationMask | None = None,
-    ) -> None:
+    def __init__(self, sketch: VectorSketch, locations: tuple[int, ...], compiled: Compiled | None = None) -> None:
         self.sketch = sketch
         self.locations = locations
         self.compiled = compiled
-        self._mask = mask
 
     def valid(self, matrix: Array) -> Array:
         """Which rows are candidates of this variant: in others a location is no loop and the schedule moves on, or a
         GPU cannot launch the program."""
-        if isinstance(self.compiled, DeviceVariant):
-            return self.compiled.valid(matrix)
-        if self._mask is None:
-            return np.ones(len(matrix), dtype=bool)
-        return self._mask(Environment(matrix[:, : self.sketch.table.num_tile_columns]))
+        return np.ones(len(matrix), dtype=bool) if self.compiled is None else self.compiled.valid(matrix)
 
     def sample(self, rng: np.random.Generator, count: int) -> Array:
         """At most ``count`` random valid rows."""
-        if isinstance(self.compiled, DeviceVariant):
-            return self._sample_device(rng, count, self.compiled)
-        rows = self.sketch.table.sample(rng, count)
-        if self._mask is None:
-            return rows
-        rows = rows[self.valid(rows)]
-        for _ in range(4):
-            if 2 * len(rows) >= count:
-                break
-            more = self.sketch.table.sample(rng, 2 * count)
-            rows = np.concatenate([rows, more[self.valid(more)]])
-        return rows[:count]
-
-    def _sample_device(self, rng: np.random.Generator, count: int, compiled: DeviceVariant) -> Array:
-        """As :meth:`sample`: few tilings of a GPU sketch stay within its limits, on which not all decisions bear."""
-        found: list[Array] = []
-        drawn = count
-        for _ in range(1 + _DEVICE_DRAWS):
-            found.append(self.sketch.table.sample(rng, drawn, compiled.valid, compiled.deciding))
-            if sum(map(len, found)) >= count:
-                break
-            drawn = max(2 * count, _LEAST_DRAW)
-        return np.concatenate(found)[:count]
+        return (self.sketch.table if self.compiled is None else self.compiled).sample(rng, count)
 
     def features(self, matrix: Array) -> list[Array]:
         """Feature matrices of valid rows of decisions."""
@@ -96,13 +82,8 @@ class VectorVariant:
 
     def feature_rows(self, matrix: Array) -> list[Repeated]:
         """As :meth:`features`, equal rows perhaps only once."""
-        table = self.sketch.table
-        if isinstance(self.compiled, DeviceVariant):
-            return self.compiled.feature_rows(matrix, table.unroll_values(matrix))
-        limits = matrix[:, table.parallel_column].astype("float32")
         assert self.compiled is not None, "a variant without formulas"
-        tiles = matrix[:, : table.num_tile_columns]
-        return [Repeated(block) for block in self.compiled.features(tiles, limits, table.unroll_values(matrix))]
+        return self.compiled.feature_rows(matrix)
 
 
 class VectorSketch:
@@ -213,15 +194,8 @@ class VectorSketch:
         if self.gpu:
             return self._compile_device(locations, count, rng)
         readings, examples, mask = self._examples(locations, count, rng)
-        compiled = CompiledVariant(
-            readings,
-            examples[:, : self.table.num_tile_columns],
-            self.table.tile_ranges,
-            self.table.vectorize,
-            self.gpu,
-            self._process(examples[0], locations),
-        )
-        made = VectorVariant(self, locations, compiled, mask)
+        compiled = CompiledVariant(readings, examples, self.table, mask, self._process(examples[0], locations))
+        made = VectorVariant(self, locations, compiled)
         checks = made.sample(rng, 8)[:CHECKS]
         self._check(made, checks)
         return made

@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from ...arith.affine import Affine
 from ..feature_extractor.columns import ColumnAccess, ColumnStore, Touched, store_features
 from ..feature_extractor.feature_extractor import concrete_store
 from ..feature_extractor.program import Program
+from ..feature_extractor.repeated import Repeated
+from .decisions import DecisionTable
 from .fitting import Environment, Fitter, Formula, Unfit
 from .fusing import Fusion, fuse_block
-from .skeleton import BlockShape, FittedForm, Reading, fit_forms
+from .locations import LocationMask
+from .skeleton import BlockShape, Reading, columns, fit_forms
 
 __all__ = ["CompiledVariant"]
 
@@ -23,7 +27,7 @@ Array = np.ndarray[Any, Any]
 class _Block:
     """A block with its regions as formulas."""
 
-    def __init__(self, shape: BlockShape, regions: list[list[FittedForm]], dims: list[list[Formula]]) -> None:
+    def __init__(self, shape: BlockShape, regions: list[list[Affine[Formula]]], dims: list[list[Formula]]) -> None:
         self.shape = shape
         self.regions = regions
         self.dims = dims
@@ -32,12 +36,14 @@ class _Block:
 class _Store:
     """A store with its indices as formulas."""
 
-    def __init__(self, info: Any, block: int, accesses: list[Any], index_forms: list[FittedForm], depth: int) -> None:
+    def __init__(
+        self, info: Any, block: int, accesses: list[Any], index_forms: list[Affine[Formula]], depth: int
+    ) -> None:
         self.info = info
         self.block = block
         self.accesses = accesses
         # Stores repeat their indices (C[i, j] = C[i, j] + ...): each distinct one is looked at once.
-        self.index_forms: list[tuple[FittedForm, int]] = []
+        self.index_forms: list[tuple[Affine[Formula], int]] = []
         for form in index_forms:
             known = next((i for i, (f, _) in enumerate(self.index_forms) if f == form), None)
             if known is None:
@@ -50,26 +56,28 @@ class _Store:
 class CompiledVariant:
     """Formulas for every number of the program and, from them, the effect of the postprocs and all features.
 
-    ``vectorize`` is the longest vector loop; the limits on parallel loops and the unroll depths come as columns.
-    ``process(tiles, parallel, unroll)`` gives the program of one candidate after postprocs.
+    ``mask`` says for which rows the compute locations are taken as they are; ``process(tiles, parallel, unroll)`` gives
+    the program of one candidate after postprocs.
     """
+
+    launchable = False
+    estimate = None
 
     def __init__(
         self,
         readings: Sequence[Reading],
         examples: Array,
-        tiles: Sequence[tuple[int, int]],
-        vectorize: int,
-        gpu: bool = False,
-        process: Callable[[Array, float, float], Program] | None = None,
+        table: DecisionTable,
+        mask: LocationMask | None,
+        process: Callable[[Array, float, float], Program],
     ) -> None:
         first = readings[0]
         signature = first.signature()
         if any(r.signature() != signature for r in readings):
             raise Unfit("the loop structure changes with tile sizes")
-        fitter = Fitter(tiles, examples)
-        self.vectorize = vectorize
-        self.gpu = gpu
+        fitter = Fitter(table.tile_ranges, examples[:, : table.num_tile_columns])
+        self.table = table
+        self._mask = mask
         self.extents = [
             fitter.fit([float(r.program.loops[i].extent) for r in readings]) for i in range(len(first.program.loops))
         ]
@@ -147,7 +155,7 @@ class CompiledVariant:
                 env,
                 taken,
                 parallel,
-                self.vectorize,
+                self.table.vectorize,
             )
             plans.append(made)
             n = len(loops)
@@ -157,10 +165,36 @@ class CompiledVariant:
                     taken[loop] = taken[loop] | mine if loop in taken else mine
         return plans
 
+    # ---- rows
+
+    def valid(self, matrix: Array) -> Array:
+        """For which rows the compute locations are taken as they are."""
+        if self._mask is None:
+            return np.ones(len(matrix), dtype=bool)
+        return self._mask(Environment(matrix[:, : self.table.num_tile_columns]))
+
+    def sample(self, rng: np.random.Generator, count: int) -> Array:
+        """At most ``count`` random valid rows."""
+        rows = self.table.sample(rng, count)
+        if self._mask is None:
+            return rows
+        rows = rows[self.valid(rows)]
+        for _ in range(4):
+            if 2 * len(rows) >= count:
+                break
+            more = self.table.sample(rng, 2 * count)
+            rows = np.concatenate([rows, more[self.valid(more)]])
+        return rows[:count]
+
     # ---- features
 
-    def features(self, tiles: Array, parallel: Array, unroll: Array) -> list[Array]:
+    def feature_rows(self, matrix: Array) -> list[Repeated]:
         """One ``[candidates, 164]`` matrix for each stored buffer."""
+        tiles, parallel = matrix[:, : self.table.num_tile_columns], matrix[:, self.table.parallel_column]
+        found = self._all_features(tiles, parallel.astype("float32"), self.table.unroll_values(matrix))
+        return [Repeated(block) for block in found]
+
+    def _all_features(self, tiles: Array, parallel: Array, unroll: Array) -> list[Array]:
         env = Environment(tiles)
         plans = self._plan(env, parallel)
         fused = [i for i, plan in enumerate(plans) if plan.whole is not None]
@@ -192,13 +226,13 @@ class CompiledVariant:
         mine = [i for i, store in enumerate(self.stores) if store.block == block]
         if all(i in self._whole for i in mine):
             return
-        if self._process is None or any(self.extents[i].terms for i in self.blocks[block].shape.loops):
+        if any(self.extents[i].terms for i in self.blocks[block].shape.loops):
             raise Unfit("a tiled loop nest that is fused as a whole and cut again")
         program = self._process(tiles, parallel, unroll)
         if len(program.stores) != len(self.stores):
             raise Unfit("postprocs change the number of stores")
         for i in mine:
-            column = concrete_store(program, program.stores[i], self.gpu)
+            column = concrete_store(program, program.stores[i])
             column.loop_ids = [-1 - loop for loop in column.loop_ids]
             self._whole[i] = column
 
@@ -245,7 +279,7 @@ class CompiledVariant:
         head = info.loops[0] if info.loops else -1
         accesses = []
         for access, indices, shape in store.accesses:
-            forms = [[form.columns(env) for form in dims] for dims in indices]
+            forms = [[columns(form, env) for form in dims] for dims in indices]
             accesses.append(
                 ColumnAccess(
                     buffers.setdefault(id(access.buffer), len(buffers)),
@@ -261,11 +295,10 @@ class CompiledVariant:
             extents,
             accesses,
             info.ops,
-            [(form.columns(env), times) for form, times in store.index_forms],
+            [(columns(form, env), times) for form, times in store.index_forms],
             (math.prod(accesses[0].shape), accesses[0].itemsize, store.depth),
             unrolled.get(head, 0.0),
             outer.get(head, 0),
             num_vec,
             None,
-            self.gpu,
         )

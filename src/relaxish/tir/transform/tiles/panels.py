@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ....arith.affine import coefficient
 from ....arith.functor import free_vars
 from ....ir import dtype as dt
 from ....ir.functor import Mutator, post_order_visit
 from ....ir.prim import IntImm, IterVar, Var, const
 from ....ir.types import PointerType, PrimType
-from ....arith.affine import coefficient
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
 from ...functor import renew_defs, substitute

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ....ir.prim import Cast, Var
 from ....arith.affine import coefficient
+from ....ir.prim import Cast, Var
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...stmt import BufferStore

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....arith import Analyzer
+from ....arith.affine import coefficient
 from ....ir import dtype as dt
 from ....ir.expr import Range
 from ....ir.functor import Mutator
 from ....ir.prim import Var, const
-from ....arith.affine import coefficient
 from ...expr import BufferLoad
 from ...functor import substitute
 from ...stmt import For, ForKind
