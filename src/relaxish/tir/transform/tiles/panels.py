@@ -17,7 +17,7 @@ from ....ir import dtype as dt
 from ....ir.functor import Mutator, post_order_visit
 from ....ir.prim import IntImm, IterVar, Var, const
 from ....ir.types import PointerType, PrimType
-from ...analysis.linear import coefficient
+from ....arith.affine import coefficient
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
 from ...functor import renew_defs, substitute

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....ir.prim import Cast, Var
-from ...analysis.linear import coefficient
+from ....arith.affine import coefficient
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...stmt import BufferStore

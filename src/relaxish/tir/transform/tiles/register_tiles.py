@@ -10,7 +10,7 @@ from ....ir import dtype as dt
 from ....ir.expr import Range
 from ....ir.functor import Mutator
 from ....ir.prim import Var, const
-from ...analysis.linear import coefficient
+from ....arith.affine import coefficient
 from ...expr import BufferLoad
 from ...functor import substitute
 from ...stmt import For, ForKind
