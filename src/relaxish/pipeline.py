@@ -212,7 +212,7 @@ def _cpu_fast(target: Target) -> list[Pass]:
     from .backend.set_ops import LowerSetOps
     from .dlight.cpu import FuseAttention, WinogradConv2D
     from .transform.aligned_columns import AlignColumns
-    from .transform.cpu_batchnorm import CPUBatchnormFolding
+    from .transform.fold_batchnorm import CPUBatchnormFolding
     from .transform.cpu_layout import CPULayoutPacking
     from .transform.subpixel_convolution import SubPixelConvTranspose
 

@@ -11,7 +11,7 @@ from relaxish.ir.op import Op
 from relaxish.relax import analysis
 from relaxish.relax.op_table import op_function
 from relaxish.tir import PrimFunc
-from relaxish.transform.cpu_batchnorm import CPUBatchnormFolding
+from relaxish.transform.fold_batchnorm import CPUBatchnormFolding
 
 add, exp, matmul = (
     (lambda *a: op_function("add")(*a)),

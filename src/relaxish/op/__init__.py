@@ -18,6 +18,4 @@ from .small import *  # noqa: F403
 from .sorting import *  # noqa: F403
 from .statistical import *  # noqa: F403
 from .unary import *  # noqa: F403
-from . import attr_types, gradients, layout_rules  # noqa: E402, F401  (after the operators that they are about)
-from . import op_attrs  # noqa: E402, F401
-from .distributed import sharding  # noqa: E402, F401
+from . import op_attrs  # noqa: E402, F401  (after the operators whose attributes it names)

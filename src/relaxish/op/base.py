@@ -9,6 +9,7 @@ from ..ir.attrs import make_node
 from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir.global_info import VDevice
 from ..ir.op import Op
+from ..relax.block_builder import BlockBuilder
 from ..relax.call_forms import (
     call_builtin_with_ctx,
     call_dps_packed,
@@ -22,7 +23,7 @@ from ..relax.call_forms import (
     make_closure,
 )
 from ..relax.expr import Call, Expr, ShapeExpr, StringImm
-from ..relax.op_table import OpRecord, register_op, update_op
+from ..relax.op_table import Gradient, Infer, update_op
 from ..relax.scalars import const_int
 from ..relax.struct_info import (
     ObjectStructInfo,
@@ -35,6 +36,7 @@ from ..relax.struct_info import (
 from ..relax.utils import convert_to_expr
 from ..runtime.builtin import relax_assert_op, relax_print, render_object
 from ..runtime.builtin import shape_to_tensor as relax_shape_to_tensor
+from .record import define
 
 __all__ = [
     "assert_op", "call_builtin_with_ctx", "call_dps_packed", "call_inplace_packed", "call_pure_packed", "call_tir",
@@ -58,12 +60,12 @@ def _tensor_info(call: Call) -> TensorStructInfo:
     return info
 
 
-def _infer_shape_of(call: Call, _: Any) -> StructInfo:
+def _infer_shape_of(call: Call, _: BlockBuilder) -> StructInfo:
     info = _tensor_info(call)
     return ShapeStructInfo(info.shape.values) if isinstance(info.shape, ShapeExpr) else ShapeStructInfo(ndim=info.ndim)
 
 
-def _infer_tensor_to_shape(call: Call, _: Any) -> StructInfo:
+def _infer_tensor_to_shape(call: Call, _: BlockBuilder) -> StructInfo:
     info = _tensor_info(call)
     if info.ndim != 1:
         raise CheckValueError(f"relax.tensor_to_shape expected argument to be 1-d, but it has struct info {info}")
@@ -72,7 +74,7 @@ def _infer_tensor_to_shape(call: Call, _: Any) -> StructInfo:
     return ShapeStructInfo(ndim=-1 if length is None else length)
 
 
-def _infer_shape_to_tensor(call: Call, _: Any) -> StructInfo:
+def _infer_shape_to_tensor(call: Call, _: BlockBuilder) -> StructInfo:
     if len(call.args) != 1:
         raise CheckValueError(f"{call.op.name} takes one argument, got {len(call.args)}")
     info = call.args[0].struct_info
@@ -83,7 +85,7 @@ def _infer_shape_to_tensor(call: Call, _: Any) -> StructInfo:
     return TensorStructInfo([info.ndim], "int64")
 
 
-def _infer_vdevice(call: Call, _: Any) -> StructInfo:
+def _infer_vdevice(call: Call, _: BlockBuilder) -> StructInfo:
     info = _tensor_info(call)
     device = call.attrs.dst_vdevice
     if info.shape is not None:
@@ -91,19 +93,18 @@ def _infer_vdevice(call: Call, _: Any) -> StructInfo:
     return TensorStructInfo(None, info.dtype, device, info.ndim)
 
 
-def _define(name: str, infer: Callable[[Call, Any], StructInfo], *, pure: bool = True, args: tuple[str, ...]) -> Op:
-    register_op(OpRecord(f"relax.{name}", infer, pure=pure, arg_names=args))
-    return Op.get(f"relax.{name}")
+def _define(name: str, infer: Infer, **fields: Any) -> Op:
+    return Op.get(define(name, infer, **fields).name)
 
 
-_SHAPE_OF = _define("shape_of", _infer_shape_of, args=("expr",))
-_TENSOR_TO_SHAPE = _define("tensor_to_shape", _infer_tensor_to_shape, args=("expr",))
-_SHAPE_TO_TENSOR = _define("shape_to_tensor", _infer_shape_to_tensor, args=("expr",))
-_NULL = _define("null_value", lambda *_: ObjectStructInfo(), args=())
-_PRINT = _define("print", lambda *_: void(), pure=False, args=("vals",))
+_SHAPE_OF = _define("shape_of", _infer_shape_of)
+_TENSOR_TO_SHAPE = _define("tensor_to_shape", _infer_tensor_to_shape)
+_SHAPE_TO_TENSOR = _define("shape_to_tensor", _infer_shape_to_tensor, packed="relax.run.shape_to_tensor")
+_NULL = _define("null_value", lambda *_: ObjectStructInfo())
+_PRINT = _define("print", lambda *_: void(), pure=False, packed="relax.run.print")
 
 
-def _infer_assert(call: Call, _: Any) -> StructInfo:
+def _infer_assert(call: Call, _: BlockBuilder) -> StructInfo:
     if not call.args:
         raise CheckValueError("Assert must have at least one argument (the condition).")
     info = call.args[0].struct_info
@@ -119,20 +120,20 @@ def _infer_assert(call: Call, _: Any) -> StructInfo:
     return void()
 
 
-_ASSERT = _define("assert_op", _infer_assert, pure=False, args=("condition", "format"))
-_TO_VDEVICE = _define("to_vdevice", _infer_vdevice, args=("data",))
+_ASSERT = _define("assert_op", _infer_assert, pure=False, packed="relax.run.assert_op")
+_TO_VDEVICE = _define("to_vdevice", _infer_vdevice)
 # A hint says nothing of the value itself: RealizeVDevice works out where it lives.
-_HINT = _define("hint_on_device", lambda call, _: _tensor_info(call), args=("data",))
-
-
-# Operators that are calls of functions registered at run time.
-for _name in ("print", "assert_op", "shape_to_tensor"):
-    Op.get(f"relax.{_name}").set_attr("FCallPacked", f"relax.run.{_name}")
+_HINT = _define("hint_on_device", lambda call, _: _tensor_info(call))
 
 
 def null_value() -> Call:
     """A typed None."""
     return Call(_NULL, ())
+
+
+def no_gradients(count: int) -> Gradient:
+    """The rule of an operator whose result does not change, in small steps, with its ``count`` operands."""
+    return lambda var, call, out, builder: [null_value() for _ in range(count)]
 
 
 def shape_of(expr: Expr) -> Call:
@@ -191,7 +192,6 @@ def register_gradient(op_name: str, fgradient: Callable[..., Any] | None = None,
 
     def attach(function: Callable[..., Any]) -> Callable[..., Any]:
         update_op(op_name, gradient=function)
-        Op.get(op_name).set_attr("FPrimalGradient", function)
         return function
 
     return attach if fgradient is None else attach(fgradient)

@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 
 from .. import topi
-from ..relax.expr import Call, Expr, PrimValue
+from ..ir.global_info import VDevice
+from ..relax.block_builder import BlockBuilder
+from ..relax.expr import Call, Expr, PrimValue, Var
+from ..relax.op_table import Gradient, Infer, Legalize, Sample
 from ..relax.struct_info import PrimStructInfo, StructInfo, TensorStructInfo
+from .base import no_gradients
 from ..tir import const
 from .inference import (
     OpTypeError,
@@ -21,7 +25,12 @@ from .inference import (
     tensor,
     type_fail,
 )
+from .kinds import BROADCAST
+from .literals import const_like, scalar_const
+from .lowering import te_call
+from .manipulate import fit_to
 from .record import define
+from .search import where
 
 __all__ = [
     "add", "bitwise_and", "bitwise_or", "bitwise_xor", "divide", "equal", "floor_divide", "floor_mod", "greater",
@@ -41,8 +50,8 @@ def _operand(value: Any) -> Expr:
     raise OpTypeError(f"expected a relax expression, got {type(value).__name__}: {value!r}")
 
 
-def _infer(out: str | None) -> Callable[[Call, Any], StructInfo]:
-    def infer(call: Call, builder: Any) -> StructInfo:
+def _infer(out: str | None) -> Infer:
+    def infer(call: Call, builder: BlockBuilder) -> StructInfo:
         check_count(call, 2)
         infos = [a.struct_info_ for a in call.args]
         for info in infos:
@@ -62,7 +71,9 @@ def _infer(out: str | None) -> Callable[[Call, Any], StructInfo]:
     return infer
 
 
-def _broadcast_infos(call: Call, infos: Sequence[Any], dtype: str, device: Any) -> StructInfo:
+def _broadcast_infos(
+    call: Call, infos: Sequence[TensorStructInfo | PrimStructInfo], dtype: str, device: VDevice | None
+) -> StructInfo:
     """The result for two operands, one a tensor at least; a scalar counts as a tensor of shape ``(1,)``."""
     shapes = [i.dims() if isinstance(i, TensorStructInfo) else (const(1, "int64"),) for i in infos]
     ranks = [i.ndim if isinstance(i, TensorStructInfo) else 1 for i in infos]
@@ -76,43 +87,56 @@ def _broadcast_infos(call: Call, infos: Sequence[Any], dtype: str, device: Any) 
     return tensor(None, dtype, -1 if min(ranks) < 0 else max(ranks), device)
 
 
-def _legalize(name: str) -> Callable[[Any, Call], Expr]:
+def _legalize(name: str) -> Legalize:
     compute = getattr(topi, name)
 
-    def legalize(builder: Any, call: Call) -> Expr:
-        lhs, rhs = (_scalar_if_constant(a) for a in call.args)
+    def legalize(builder: BlockBuilder, call: Call) -> Expr:
+        # A rank-0 constant becomes a literal in the kernel.
+        literals = [scalar_const(a) for a in call.args]
+        lhs, rhs = (a if literal is None else literal for a, literal in zip(call.args, literals))
         # One operand at least must stay a tensor, or there is nothing to loop over.
-        if not isinstance(lhs, Expr) or not _is_tensor(lhs):
-            if not isinstance(rhs, Expr) or not _is_tensor(rhs):
-                lhs = call.args[0]
-        made: Expr = builder.call_te(compute, lhs, rhs, primfunc_name_hint=name)
-        return made
+        if not _is_tensor(lhs) and not _is_tensor(rhs):
+            lhs = call.args[0]
+        return te_call(builder, name, compute, lhs, rhs)
 
     return legalize
 
 
 def _is_tensor(value: Any) -> bool:
-    return isinstance(getattr(value, "struct_info_", None), TensorStructInfo)
+    return isinstance(value, Expr) and isinstance(value.struct_info_, TensorStructInfo)
 
 
-def _scalar_if_constant(arg: Any) -> Any:
-    """A rank-0 constant becomes a literal in the kernel."""
-    from .literals import scalar_const
+_BinaryOp = Callable[[Any, Any], Expr]
 
-    made = scalar_const(arg)
-    return arg if made is None else made
+#: Gradients of both operands, before repeated parts are summed: ``rule(x, y, result, gradient of the result)``.
+_Gradients = Callable[[Expr, Expr, Expr, Expr], tuple[Expr, Expr]]
+
+
+def _gradient(rule: _Gradients) -> Gradient:
+    def gradient(var: Var, call: Call, out: Var, builder: BlockBuilder) -> Sequence[Expr]:
+        x, y = call.args
+        by_x, by_y = rule(x, y, var, out)
+        return [fit_to(by_x, call, 0), fit_to(by_y, call, 1)]
+
+    return gradient
 
 
 def _binary(
-    name: str, reference: Any, out: str | None = None, kind: str = "float32", low: float = 0.5, high: float = 3.0
-) -> Callable[[Any, Any], Expr]:
+    name: str,
+    reference: Callable[..., Any],
+    out: str | None = None,
+    kind: str = "float32",
+    low: float = 0.5,
+    high: float = 3.0,
+    gradient: _Gradients | None = None,
+) -> _BinaryOp:
     def function(x1: Any, x2: Any) -> Expr:
         return make_call(name, [_operand(x1), _operand(x2)])
 
-    def samples() -> Any:
+    def samples() -> Sequence[Sample]:
         rng = np.random.default_rng(11)
 
-        def array(*shape: int) -> Any:
+        def array(*shape: int) -> np.ndarray:
             if kind == "bool":
                 return rng.random(shape) > 0.5
             return rng.uniform(low, high, shape).astype(kind)
@@ -121,33 +145,55 @@ def _binary(
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"Element-wise ``{name}`` with broadcasting."
+    # What comparisons give does not change with their operands, but in steps.
+    discrete = no_gradients(2) if out else None
     define(
         name,
         _infer(out),
+        kind=BROADCAST,
         legalize=_legalize(name),
-        precision="follow",
+        gradient=discrete if gradient is None else _gradient(gradient),
         reference=reference,
         samples=samples,
-        arg_names=("x1", "x2"),
     )
     return function
 
 
-add = _binary("add", np.add)
-subtract = _binary("subtract", np.subtract)
-multiply = _binary("multiply", np.multiply)
-divide = _binary("divide", np.divide)
+def _negative(x: Expr) -> Expr:
+    return make_call("negative", [x])
+
+
+def _unless(condition: Expr, value: Expr, like: Expr) -> Expr:
+    """``value``, and zero where the condition holds."""
+    return where(condition, const_like(0.0, like), value)
+
+
+def _power_gradients(x: Expr, y: Expr, z: Expr, g: Expr) -> tuple[Expr, Expr]:
+    by_x = multiply(multiply(g, y), power(x, subtract(y, const_like(1.0, y))))
+    return by_x, multiply(multiply(g, z), make_call("log", [x]))
+
+
+add = _binary("add", np.add, gradient=lambda x, y, z, g: (g, g))
+subtract = _binary("subtract", np.subtract, gradient=lambda x, y, z, g: (g, _negative(g)))
+multiply: _BinaryOp = _binary("multiply", np.multiply, gradient=lambda x, y, z, g: (multiply(g, y), multiply(g, x)))
+divide: _BinaryOp = _binary(
+    "divide", np.divide, gradient=lambda x, y, z, g: (divide(g, y), divide(multiply(_negative(g), z), y))
+)
 floor_divide = _binary("floor_divide", np.floor_divide, kind="int32", low=1, high=20)
-power = _binary("power", np.power)
+power = _binary("power", np.power, gradient=_power_gradients)
 mod = _binary("mod", np.fmod, kind="int32", low=1, high=20)
 floor_mod = _binary("floor_mod", np.mod, kind="int32", low=1, high=20)
-maximum = _binary("maximum", np.maximum)
-minimum = _binary("minimum", np.minimum)
+maximum = _binary(
+    "maximum", np.maximum, gradient=lambda x, y, z, g: (_unless(less(x, y), g, x), _unless(greater_equal(x, y), g, x))
+)
+minimum = _binary(
+    "minimum", np.minimum, gradient=lambda x, y, z, g: (_unless(greater_equal(x, y), g, x), _unless(less(x, y), g, x))
+)
 equal = _binary("equal", np.equal, "bool", "int32", 0, 3)
 not_equal = _binary("not_equal", np.not_equal, "bool", "int32", 0, 3)
 greater = _binary("greater", np.greater, "bool")
-greater_equal = _binary("greater_equal", np.greater_equal, "bool")
-less = _binary("less", np.less, "bool")
+greater_equal: _BinaryOp = _binary("greater_equal", np.greater_equal, "bool")
+less: _BinaryOp = _binary("less", np.less, "bool")
 less_equal = _binary("less_equal", np.less_equal, "bool")
 logical_and = _binary("logical_and", np.logical_and, kind="bool")
 logical_or = _binary("logical_or", np.logical_or, kind="bool")

@@ -6,15 +6,17 @@ from typing import Any
 
 from ..ir.errors import CheckTypeError
 from ..ir.op import Op
+from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, DataTypeImm, Expr, PrimValue, ShapeExpr, StringImm
-from ..relax.op_table import OpRecord, register_op
 from ..relax.struct_info import StructInfo, TensorStructInfo
 from .inference import counted
+from .kinds import join_same
+from .record import define
 
 __all__ = ["alloc_tensor", "stop_lift_params"]
 
 
-def _infer_alloc(call: Call, _: Any) -> StructInfo:
+def _infer_alloc(call: Call, _: BlockBuilder) -> StructInfo:
     shape, dtype = call.args[:2]
     if not isinstance(shape, ShapeExpr):
         raise CheckTypeError(f"relax.builtin.alloc_tensor: the shape must be ShapeExpr, but got {type(shape).__name__}")
@@ -23,19 +25,13 @@ def _infer_alloc(call: Call, _: Any) -> StructInfo:
     return TensorStructInfo(shape, dtype.value)
 
 
-register_op(
-    OpRecord(
-        "relax.builtin.alloc_tensor",
-        counted(_infer_alloc, 4),
-        # Allocation is no effect anyone can see.
-        pure=True,
-        opaque={"TAllocator": True},
-        arg_names=("shape", "dtype", "runtime_device_index", "storage_scope"),
-    )
+define(
+    "builtin.alloc_tensor",
+    counted(_infer_alloc, 4),
+    # Allocation is no effect anyone can see.
+    allocates=True,
 )
-register_op(
-    OpRecord("relax.builtin.stop_lift_params", counted(lambda call, _: call.args[0].struct_info, 1), arg_names=("x",))
-)
+define("builtin.stop_lift_params", counted(lambda call, _: call.args[0].struct_info, 1), axes=join_same)
 
 
 def alloc_tensor(shape: Any, dtype: Any, runtime_device_index: Any, storage_scope: Any = "global") -> Call:

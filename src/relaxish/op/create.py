@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from .. import topi
 from ..ir.expr import PrimExpr
+from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, Expr, PrimValue, ShapeExpr, Var, const
+from ..relax.op_table import Legalize
 from ..relax.scalars import simplify
 from ..relax.struct_info import PrimStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo
 from ..tir import FloatImm, IntImm, ceil, floordiv
 from ..tir import const as tir_const
+from .base import no_gradients, null_value
 from .inference import (
     OpTypeError,
     OpValueError,
@@ -27,6 +32,7 @@ from .inference import (
     type_fail,
 )
 from .literals import scalar_const
+from .lowering import by_te, te_call
 from .record import define
 
 __all__ = [
@@ -148,24 +154,24 @@ def triu(x: Any, k: Any = 0) -> Expr:
     return make_call("triu", [as_expr(x), as_prim_value(k)])
 
 
-def _infer_full(call: Call, builder: Any) -> StructInfo:
+def _infer_full(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 2)
     fill = _check_fill(call)
     return _shape_result(call, call.attrs.dtype or fill.dtype, fill.vdevice)
 
 
-def _infer_full_like(call: Call, builder: Any) -> StructInfo:
+def _infer_full_like(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 2)
     _check_fill(call)
     return _like(call, call.attrs.dtype)
 
 
-def _infer_fixed(call: Call, builder: Any) -> StructInfo:
+def _infer_fixed(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 1)
     return _shape_result(call, call.attrs.dtype)
 
 
-def _infer_like(call: Call, builder: Any) -> StructInfo:
+def _infer_like(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 1)
     return _like(call, call.attrs.dtype)
 
@@ -179,14 +185,14 @@ def _prim(call: Call, index: int, integer: bool = True) -> Any:
     return info.value
 
 
-def _infer_eye(call: Call, builder: Any) -> StructInfo:
+def _infer_eye(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 3)
     n, m = _prim(call, 0), _prim(call, 1)
     _prim(call, 2)
     return tensor([n, m] if n is not None and m is not None else None, call.attrs.dtype, 2)
 
 
-def _infer_eye_like(call: Call, builder: Any) -> StructInfo:
+def _infer_eye_like(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 2)
     info = tensor_arg(call, 0)
     if info.ndim not in (2, -1):
@@ -195,7 +201,7 @@ def _infer_eye_like(call: Call, builder: Any) -> StructInfo:
     return _like(call, call.attrs.dtype)
 
 
-def _infer_arange(call: Call, builder: Any) -> StructInfo:
+def _infer_arange(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 3)
     start, end, step = (_prim(call, i, False) for i in range(3))
     if start is None or end is None or step is None:
@@ -210,7 +216,7 @@ def _infer_arange(call: Call, builder: Any) -> StructInfo:
     return tensor([simplify(count)], call.attrs.dtype)
 
 
-def _infer_tri(call: Call, builder: Any) -> StructInfo:
+def _infer_tri(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 2)
     info = tensor_arg(call, 0)
     if 0 <= info.ndim < 2:
@@ -225,121 +231,114 @@ def _known(call: Call) -> Any:
     return info.shape if isinstance(info, TensorStructInfo) else call.args[0]
 
 
-def _legalize_full(builder: Any, call: Call) -> Expr:
+def _legalize_full(builder: BlockBuilder, call: Call) -> Expr:
     value = scalar_const(call.args[1], python_native=True)
     value = call.args[1] if value is None else value
-    made: Expr = builder.call_te(topi.full, _known(call), call.struct_info.dtype, value, primfunc_name_hint="full")
-    return made
+    return te_call(builder, "full", topi.full, _known(call), call.struct_info.dtype, value)
 
 
-def _legalize_fixed(value: float, name: str) -> Any:
-    def legalize(builder: Any, call: Call) -> Expr:
-        made: Expr = builder.call_te(topi.full, _known(call), call.struct_info.dtype, value, primfunc_name_hint=name)
-        return made
+def _legalize_fixed(value: float, name: str) -> Legalize:
+    def legalize(builder: BlockBuilder, call: Call) -> Expr:
+        return te_call(builder, name, topi.full, _known(call), call.struct_info.dtype, value)
 
     return legalize
 
 
-def _legalize_tri(upper: bool, name: str) -> Any:
-    def legalize(builder: Any, call: Call) -> Expr:
-        data, k = call.args
-        made: Expr = builder.call_te(topi.trilu, data, k, upper=upper, primfunc_name_hint=name)
-        return made
-
-    return legalize
+def _triu_gradient(var: Var, call: Call, out: Var, builder: BlockBuilder) -> Sequence[Expr]:
+    return [triu(out, call.args[1]), null_value()]
 
 
-def _legalize_eye(builder: Any, call: Call) -> Expr:
+def _legalize_eye(builder: BlockBuilder, call: Call) -> Expr:
     if call.op.name == "relax.eye_like":
         rows, cols = call.args[0].struct_info.shape.values
         k = call.args[1]
     else:
         rows, cols, k = call.args
-    made: Expr = builder.call_te(
-        topi.eye, rows, cols, k, call.struct_info.dtype, primfunc_name_hint=call.op.name.split(".")[1]
-    )
-    return made
+    return te_call(builder, call.op.name.split(".")[1], topi.eye, rows, cols, k, call.struct_info.dtype)
 
 
-def _legalize_arange(builder: Any, call: Call) -> Expr:
+def _legalize_arange(builder: BlockBuilder, call: Call) -> Expr:
     values = [a.value if isinstance(a, PrimValue) else None for a in call.args]
     dtype = call.attrs.dtype
     if all(isinstance(v, (IntImm, FloatImm)) for v in values):
         numbers = [v.value for v in values]  # type: ignore[union-attr]
         return const(np.arange(*numbers, dtype=None).astype(dtype), dtype)
-    made: Expr = builder.call_te(topi.arange, *call.args, dtype, primfunc_name_hint="arange")
-    return made
+    return te_call(builder, "arange", topi.arange, *call.args, dtype)
 
 
 _X = np.arange(12, dtype="float32").reshape(3, 4)
 define(
     "full",
     _infer_full,
+    attrs="Init",
+    gradient=no_gradients(2),
     legalize=_legalize_full,
     precision="follow",
     reference=lambda shape, fill_value, dtype=None: np.full(shape, fill_value, dtype),
     samples=lambda: [(((2, 3), 2.5), {"dtype": "float32"}), (((4,), 7), {"dtype": "int64"})],
-    arg_names=("shape", "fill_value"),
 )
 define(
     "full_like",
     _infer_full_like,
+    attrs="Init",
+    gradient=no_gradients(2),
     legalize=_legalize_full,
     precision="follow",
     reference=lambda x, fill_value, dtype=None: np.full_like(x, fill_value, dtype),
     samples=lambda: [((_X, 2.5), {"dtype": "float32"}), ((_X, 3), {"dtype": "int32"})],
-    arg_names=("x", "fill_value"),
 )
 for _name, _value in (("ones", 1.0), ("zeros", 0.0)):
     define(
         _name,
         _infer_fixed,
+        attrs="Init",
+        gradient=no_gradients(1),
         legalize=_legalize_fixed(_value, _name),
         precision="follow",
         reference=getattr(np, _name),
         samples=lambda: [(((2, 3), "float32"), {}), (((), "int32"), {})],
-        arg_names=("shape",),
     )
     define(
         f"{_name}_like",
         _infer_like,
+        attrs="Init",
+        gradient=no_gradients(1),
         legalize=_legalize_fixed(_value, _name),
         reference=getattr(np, f"{_name}_like"),
         samples=lambda: [((_X,), {})],
-        arg_names=("x",),
     )
 define(
     "eye",
     _infer_eye,
+    attrs="Init",
     legalize=_legalize_eye,
     precision="follow",
     reference=lambda n, m=None, k=0, dtype="float32": np.eye(n, m, k, dtype),
     samples=lambda: [((3,), {}), ((3, 4, 1), {"dtype": "int32"})],
-    arg_names=("n", "m", "k"),
 )
 define(
     "eye_like",
     _infer_eye_like,
+    attrs="Init",
     legalize=_legalize_eye,
     reference=lambda x, k=0, dtype=None: np.eye(x.shape[0], x.shape[1], k=k, dtype=np.dtype(dtype or x.dtype)),
     samples=lambda: [((_X,), {}), ((_X, -1), {"dtype": "int64"})],
-    arg_names=("x", "k"),
 )
 define(
     "arange",
     _infer_arange,
+    attrs="Init",
     legalize=_legalize_arange,
     precision="follow",
     reference=lambda start, end, step=1, dtype=None: np.arange(start, end, step, dtype=dtype),
     samples=lambda: [((1, 9, 3), {"dtype": "int64"}), ((0.0, 1.0, 0.25), {"dtype": "float32"})],
-    arg_names=("start", "end", "step"),
 )
 for _name, _ref in (("tril", np.tril), ("triu", np.triu)):
     define(
         _name,
         _infer_tri,
-        legalize=_legalize_tri(_name == "triu", _name),
+        gradient=_triu_gradient if _name == "triu" else None,
+        legalize=by_te(_name, partial(topi.trilu, upper=_name == "triu")),
         reference=_ref,
         samples=lambda: [((_X,), {}), ((_X,), {"k": 1})],
-        arg_names=("x", "k"),
     )

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import topi
+from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, Expr, PrimValue
 from ..relax.scalars import const_int, prove_equal
 from ..relax.struct_info import PrimStructInfo, StructInfo
@@ -68,7 +69,7 @@ def _check_index(call: Call, dtype: str) -> None:
         raise type_fail(call, f"requires the indices to have integer dtype, not {dtype}")
 
 
-def _infer_gather_elements(call: Call, builder: Any) -> StructInfo:
+def _infer_gather_elements(call: Call, builder: BlockBuilder) -> StructInfo:
     data, indices = input_tensors(call, 2)
     _check_index(call, indices.dtype)
     if data.ndim < 0 or indices.ndim < 0:
@@ -79,7 +80,7 @@ def _infer_gather_elements(call: Call, builder: Any) -> StructInfo:
     return tensor(indices.shape, data.dtype, indices.ndim, data.vdevice)
 
 
-def _infer_gather_nd(call: Call, builder: Any) -> StructInfo:
+def _infer_gather_nd(call: Call, builder: BlockBuilder) -> StructInfo:
     data, indices = input_tensors(call, 2)
     if indices.dtype and indices.dtype != "int64":
         raise type_fail(call, f"requires the input indices to have int64 dtype, not {indices.dtype}")
@@ -107,7 +108,7 @@ def _infer_gather_nd(call: Call, builder: Any) -> StructInfo:
     return tensor([*where[:-1], *dims[batch + depth :]], data.dtype, vdevice=data.vdevice)
 
 
-def _infer_scatter_elements(call: Call, builder: Any) -> StructInfo:
+def _infer_scatter_elements(call: Call, builder: BlockBuilder) -> StructInfo:
     data, indices, updates = input_tensors(call, 3)
     if data.ndim < 0:
         return tensor(None, data.dtype, -1, data.vdevice)
@@ -130,7 +131,7 @@ def _infer_scatter_elements(call: Call, builder: Any) -> StructInfo:
     return tensor(written_dims(data), data.dtype, data.ndim, data.vdevice)
 
 
-def _infer_scatter_nd(call: Call, builder: Any) -> StructInfo:
+def _infer_scatter_nd(call: Call, builder: BlockBuilder) -> StructInfo:
     data, indices, updates = input_tensors(call, 3)
     if not data.dtype or not updates.dtype:
         raise type_fail(call, "requires the input data and updates to have known dtype")
@@ -159,7 +160,7 @@ def _check_scatter_shape(call: Call, dims: Any, where: Any, new: Any) -> None:
         raise fail(call, f"requires the updates tensor to have shape {wanted}, but got {list(new)}")
 
 
-def _infer_one_hot(call: Call, builder: Any) -> StructInfo:
+def _infer_one_hot(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 3)
     info = tensor_arg(call, 0)
     dtype = _hot_dtype(call.args[1], call.args[2])
@@ -193,7 +194,7 @@ def _coordinates_first(indices: Any) -> Any:
     return topi.transpose(indices, [ndim - 1, *range(ndim - 1)])
 
 
-def _legalize_gather_nd(builder: Any, call: Call) -> Expr:
+def _legalize_gather_nd(builder: BlockBuilder, call: Call) -> Expr:
     batch = int(call.attrs.batch_dims)
     return te_call(
         builder,
@@ -204,14 +205,14 @@ def _legalize_gather_nd(builder: Any, call: Call) -> Expr:
     )
 
 
-def _legalize_scatter_nd(builder: Any, call: Call) -> Expr:
+def _legalize_scatter_nd(builder: BlockBuilder, call: Call) -> Expr:
     mode = call.attrs.reduction
     return te_call(
         builder, "scatter_nd", lambda d, i, u: topi.scatter_nd(d, _coordinates_first(i), u, mode), *call.args
     )
 
 
-def _legalize_one_hot(builder: Any, call: Call) -> Expr:
+def _legalize_one_hot(builder: BlockBuilder, call: Call) -> Expr:
     indices, on, off = call.args
     on_value, off_value = (a.value if isinstance(a, PrimValue) else a for a in (on, off))
     dtype = on.struct_info.dtype
@@ -250,42 +251,42 @@ def _np_one_hot(indices: Any, on_value: Any, off_value: Any, depth: int, axis: i
 define(
     "gather_elements",
     _infer_gather_elements,
+    attrs="GatherElements",
     legalize=lambda b, c: te_call(b, "gather", topi.gather, c.args[0], int(c.attrs.axis), c.args[1]),
     reference=lambda data, indices, axis=0: np.take_along_axis(data, indices, axis),
     samples=lambda: [((_X, _I), {"axis": 0}), ((_X, np.array([[3], [0], [1]])), {"axis": 1})],
-    arg_names=("data", "indices"),
 )
 define(
     "gather_nd",
     _infer_gather_nd,
+    attrs="GatherND",
     legalize=_legalize_gather_nd,
     reference=lambda data, indices, batch_dims=0: data[tuple(np.moveaxis(indices, -1, 0))],
     samples=lambda: [((_X, np.array([[0, 1], [2, 3]])), {}), ((_X, np.array([[2], [0]])), {})],
-    arg_names=("data", "indices"),
 )
 define(
     "scatter_elements",
     _infer_scatter_elements,
+    attrs="ScatterElements",
     legalize=lambda b, c: te_call(
         b, "scatter_elements", topi.scatter_elements, *c.args, int(c.attrs.axis), c.attrs.reduction
     ),
     reference=_np_scatter,
     samples=lambda: [((_X, _I, np.ones((2, 4), "float32")), {"axis": 0, "reduction": "add"})],
-    arg_names=("data", "indices", "updates"),
 )
 define(
     "scatter_nd",
     _infer_scatter_nd,
+    attrs="ScatterND",
     legalize=_legalize_scatter_nd,
     reference=_np_scatter_nd,
     samples=lambda: [((_X, np.array([[0], [2]]), np.ones((2, 4), "float32")), {})],
-    arg_names=("data", "indices", "updates"),
 )
 define(
     "one_hot",
     _infer_one_hot,
+    attrs="OneHot",
     legalize=_legalize_one_hot,
     reference=_np_one_hot,
     samples=lambda: [((np.array([1, 0, 3]),), {"on_value": 1.0, "off_value": 0.0, "depth": 4})],
-    arg_names=("indices", "on_value", "off_value"),
 )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .. import topi
 from ..ir.expr import PrimExpr
-from ..ir.op import Op
-from ..relax.expr import Call, Expr, PrimValue, ShapeExpr, Tuple
+from ..relax.block_builder import BlockBuilder
+from ..relax.expr import Call, Expr, PrimValue, ShapeExpr, Tuple, Var
+from ..relax.layout import InferLayoutOutput, LayoutMap, initial_nlayout
 from ..relax.scalars import const_int, fresh_analyzer, simplify
 from ..relax.struct_info import (
     ObjectStructInfo,
@@ -21,6 +23,8 @@ from ..relax.struct_info import (
 )
 from ..tir import IntImm, const
 from ..tir import all as all_of
+from .base import null_value
+from .grad import take_backward
 from .inference import (
     OpValueError,
     as_expr,
@@ -36,6 +40,7 @@ from .inference import (
     type_fail,
     written_dims,
 )
+from .kinds import MOVEMENT, Desired, axis_in, plain_layout
 from .record import define
 
 __all__ = ["dynamic_strided_slice", "strided_slice", "take"]
@@ -53,7 +58,7 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Expr:
     return make_call("take", [as_expr(x), indices], {"axis": opt_int(axis)})
 
 
-def _infer_take(call: Call, builder: Any) -> StructInfo:
+def _infer_take(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 2)
     info = tensor_arg(call, 0)
     where = call.args[1].struct_info_
@@ -77,7 +82,7 @@ def _infer_take(call: Call, builder: Any) -> StructInfo:
     return tensor([*dims[:axis], *picks, *dims[axis + 1 :]], info.dtype, vdevice=info.vdevice)
 
 
-def _legalize_take(builder: Any, call: Call) -> Expr:
+def _legalize_take(builder: BlockBuilder, call: Call) -> Expr:
     data, indices = call.args
     axis = opt_int(call.attrs.axis)
     if isinstance(indices.struct_info, PrimStructInfo):
@@ -89,8 +94,7 @@ def _legalize_take(builder: Any, call: Call) -> Expr:
 
             return te.compute(shape, lambda *i: a(*i[:at], index, *i[at:]), "T_take")
 
-        made: Expr = builder.call_te(scalar, data, indices, primfunc_name_hint="take")
-        return made
+        return builder.call_te(scalar, data, indices, primfunc_name_hint="take")
     made = builder.call_te(topi.take, data, indices, axis, mode="fast", primfunc_name_hint="take")
     return made
 
@@ -155,7 +159,7 @@ def slice_extent(begin: Any, end: Any, stride: Any, extent: Any, inbound: bool =
         return simplify(topi.slice_length(begin, end, stride, extent, True), analyzer)
 
 
-def _infer_slice(call: Call, builder: Any) -> StructInfo:
+def _infer_slice(call: Call, builder: BlockBuilder) -> StructInfo:
     if len(call.args) not in (4, 5):
         raise fail(
             call,
@@ -175,25 +179,26 @@ def _infer_slice(call: Call, builder: Any) -> StructInfo:
     dims = info.dims()
     if dims is None:
         return unknown if axes else info
-    if any(const_int(a) is None for a in axes):
+    places = [a for a in map(const_int, axes) if a is not None]
+    if len(places) != len(axes):
         return unknown
     shape = list(dims)
     steps = parts[3] if len(parts) == 4 else [const(1, "int64")] * len(axes)
-    for axis, b, e, s in zip(check_axes(call, info.ndim, [const_int(a) for a in axes]), parts[1], parts[2], steps):  # type: ignore[arg-type]
+    for axis, b, e, s in zip(check_axes(call, info.ndim, places), parts[1], parts[2], steps):  # type: ignore[arg-type]
         if const_int(s) == 0:
             raise fail(call, "requires non-zero strides")
         shape[axis] = slice_extent(b, e, s, dims[axis], bool(call.attrs.assume_inbound), builder.get_analyzer())
     return tensor(shape, info.dtype, vdevice=info.vdevice)
 
 
-def _legalize_slice(builder: Any, call: Call) -> Expr:
+def _legalize_slice(builder: BlockBuilder, call: Call) -> Expr:
     parts = [_prim_tuple(call, i, "bounds") for i in range(1, len(call.args))]
     if any(p is None for p in parts) or any(const_int(a) is None for a in parts[0] or ()):
         return call
     axes = [const_int(a) for a in parts[0] or ()]
     begin, end = parts[1], parts[2]
     strides = parts[3] if len(parts) == 4 else [const(1, "int64")] * len(axes)
-    made: Expr = builder.call_te(
+    return builder.call_te(
         topi.strided_slice,
         call.args[0],
         begin,
@@ -204,7 +209,6 @@ def _legalize_slice(builder: Any, call: Call) -> Expr:
         assume_inbound=bool(call.attrs.assume_inbound),
         primfunc_name_hint="strided_slice",
     )
-    return made
 
 
 def dynamic_strided_slice(x: Any, begin: Any, end: Any, strides: Any) -> Expr:
@@ -212,7 +216,7 @@ def dynamic_strided_slice(x: Any, begin: Any, end: Any, strides: Any) -> Expr:
     return make_call("dynamic_strided_slice", [as_expr(v) for v in (x, begin, end, strides)])
 
 
-def _infer_dynamic(call: Call, builder: Any) -> StructInfo:
+def _infer_dynamic(call: Call, builder: BlockBuilder) -> StructInfo:
     data, *bounds = input_tensors(call, 4)
     if data.ndim < 0:
         return tensor(None, data.dtype, -1, data.vdevice)
@@ -255,9 +259,8 @@ def dynamic_slice_shape(x: Any, begin: Any, end: Any, strides: Any) -> Any:
     return te.compute((const(len(x.shape), "int64"),), body, "T_shape_func_strided_slice_dynamic")
 
 
-def _legalize_dynamic(builder: Any, call: Call) -> Expr:
+def _legalize_dynamic(builder: BlockBuilder, call: Call) -> Expr:
     """The output shape is computed first, checked against symbolic dimensions, then used."""
-    from ..relax.expr import Var
     from ..tir import Var as TirVar
     from .base import tensor_to_shape
 
@@ -268,7 +271,7 @@ def _legalize_dynamic(builder: Any, call: Call) -> Expr:
     symbols = [TirVar("s", "int64") for _ in range(ndim)]
     matched: Var = builder.match_cast(as_shape, ShapeStructInfo(symbols))
     del matched
-    made: Expr = builder.call_te(
+    return builder.call_te(
         topi.dynamic_strided_slice,
         x,
         begin,
@@ -277,7 +280,23 @@ def _legalize_dynamic(builder: Any, call: Call) -> Expr:
         ShapeExpr(symbols),
         primfunc_name_hint="dynamic_strided_slice",
     )
-    return made
+
+
+def _take_gradient(var: Var, call: Call, out: Var, builder: BlockBuilder) -> Sequence[Expr]:
+    return [take_backward(out, call.args[0], call.args[1], opt_int(call.attrs.axis)), null_value()]
+
+
+def _slice_layout(call: Call, desired: Desired, layouts: LayoutMap) -> InferLayoutOutput | None:
+    layout = plain_layout(call, layouts)
+    axes = call.args[1]
+    if not isinstance(axes, Tuple) or not all(isinstance(f, PrimValue) for f in axes.fields):
+        return None
+    places = [const_int(f.value) for f in axes.fields]
+    if any(p is None for p in places):
+        return None
+    moved = Tuple([PrimValue(axis_in(layout, int(p or 0))) for p in places])
+    rest = [initial_nlayout(a) for a in call.args[1:]]
+    return InferLayoutOutput([layout, *rest], [layout], {}, {1: moved})
 
 
 _X = np.arange(24, dtype="float32").reshape(4, 6)
@@ -293,28 +312,23 @@ def _slice_reference(x: Any, axes: Any, begin: Any, end: Any, strides: Any = Non
 define(
     "take",
     _infer_take,
+    attrs="Take",
+    gradient=_take_gradient,
     legalize=_legalize_take,
     reference=lambda x, indices, axis=None: np.take(x, indices, axis),
     samples=lambda: [((_X, np.array([3, 0, 2])), {"axis": 0}), ((_X, np.array([[1], [5]])), {"axis": 1})],
-    arg_names=("x", "indices"),
 )
 define(
     "strided_slice",
     _infer_slice,
+    kind=MOVEMENT,
+    attrs="StridedSlice",
+    layout=_slice_layout,
     legalize=_legalize_slice,
-    precision="follow",
     reference=_slice_reference,
     samples=lambda: [
         ((_X,), {"axes": [0, 1], "begin": [1, 0], "end": [3, 6], "strides": [1, 2]}),
         ((_X,), {"axes": [1], "begin": [-4], "end": [100]}),
     ],
-    arg_names=("x", "axes", "begin", "end", "strides"),
 )
-define(
-    "dynamic_strided_slice",
-    _infer_dynamic,
-    legalize=_legalize_dynamic,
-    arg_names=("x", "begin", "end", "strides"),
-)
-# Its result has the size that the bounds give at run time.
-Op.get("relax.dynamic_strided_slice").set_attr("FDataDependent", True)
+define("dynamic_strided_slice", _infer_dynamic, data_dependent=True, legalize=_legalize_dynamic)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, SupportsInt
 
 import numpy as np
 
 from ..ir import dtype as dt
 from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir.expr import PrimExpr
+from ..ir.global_info import VDevice
 from ..ir.op import Op
-from ..relax.expr import Call, Expr, ShapeExpr, prim_of
-from ..relax.expr import PrimValue
+from ..relax.block_builder import BlockBuilder
+from ..relax.expr import Call, Expr, PrimValue, ShapeExpr, prim_of
+from ..relax.op_table import Infer
 from ..relax.scalars import const_int, prove_equal, simplify
 from ..relax.struct_info import (
     PrimStructInfo,
@@ -129,10 +131,10 @@ def check_count(call: Call, count: int) -> None:
         raise error
 
 
-def counted(infer: Callable[[Call, Any], StructInfo], *counts: int) -> Callable[[Call, Any], StructInfo]:
+def counted(infer: Infer, *counts: int) -> Infer:
     """The rule for calls of as many arguments as one of ``counts``; others are errors."""
 
-    def checked(call: Call, builder: Any) -> StructInfo:
+    def checked(call: Call, builder: BlockBuilder) -> StructInfo:
         if len(call.args) not in counts:
             check_count(call, counts[0])
         return infer(call, builder)
@@ -157,7 +159,7 @@ def input_tensors(call: Call, count: int) -> list[TensorStructInfo]:
     return [tensor_arg(call, i) for i in range(count)]
 
 
-def tensor_of_tuple(call: Call, arg: Any) -> list[TensorStructInfo]:
+def tensor_of_tuple(call: Call, arg: Expr) -> list[TensorStructInfo]:
     """The tensors in a tuple argument."""
     info = arg.struct_info_
     if not isinstance(info, TupleStructInfo):
@@ -193,7 +195,9 @@ def shape_info(call: Call, index: int) -> ShapeStructInfo:
     return info
 
 
-def tensor(shape: Sequence[Any] | Expr | None, dtype: str, ndim: int = -1, vdevice: Any = None) -> TensorStructInfo:
+def tensor(
+    shape: Sequence[Any] | Expr | None, dtype: str, ndim: int = -1, vdevice: VDevice | None = None
+) -> TensorStructInfo:
     """A result: with dimensions if known, else with rank."""
     if shape is None:
         return TensorStructInfo(None, dtype, vdevice, ndim)
@@ -253,7 +257,7 @@ def product_dtype(call: Call, a: TensorStructInfo, b: TensorStructInfo, differ: 
     return a.dtype
 
 
-def common_vdevice(call: Call, infos: Sequence[Any]) -> Any:
+def common_vdevice(call: Call, infos: Sequence[StructInfo]) -> VDevice | None:
     """The one virtual device of all inputs that have one."""
     found = None
     for info in infos:
@@ -266,7 +270,7 @@ def common_vdevice(call: Call, infos: Sequence[Any]) -> Any:
     return found
 
 
-def agreed_vdevice(infos: Sequence[TensorStructInfo]) -> Any:
+def agreed_vdevice(infos: Sequence[TensorStructInfo]) -> VDevice | None:
     """The virtual device the inputs agree on; none where they disagree."""
     found = None
     for info in infos:
@@ -279,7 +283,7 @@ def agreed_vdevice(infos: Sequence[TensorStructInfo]) -> Any:
     return found
 
 
-def _same_device(a: Any, b: Any) -> bool:
+def _same_device(a: VDevice, b: VDevice) -> bool:
     from ..ir import structural_equal
 
     return bool(structural_equal(a, b))
@@ -311,7 +315,7 @@ def broadcast(call: Call, a: Sequence[PrimExpr], b: Sequence[PrimExpr]) -> list[
     return out[::-1]
 
 
-def check_axis(call: Call, ndim: int, axis: Any) -> int:
+def check_axis(call: Call, ndim: int, axis: SupportsInt) -> int:
     """A non-negative axis within range."""
     value = int(axis)
     if not -ndim <= value < ndim:
@@ -323,7 +327,7 @@ def check_axis(call: Call, ndim: int, axis: Any) -> int:
     return value + ndim if value < 0 else value
 
 
-def check_axes(call: Call, ndim: int, axes: Sequence[Any]) -> list[int]:
+def check_axes(call: Call, ndim: int, axes: Sequence[SupportsInt]) -> list[int]:
     """Non-negative, distinct axes within range."""
     result = [check_axis(call, ndim, a) for a in axes]
     if len(set(result)) != len(result):

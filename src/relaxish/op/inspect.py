@@ -10,14 +10,16 @@ from typing import Any
 
 from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir.op import Op
+from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, Expr, PrimValue
-from ..relax.op_table import OpRecord, register_op
+from ..relax.op_table import Infer, Legalize
 from ..relax.scalars import const_int
 from ..relax.struct_info import PrimStructInfo, StructInfo, TensorStructInfo
 from ..runtime.dtype import DataType
 from ..tir import IntImm
 from .inference import as_expr, as_prim_value
 from .inspect_getters import GETTERS, field_getter
+from .record import define
 
 __all__ = [
     "tensor_byte_offset", "tensor_dtype_bits", "tensor_dtype_code", "tensor_dtype_lanes", "tensor_elem_offset",
@@ -49,8 +51,8 @@ def _axis(call: Call, info: TensorStructInfo) -> int | None:
     return known
 
 
-def _of_dtype(part: str, dtype: str) -> Callable[[Call, Any], StructInfo]:
-    def infer(call: Call, builder: Any) -> StructInfo:
+def _of_dtype(part: str, dtype: str) -> Infer:
+    def infer(call: Call, builder: BlockBuilder) -> StructInfo:
         info = _tensor(call, 1)
         if not info.dtype:
             return PrimStructInfo(dtype)
@@ -59,18 +61,18 @@ def _of_dtype(part: str, dtype: str) -> Callable[[Call, Any], StructInfo]:
     return infer
 
 
-def _infer_ndim(call: Call, builder: Any) -> StructInfo:
+def _infer_ndim(call: Call, builder: BlockBuilder) -> StructInfo:
     info = _tensor(call, 1)
     return PrimStructInfo("int32") if info.ndim < 0 else PrimStructInfo(value=IntImm("int32", info.ndim))
 
 
-def _infer_shape(call: Call, builder: Any) -> StructInfo:
+def _infer_shape(call: Call, builder: BlockBuilder) -> StructInfo:
     info = _tensor(call, 2)
     axis, dims = _axis(call, info), info.dims()
     return PrimStructInfo("int64") if axis is None or dims is None else PrimStructInfo(value=dims[axis])
 
 
-def _infer_stride(call: Call, builder: Any) -> StructInfo:
+def _infer_stride(call: Call, builder: BlockBuilder) -> StructInfo:
     info = _tensor(call, 2)
     axis, dims = _axis(call, info), info.dims()
     if axis is None or dims is None:
@@ -82,36 +84,33 @@ def _infer_stride(call: Call, builder: Any) -> StructInfo:
     return PrimStructInfo(value=stride)
 
 
-def _infer_offset(call: Call, builder: Any) -> StructInfo:
+def _infer_offset(call: Call, builder: BlockBuilder) -> StructInfo:
     info = _tensor(call, 1)
     # Tensors of known shape begin where their memory begins.
     return PrimStructInfo("uint64") if info.dims() is None else PrimStructInfo(value=IntImm("uint64", 0))
 
 
-def _as_known(builder: Any, call: Call) -> Expr:
+def _as_known(builder: BlockBuilder, call: Call) -> Expr:
     info = call.struct_info_
     return PrimValue(info.value) if isinstance(info, PrimStructInfo) and info.value is not None else call
 
 
-def _legalize(name: str) -> Callable[[Any, Call], Expr] | None:
+def _legalize(name: str) -> Legalize | None:
     """To a call of the program that reads the field, where there is one."""
     if name not in GETTERS:
         return None
 
-    def legalize(builder: Any, call: Call) -> Expr:
+    def legalize(builder: BlockBuilder, call: Call) -> Expr:
         return Call(builder.add_func(field_getter(name), f"_get_{name}"), call.args)
 
     return legalize
 
 
-def _define(name: str, infer: Callable[[Call, Any], StructInfo], about: str, axis: bool = False) -> Callable[..., Call]:
-    names = ("tensor", "axis") if axis else ("tensor",)
-    record = OpRecord(f"relax.inspect.{name}", infer, arg_names=names, normalize=_as_known, legalize=_legalize(name))
-    register_op(record)
-    op = Op.get(f"relax.inspect.{name}")
-    op.set_attr("RequiresArgumentShapes", False)
+def _define(name: str, infer: Infer, about: str, axis: bool = False) -> Callable[..., Call]:
     # The machine reads it off the tensor.
-    op.set_attr("FCallPacked", f"relax.run.{name}")
+    record = define(f"inspect.{name}", infer, normalize=_as_known, legalize=_legalize(name), packed=f"relax.run.{name}")
+    op = Op.get(record.name)
+    op.set_attr("RequiresArgumentShapes", False)
 
     def function(tensor: Any) -> Call:
         return Call(op, (as_expr(tensor),))

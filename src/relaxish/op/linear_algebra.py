@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .. import te
-from ..relax.expr import Call, Expr, Tuple
-from ..relax.scalars import const_int, prove_equal
+from ..relax.axis_groups import Axis, AxisGroupGraph, Edge
+from ..relax.block_builder import BlockBuilder
+from ..relax.expr import Call, Expr, Tuple, Var
+from ..relax.scalars import const_int, prove_equal, prove_equal_shapes
 from ..relax.struct_info import StructInfo
 from ..tir import IntImm, const
+from .binary import add, multiply
 from .inference import (
     agreed_vdevice,
     as_expr,
@@ -26,7 +30,9 @@ from .inference import (
     type_fail,
     written_dims,
 )
+from .kinds import CONTRACTION, dims_of, join_broadcast
 from .lowering import te_call, tuple_fields
+from .manipulate import collapse_sum_to, expand_dims, permute_dims, squeeze
 from .record import define
 
 __all__ = ["einsum", "linear", "matmul"]
@@ -39,9 +45,6 @@ def matmul(x1: Any, x2: Any, out_dtype: Any = None) -> Expr:
 
 def linear(data: Any, weight: Any, bias: Any = None, out_dtype: Any = None) -> Expr:
     """``data @ weight.T (+ bias)``, written with :func:`matmul`."""
-    from .binary import add
-    from .manipulate import permute_dims
-
     product = matmul(data, permute_dims(weight, axes=None), out_dtype=out_dtype)
     return add(product, bias) if bias is not None else product
 
@@ -52,7 +55,7 @@ def einsum(operands: Any, subscripts: str) -> Expr:
     return make_call("einsum", [args], {"subscripts": subscripts})
 
 
-def _infer_matmul(call: Call, builder: Any) -> StructInfo:
+def _infer_matmul(call: Call, builder: BlockBuilder) -> StructInfo:
     a, b = input_tensors(call, 2)
     dtype = product_dtype(call, a, b, "the operands have different datatypes, {} and {}")
     device = agreed_vdevice([a, b])
@@ -143,7 +146,7 @@ def _result_shape(a: list[Any], b: list[Any], vector_a: bool, vector_b: bool) ->
     return shape
 
 
-def _legalize_matmul(builder: Any, call: Call) -> Expr:
+def _legalize_matmul(builder: BlockBuilder, call: Call) -> Expr:
     for which, arg in zip(("LHS", "RHS"), call.args):
         if not arg.struct_info.dtype:
             raise AssertionError(
@@ -152,8 +155,7 @@ def _legalize_matmul(builder: Any, call: Call) -> Expr:
             )
     dtype = str(call.attrs.out_dtype or "")
     compute = te_matmul(None, "" if dtype == "void" else dtype)
-    made: Expr = builder.call_te(compute, call.args[0], call.args[1], primfunc_name_hint="matmul")
-    return made
+    return builder.call_te(compute, call.args[0], call.args[1], primfunc_name_hint="matmul")
 
 
 def _parse(call: Call | None, text: str, count: int, ranks: list[int]) -> tuple[list[str], str]:
@@ -202,7 +204,7 @@ def _common_extent(a: Any, b: Any) -> Any:
     return a if y is not None else te.max(a, b)
 
 
-def _infer_einsum(call: Call, builder: Any) -> StructInfo:
+def _infer_einsum(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 1)
     infos = tensor_of_tuple(call, call.args[0])
     if not infos:
@@ -251,8 +253,48 @@ def te_einsum(subscripts: str) -> Any:
     return compute
 
 
-def _legalize_einsum(builder: Any, call: Call) -> Expr:
+def _legalize_einsum(builder: BlockBuilder, call: Call) -> Expr:
     return te_call(builder, "einsum", te_einsum(call.attrs.subscripts), tuple_fields(builder, call.args[0]))
+
+
+def _matmul_gradient(var: Var, call: Call, out: Var, builder: BlockBuilder) -> Sequence[Expr]:
+    a, b = call.args
+    rank_a, rank_b = a.struct_info.ndim, b.struct_info.ndim
+
+    def swapped(x: Any, rank: int) -> Expr:
+        return permute_dims(x, [*range(rank - 2), rank - 1, rank - 2])
+
+    if rank_a == 1 and rank_b == 1:
+        by_a, by_b = multiply(out, b), multiply(out, a)
+    elif rank_a == 1:
+        # A row vector: (k) @ (..., k, n) -> (..., n).
+        row = expand_dims(out, -2)
+        by_a, by_b = matmul(row, swapped(b, rank_b)), matmul(expand_dims(a, 1), row)
+    elif rank_b == 1:
+        column = expand_dims(out, -1)
+        by_a = matmul(column, expand_dims(b, 0))
+        by_b = squeeze(matmul(swapped(a, rank_a), column), -1)
+    else:
+        by_a, by_b = matmul(out, swapped(b, rank_b)), matmul(swapped(a, rank_a), out)
+    return [_summed(builder, by_a, a), _summed(builder, by_b, b)]
+
+
+def _summed(builder: BlockBuilder, grad: Expr, arg: Expr) -> Expr:
+    """Batches that were broadcast are summed."""
+    have, want = builder.normalize(grad).struct_info.dims(), arg.struct_info.dims()
+    return grad if prove_equal_shapes(have, want) else collapse_sum_to(grad, arg.struct_info.shape)
+
+
+def _matmul_axes(output: Var, call: Call, graph: AxisGroupGraph) -> None:
+    a, b = call.args
+    a_dims, b_dims = dims_of(a), dims_of(b)
+    rows, columns = len(a_dims) > 1, len(b_dims) > 1
+    lead = join_broadcast(output, [(a, a_dims[:-2] if rows else ()), (b, b_dims[:-2] if columns else ())], graph)
+    graph.join(Axis(a, len(a_dims) - 1), Axis(b, max(len(b_dims) - 2, 0)), Edge.SIBLING)
+    if rows:
+        graph.join(Axis(a, len(a_dims) - 2), Axis(output, lead), Edge.DESCEND)
+    if columns:
+        graph.join(Axis(b, len(b_dims) - 1), Axis(output, lead + rows), Edge.DESCEND)
 
 
 def _samples() -> Any:
@@ -267,16 +309,21 @@ def _samples() -> Any:
 define(
     "matmul",
     _infer_matmul,
+    kind=CONTRACTION,
+    attrs="Matmul",
+    gradient=_matmul_gradient,
+    axes=_matmul_axes,
     legalize=_legalize_matmul,
-    precision="always",
     reference=lambda x1, x2, out_dtype=None: np.matmul(x1, x2),
     samples=_samples,
-    arg_names=("x1", "x2"),
 )
 _A, _B = (np.random.default_rng(k).uniform(-1, 1, s).astype("float32") for k, s in enumerate(((2, 3, 4), (2, 4, 5))))
 define(
     "einsum",
     _infer_einsum,
+    kind=CONTRACTION,
+    attrs="Einsum",
+    precision="never",
     legalize=_legalize_einsum,
     reference=lambda operands, subscripts: np.einsum(subscripts, *operands),
     samples=lambda: [
@@ -284,5 +331,4 @@ define(
         (((_A,),), {"subscripts": "bij->ji"}),
         (((_A, _A),), {"subscripts": "bij,bij->"}),
     ],
-    arg_names=("operands",),
 )

@@ -6,9 +6,15 @@ from typing import Any
 
 from ..ir import dtype as dt
 from ..relax.expr import Constant, DataTypeImm, Expr, PrimValue, ShapeExpr, StringImm
+from ..relax.expr import const as graph_const
 from ..tir import PrimExpr, const
 
-__all__ = ["dtype_expr", "prim_expr", "scalar_const", "shape_expr", "string_expr"]
+__all__ = ["const_like", "dtype_expr", "prim_expr", "scalar_const", "shape_expr", "string_expr"]
+
+
+def const_like(value: float, expr: Expr) -> Constant:
+    """A number as a constant of the tensor's dtype."""
+    return graph_const(value, expr.struct_info.dtype)
 
 
 def prim_expr(value: Any) -> Expr:

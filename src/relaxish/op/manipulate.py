@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .. import te, topi
-from ..ir.structural import same_expression
+from ..arith import Analyzer
 from ..ir.expr import PrimExpr
+from ..relax.axis_groups import Axis, AxisGroupGraph, Edge
+from ..relax.block_builder import BlockBuilder
 from ..relax.call_forms import call_tir
 from ..relax.expr import Call, Expr, PrimValue, ShapeExpr, Tuple, Var
-from ..relax.scalars import const_int, product, prove_equal, simplify
-from ..relax.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
+from ..relax.layout import InferLayoutOutput, LayoutDecision, LayoutMap, initial_layout_decision
+from ..relax.scalars import const_int, product, prove_equal, prove_equal_shapes, simplify
+from ..relax.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo
 from ..relax.te_bridge import gen_call_tir_inputs
-from ..tir import IndexMap, IntImm, ceildiv, const, floordiv
-from ..tir import max as tir_max
-from ..tir import min as tir_min
+from ..tir import IndexMap, IntImm, const, floordiv
 from ..tir.schedule import Schedule
+from .base import null_value
 from .inference import (
     OpTypeError,
     OpValueError,
-    agreed_vdevice,
     as_expr,
     as_int,
     as_shape,
@@ -31,19 +33,28 @@ from .inference import (
     check_count,
     fail,
     input_tensors,
-    int64_list,
     make_call,
-    opt_int,
     provably_differ,
     shape_info,
     tensor,
     tensor_arg,
-    tensor_of_tuple,
     type_fail,
     written_dims,
 )
-from .lowering import te_call, tuple_fields
-from .record import define
+from .kinds import (
+    MOVEMENT,
+    Desired,
+    axis_in,
+    dims_of,
+    join_axes,
+    mark_axes,
+    plain_layout,
+    rank_of,
+    tensor_info,
+)
+from .lowering import te_call
+from .parts import concat, repeat, split, tile
+from .record import define, example
 
 __all__ = [
     "broadcast_to", "collapse_sum_like", "collapse_sum_to", "concat", "expand_dims", "flatten", "flip",
@@ -59,7 +70,7 @@ def broadcast_to(x: Any, shape: Any) -> Expr:
     return make_call("broadcast_to", [as_expr(x), as_shape(shape)])
 
 
-def _infer_broadcast_to(call: Call, builder: Any) -> StructInfo:
+def _infer_broadcast_to(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 2)
     info, want = tensor_arg(call, 0), shape_info(call, 1)
     if info.ndim >= 0 and want.ndim >= 0 and want.ndim < info.ndim:
@@ -85,79 +96,13 @@ def _shaped_as(target: Any, want: ShapeStructInfo, info: TensorStructInfo) -> St
     return tensor(want.values, info.dtype, want.ndim, info.vdevice)
 
 
-# ---- concat, stack ------------------------------------------------------------------------------------------------
-
-
-def concat(tensors: Any, axis: int | None = 0) -> Expr:
-    """Tensors one behind the other along ``axis`` (the flat ones if it is None)."""
-    if isinstance(tensors, (list, tuple)):
-        tensors = Tuple([as_expr(t) for t in tensors])
-    return make_call("concat", [tensors], {"axis": opt_int(axis)})
+# ---- stack ------------------------------------------------------------------------------------------------
 
 
 def stack(tensors: Any, axis: int = 0) -> Expr:
     """Tensors of one shape side by side along a new axis."""
     items = list(tensors.fields) if isinstance(tensors, Tuple) else list(tensors)
     return concat([expand_dims(t, axis) for t in items], axis=axis)
-
-
-def _infer_concat(call: Call, builder: Any) -> StructInfo:
-    check_count(call, 1)
-    infos = tensor_of_tuple(call, call.args[0])
-    if not infos:
-        raise fail(call, "expects at least one tensor in the input Tuple. However, the given input Tuple is empty")
-    dtypes = {i.dtype for i in infos if i.dtype}
-    if len(dtypes) > 1:
-        raise type_fail(call, f"expects all input tensors to have the same dtype, but got {sorted(dtypes)}")
-    dtype = infos[0].dtype if all(i.dtype for i in infos) else ""
-    axis = call.attrs.axis
-    ndim = -1 if axis is not None else 1
-    for info in infos:
-        if ndim < 0:
-            ndim = info.ndim
-        elif info.ndim not in (-1, ndim):
-            raise fail(call, f"expects all input tensors to have same ndim, but got {ndim} and {info.ndim}")
-    device = agreed_vdevice(infos)
-    if ndim < 0:
-        return infos[0] if len(infos) == 1 else tensor(None, dtype, -1, device)
-    axis = 0 if axis is None else check_axis(call, ndim, axis)
-    if len(infos) == 1:
-        return infos[0]
-    known = [d for d in (i.dims() for i in infos) if d is not None]
-    shape = _concat_shape(call, known, axis) if known else None
-    if shape is None or any(written_dims(i) is None for i in infos):
-        return tensor(None, dtype, ndim, device)
-    return tensor(shape, dtype, vdevice=device)
-
-
-def _concat_shape(call: Call, shapes: list[Any], axis: int) -> list[Any] | None:
-    """The joined shape; None where it cannot be told whether the other dimensions agree."""
-    first, *rest = shapes
-    certain = True
-    for d in range(len(first)):
-        for other in rest:
-            if d == axis:
-                continue
-            if provably_differ(other[d], first[d]):
-                raise fail(
-                    call,
-                    "expects the input tensors to have the same shape on every dimension except the one indicated by "
-                    f"the input axis. However, dimension {d} is {first[d]} and {other[d]}",
-                )
-            certain = certain and prove_equal(other[d], first[d])
-    if not certain:
-        return None
-    if all(same_expression(s[axis], first[axis]) for s in rest):
-        return _replaced(first, axis, first[axis] * const(len(shapes), "int64"))
-    total: Any = const(0, "int64")
-    for s in shapes:
-        total = total + s[axis]
-    return _replaced(first, axis, total)
-
-
-def _legalize_concat(builder: Any, call: Call) -> Expr:
-    axis = 0 if call.attrs.axis is None else int(call.attrs.axis)
-    return te_call(builder, "concatenate", topi.concatenate, tuple_fields(builder, call.args[0]), axis)
 
 
 # ---- expand_dims, squeeze -----------------------------------------------------------------------------------------
@@ -168,7 +113,7 @@ def expand_dims(x: Any, axis: Any) -> Expr:
     return make_call("expand_dims", [as_expr(x)], {"axis": axis_list(axis) or ()})
 
 
-def _infer_expand_dims(call: Call, builder: Any) -> StructInfo:
+def _infer_expand_dims(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 1)
     info = tensor_arg(call, 0)
     added = call.attrs.axis
@@ -185,7 +130,7 @@ def _infer_expand_dims(call: Call, builder: Any) -> StructInfo:
     return tensor([1 if i in axes else next(rest) for i in range(ndim)], info.dtype, vdevice=info.vdevice)
 
 
-def _legalize_expand_dims(builder: Any, call: Call) -> Expr:
+def _legalize_expand_dims(builder: BlockBuilder, call: Call) -> Expr:
     axes = [int(a) for a in call.attrs.axis]
 
     def compute(data: Any) -> Any:
@@ -204,7 +149,7 @@ def squeeze(x: Any, axis: Any = None) -> Expr:
     return make_call("squeeze", [as_expr(x)], {"axis": axis_list(axis)})
 
 
-def _infer_squeeze(call: Call, builder: Any) -> StructInfo:
+def _infer_squeeze(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 1)
     info = tensor_arg(call, 0)
     axis = call.attrs.axis
@@ -236,7 +181,7 @@ def _infer_squeeze(call: Call, builder: Any) -> StructInfo:
     return tensor(None, info.dtype, -1 if axis is None else info.ndim - len(axes), info.vdevice)
 
 
-def _legalize_squeeze(builder: Any, call: Call) -> Expr:
+def _legalize_squeeze(builder: BlockBuilder, call: Call) -> Expr:
     axis = call.attrs.axis
     return te_call(builder, "squeeze", topi.squeeze, call.args[0], None if axis is None else [int(a) for a in axis])
 
@@ -301,7 +246,7 @@ def fail_value(message: str) -> Exception:
     return OpValueError(f"relax.reshape: {message}")
 
 
-def _infer_reshape(call: Call, builder: Any) -> StructInfo:
+def _infer_reshape(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 2)
     info, want = tensor_arg(call, 0), shape_info(call, 1)
     dims = info.dims()
@@ -316,7 +261,7 @@ def _infer_reshape(call: Call, builder: Any) -> StructInfo:
     return _shaped_as(call.args[1], want, info)
 
 
-def _legalize_reshape(builder: Any, call: Call) -> Expr:
+def _legalize_reshape(builder: BlockBuilder, call: Call) -> Expr:
     target: Any = call.args[1]
     if not isinstance(target, ShapeExpr):
         shape = call.struct_info.dims()
@@ -331,7 +276,7 @@ def flatten(x: Any) -> Expr:
     return make_call("flatten", [as_expr(x)])
 
 
-def _infer_flatten(call: Call, builder: Any) -> StructInfo:
+def _infer_flatten(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 1)
     info = tensor_arg(call, 0)
     if info.ndim == 0:
@@ -344,7 +289,7 @@ def _infer_flatten(call: Call, builder: Any) -> StructInfo:
     return tensor([product(dims)], info.dtype, vdevice=info.vdevice)
 
 
-def _legalize_flatten(builder: Any, call: Call) -> Expr:
+def _legalize_flatten(builder: BlockBuilder, call: Call) -> Expr:
     return te_call(builder, "reshape", topi.reshape, call.args[0], call.struct_info.shape)
 
 
@@ -356,7 +301,7 @@ def permute_dims(x: Any, axes: Any = None) -> Expr:
     return make_call("permute_dims", [as_expr(x)], {"axes": axis_list(axes)})
 
 
-def _infer_permute_dims(call: Call, builder: Any) -> StructInfo:
+def _infer_permute_dims(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 1)
     info = tensor_arg(call, 0)
     axes = call.attrs.axes
@@ -376,7 +321,7 @@ def _infer_permute_dims(call: Call, builder: Any) -> StructInfo:
     return tensor([dims[a] for a in order], info.dtype, vdevice=info.vdevice)
 
 
-def _legalize_permute_dims(builder: Any, call: Call) -> Expr:
+def _legalize_permute_dims(builder: BlockBuilder, call: Call) -> Expr:
     axes = call.attrs.axes
     return te_call(builder, "transpose", topi.transpose, call.args[0], None if axes is None else [int(a) for a in axes])
 
@@ -386,7 +331,7 @@ def flip(data: Any, axis: int) -> Expr:
     return make_call("flip", [as_expr(data)], {"axis": as_int(axis)})
 
 
-def _infer_flip(call: Call, builder: Any) -> StructInfo:
+def _infer_flip(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 1)
     info = tensor_arg(call, 0)
     if info.ndim >= 0:
@@ -394,7 +339,7 @@ def _infer_flip(call: Call, builder: Any) -> StructInfo:
     return info
 
 
-def _legalize_flip(builder: Any, call: Call) -> Expr:
+def _legalize_flip(builder: BlockBuilder, call: Call) -> Expr:
     return te_call(builder, "flip", topi.flip, call.args[0], int(call.attrs.axis))
 
 
@@ -419,7 +364,7 @@ def layout_transform(
     return make_call("layout_transform", [as_expr(x)], attrs)
 
 
-def _infer_layout_transform(call: Call, builder: Any) -> StructInfo:
+def _infer_layout_transform(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 1)
     info = tensor_arg(call, 0)
     index_map = call.attrs.index_map
@@ -441,7 +386,7 @@ def _infer_layout_transform(call: Call, builder: Any) -> StructInfo:
     return tensor(list(index_map.map_shape(list(dims))), info.dtype, vdevice=info.vdevice)
 
 
-def _legalize_layout_transform(builder: Any, call: Call) -> Expr:
+def _legalize_layout_transform(builder: BlockBuilder, call: Call) -> Expr:
     """A copy whose output a schedule then moves into the other layout."""
     data = call.args[0]
     index_map, fill = call.attrs.index_map, call.attrs.pad_value
@@ -470,68 +415,7 @@ def _legalize_layout_transform(builder: Any, call: Call) -> Expr:
     return call_tir(builder.add_func(schedule.mod["main"], name), args, out, symbols)
 
 
-# ---- split --------------------------------------------------------------------------------------------------------
-
-
-def split(x: Any, indices_or_sections: Any, axis: int = 0) -> Expr:
-    """Parts along ``axis``: a number of equal ones, or the cut positions."""
-    if isinstance(indices_or_sections, (list, tuple)):
-        cuts: Any = int64_list([_cut(v) for v in indices_or_sections])
-    else:
-        cuts = _cut(indices_or_sections)
-        if cuts <= 0:
-            raise OpValueError(f"relax.split: expects the number of sections to be a positive integer, not {cuts}")
-        cuts = const(cuts, "int64")
-    return make_call("split", [as_expr(x)], {"indices_or_sections": cuts, "axis": as_int(axis)})
-
-
-def _cut(value: Any) -> int:
-    known = const_int(value.value if isinstance(value, PrimValue) else value)
-    if known is None:
-        raise OpTypeError(f"relax.split: expects integers as indices or number of sections, not {value!r}")
-    return known
-
-
-def _infer_split(call: Call, builder: Any) -> StructInfo:
-    check_count(call, 1)
-    info = tensor_arg(call, 0)
-    cuts = call.attrs.indices_or_sections
-    axis = check_axis(call, info.ndim, call.attrs.axis) if info.ndim >= 0 else -1
-    dims = written_dims(info)
-    count = len(cuts) + 1 if isinstance(cuts, tuple) else int(cuts)
-    if count == 1:
-        # One part is the tensor itself, not a tuple of it.
-        return info
-    if dims is None:
-        return TupleStructInfo([tensor(None, info.dtype, info.ndim, info.vdevice)] * count)
-    lengths = _part_lengths(cuts, dims[axis], builder.get_analyzer())
-    return TupleStructInfo([tensor(_replaced(dims, axis, n), info.dtype, vdevice=info.vdevice) for n in lengths])
-
-
-def _part_lengths(cuts: Any, extent: Any, analyzer: Any) -> list[Any]:
-    """The lengths of the parts; cuts beyond the end leave empty parts, and the last equal part may be shorter."""
-    if isinstance(cuts, tuple):
-        zero = const(0, "int64")
-        bounds: list[Any] = [zero, *(const(int(c), "int64") for c in cuts), extent]
-        inside = [tir_min(tir_max(b, zero), extent) for b in bounds]
-        return [simplify(tir_max(b - a, zero), analyzer) for a, b in zip(inside, inside[1:])]
-    parts = int(cuts)
-    each = simplify(ceildiv(extent, const(parts, "int64")), analyzer)
-    last = simplify(extent - each * const(parts - 1, "int64"), analyzer)
-    return [each] * (parts - 1) + [last]
-
-
-def _replaced(dims: Any, axis: int, value: Any) -> list[Any]:
-    return [value if i == axis else d for i, d in enumerate(dims)]
-
-
-def _legalize_split(builder: Any, call: Call) -> Expr:
-    cuts = call.attrs.indices_or_sections
-    cuts = [const(int(c), "int64") for c in cuts] if isinstance(cuts, tuple) else int(cuts)
-    return te_call(builder, "split", topi.split, call.args[0], cuts, int(call.attrs.axis))
-
-
-# ---- collapse_sum, repeat, tile -----------------------------------------------------------------------------------
+# ---- collapse_sum -----------------------------------------------------------------------------------
 
 
 def collapse_sum_like(data: Any, collapse_target: Any) -> Expr:
@@ -557,7 +441,7 @@ def _check_collapse(call: Call, dims: Any, target: Any) -> None:
         )
 
 
-def _infer_collapse_like(call: Call, builder: Any) -> StructInfo:
+def _infer_collapse_like(call: Call, builder: BlockBuilder) -> StructInfo:
     info, target = input_tensors(call, 2)
     dims, want = info.dims(), target.dims()
     if dims is not None and want is not None:
@@ -565,7 +449,7 @@ def _infer_collapse_like(call: Call, builder: Any) -> StructInfo:
     return tensor(target.shape, info.dtype, target.ndim, target.vdevice)
 
 
-def _infer_collapse_to(call: Call, builder: Any) -> StructInfo:
+def _infer_collapse_to(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 2)
     info, want = tensor_arg(call, 0), shape_info(call, 1)
     dims = info.dims()
@@ -574,200 +458,187 @@ def _infer_collapse_to(call: Call, builder: Any) -> StructInfo:
     return _shaped_as(call.args[1], want, info)
 
 
-def _legalize_collapse(builder: Any, call: Call) -> Expr:
+def _legalize_collapse(builder: BlockBuilder, call: Call) -> Expr:
     target = call.struct_info.shape
     return te_call(builder, "collapse_sum", topi.collapse_sum, call.args[0], target)
 
 
-def repeat(data: Any, repeats: int, axis: int | None = None) -> Expr:
-    """Every element repeated in place along ``axis`` (in the flat data by default)."""
-    return make_call("repeat", [as_expr(data)], {"repeats": as_int(repeats), "axis": opt_int(axis)})
+def fit_to(grad: Expr, call: Call, index: int) -> Expr:
+    """Sum away what broadcasting repeated of an operand; the gradient has the shape of the call's result."""
+    arg = call.args[index]
+    if not isinstance(arg.struct_info, TensorStructInfo):
+        return null_value()
+    have, want = call.struct_info.dims(), arg.struct_info.dims()
+    if have is not None and want is not None and prove_equal_shapes(have, want):
+        return grad
+    return collapse_sum_to(grad, arg.struct_info.shape)
 
 
-def _infer_repeat(call: Call, builder: Any) -> StructInfo:
-    check_count(call, 1)
-    info = tensor_arg(call, 0)
-    count, axis = int(call.attrs.repeats), call.attrs.axis
-    at = check_axis(call, info.ndim, axis) if axis is not None and info.ndim >= 0 else None
-    dims = written_dims(info)
-    if axis is None:
-        shape = None if dims is None else [simplify(product(dims) * count)]
-        return tensor(shape, info.dtype, 1, info.vdevice)
-    if dims is None or at is None:
-        return info if count == 1 else tensor(None, info.dtype, info.ndim, info.vdevice)
-    return tensor(_replaced(dims, at, simplify(dims[at] * count)), info.dtype, vdevice=info.vdevice)
+def _expand_dims_layout(call: Call, desired: Desired, layouts: LayoutMap) -> InferLayoutOutput:
+    layout, ndim = plain_layout(call, layouts), rank_of(call)
+    total = ndim + len(call.attrs.axis)
+    new = {int(a) % total for a in call.attrs.axis}
+    kept = [chr(ord("A") + k) for k in range(total) if k not in new]
+    moved = iter(kept[ord(c) - ord("A")] for c in layout.name)
+    out = "".join(chr(ord("A") + k) if k in new else next(moved) for k in range(total))
+    return InferLayoutOutput([layout], [LayoutDecision(out)])
 
 
-def _legalize_repeat(builder: Any, call: Call) -> Expr:
-    count, axis = int(call.attrs.repeats), call.attrs.axis
-
-    def compute(data: Any) -> Any:
-        if axis is None:
-            flat = topi.reshape(data, [product(data.shape)])
-            return topi.repeat(flat, count, 0)
-        return topi.repeat(data, count, int(axis))
-
-    return te_call(builder, "repeat", compute, call.args[0])
-
-
-def tile(data: Any, repeats: Any) -> Expr:
-    """The whole tensor repeated along each axis."""
-    return make_call("tile", [as_expr(data)], {"repeats": axis_list(repeats) or ()})
+def _squeeze_layout(call: Call, desired: Desired, layouts: LayoutMap) -> InferLayoutOutput | None:
+    layout, ndim = plain_layout(call, layouts), rank_of(call)
+    if call.attrs.axis is None:
+        dims = call.args[0].struct_info.dims()
+        if dims is None:
+            return None
+        axes = [k for k, d in enumerate(dims) if const_int(d) == 1]
+    else:
+        axes = [int(a) for a in call.attrs.axis]
+    text = mark_axes(ndim, axes, layout)
+    new_axes = tuple(k for k, c in enumerate(text) if c == "1")
+    return InferLayoutOutput([layout], [LayoutDecision(text.replace("1", ""))], {"axis": new_axes})
 
 
-def _infer_tile(call: Call, builder: Any) -> StructInfo:
-    check_count(call, 1)
-    info = tensor_arg(call, 0)
-    counts = [int(r) for r in call.attrs.repeats]
-    if info.ndim < 0:
-        return tensor(None, info.dtype, -1, info.vdevice)
-    ndim = max(info.ndim, len(counts))
-    dims = written_dims(info)
-    if dims is None:
-        if ndim == info.ndim and all(r == 1 for r in counts):
-            return info
-        return tensor(None, info.dtype, ndim, info.vdevice)
-    full_dims: list[Any] = [const(1, "int64")] * (ndim - info.ndim) + list(dims)
-    full_counts = [1] * (ndim - len(counts)) + counts
-    return tensor([simplify(d * r) for d, r in zip(full_dims, full_counts)], info.dtype, vdevice=info.vdevice)
+def _reshape_axes(output: Var, call: Call, graph: AxisGroupGraph) -> None:
+    """Where runs of axes, counted from the last, have as many elements, their first axes go along."""
+    source = call.args[0]
+    old, new = dims_of(source), call.args[1].struct_info.values
+    analyzer = Analyzer()
+    i, j = len(old), len(new)
+    have: Any = 1
+    want: Any = 1
+    while i > 0 and j > 0:
+        if analyzer.can_prove(want > have):
+            i, have = i - 1, have * old[i - 1]
+        elif analyzer.can_prove(want < have):
+            j, want = j - 1, want * new[j - 1]
+        else:
+            if i != len(old):
+                graph.join(Axis(source, i), Axis(output, j), Edge.DESCEND)
+            i, j = i - 1, j - 1
+            have, want = have * old[i], want * new[j]
+    if old and new:
+        graph.join(Axis(source, 0), Axis(output, 0), Edge.DESCEND)
 
 
-def _legalize_tile(builder: Any, call: Call) -> Expr:
-    return te_call(builder, "tile", topi.tile, call.args[0], [int(r) for r in call.attrs.repeats])
+def _permute_dims_layout(call: Call, desired: Desired, layouts: LayoutMap) -> InferLayoutOutput:
+    layout, ndim = plain_layout(call, layouts), rank_of(call)
+    axes = list(range(ndim))[::-1] if call.attrs.axes is None else [int(a) % ndim for a in call.attrs.axes]
+    order = tuple(axis_in(layout, a) for a in axes)
+    return InferLayoutOutput([layout], [initial_layout_decision(ndim)], {"axes": order})
+
+
+def _permute_dims_gradient(var: Var, call: Call, out: Var, builder: BlockBuilder) -> Sequence[Expr]:
+    axes = call.attrs.axes
+    if axes is None:
+        return [permute_dims(out)]
+    order = [int(a) % len(axes) for a in axes]
+    return [permute_dims(out, [order.index(i) for i in range(len(order))])]
+
+
+def _permute_dims_axes(output: Var, call: Call, graph: AxisGroupGraph) -> None:
+    source, axes = call.args[0], call.attrs.axes
+    rank = tensor_info(source).ndim
+    order = range(rank)[::-1] if axes is None else [int(a) % rank for a in axes]
+    join_axes(graph, source, output, [(axis, k) for k, axis in enumerate(order)])
 
 
 _X = np.arange(24, dtype="float32").reshape(2, 3, 4)
 
 
-def _sample(*args: Any, **kwargs: Any) -> Any:
-    return lambda: [(args, kwargs)]
-
-
 define(
     "broadcast_to",
     _infer_broadcast_to,
+    kind=MOVEMENT,
+    gradient=lambda var, call, out, builder: [collapse_sum_to(out, call.args[0].struct_info.shape), null_value()],
     legalize=lambda b, c: te_call(b, "broadcast_to", topi.broadcast_to, c.args[0], c.args[1]),
-    precision="follow",
     reference=lambda x, shape: np.broadcast_to(x, shape),
-    samples=_sample(_X[:, :1], shape=(5, 2, 3, 4)),
-    arg_names=("x", "shape"),
-)
-define(
-    "concat",
-    _infer_concat,
-    legalize=_legalize_concat,
-    precision="follow",
-    reference=lambda tensors, axis=0: np.concatenate(tensors, axis=axis),
-    samples=_sample((_X, _X + 1), axis=1),
-    arg_names=("tensors",),
+    samples=example(_X[:, :1], shape=(5, 2, 3, 4)),
 )
 define(
     "expand_dims",
     _infer_expand_dims,
+    kind=MOVEMENT,
+    attrs="ExpandDims",
+    gradient=lambda var, call, out, builder: [squeeze(out, [int(a) for a in call.attrs.axis])],
+    layout=_expand_dims_layout,
     legalize=_legalize_expand_dims,
-    precision="follow",
     reference=lambda x, axis: np.expand_dims(x, axis if isinstance(axis, int) else tuple(axis)),
-    samples=_sample(_X, axis=[0, -1]),
-    arg_names=("x",),
+    samples=example(_X, axis=[0, -1]),
 )
 define(
     "squeeze",
     _infer_squeeze,
+    kind=MOVEMENT,
+    attrs="Squeeze",
+    layout=_squeeze_layout,
     legalize=_legalize_squeeze,
-    precision="follow",
     reference=lambda x, axis=None: np.squeeze(x, axis=tuple(axis) if axis is not None else None),
     samples=lambda: [((_X.reshape(2, 1, 3, 1, 4),), {}), ((_X.reshape(2, 1, 3, 1, 4),), {"axis": [1]})],
-    arg_names=("x",),
 )
 define(
     "reshape",
     _infer_reshape,
+    kind=MOVEMENT,
+    gradient=lambda var, call, out, builder: [reshape(out, call.args[0].struct_info.shape), null_value()],
+    axes=_reshape_axes,
     legalize=_legalize_reshape,
-    precision="follow",
     reference=lambda x, shape: x.reshape(shape),
     samples=lambda: [((_X,), {"shape": (6, 4)}), ((_X,), {"shape": (3, -1)})],
-    arg_names=("x", "shape"),
 )
 define(
     "flatten",
     _infer_flatten,
+    kind=MOVEMENT,
     legalize=_legalize_flatten,
-    precision="follow",
     reference=lambda x: x.reshape(-1),
-    samples=_sample(_X),
-    arg_names=("x",),
+    samples=example(_X),
 )
 define(
     "permute_dims",
     _infer_permute_dims,
+    kind=MOVEMENT,
+    attrs="PermuteDims",
+    gradient=_permute_dims_gradient,
+    layout=_permute_dims_layout,
+    axes=_permute_dims_axes,
     legalize=_legalize_permute_dims,
-    precision="follow",
     reference=lambda x, axes=None: np.transpose(x, axes),
     samples=lambda: [((_X,), {}), ((_X,), {"axes": [1, 0, 2]})],
-    arg_names=("x",),
 )
 define(
     "flip",
     _infer_flip,
+    kind=MOVEMENT,
+    attrs="Flip",
+    precision="never",
     legalize=_legalize_flip,
     reference=lambda data, axis: np.flip(data, axis),
-    samples=_sample(_X, axis=1),
-    arg_names=("data",),
+    samples=example(_X, axis=1),
 )
 define(
     "layout_transform",
     _infer_layout_transform,
+    kind=MOVEMENT,
+    attrs="LayoutTransform",
     legalize=_legalize_layout_transform,
-    precision="follow",
     reference=lambda x, index_map, pad_value=None: (
         np.pad(x, ((0, 0), (0, 1))).reshape(x.shape[0], -1, 2).transpose(1, 0, 2)
     ),
     samples=lambda: [
         ((np.arange(15, dtype="float32").reshape(3, 5), lambda i, j: (j // 2, i, j % 2)), {"pad_value": 0.0})
     ],
-    arg_names=("x",),
-)
-define(
-    "split",
-    _infer_split,
-    legalize=_legalize_split,
-    precision="follow",
-    reference=lambda x, indices_or_sections, axis=0: np.split(x, indices_or_sections, axis),
-    samples=lambda: [
-        ((_X,), {"indices_or_sections": 2, "axis": 2}),
-        ((_X,), {"indices_or_sections": [1, 3], "axis": -1}),
-    ],
-    arg_names=("x",),
 )
 define(
     "collapse_sum_like",
     _infer_collapse_like,
     legalize=_legalize_collapse,
     reference=lambda data, collapse_target: data.sum(0).sum(1, keepdims=True),
-    samples=_sample(_X, np.zeros((3, 1), "float32")),
-    arg_names=("data", "collapse_target"),
+    samples=example(_X, np.zeros((3, 1), "float32")),
 )
 define(
     "collapse_sum_to",
     _infer_collapse_to,
     legalize=_legalize_collapse,
     reference=lambda data, shape: data.sum(0).sum(1, keepdims=True),
-    samples=_sample(_X, shape=(3, 1)),
-    arg_names=("data", "shape"),
-)
-define(
-    "repeat",
-    _infer_repeat,
-    legalize=_legalize_repeat,
-    reference=lambda data, repeats, axis=None: np.repeat(data, repeats, axis),
-    samples=lambda: [((_X,), {"repeats": 2}), ((_X,), {"repeats": 3, "axis": 1})],
-    arg_names=("data",),
-)
-define(
-    "tile",
-    _infer_tile,
-    legalize=_legalize_tile,
-    reference=lambda data, repeats: np.tile(data, repeats),
-    samples=_sample(_X, repeats=(2, 1, 2, 1)),
-    arg_names=("data",),
+    samples=example(_X, shape=(3, 1)),
 )

@@ -7,8 +7,8 @@ from typing import Any
 from ..ir import dtype as dt
 from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir.op import Op
+from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, DataTypeImm, Expr, PrimValue, ShapeExpr, Tuple, Var
-from ..relax.op_table import OpRecord, register_op
 from ..relax.scalars import const_int, product, simplify
 from ..relax.struct_info import (
     ObjectStructInfo,
@@ -22,11 +22,12 @@ from ..runtime.registry import register_func
 from ..tir import IntImm
 from .inference import counted
 from .literals import dtype_expr, prim_expr, shape_expr, string_expr
+from .record import define
 
 __all__ = ["alloc_storage", "alloc_tensor", "ensure_zero_offset", "kill_storage", "kill_tensor", "view"]
 
 
-def _infer_tensor(call: Call, _: Any) -> StructInfo:
+def _infer_tensor(call: Call, _: BlockBuilder) -> StructInfo:
     shape, dtype = call.args[2:4]
     if not isinstance(shape.struct_info_, ShapeStructInfo):
         raise CheckTypeError(f"relax.memory.alloc_tensor: the shape must be a Shape, but got {type(shape).__name__}")
@@ -38,25 +39,10 @@ def infer_void(*_: Any) -> StructInfo:
     return TupleStructInfo(())
 
 
-register_op(
-    OpRecord(
-        "relax.memory.alloc_storage",
-        counted(lambda *_: ObjectStructInfo(), 4),
-        pure=True,
-        opaque={"TAllocator": True},
-        arg_names=("size", "virtual_device_index", "storage_scope", "dtype"),
-    )
-)
-register_op(
-    OpRecord(
-        "relax.memory.alloc_tensor",
-        counted(_infer_tensor, 4),
-        opaque={"TAllocator": True},
-        arg_names=("storage", "offset", "shape", "dtype"),
-    )
-)
-register_op(OpRecord("relax.memory.kill_storage", counted(infer_void, 1), pure=False, arg_names=("storage",)))
-register_op(OpRecord("relax.memory.kill_tensor", counted(infer_void, 1), pure=False, arg_names=("tensor",)))
+define("memory.alloc_storage", counted(lambda *_: ObjectStructInfo(), 4), allocates=True)
+define("memory.alloc_tensor", counted(_infer_tensor, 4), allocates=True)
+define("memory.kill_storage", counted(infer_void, 1), pure=False)
+define("memory.kill_tensor", counted(infer_void, 1), pure=False)
 
 
 def alloc_storage(size: Any, virtual_device_index: Any, storage_scope: Any, dtype: Any) -> Call:
@@ -86,7 +72,7 @@ def _is_void(arg: Any) -> bool:
     return isinstance(info, TupleStructInfo) and not info.fields
 
 
-def _view_dtype(call: Call, builder: Any) -> str | None:
+def _view_dtype(call: Call, builder: BlockBuilder) -> str | None:
     """The new dtype; None if it stays, empty if it cannot be told."""
     dtype = call.args[2]
     if _is_void(dtype):
@@ -124,7 +110,7 @@ def _view_offset(call: Call) -> Any:
 
 
 @register_func("tvm.relax.struct_info.infer_view_sinfo", override=True)
-def _infer_view(call: Call, builder: Any) -> StructInfo:
+def _infer_view(call: Call, builder: BlockBuilder) -> StructInfo:
     if len(call.args) != 4:
         raise CheckValueError(f"Operator {call.op.name} should receive 4 arguments, but received {len(call.args)}")
     data, shape = call.args[:2]
@@ -165,15 +151,15 @@ def _greater(lhs: Any, rhs: Any) -> bool:
     return const_int(simplify(lhs > rhs)) == 1
 
 
-def _infer_zero_offset(call: Call, _: Any) -> StructInfo:
+def _infer_zero_offset(call: Call, _: BlockBuilder) -> StructInfo:
     if len(call.args) != 1:
         raise CheckValueError(f"Operator {call.op.name} should receive 1 argument, but received {len(call.args)}")
     info: StructInfo = call.args[0].struct_info
     return info
 
 
-register_op(OpRecord("relax.memory.view", _infer_view, arg_names=("data", "shape", "dtype", "relative_byte_offset")))
-register_op(OpRecord("relax.memory.ensure_zero_offset", _infer_zero_offset, arg_names=("data",)))
+define("memory.view", _infer_view)
+define("memory.ensure_zero_offset", _infer_zero_offset)
 
 
 def view(data: Expr, shape: Any = None, dtype: Any = None, relative_byte_offset: Any = None) -> Call:

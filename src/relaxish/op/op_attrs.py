@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir.attrs import Attrs
-from .attr_types import ATTR_TYPES
+from ..relax.op_table import registered
 
 #: Kinds that no operator's table entry names: attributes of calls and of placements.
 _MORE = (
@@ -22,7 +22,7 @@ _MORE = (
     "HintOnDeviceAttrs", "ToVDeviceAttrs",
 )  # fmt: skip
 
-_KINDS = {kind.rpartition(".")[2] for kind in ATTR_TYPES.values()} | set(_MORE)
+_KINDS = {r.attrs.rpartition(".")[2] for r in registered() if r.attrs} | set(_MORE)
 
 __all__ = sorted(_KINDS)  # noqa: PLE0605
 

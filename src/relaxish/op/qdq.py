@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from .. import te, tir
 from ..ir import dtype as dt
+from ..ir.expr import PrimExpr
+from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, Expr
+from ..relax.op_table import Legalize
 from ..relax.scalars import const_int, prove_equal
 from ..relax.struct_info import StructInfo, TensorStructInfo
 from ..tir import const
@@ -100,11 +104,11 @@ def _check_blocks(call: Call, name: str, size: Any, dims: Any, axis: int) -> Non
         raise fail(call, f"the shape of {name}, {list(size)}, does not divide the input's, {list(dims)}, into blocks")
 
 
-def _infer_quantize(call: Call, builder: Any) -> StructInfo:
+def _infer_quantize(call: Call, builder: BlockBuilder) -> StructInfo:
     return with_dtype(_check(call, _FLOATS, _QUANTIZED), call.attrs.out_dtype)
 
 
-def _infer_dequantize(call: Call, builder: Any) -> StructInfo:
+def _infer_dequantize(call: Call, builder: BlockBuilder) -> StructInfo:
     return with_dtype(_check(call, (*_QUANTIZED, "int32", *_FLOATS), _FLOATS), call.attrs.out_dtype)
 
 
@@ -135,7 +139,11 @@ def _clip_cast(value: Any, dtype: str) -> Any:
     return te.max(te.min(value, te.max_value(dtype)), te.min_value(dtype)).astype(dtype)
 
 
-def _te_quantize(axis: int, out: str) -> Any:
+#: Of the data, the scale and the zero point, which may be numbers.
+_Compute = Callable[[te.Tensor, te.Tensor | PrimExpr, te.Tensor | PrimExpr], te.Tensor]
+
+
+def _te_quantize(axis: int, out: str) -> _Compute:
     def compute(data: Any, scale: Any, zero: Any) -> Any:
         def element(*i: Any) -> Any:
             scaled = data(*i) / _at(scale, i, axis, data)
@@ -146,7 +154,7 @@ def _te_quantize(axis: int, out: str) -> Any:
     return compute
 
 
-def _te_dequantize(axis: int, out: str) -> Any:
+def _te_dequantize(axis: int, out: str) -> _Compute:
     def compute(data: Any, scale: Any, zero: Any) -> Any:
         wide = "float32" if "float" in data.dtype else "int32"
 
@@ -160,8 +168,8 @@ def _te_dequantize(axis: int, out: str) -> Any:
     return compute
 
 
-def _legalize(name: str, make: Any) -> Any:
-    def legalize(builder: Any, call: Call) -> Expr:
+def _legalize(name: str, make: Callable[[int, str], _Compute]) -> Legalize:
+    def legalize(builder: BlockBuilder, call: Call) -> Expr:
         data, *params = call.args
         # Constant parameters become literals.
         values = [p if (literal := scalar_const(p)) is None else literal for p in params]
@@ -176,18 +184,16 @@ _Z = np.array([1, 0, -2, 3], "int8")
 define(
     "quantize",
     _infer_quantize,
+    attrs="Quantize",
     legalize=_legalize("quantize", _te_quantize),
-    precision="never",
     reference=lambda x, s, z, axis=-1, out_dtype="int8": np.clip(np.round(x / s) + z, -128, 127).astype(out_dtype),
     samples=lambda: [((_X, _S, _Z), {})],
-    arg_names=("data", "scale", "zero_point"),
 )
 define(
     "dequantize",
     _infer_dequantize,
+    attrs="Quantize",
     legalize=_legalize("dequantize", _te_dequantize),
-    precision="never",
     reference=lambda q, s, z, axis=-1, out_dtype="float32": ((q.astype("int32") - z) * s).astype(out_dtype),
     samples=lambda: [((np.arange(12, dtype="int8").reshape(3, 4), _S, _Z), {})],
-    arg_names=("data", "scale", "zero_point"),
 )

@@ -1,41 +1,41 @@
-"""Entering operators in the table, and looking up what tests want to know of them."""
+"""Entering operators in the table: one record holds all there is to an operator."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..relax.op_table import OpRecord, register_op, update_op
+from ..ir.op import Op
+from ..relax.block_builder import BlockBuilder
+from ..relax.expr import Call, Expr, Var
+from ..relax.op_table import OTHER, Gradient, Infer, OpKind, OpRecord, Sample, register_op
+from .sharding import spread
 
-__all__ = ["Sample", "define", "gradient", "sample"]
-
-#: NumPy arguments and keyword arguments of one example call.
-Sample = tuple[tuple[Any, ...], dict[str, Any]]
-
-
-def define(name: str, infer: Callable[..., Any], **fields: Any) -> OpRecord:
-    """Register operator ``relax.<name>``."""
-    return register_op(OpRecord(f"relax.{name}", infer, **fields))
+__all__ = ["by_operands", "define", "example"]
 
 
-def gradient(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: ``f(orig_var, orig_call, output_grad, builder)`` gives a list of argument gradients."""
+def define(name: str, infer: Infer, *, kind: OpKind = OTHER, attrs: str = "", **fields: Any) -> OpRecord:
+    """Register operator ``relax.<name>``, whose attributes are ``relax.attrs.<attrs>Attrs``.
 
-    def attach(func: Callable[..., Any]) -> Callable[..., Any]:
-        update_op(f"relax.{name}", gradient=func)
-        from ..ir.op import Op
-
-        Op.get(f"relax.{name}").set_attr("FPrimalGradient", func)
-        return func
-
-    return attach
-
-
-def sample(*args: Any, **kwargs: Any) -> Sample:
-    """One example call."""
-    return args, kwargs
+    An operator with a rule for axes takes distributed tensors, too.
+    """
+    record = OpRecord(f"relax.{name}", infer, kind, f"relax.attrs.{attrs}Attrs" if attrs else None, **fields)
+    if record.axes is not None:
+        inner, record.infer = spread(infer, record.axes)
+        Op.register(record.name).set_attr("dist.FInferStructInfo", inner)
+    return register_op(record)
 
 
-def samples(*items: Sample) -> Callable[[], Sequence[Sample]]:
-    """Example calls, as a record wants them."""
-    return lambda: items
+def example(*args: Any, **kwargs: Any) -> Callable[[], Sequence[Sample]]:
+    """One example call, as a record wants them."""
+    return lambda: [(args, kwargs)]
+
+
+def by_operands(rule: Callable[..., Expr | Sequence[Expr]]) -> Gradient:
+    """The gradient that ``rule(*operands, result, gradient of the result)`` gives, for the only or for each operand."""
+
+    def gradient(var: Var, call: Call, out: Var, builder: BlockBuilder) -> Sequence[Expr]:
+        made = rule(*call.args, var, out)
+        return [made] if isinstance(made, Expr) else made
+
+    return gradient

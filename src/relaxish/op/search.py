@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .. import topi
-from ..relax.expr import Call, Expr
+from ..relax.block_builder import BlockBuilder
+from ..relax.expr import Call, Expr, Var
 from ..relax.struct_info import StructInfo
+from .base import null_value
 from .inference import (
     agreed_vdevice,
     as_expr,
@@ -24,6 +27,9 @@ from .inference import (
     type_fail,
     written_dims,
 )
+from .literals import const_like
+from .lowering import by_te
+from .manipulate import fit_to
 from .record import define
 
 __all__ = ["argmax", "argmin", "where"]
@@ -44,7 +50,7 @@ def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Expr:
     return make_call("argmin", [as_expr(x)], {"axis": opt_int(axis), "keepdims": bool(keepdims)})
 
 
-def _infer_where(call: Call, builder: Any) -> StructInfo:
+def _infer_where(call: Call, builder: BlockBuilder) -> StructInfo:
     cond, a, b = input_tensors(call, 3)
     if cond.dtype != "bool":
         raise type_fail(
@@ -64,7 +70,7 @@ def _infer_where(call: Call, builder: Any) -> StructInfo:
     return tensor(shape, dtype, ndim, device)
 
 
-def _infer_arg(call: Call, builder: Any) -> StructInfo:
+def _infer_arg(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 1)
     info = tensor_arg(call, 0)
     axis, keep = call.attrs.axis, bool(call.attrs.keepdims)
@@ -86,22 +92,10 @@ def _infer_arg(call: Call, builder: Any) -> StructInfo:
     return tensor(shape, "int64", vdevice=info.vdevice)
 
 
-def _legalize_where(builder: Any, call: Call) -> Expr:
-    made: Expr = builder.call_te(topi.where, *call.args, primfunc_name_hint="where")
-    return made
-
-
-def _legalize_arg(name: str) -> Any:
-    compute = getattr(topi, name)
-
-    def legalize(builder: Any, call: Call) -> Expr:
-        axis = opt_int(call.attrs.axis)
-        made: Expr = builder.call_te(
-            compute, call.args[0], None if axis is None else axis, bool(call.attrs.keepdims), primfunc_name_hint=name
-        )
-        return made
-
-    return legalize
+def _where_gradient(var: Var, call: Call, out: Var, builder: BlockBuilder) -> Sequence[Expr]:
+    condition, a, _ = call.args
+    zero = const_like(0.0, a)
+    return [null_value(), fit_to(where(condition, out, zero), call, 1), fit_to(where(condition, zero, out), call, 2)]
 
 
 _RNG = np.random.default_rng(9)
@@ -109,18 +103,17 @@ _X, _Y = (_RNG.uniform(-1, 1, (3, 4)).astype("float32") for _ in range(2))
 define(
     "where",
     _infer_where,
-    legalize=_legalize_where,
+    gradient=_where_gradient,
+    legalize=by_te("where", topi.where),
     reference=np.where,
     samples=lambda: [((_X > 0, _X, _Y), {})],
-    arg_names=("condition", "x1", "x2"),
 )
 for _name, _ref in (("argmax", np.argmax), ("argmin", np.argmin)):
     define(
         _name,
         _infer_arg,
-        legalize=_legalize_arg(_name),
-        precision="never",
+        attrs="ArgmaxArgmin",
+        legalize=by_te(_name, getattr(topi, _name), lambda a: (opt_int(a.axis), bool(a.keepdims))),
         reference=lambda x, axis=None, keepdims=False, f=_ref: np.asarray(f(x, axis=axis, keepdims=keepdims)),
         samples=lambda: [((_X,), {}), ((_X,), {"axis": 1}), ((_X,), {"axis": 0, "keepdims": True})],
-        arg_names=("x",),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir.op import Op
+from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, Expr, PrimValue
 from ..relax.scalars import const_int
 from ..relax.struct_info import StructInfo, TupleStructInfo
@@ -48,7 +49,7 @@ def _flag(call: Call, arg: Any) -> int:
     return value
 
 
-def _infer_unique(call: Call, builder: Any) -> StructInfo:
+def _infer_unique(call: Call, builder: BlockBuilder) -> StructInfo:
     if len(call.args) not in (5, 6):
         raise fail(call, f"expects 5 or 6 arguments, but was called with {len(call.args)} arguments")
     info = tensor_arg(call, 0)
@@ -68,18 +69,14 @@ def _infer_unique(call: Call, builder: Any) -> StructInfo:
     return TupleStructInfo([values, *[tensor(None, "int64", 1, info.vdevice)] * extra])
 
 
-def _infer_nonzero(call: Call, builder: Any) -> StructInfo:
+def _infer_nonzero(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 1)
     info = tensor_arg(call, 0)
     return tensor(None, "int64", 2, info.vdevice)
 
 
-define(
-    "unique",
-    _infer_unique,
-    arg_names=("x", "sorted", "return_index", "return_inverse", "return_counts", "axis"),
-)
-define("nonzero", _infer_nonzero, arg_names=("x",))
+define("unique", _infer_unique)
+define("nonzero", _infer_nonzero)
 for _name in ("unique", "nonzero"):
     # The runtime allocates the result, since only it knows the size.
     Op.get(f"relax.{_name}").set_attr("FCallPacked", f"relax.run.{_name}")

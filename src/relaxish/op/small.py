@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from .. import te, topi
+from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, Expr, PrimValue, const
+from ..relax.layout import InferLayoutOutput, LayoutMap, initial_layout_decision
 from ..relax.scalars import const_int, prove_equal
 from ..relax.struct_info import StructInfo, TensorStructInfo
 from ..tir import Select
@@ -23,6 +25,8 @@ from .inference import (
     type_fail,
     written_dims,
 )
+from .kinds import Desired, rank_of
+from .lowering import by_te
 from .record import define
 
 __all__ = ["ewise_fma", "masked_fill", "multinomial_from_uniform"]
@@ -52,7 +56,7 @@ def ewise_fma(x1: Any, x2: Any, x3: Any) -> Expr:
     return make_call("ewise_fma", [as_expr(v) for v in (x1, x2, x3)])
 
 
-def _infer_fma(call: Call, builder: Any) -> StructInfo:
+def _infer_fma(call: Call, builder: BlockBuilder) -> StructInfo:
     infos = input_tensors(call, 3)
     ranks = {i.ndim for i in infos if i.ndim >= 0}
     if len(ranks) > 1:
@@ -70,12 +74,10 @@ def _infer_fma(call: Call, builder: Any) -> StructInfo:
     return tensor(None, dtype, ranks.pop() if ranks else -1, device)
 
 
-def _legalize_fma(builder: Any, call: Call) -> Expr:
-    def compute(a: Any, b: Any, c: Any) -> Any:
-        return topi.add(topi.multiply(a, b), c)
-
-    made: Expr = builder.call_te(compute, *call.args, primfunc_name_hint="ewise_fma")
-    return made
+def _fma_layout(call: Call, desired: Desired, layouts: LayoutMap) -> InferLayoutOutput:
+    found = [layouts.of(a) for a in call.args]
+    layout = found[0] if found[0] == found[1] == found[2] else initial_layout_decision(rank_of(call))
+    return InferLayoutOutput([layout] * 3, [layout])
 
 
 def multinomial_from_uniform(prob: Any, uniform_sample: Any, sample_indices: Any = None, dtype: str = "int64") -> Expr:
@@ -90,7 +92,7 @@ def multinomial_from_uniform(prob: Any, uniform_sample: Any, sample_indices: Any
     return make_call("multinomial_from_uniform", [prob, uniform, as_expr(sample_indices)], {"dtype": dtype})
 
 
-def _infer_multinomial(call: Call, builder: Any) -> StructInfo:
+def _infer_multinomial(call: Call, builder: BlockBuilder) -> StructInfo:
     infos = input_tensors(call, 3)
     names = ("prob", "uniform_sample", "sample_indices")
     for info, name, kind in zip(infos, names, ("float", "float", "int")):
@@ -137,29 +139,21 @@ def te_multinomial(prob: Any, uniform: Any, rows: Any, dtype: str) -> Any:
     return te.compute(counted.shape, lambda i, j: te.min(counted(i, j), top), "multinomial")
 
 
-def _legalize_multinomial(builder: Any, call: Call) -> Expr:
-    dtype = call.attrs.dtype
-    made: Expr = builder.call_te(
-        lambda p, u, r: te_multinomial(p, u, r, dtype), *call.args, primfunc_name_hint="multinomial_from_uniform"
-    )
-    return made
-
-
 _X = np.random.default_rng(31).uniform(-1, 1, (3, 4)).astype("float32")
 define(
     "ewise_fma",
     _infer_fma,
-    legalize=_legalize_fma,
+    legalize=by_te("ewise_fma", lambda a, b, c: topi.add(topi.multiply(a, b), c)),
+    layout=_fma_layout,
     precision="follow",
     reference=lambda a, b, c: a * b + c,
     samples=lambda: [((_X, _X + 1, _X * 2), {})],
-    arg_names=("x1", "x2", "x3"),
 )
 define(
     "multinomial_from_uniform",
     _infer_multinomial,
-    legalize=_legalize_multinomial,
-    precision="never",
+    attrs="MultinomialFromUniform",
+    legalize=by_te("multinomial_from_uniform", te_multinomial, lambda a: [a.dtype]),
     reference=lambda p, u, r, dtype="int64": np.array(
         [[int((np.cumsum(p[i]) <= v * p[i].sum()).sum())] for (i,), (v,) in zip(r, u)], dtype
     ),
@@ -173,5 +167,4 @@ define(
             {},
         )
     ],
-    arg_names=("prob", "uniform_sample", "sample_indices"),
 )

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import topi
+from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, Expr
 from ..relax.scalars import const_int
 from ..relax.struct_info import StructInfo, TupleStructInfo
@@ -47,18 +48,18 @@ def topk(
     return make_call("topk", [as_expr(data)], attrs)
 
 
-def _infer_sort(call: Call, builder: Any) -> StructInfo:
+def _infer_sort(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 1)
     return tensor_arg(call, 0)
 
 
-def _infer_argsort(call: Call, builder: Any) -> StructInfo:
+def _infer_argsort(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 1)
     info = tensor_arg(call, 0)
     return with_dtype(info, call.attrs.dtype or info.dtype)
 
 
-def _infer_topk(call: Call, builder: Any) -> StructInfo:
+def _infer_topk(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 1)
     info = tensor_arg(call, 0)
     a = call.attrs
@@ -80,7 +81,7 @@ def _infer_topk(call: Call, builder: Any) -> StructInfo:
     return values if a.ret_type == "values" else indices
 
 
-def _legalize_topk(builder: Any, call: Call) -> Expr:
+def _legalize_topk(builder: BlockBuilder, call: Call) -> Expr:
     a = call.attrs
     axis = int(a.axis)
     extent = const_int(call.args[0].struct_info.shape.values[axis])
@@ -105,36 +106,33 @@ def _np_topk(
 define(
     "sort",
     _infer_sort,
+    attrs="Sort",
     legalize=lambda b, c: te_call(
         b, "sort", lambda x: topi.sort(x, int(c.attrs.axis), not bool(c.attrs.descending)), c.args[0]
     ),
-    precision="never",
     reference=lambda x, axis=-1, descending=False: np.flip(np.sort(x, axis), axis) if descending else np.sort(x, axis),
     samples=lambda: [((_X,), {}), ((_X,), {"axis": 0, "descending": True})],
-    arg_names=("x",),
 )
 define(
     "argsort",
     _infer_argsort,
+    attrs="Argsort",
     legalize=lambda b, c: te_call(
         b,
         "argsort",
         lambda x: topi.argsort(x, None, int(c.attrs.axis), not bool(c.attrs.descending), c.attrs.dtype or "int32"),
         c.args[0],
     ),
-    precision="never",
     reference=lambda x, axis=-1, descending=False, dtype="int32": np.argsort(
         -x if descending else x, axis, kind="stable"
     ).astype(dtype),
     samples=lambda: [((_X,), {}), ((_X,), {"axis": 0, "descending": True})],
-    arg_names=("data",),
 )
 define(
     "topk",
     _infer_topk,
+    attrs="TopK",
     legalize=_legalize_topk,
-    precision="never",
     reference=_np_topk,
     samples=lambda: [((_X,), {"k": 3}), ((_X,), {"k": 2, "axis": 0, "largest": False})],
-    arg_names=("data",),
 )

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from .. import topi
+from .. import te, topi
 from ..ir import dtype as dt
+from ..ir.attrs import Attrs
 from ..ir.prim import IntImm
-from ..relax.expr import Call, Expr
+from ..relax.block_builder import BlockBuilder
+from ..relax.expr import Call, Expr, Var
+from ..relax.op_table import Gradient, Sample
+from ..relax.scalars import const_int
 from ..relax.struct_info import StructInfo
 from ..tir import const
+from .binary import add, divide, multiply, subtract
+from .datatype import astype
 from .inference import as_expr, axis_list, check_axes, check_count, make_call, opt_int, tensor, tensor_arg, written_dims
+from .kinds import REDUCTION, reduced_axes
+from .literals import const_like
+from .lowering import by_te
+from .manipulate import broadcast_to, expand_dims, flatten, reshape
 from .record import define
 
 __all__ = ["cumprod", "cumsum", "max", "mean", "min", "prod", "std", "sum", "variance"]
 
 Axis = int | list[int] | tuple[int, ...] | None
+#: What computes a reduction of a tensor.
+_Reduce = Callable[..., te.Tensor]
 
 
-def infer_reduction(call: Call, builder: Any) -> StructInfo:
+def infer_reduction(call: Call, builder: BlockBuilder) -> StructInfo:
     """Shape of a reduction over ``axis`` with or without ``keepdims``."""
     check_count(call, 1)
     info = tensor_arg(call, 0)
@@ -53,7 +65,7 @@ def infer_reduction(call: Call, builder: Any) -> StructInfo:
 _MOST_IN_HALF = 65504
 
 
-def te_mean(x: Any, axis: Any, keepdims: bool) -> Any:
+def te_mean(x: te.Tensor, axis: Sequence[int] | None, keepdims: bool) -> te.Tensor:
     """The arithmetic mean."""
     count: Any = const(1, "int32")
     for a in topi_axes(x, axis):
@@ -66,40 +78,71 @@ def te_mean(x: Any, axis: Any, keepdims: bool) -> Any:
     return topi.divide(topi.sum(x, axis, keepdims), count)
 
 
-def topi_axes(x: Any, axis: Any) -> list[int]:
+def topi_axes(x: te.Tensor, axis: Sequence[int] | None) -> list[int]:
     """Axes in the order given (all, if none are)."""
     if axis is None:
         return list(range(len(x.shape)))
     return [int(a) % len(x.shape) for a in axis]
 
 
-def te_variance(x: Any, axis: Any, keepdims: bool) -> Any:
+def te_variance(x: te.Tensor, axis: Sequence[int] | None, keepdims: bool) -> te.Tensor:
     """The mean squared distance from the mean."""
     deviation = topi.subtract(x, te_mean(x, axis, True))
     return te_mean(topi.multiply(deviation, deviation), axis, keepdims)
 
 
-def _te_std(x: Any, axis: Any, keepdims: bool) -> Any:
+def _te_std(x: te.Tensor, axis: Sequence[int] | None, keepdims: bool) -> te.Tensor:
     return topi.sqrt(te_variance(x, axis, keepdims))
 
 
-def legalize_reduction(compute: Callable[..., Any], name: str) -> Callable[[Any, Call], Expr]:
-    """Lower by a function of ``(x, axis, keepdims)``."""
-
-    def legalize(builder: Any, call: Call) -> Expr:
-        axis = axis_list(call.attrs.axis)
-        axes = None if axis is None else list(axis)
-        made: Expr = builder.call_te(compute, call.args[0], axes, bool(call.attrs.keepdims), primfunc_name_hint=name)
-        return made
-
-    return legalize
+def _read(attrs: Attrs) -> tuple[list[int] | None, bool]:
+    axis = axis_list(attrs.axis)
+    return None if axis is None else list(axis), bool(attrs.keepdims)
 
 
-def _reduction(name: str, compute: Callable[..., Any], reference: Any) -> Callable[..., Expr]:
+def _gradient_of_sum(var: Var, call: Call, out: Var, builder: BlockBuilder) -> Sequence[Expr]:
+    return [_spread(call, out)]
+
+
+def _spread(call: Call, out: Expr) -> Expr:
+    """A reduced gradient back over the input's shape."""
+    return broadcast_to(_with_axes(call, out), call.args[0].struct_info.shape)
+
+
+def _with_axes(call: Call, out: Expr) -> Expr:
+    """A reduced gradient with the axes that the reduction removed."""
+    axis = call.attrs.axis
+    return out if call.attrs.keepdims or not axis else expand_dims(out, [int(a) for a in axis])
+
+
+def _count(call: Call) -> float:
+    total = 1
+    for a in reduced_axes(call):
+        size = const_int(call.args[0].struct_info.dims()[a])
+        if size is None:
+            raise ValueError("the gradient of a mean needs known extents along the reduced axes")
+        total *= size
+    return float(total)
+
+
+def _gradient_of_mean(var: Var, call: Call, out: Var, builder: BlockBuilder) -> Sequence[Expr]:
+    return [_spread(call, divide(out, const_like(_count(call), call.args[0])))]
+
+
+def _gradient_of_variance(var: Var, call: Call, out: Var, builder: BlockBuilder) -> Sequence[Expr]:
+    x, axis, count = call.args[0], call.attrs.axis, _count(call)
+    own = multiply(const_like(2.0 / count, x), x)
+    mean = multiply(const_like(2.0 / count / count, x), sum(x, axis, keepdims=True))
+    return [multiply(_with_axes(call, out), subtract(own, mean))]
+
+
+def _reduction(
+    name: str, compute: _Reduce, reference: Callable[..., Any], gradient: Gradient | None = None
+) -> Callable[..., Expr]:
     def function(x: Any, axis: Axis = None, keepdims: bool = False) -> Expr:
         return make_call(name, [as_expr(x)], {"axis": axis_list(axis), "keepdims": bool(keepdims)})
 
-    def samples() -> Any:
+    def samples() -> Sequence[Sample]:
         x = np.random.default_rng(5).uniform(0.5, 1.5, (2, 3, 4)).astype("float32")
         return [((x,), {}), ((x,), {"axis": 1}), ((x,), {"axis": [0, -1], "keepdims": True})]
 
@@ -108,27 +151,27 @@ def _reduction(name: str, compute: Callable[..., Any], reference: Any) -> Callab
     define(
         name,
         infer_reduction,
-        legalize=legalize_reduction(compute, name),
-        precision="never",
+        kind=REDUCTION,
+        legalize=by_te(name, compute, _read),
+        gradient=gradient,
         reference=lambda x, axis=None, keepdims=False: reference(
             x, axis=tuple(axis) if isinstance(axis, list) else axis, keepdims=keepdims
         ),
         samples=samples,
-        arg_names=("x",),
     )
     return function
 
 
 max = _reduction("max", topi.max, np.max)
-mean = _reduction("mean", te_mean, np.mean)
+mean = _reduction("mean", te_mean, np.mean, _gradient_of_mean)
 min = _reduction("min", topi.min, np.min)
 prod = _reduction("prod", topi.prod, np.prod)
 std = _reduction("std", _te_std, np.std)
-sum = _reduction("sum", topi.sum, np.sum)
-variance = _reduction("variance", te_variance, np.var)
+sum = _reduction("sum", topi.sum, np.sum, _gradient_of_sum)
+variance = _reduction("variance", te_variance, np.var, _gradient_of_variance)
 
 
-def _infer_scan(call: Call, builder: Any) -> StructInfo:
+def _infer_scan(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 1)
     info = tensor_arg(call, 0)
     dtype = str(call.attrs.dtype or "") or info.dtype
@@ -143,17 +186,12 @@ def _infer_scan(call: Call, builder: Any) -> StructInfo:
     return tensor(info.shape, dtype, info.ndim, info.vdevice)
 
 
-def _scan(name: str, compute: Callable[..., Any], reference: Any) -> Callable[..., Expr]:
+def _scan(
+    name: str, compute: _Reduce, reference: Callable[..., Any], gradient: Gradient | None = None
+) -> Callable[..., Expr]:
     def function(data: Any, axis: int | None = None, dtype: Any = None, exclusive: bool = False) -> Expr:
         attrs = {"axis": opt_int(axis), "dtype": "" if dtype is None else str(dtype), "exclusive": bool(exclusive)}
         return make_call(name, [as_expr(data)], attrs)
-
-    def legalize(builder: Any, call: Call) -> Expr:
-        dtype = str(call.attrs.dtype or "") or None
-        made: Expr = builder.call_te(
-            compute, call.args[0], opt_int(call.attrs.axis), dtype, bool(call.attrs.exclusive), primfunc_name_hint=name
-        )
-        return made
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"Running ``{name[3:]}`` along ``axis`` (of the flat data by default)."
@@ -161,14 +199,26 @@ def _scan(name: str, compute: Callable[..., Any], reference: Any) -> Callable[..
     define(
         name,
         _infer_scan,
-        legalize=legalize,
-        precision="never",
+        attrs="Scanop",
+        legalize=by_te(name, compute, lambda a: (opt_int(a.axis), str(a.dtype or "") or None, bool(a.exclusive))),
+        gradient=gradient,
         reference=reference,
         samples=lambda: [((x,), {}), ((x,), {"axis": 1})],
-        arg_names=("data",),
     )
     return function
 
 
+def _gradient_of_cumsum(var: Var, call: Call, out: Var, builder: BlockBuilder) -> Sequence[Expr]:
+    """Each value counts in all sums from its place on: the total less the sums before."""
+    axis = None if call.attrs.axis is None else int(call.attrs.axis)
+    x = call.args[0]
+    back = subtract(sum(out, axis, keepdims=True), cumsum(out, axis))
+    if not call.attrs.exclusive:
+        back = add(back, flatten(out) if axis is None else out)
+    if axis is None:
+        back = reshape(back, x.struct_info.shape)
+    return [astype(back, x.struct_info.dtype)]
+
+
 cumprod = _scan("cumprod", topi.cumprod, lambda x, axis=None: np.cumprod(x, axis=axis))
-cumsum = _scan("cumsum", topi.cumsum, lambda x, axis=None: np.cumsum(x, axis=axis))
+cumsum = _scan("cumsum", topi.cumsum, lambda x, axis=None: np.cumsum(x, axis=axis), _gradient_of_cumsum)

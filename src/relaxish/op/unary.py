@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from .. import topi
+from .. import te, topi
+from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, Expr, PrimValue
+from ..relax.op_table import Sample
 from ..relax.struct_info import PrimStructInfo, StructInfo
+from .binary import divide, less, multiply, subtract
 from .inference import as_expr, as_prim_value, check_count, make_call, require_float, tensor_arg, type_fail, with_dtype
-from .lowering import te_call
-from .record import define
+from .kinds import ELEMENTWISE
+from .literals import const_like
+from .lowering import by_te, te_call
+from .record import by_operands, define
+from .search import where
 
 __all__ = [
     "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bitwise_not", "ceil", "clip", "cos", "cosh", "erf",
@@ -21,41 +27,21 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _infer(float_only: bool, out: str | None) -> Callable[[Call, Any], StructInfo]:
-    def infer(call: Call, builder: Any) -> StructInfo:
-        check_count(call, 1)
-        info = tensor_arg(call, 0)
-        if float_only:
-            require_float(call, info)
-        return with_dtype(info, out) if out else info
-
-    return infer
-
-
-def _legalize(name: str) -> Callable[[Any, Call], Expr]:
-    compute = getattr(topi, name)
-
-    def legalize(builder: Any, call: Call) -> Expr:
-        if name == "erf":
-            return te_call(builder, "erf", _te_erf, call.args[0])
-        # Prefixed, because the C library has functions called ``exp``, ``sin`` and so on.
-        return te_call(builder, f"tir_{name}", compute, call.args[0])
-
-    return legalize
-
-
-def _te_erf(x: Any) -> Any:
+def _te_erf(x: te.Tensor) -> te.Tensor:
     """Half precision is too coarse for the polynomial behind ``erf``."""
     if x.dtype != "float16":
         return topi.erf(x)
     return topi.cast(topi.erf(topi.cast(x, "float32")), "float16")
 
 
-def np_erf(x: Any) -> Any:
+def np_erf(x: np.ndarray) -> np.ndarray:
     """The error function of an array, as NumPy has none."""
     from math import erf
 
     return np.vectorize(erf, otypes=[x.dtype])(x)
+
+
+_UnaryOp = Callable[[Any], Expr]
 
 
 def _unary(
@@ -66,11 +52,21 @@ def _unary(
     low: float = -2.0,
     high: float = 2.0,
     dtype: str = "float32",
-) -> Callable[[Any], Expr]:
+    gradient: Callable[[Expr, Expr, Expr], Expr] | None = None,
+) -> _UnaryOp:
+    """``gradient`` is that of the operand ``x``, by ``x``, the result ``y`` and the result's gradient ``g``."""
+
+    def infer(call: Call, builder: BlockBuilder) -> StructInfo:
+        check_count(call, 1)
+        info = tensor_arg(call, 0)
+        if float_only:
+            require_float(call, info)
+        return with_dtype(info, out) if out else info
+
     def function(x: Any) -> Expr:
         return make_call(name, [as_expr(x)])
 
-    def samples() -> Any:
+    def samples() -> Sequence[Sample]:
         rng = np.random.default_rng(7)
         if dtype == "bool":
             return [((rng.random((3, 5)) > 0.5,), {})]
@@ -80,17 +76,24 @@ def _unary(
     function.__doc__ = f"Element-wise ``{name}``."
     define(
         name,
-        _infer(float_only, out),
-        legalize=_legalize(name),
-        precision="follow",
+        infer,
+        kind=ELEMENTWISE,
+        # Prefixed, because the C library has functions called ``exp``, ``sin`` and so on.
+        legalize=by_te("erf", _te_erf) if name == "erf" else by_te(f"tir_{name}", getattr(topi, name)),
+        gradient=None if gradient is None else by_operands(gradient),
         reference=reference,
         samples=samples,
-        arg_names=("x",),
     )
     return function
 
 
-abs = _unary("abs", np.abs)
+abs = _unary(
+    "abs",
+    np.abs,
+    gradient=lambda x, y, g: multiply(
+        g, where(less(x, const_like(0.0, x)), negative(const_like(1.0, x)), const_like(1.0, x))
+    ),
+)
 acos = _unary("acos", np.arccos, True, low=-0.9, high=0.9)
 acosh = _unary("acosh", np.arccosh, True, low=1.1, high=3)
 asin = _unary("asin", np.arcsin, True, low=-0.9, high=0.9)
@@ -99,30 +102,37 @@ atan = _unary("atan", np.arctan, True)
 atanh = _unary("atanh", np.arctanh, True, low=-0.9, high=0.9)
 bitwise_not = _unary("bitwise_not", np.bitwise_not, dtype="int32", low=-9, high=9)
 ceil = _unary("ceil", np.ceil)
-cos = _unary("cos", np.cos, True)
+cos = _unary("cos", np.cos, True, gradient=lambda x, y, g: multiply(negative(g), sin(x)))
 cosh = _unary("cosh", np.cosh, True)
 erf = _unary("erf", np_erf, True)
-exp = _unary("exp", np.exp, True)
+exp = _unary("exp", np.exp, True, gradient=lambda x, y, g: multiply(g, y))
 floor = _unary("floor", np.floor)
 isfinite = _unary("isfinite", np.isfinite, out="bool")
 isinf = _unary("isinf", np.isinf, out="bool")
 isnan = _unary("isnan", np.isnan, out="bool")
-log = _unary("log", np.log, True, low=0.1, high=3)
+log = _unary("log", np.log, True, low=0.1, high=3, gradient=lambda x, y, g: divide(g, x))
 logical_not = _unary("logical_not", np.logical_not, dtype="bool")
-negative = _unary("negative", np.negative)
+negative: _UnaryOp = _unary("negative", np.negative, gradient=lambda x, y, g: negative(g))
 round = _unary("round", np.round)
 rsqrt = _unary("rsqrt", lambda x: 1 / np.sqrt(x), True, low=0.1, high=3)
-sigmoid = _unary("sigmoid", lambda x: 1 / (1 + np.exp(-x)), True)
+sigmoid = _unary(
+    "sigmoid",
+    lambda x: 1 / (1 + np.exp(-x)),
+    True,
+    gradient=lambda x, y, g: multiply(multiply(g, y), subtract(const_like(1.0, y), y)),
+)
 sign = _unary("sign", np.sign)
-sin = _unary("sin", np.sin, True)
+sin: _UnaryOp = _unary("sin", np.sin, True, gradient=lambda x, y, g: multiply(g, cos(x)))
 sinh = _unary("sinh", np.sinh, True)
-sqrt = _unary("sqrt", np.sqrt, True, low=0.1, high=3)
+sqrt = _unary(
+    "sqrt", np.sqrt, True, low=0.1, high=3, gradient=lambda x, y, g: divide(multiply(const_like(0.5, y), g), y)
+)
 square = _unary("square", np.square)
 tan = _unary("tan", np.tan, True, low=-1, high=1)
-tanh = _unary("tanh", np.tanh, True)
+tanh = _unary("tanh", np.tanh, True, gradient=lambda x, y, g: multiply(g, subtract(const_like(1.0, y), multiply(y, y))))
 
 
-def _infer_clip(call: Call, builder: Any) -> StructInfo:
+def _infer_clip(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 3)
     info = tensor_arg(call, 0)
     for bound in call.args[1:]:
@@ -131,10 +141,9 @@ def _infer_clip(call: Call, builder: Any) -> StructInfo:
     return info
 
 
-def _legalize_clip(builder: Any, call: Call) -> Expr:
+def _legalize_clip(builder: BlockBuilder, call: Call) -> Expr:
     low, high = (a.value if isinstance(a, PrimValue) else a for a in call.args[1:])
-    made: Expr = builder.call_te(topi.clip, call.args[0], low, high, primfunc_name_hint="tir_clip")
-    return made
+    return te_call(builder, "tir_clip", topi.clip, call.args[0], low, high)
 
 
 def clip(x: Any, min: Any, max: Any) -> Expr:
@@ -148,8 +157,7 @@ define(
     "clip",
     _infer_clip,
     legalize=_legalize_clip,
-    precision="follow",
+    kind=ELEMENTWISE,
     reference=lambda x, min, max: np.clip(x, min, max),
     samples=lambda: [((np.linspace(-2, 2, 12, dtype="float32").reshape(3, 4),), {"min": -1.0, "max": 1.0})],
-    arg_names=("x", "min", "max"),
 )

@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir.op import Op
+from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, DataTypeImm, Expr, ShapeExpr, Tuple
-from ..relax.op_table import OpRecord, register_op
 from ..relax.struct_info import ObjectStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo
 from .inference import counted
 from .literals import dtype_expr, prim_expr, shape_expr, string_expr
 from .memory import infer_void
+from .record import define
 
 __all__ = ["alloc_storage", "alloc_tensor", "call_tir_dyn", "kill_object"]
 
 
-def _infer_tensor(call: Call, _: Any) -> StructInfo:
+def _infer_tensor(call: Call, _: BlockBuilder) -> StructInfo:
     shape = call.args[2]
     dtype = call.args[3].value if isinstance(call.args[3], DataTypeImm) else ""
     if isinstance(shape, ShapeExpr):
@@ -26,25 +27,10 @@ def _infer_tensor(call: Call, _: Any) -> StructInfo:
     return TensorStructInfo(None if info.values is None else list(info.values), dtype, ndim=info.ndim)
 
 
-register_op(
-    OpRecord(
-        "relax.vm.alloc_storage",
-        counted(lambda *_: ObjectStructInfo(), 4),
-        pure=True,
-        opaque={"TAllocator": True},
-        arg_names=("size", "runtime_device_index", "dtype", "storage_scope"),
-    )
-)
-register_op(
-    OpRecord(
-        "relax.vm.alloc_tensor",
-        counted(_infer_tensor, 4),
-        opaque={"TAllocator": True},
-        arg_names=("storage", "offset", "shape", "dtype"),
-    )
-)
-register_op(OpRecord("relax.vm.kill_object", counted(infer_void, 1), pure=False, arg_names=("obj",)))
-register_op(OpRecord("relax.vm.call_tir_dyn", counted(infer_void, 2), pure=False, arg_names=("func", "args")))
+define("vm.alloc_storage", counted(lambda *_: ObjectStructInfo(), 4), allocates=True)
+define("vm.alloc_tensor", counted(_infer_tensor, 4), allocates=True)
+define("vm.kill_object", counted(infer_void, 1), pure=False)
+define("vm.call_tir_dyn", counted(infer_void, 2), pure=False)
 
 
 def alloc_storage(shape: Any, runtime_device_index: Any, dtype: Any, storage_scope: Any = "global") -> Call:

@@ -14,12 +14,7 @@ from ..ir.structural import structural_equal, structural_hash
 from ..support.errors import InternalError, RelaxishError
 from ..tir.function import PrimFunc
 from . import normalizer
-from .analysis.struct_info import (
-    BaseCheckResult,
-    definable_tir_vars_in_struct_info,
-    erase_struct_info,
-    struct_info_base_check,
-)
+from .analysis.struct_info import definable_tir_vars_in_struct_info
 from .expr import (
     BindingBlock,
     Call,
@@ -34,7 +29,7 @@ from .expr import (
     VarBinding,
 )
 from .scalars import fresh_analyzer
-from .struct_info import ShapeStructInfo, StructInfo, as_struct_info
+from .struct_info import BaseCheckResult, ShapeStructInfo, StructInfo, as_struct_info
 from .utils import convert_to_expr
 
 __all__ = ["BlockBuilder", "DataflowScope", "FunctionScope", "TestingScope"]
@@ -267,7 +262,7 @@ class BlockBuilder:
     def erase_for_scope(self, info: StructInfo) -> StructInfo:
         """``info`` without what the innermost scope does not define."""
         scope = self._scopes[-1] if self._scopes else {}
-        return erase_struct_info(info, scope.get)
+        return info.erase(scope.get)
 
     # --- blocks ---------------------------------------------------------------------------------------------------
 
@@ -372,7 +367,7 @@ class BlockBuilder:
         """
         struct_info = as_struct_info(struct_info)
         value = self.normalize(_emittable(value))
-        if struct_info_base_check(value.struct_info, struct_info) is BaseCheckResult.FAIL_L0:
+        if value.struct_info.check(struct_info) is BaseCheckResult.FAIL_L0:
             raise RelaxishError(
                 "It is impossible to match cast any value into the target struct_info. But got value struct info: "
                 f"{value.struct_info}, given struct info: {struct_info}"

@@ -5,7 +5,7 @@ These sit below the operator layer because the BlockBuilder itself makes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..ir.attrs import make_node
@@ -15,7 +15,7 @@ from ..support.errors import RelaxishError
 from .analysis.struct_info import derive_call_ret_struct_info, infer_by_sinfo_args
 from .call_tir_rules import check_inplace_indices, normalize_call_tir, normalize_call_tir_inplace, validate_call_tir
 from .expr import Call, Expr, ExternFunc, ShapeExpr, Tuple, Var
-from .op_table import OpRecord, register_op
+from .op_table import Infer, Legalize, OpRecord, register_op
 from .struct_info import (
     FuncStructInfo,
     ObjectStructInfo,
@@ -40,16 +40,13 @@ __all__ = [
 ]
 
 
-def _define(
-    name: str, infer: Callable[..., StructInfo], *, pure: bool = True, args: tuple[str, ...] = (), **rules: Any
-) -> Op:
-    register_op(OpRecord(name, infer, pure=pure, arg_names=args, **rules))
+def _define(name: str, infer: Infer, *, pure: bool = True, **rules: Any) -> Op:
+    register_op(OpRecord(name, infer, pure=pure, **rules))
     return Op.get(name)
 
 
-def _define_call_tir(name: str, normalize: Callable[..., Any] = normalize_call_tir) -> Op:
-    names = ("func", "args", "packed_ints")
-    return _define(name, _one_sinfo, args=names, normalize=normalize, validate=validate_call_tir)
+def _define_call_tir(name: str, normalize: Legalize = normalize_call_tir) -> Op:
+    return _define(name, _one_sinfo, normalize=normalize, validate=validate_call_tir)
 
 
 def _one_sinfo(call: Call, _: Any) -> StructInfo:
@@ -121,13 +118,13 @@ def _builtin_sinfo(call: Call, _: Any) -> StructInfo:
 CALL_TIR = _define_call_tir("relax.call_tir")
 CALL_TIR_WITH_GRAD = _define_call_tir("relax.call_tir_with_grad")
 CALL_TIR_INPLACE = _define_call_tir("relax.call_tir_inplace", normalize_call_tir_inplace)
-CALL_DPS_PACKED = _define("relax.call_dps_packed", _dps_sinfo, args=("func", "args"))
-CALL_PURE_PACKED = _define("relax.call_pure_packed", _packed_sinfo, args=("args",))
-CALL_INPLACE_PACKED = _define("relax.call_inplace_packed", _inplace_packed_sinfo, args=("func", "args"))
-CALL_BUILTIN = _define("relax.call_builtin_with_ctx", _builtin_sinfo, pure=False, args=("func", "args"))
-MAKE_CLOSURE = _define("relax.make_closure", lambda *_: ObjectStructInfo(), args=("func", "args"))
-INVOKE_CLOSURE = _define("relax.invoke_closure", _sinfo_args, pure=False, args=("closure", "args"))
-INVOKE_PURE_CLOSURE = _define("relax.invoke_pure_closure", _sinfo_args, args=("closure", "args"))
+CALL_DPS_PACKED = _define("relax.call_dps_packed", _dps_sinfo)
+CALL_PURE_PACKED = _define("relax.call_pure_packed", _packed_sinfo)
+CALL_INPLACE_PACKED = _define("relax.call_inplace_packed", _inplace_packed_sinfo)
+CALL_BUILTIN = _define("relax.call_builtin_with_ctx", _builtin_sinfo, pure=False)
+MAKE_CLOSURE = _define("relax.make_closure", lambda *_: ObjectStructInfo())
+INVOKE_CLOSURE = _define("relax.invoke_closure", _sinfo_args, pure=False)
+INVOKE_PURE_CLOSURE = _define("relax.invoke_pure_closure", _sinfo_args)
 
 
 def _as_tuple(args: Any) -> Any:

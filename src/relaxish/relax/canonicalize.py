@@ -9,7 +9,6 @@ from typing import Any
 from ..ir.prim import Var as TirVar
 from ..ir.structural import structural_equal
 from ..tir import NE
-from .analysis.struct_info import bind_struct_info
 from .analysis.variables import all_vars, free_vars
 from .expr import (
     BindingBlock,
@@ -55,7 +54,7 @@ class _Symbols(PyExprMutator):
         found: dict[TirVar, Any] = {}
         source = self.visit_expr(binding.value).struct_info_
         if source is not None:
-            bind_struct_info(binding.var.struct_info_ or binding.struct_info, source, found, {})
+            (binding.var.struct_info_ or binding.struct_info).bind(source, found, {})
         for var, expr in found.items():
             before = self.known.get(var)
             if before is None:

@@ -49,7 +49,7 @@ def _arg_key(arg: Any) -> Any:
 def _allocates(call: Call) -> bool:
     """Whether every such call gives a tensor of its own."""
     record = op_record_of(call.op)
-    return record is not None and bool(record.opaque.get("TAllocator"))
+    return record is not None and bool(record.allocates)
 
 
 class _Eliminator(PyExprMutator):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir.prim import Var as TirVar
-from .analysis.struct_info import map_struct_info
 from .analysis.variables import defined_symbolic_vars
 from .expr import Function, Var
 from .expr_functor import PyExprMutator
@@ -54,7 +53,7 @@ class _Renew(_Rename):
         return made
 
     def visit_struct_info_node(self, info: StructInfo) -> StructInfo:
-        return map_struct_info(info, self.visit_prim_expr, self._shape_var)
+        return info.map(self.visit_prim_expr, self._shape_var)
 
     def with_struct_info(self, var: Var, struct_info: StructInfo | None) -> Var:
         return var

@@ -11,16 +11,21 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..ir.errors import CheckValueError
 from ..ir.expr import Range
 from ..ir.global_info import GlobalInfo
 from ..ir.node import Node, field
+from ..ir.structural import structural_equal
 from ..ir.types import Type
 from ..support.entry_points import lazy_package
 from .scalars import const_int
-from .struct_info import StructInfo, TensorStructInfo, as_struct_info
+from .struct_info import BaseCheckResult, StructInfo, TensorStructInfo, as_struct_info
+from .ty import ObjectType
+
+if TYPE_CHECKING:
+    from ..arith import Analyzer
 
 __all__ = ["DTensorStructInfo", "DTensorType", "DeviceMesh", "Placement", "PlacementSpec", "device_mesh"]
 
@@ -150,6 +155,19 @@ class DTensorStructInfo(StructInfo):
         self.device_mesh = device_mesh
         self.placement = placement
         self.span = span
+
+    def _check(self, derived: DTensorStructInfo, analyzer: Analyzer | None) -> BaseCheckResult:
+        # Those of another mesh or placement may still overlap.
+        same = structural_equal(self.device_mesh, derived.device_mesh) and structural_equal(
+            self.placement, derived.placement
+        )
+        overlap = BaseCheckResult.PASS if same else BaseCheckResult.FAIL_L1
+        return min(self.tensor_sinfo.check(derived.tensor_sinfo, analyzer), overlap)
+
+    @property
+    def static_type(self) -> Type:
+        """The type of any object."""
+        return ObjectType()
 
     @property
     def dtype(self) -> str:

@@ -571,7 +571,7 @@ def _as_seq(body: Any) -> SeqExpr:
 
 def _without_inner_vars(result: StructInfo, params: Sequence[StructInfo]) -> StructInfo:
     """A function's result without the symbolic variables that only its body (by a match_cast) defines."""
-    from .analysis.struct_info import definable_tir_vars_in_struct_info, erase_struct_info, tir_vars_in_struct_info
+    from .analysis.struct_info import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
 
     used = tir_vars_in_struct_info(result)
     if not used:
@@ -579,7 +579,7 @@ def _without_inner_vars(result: StructInfo, params: Sequence[StructInfo]) -> Str
     known = set(definable_tir_vars_in_struct_info(TupleStructInfo(params)))
     if known.issuperset(used):
         return result
-    return erase_struct_info(result, lambda var: var if var in known else None, lambda var: var)
+    return result.erase(lambda var: var if var in known else None, lambda var: var)
 
 
 class Function(BaseFunc, ExprWithOp):

@@ -14,7 +14,6 @@ from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..tir import PrimFunc
-from .analysis.struct_info import map_struct_info
 from .expr import (
     Binding,
     BindingBlock,
@@ -274,7 +273,7 @@ class PyExprMutator(ExprFunctor):
 
     def visit_struct_info_node(self, info: StructInfo) -> StructInfo:
         """A struct info; by default its scalar expressions and shape variables are visited."""
-        return map_struct_info(info, self.visit_prim_expr, self._shape_var)
+        return info.map(self.visit_prim_expr, self._shape_var)
 
     def _shape_var(self, var: Var) -> Any:
         return self.var_remap_.get(var, var)

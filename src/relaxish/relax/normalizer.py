@@ -10,7 +10,7 @@ from ..ir.types import PrimType
 from ..support.errors import InternalError, RelaxishError
 from ..tir.analysis import is_pure_function
 from ..tir.function import _STRUCT_INFO_HOOK
-from .analysis.struct_info import derive_call_ret_struct_info, struct_info_lca
+from .analysis.struct_info import derive_call_ret_struct_info
 from .expr import (
     BindingBlock,
     Call,
@@ -166,7 +166,7 @@ def _if(builder: BlockBuilder, expr: If) -> If:
     if cond is not expr.cond or true_branch is not expr.true_branch or false_branch is not expr.false_branch:
         expr = If(cond, true_branch, false_branch, expr.span)
     if expr.struct_info_ is None and true_branch.struct_info_ is not None and false_branch.struct_info_ is not None:
-        expr.struct_info_ = struct_info_lca(true_branch.struct_info_, false_branch.struct_info_)
+        expr.struct_info_ = true_branch.struct_info_.lca(false_branch.struct_info_)
     return expr
 
 

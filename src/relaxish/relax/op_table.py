@@ -6,8 +6,8 @@ operators read it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..ir.op import ATTR_HOOKS, LOADERS, Op
@@ -15,35 +15,80 @@ from ..support.entry_points import load
 from ..support.errors import RelaxishError
 
 if TYPE_CHECKING:
+    from .axis_groups import AxisGroupGraph
     from .block_builder import BlockBuilder
-    from .expr import Call, Expr
+    from .expr import Call, Expr, Var
+    from .layout import InferLayoutOutput, LayoutMap
     from .struct_info import StructInfo
 
-__all__ = ["OpRecord", "all_op_records", "get_op_record", "op_function", "op_record_of", "register_op", "update_op"]
+__all__ = [
+    "AxisRule", "Gradient", "Infer", "LayoutRule", "Legalize", "OTHER", "OpKind", "OpRecord", "Sample",
+    "all_op_records", "get_op_record", "op_function", "op_record_of", "register_op", "registered", "update_op",
+]  # fmt: skip
+
+#: Struct info of the result of a call. Raises an error for arguments that do not fit.
+Infer = Callable[["Call", "BlockBuilder"], "StructInfo"]
+#: What computes the same as a call, of loop programs or of simpler operators.
+Legalize = Callable[["BlockBuilder", "Call"], "Expr"]
+#: ``gradient(result, call, gradient of the result, builder)``: a gradient for each argument.
+Gradient = Callable[["Var", "Call", "Var", "BlockBuilder"], Sequence["Expr"]]
+#: ``layout(call, desired layouts, layouts of the variables)``; see :mod:`relaxish.relax.layout`.
+LayoutRule = Callable[["Call", Mapping[str, Sequence[str]], "LayoutMap"], "InferLayoutOutput | None"]
+#: ``axes(result, call, graph)`` joins the axes of operands and result that are split together over a device mesh.
+AxisRule = Callable[["Var", "Call", "AxisGroupGraph"], None]
+#: NumPy arguments and keyword arguments of one example call.
+Sample = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class OpKind:
+    """What operators of one kind have in common; a record says only what is different."""
+
+    name: str
+    precision: str = "never"
+    layout: LayoutRule | None = None
+    axes: AxisRule | None = None
+    attrs: str | None = None
+
+
+#: No kind: nothing is known but what the record says.
+OTHER = OpKind("other")
 
 
 @dataclass
 class OpRecord:
-    """Everything about one operator.
+    """Everything about one operator; what is not said is as for others of its kind.
 
+    ``attrs`` is the type name of its attributes, under which they are printed, saved and compared;
     ``precision`` is ``"always"`` (worth low precision), ``"follow"`` (whatever its inputs are) or ``"never"``;
-    ``reference(*numpy_args, **attrs)`` is its NumPy meaning; ``samples()`` yields example calls for tests.
+    ``reference(*numpy_args, **attrs)`` is its NumPy meaning; ``samples()`` yields example calls for tests;
+    ``packed`` is the runtime's function that does it; the result of one that ``allocates`` is new memory each time.
     """
 
     name: str
-    infer: Callable[[Call, BlockBuilder], StructInfo]
-    legalize: Callable[[BlockBuilder, Call], Expr] | None = None
-    gradient: Callable[..., Any] | None = None
-    layout: Callable[..., Any] | None = None
-    precision: str = "never"
+    infer: Infer
+    kind: OpKind = OTHER
+    attrs: str | None = None
+    legalize: Legalize | None = None
+    gradient: Gradient | None = None
+    layout: LayoutRule | None = None
+    axes: AxisRule | None = None
+    precision: str = ""
     pure: bool = True
     reference: Callable[..., Any] | None = None
-    samples: Callable[..., Any] | None = None
-    arg_names: tuple[str, ...] = ()
-    normalize: Callable[[BlockBuilder, Call], Expr] | None = None
+    samples: Callable[[], Sequence[Sample]] | None = None
+    normalize: Legalize | None = None
     validate: Callable[[Call], None] | None = None
-    infer_precision: Callable[..., Any] | None = None
-    opaque: dict[str, Any] = field(default_factory=dict)
+    infer_precision: Callable[[Call, str], Call] | None = None
+    packed: str | None = None
+    allocates: bool | None = None
+    data_dependent: bool | None = None
+
+    def __post_init__(self) -> None:
+        self.attrs = self.attrs or self.kind.attrs
+        self.precision = self.precision or self.kind.precision
+        self.layout = self.layout or self.kind.layout
+        self.axes = self.axes or self.kind.axes
 
 
 _TABLE: dict[str, OpRecord] = {}
@@ -51,6 +96,8 @@ _TABLE: dict[str, OpRecord] = {}
 
 #: The operator attributes that are fields of the record, as users of the public API know them.
 _FIELD_OF_ATTR = {
+    "FCallPacked": "packed",
+    "FDataDependent": "data_dependent",
     "FInferStructInfo": "infer",
     "FLegalize": "legalize",
     "FNormalize": "normalize",
@@ -58,6 +105,8 @@ _FIELD_OF_ATTR = {
     "FPurity": "pure",
     "FValidate": "validate",
     "FInferMixedPrecision": "infer_precision",
+    "TAllocator": "allocates",
+    "TAttrsTypeKey": "attrs",
 }
 
 
@@ -133,6 +182,11 @@ def op_record_of(op: Any) -> OpRecord | None:
         return None
     record: OpRecord | None = op.get_attr("relax.record")
     return record if record is not None else get_op_record(op.name)
+
+
+def registered() -> Iterable[OpRecord]:
+    """The records entered so far."""
+    return _TABLE.values()
 
 
 def all_op_records() -> dict[str, OpRecord]:

@@ -6,16 +6,29 @@ shapes may hold symbolic integer expressions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
 
 from ..ir.dtype import parse as parse_dtype
 from ..ir.errors import CheckValueError
-from ..ir.node import Node, field
 from ..ir.expr import PrimExpr
+from ..ir.global_info import VDevice
+from ..ir.node import Node, field
+from ..ir.prim import IntImm
+from ..ir.prim import Var as TirVar
+from ..ir.structural import structural_equal, structural_hash
+from ..ir.types import FuncType, PrimType, TupleType, Type
+from ..support.errors import InternalError
 from . import expr as _expr
+from .scalars import prim_vars, prove_equal, substitute_prim
+from .ty import DynTensorType, ObjectType, PackedFuncType, ShapeType
+
+if TYPE_CHECKING:
+    from ..arith import Analyzer
 
 __all__ = [
+    "BaseCheckResult",
     "FuncStructInfo",
     "ObjectStructInfo",
     "PrimStructInfo",
@@ -27,26 +40,178 @@ __all__ = [
 ]
 
 
+class BaseCheckResult(IntEnum):
+    """Outcome of a subtype check.
+
+    ``FAIL_L0``: surely disjoint; ``FAIL_L1``: not a subtype, though values may overlap; ``FAIL_L2``: cannot be
+    proven at compile time, a run-time check may still pass; ``PASS``: a subtype.
+    """
+
+    FAIL_L0 = 0
+    FAIL_L1 = 1
+    FAIL_L2 = 2
+    PASS = 3
+
+
+L0, L1, L2, PASS = BaseCheckResult.FAIL_L0, BaseCheckResult.FAIL_L1, BaseCheckResult.FAIL_L2, BaseCheckResult.PASS
+
+#: What a symbolic variable stands for; None where it is not defined.
+ShapeVarMap = Callable[[TirVar], PrimExpr | None]
+#: What a variable that holds a shape stands for; None where it is not defined.
+VarMap = Callable[["_expr.Var"], "_expr.Expr | None"]
+PrimMap = Callable[[PrimExpr], PrimExpr]
+_Dims = Sequence[PrimExpr]
+
+
 class StructInfo(Node):
-    """Base of all struct infos."""
+    """Base of all struct infos. A class says in ``_check`` and ``_lca`` how it stands to others of the same class."""
 
     def __eq__(self, other: object) -> bool:
         """Structural equality; :meth:`same_as` is identity."""
-        from ..ir.structural import structural_equal
-
         known = isinstance(other, StructInfo) or hasattr(other, "as_struct_info")
         return self is other or (known and structural_equal(self, other))
 
     def __hash__(self) -> int:
-        from ..ir.structural import structural_hash
-
         return structural_hash(self)
 
     def is_base_of(self, derived: StructInfo) -> bool:
         """Whether every value described by ``derived`` is described by this one too."""
-        from .analysis.struct_info import BaseCheckResult, struct_info_base_check
+        return self.check(as_struct_info(derived)) is PASS
 
-        return struct_info_base_check(self, derived) == BaseCheckResult.PASS
+    def check(self, derived: StructInfo, analyzer: Analyzer | None = None) -> BaseCheckResult:
+        """Whether this one describes everything that ``derived`` does, and how badly not."""
+        if self is derived:
+            return PASS
+        if type(self) is not type(derived):
+            return L1 if isinstance(derived, ObjectStructInfo) else L0
+        return self._check(derived, analyzer)
+
+    def _check(self, derived: Any, analyzer: Analyzer | None) -> BaseCheckResult:
+        return PASS if structural_equal(self, derived, map_free_vars=False) else L0
+
+    def lca(self, other: StructInfo, analyzer: Analyzer | None = None) -> StructInfo:
+        """The finest struct info that describes both."""
+        if self is other:
+            return self
+        return self._lca(other, analyzer) if type(self) is type(other) else ObjectStructInfo()
+
+    def _lca(self, other: Any, analyzer: Analyzer | None) -> StructInfo:
+        return self if self._check(other, analyzer) is PASS else ObjectStructInfo()
+
+    def map(self, prim: PrimMap, expr: Callable[[_expr.Var], _expr.Expr] | None = None) -> StructInfo:
+        """The same with every scalar expression sent through ``prim`` and every shape variable through ``expr``."""
+        changed = {}
+        for name in self._child_fields:
+            value = getattr(self, name)
+            new = _mapped(value, prim, expr)
+            if new is not value:
+                changed[name] = new
+        return self.with_fields(**changed) if changed else self
+
+    def erase(self, shape_var: ShapeVarMap, var: VarMap | None = None) -> StructInfo:
+        """What is defined of it: a dimension with an unknown variable costs the whole shape, not its rank."""
+        return self
+
+    def bind(self, arg: StructInfo, shapes: dict[TirVar, PrimExpr], variables: dict[_expr.Var, _expr.Expr]) -> None:
+        """Record what each symbolic variable of this parameter stands for when it receives a value like ``arg``."""
+
+    def prim_exprs(self) -> Iterator[PrimExpr]:
+        """Every scalar expression in it, in order."""
+        for value in self.iter_children():
+            yield from _prim_exprs(value)
+
+    @property
+    def static_type(self) -> Type:
+        """The legacy type: kind, rank and dtype, without any shape. Raises TypeError where there is none."""
+        raise TypeError(f"no static type for struct info of kind {type(self).__name__}")
+
+
+def _mapped(value: Any, prim: PrimMap, expr: Callable[[_expr.Var], _expr.Expr] | None) -> Any:
+    """The value of a field, mapped."""
+    if isinstance(value, PrimExpr):
+        return prim(value)
+    if isinstance(value, tuple):
+        items = tuple(_mapped(item, prim, expr) for item in value)
+        return value if all(a is b for a, b in zip(items, value)) else items
+    if isinstance(value, _expr.ShapeExpr):
+        dims = _mapped(value.values, prim, expr)
+        return value if dims is value.values else _expr.ShapeExpr(dims)
+    if isinstance(value, StructInfo):
+        return value.map(prim, expr)
+    return expr(value) if expr is not None and isinstance(value, _expr.Var) else value
+
+
+def _prim_exprs(value: Any) -> Iterator[PrimExpr]:
+    if isinstance(value, PrimExpr):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _prim_exprs(item)
+    elif isinstance(value, _expr.ShapeExpr):
+        yield from value.values
+    elif isinstance(value, _expr.Var):
+        yield from _prim_exprs(value.struct_info_)
+    elif isinstance(value, StructInfo):
+        yield from value.prim_exprs()
+
+
+def _check_prim(base: PrimExpr, derived: PrimExpr, analyzer: Analyzer | None) -> BaseCheckResult:
+    if base is derived:
+        return PASS
+    if isinstance(base, IntImm) and isinstance(derived, IntImm):
+        return PASS if base.value == derived.value else L0
+    return PASS if prove_equal(base, derived, analyzer) else L2
+
+
+def _check_dims(base: _Dims, derived: _Dims, analyzer: Analyzer | None) -> BaseCheckResult:
+    if len(base) != len(derived):
+        return L0
+    worst = PASS
+    for lhs, rhs in zip(base, derived):
+        worst = min(worst, _check_prim(lhs, rhs, analyzer))
+        if worst is L0:
+            break
+    return worst
+
+
+def _check_ndim(base: int, derived: int) -> BaseCheckResult:
+    if base == -1 or base == derived:
+        return PASS
+    return L1 if derived == -1 else L0
+
+
+def _dims_equal(lhs: _Dims, rhs: _Dims, analyzer: Analyzer | None) -> bool:
+    return len(lhs) == len(rhs) and all(prove_equal(a, b, analyzer) for a, b in zip(lhs, rhs))
+
+
+def _defined_dims(dims: _Dims, shape_var: ShapeVarMap) -> _Dims | None:
+    """The dimensions with their variables replaced, or themselves; None where a variable is not defined."""
+    out = []
+    for dim in dims:
+        mapping: dict[TirVar, PrimExpr] = {}
+        for symbol in prim_vars(dim):
+            new = shape_var(symbol)
+            if new is None:
+                return None
+            new = _expr.as_shape_dim(new)
+            if new is not symbol:
+                mapping[symbol] = new
+        out.append(substitute_prim(dim, mapping) if mapping else dim)
+    return dims if all(a is b for a, b in zip(out, dims)) else out
+
+
+def _bind_dims(params: _Dims, args: _Dims, shapes: dict[TirVar, PrimExpr]) -> None:
+    if len(params) == len(args):
+        for param, arg in zip(params, args):
+            if isinstance(param, TirVar):
+                shapes.setdefault(param, arg)
+
+
+def same_vdevice(lhs: VDevice | None, rhs: VDevice | None) -> bool:
+    """Whether two VDevices are the same or structurally equal."""
+    if lhs is None or rhs is None:
+        return lhs is rhs
+    return lhs is rhs or bool(structural_equal(lhs, rhs))
 
 
 def as_struct_info(value: Any) -> StructInfo:
@@ -67,6 +232,19 @@ class ObjectStructInfo(StructInfo):
     """Any value at all; the top of the lattice."""
 
     span: Any = field(role="ignore", default=None)
+
+    def check(self, derived: StructInfo, analyzer: Analyzer | None = None) -> BaseCheckResult:
+        """It describes everything."""
+        return PASS
+
+    def lca(self, other: StructInfo, analyzer: Analyzer | None = None) -> StructInfo:
+        """Nothing is above it."""
+        return self
+
+    @property
+    def static_type(self) -> Type:
+        """The type of any object."""
+        return ObjectType()
 
 
 class PrimStructInfo(StructInfo):
@@ -98,6 +276,39 @@ class PrimStructInfo(StructInfo):
         self.dtype = str(dtype)
         self.span = span
 
+    def _check(self, derived: PrimStructInfo, analyzer: Analyzer | None) -> BaseCheckResult:
+        if self.dtype != derived.dtype:
+            return L0
+        if self.value is None:
+            return PASS
+        return L2 if derived.value is None else _check_prim(self.value, derived.value, analyzer)
+
+    def _lca(self, other: PrimStructInfo, analyzer: Analyzer | None) -> StructInfo:
+        if self.dtype != other.dtype:
+            return ObjectStructInfo()
+        if self.value is None or (other.value is not None and prove_equal(self.value, other.value, analyzer)):
+            return self
+        return PrimStructInfo(self.dtype)
+
+    def erase(self, shape_var: ShapeVarMap, var: VarMap | None = None) -> StructInfo:
+        """Its value goes if it names an unknown variable."""
+        if self.value is None:
+            return self
+        known = _defined_dims((self.value,), shape_var)
+        if known is None:
+            return PrimStructInfo(self.dtype)
+        return self if known[0] is self.value else PrimStructInfo(value=known[0])
+
+    def bind(self, arg: StructInfo, shapes: dict[TirVar, PrimExpr], variables: dict[_expr.Var, _expr.Expr]) -> None:
+        """A value that is a bare variable stands for the argument's."""
+        if isinstance(arg, PrimStructInfo) and self.value is not None and arg.value is not None:
+            _bind_dims((self.value,), (arg.value,), shapes)
+
+    @property
+    def static_type(self) -> Type:
+        """The scalar's dtype."""
+        return PrimType(self.dtype)
+
 
 class ShapeStructInfo(StructInfo):
     """A shape value: its dimensions, or only their number (``ndim=-1``: not even that)."""
@@ -120,6 +331,36 @@ class ShapeStructInfo(StructInfo):
             self.values = None
             self.ndim = int(ndim)
         self.span = span
+
+    def _check(self, derived: ShapeStructInfo, analyzer: Analyzer | None) -> BaseCheckResult:
+        rank = _check_ndim(self.ndim, derived.ndim)
+        if rank is not PASS or self.values is None:
+            return rank
+        return L2 if derived.values is None else _check_dims(self.values, derived.values, analyzer)
+
+    def _lca(self, other: ShapeStructInfo, analyzer: Analyzer | None) -> StructInfo:
+        if self.values is not None and other.values is not None and _dims_equal(self.values, other.values, analyzer):
+            return self
+        return ShapeStructInfo(ndim=self.ndim if self.ndim == other.ndim else -1)
+
+    def erase(self, shape_var: ShapeVarMap, var: VarMap | None = None) -> StructInfo:
+        """The dimensions go, and their number stays, if one names an unknown variable."""
+        if self.values is None:
+            return self
+        dims = _defined_dims(self.values, shape_var)
+        if dims is None:
+            return ShapeStructInfo(ndim=self.ndim)
+        return self if dims is self.values else ShapeStructInfo(dims)
+
+    def bind(self, arg: StructInfo, shapes: dict[TirVar, PrimExpr], variables: dict[_expr.Var, _expr.Expr]) -> None:
+        """Dimensions that are bare variables stand for the argument's."""
+        if isinstance(arg, ShapeStructInfo) and self.values is not None and arg.values is not None:
+            _bind_dims(self.values, arg.values, shapes)
+
+    @property
+    def static_type(self) -> Type:
+        """A shape of this rank."""
+        return ShapeType(self.ndim)
 
 
 class TensorStructInfo(StructInfo):
@@ -175,6 +416,68 @@ class TensorStructInfo(StructInfo):
             return self.shape.struct_info_.values
         return None
 
+    def _check(self, derived: TensorStructInfo, analyzer: Analyzer | None) -> BaseCheckResult:
+        if self.dtype and self.dtype != derived.dtype:
+            return L0 if derived.dtype else L1
+        rank = _check_ndim(self.ndim, derived.ndim)
+        if rank is not PASS:
+            return rank
+        if self.vdevice is not None:
+            if derived.vdevice is None:
+                return L1
+            if not same_vdevice(self.vdevice, derived.vdevice):
+                return L0
+        if self.shape is None or self.shape is derived.shape:
+            return PASS
+        if isinstance(self.shape, _expr.ShapeExpr) and isinstance(derived.shape, _expr.ShapeExpr):
+            return _check_dims(self.shape.values, derived.shape.values, analyzer)
+        return L2
+
+    def _lca(self, other: TensorStructInfo, analyzer: Analyzer | None) -> StructInfo:
+        dtype = self.dtype if self.dtype == other.dtype else ""
+        vdevice = self.vdevice if same_vdevice(self.vdevice, other.vdevice) else None
+        mine, theirs = self.shape, other.shape
+        same = mine is theirs or (
+            isinstance(mine, _expr.ShapeExpr)
+            and isinstance(theirs, _expr.ShapeExpr)
+            and _dims_equal(mine.values, theirs.values, analyzer)
+        )
+        if mine is None or not same:
+            return TensorStructInfo(None, dtype, vdevice, self.ndim if self.ndim == other.ndim else -1)
+        if dtype == self.dtype and vdevice is self.vdevice:
+            return self
+        return TensorStructInfo(mine, dtype, vdevice)
+
+    def erase(self, shape_var: ShapeVarMap, var: VarMap | None = None) -> StructInfo:
+        """The shape goes, and the rank stays, if it names an unknown variable."""
+        new: _expr.Expr | None
+        if isinstance(self.shape, _expr.ShapeExpr):
+            dims = _defined_dims(self.shape.values, shape_var)
+            new = None if dims is None else self.shape if dims is self.shape.values else _expr.ShapeExpr(dims)
+        else:
+            new = var(self.shape) if var is not None and self.shape is not None else None
+        if new is self.shape:
+            return self
+        if new is None:
+            return TensorStructInfo(None, self.dtype, self.vdevice, self.ndim)
+        if not isinstance(new, (_expr.Var, _expr.ShapeExpr)):
+            raise InternalError(f"a shape can be a ShapeExpr or a Var, not {type(new).__name__}")
+        return TensorStructInfo(new, self.dtype, self.vdevice)
+
+    def bind(self, arg: StructInfo, shapes: dict[TirVar, PrimExpr], variables: dict[_expr.Var, _expr.Expr]) -> None:
+        """Dimensions that are bare variables, or the variable that holds the shape, stand for the argument's."""
+        if not isinstance(arg, TensorStructInfo) or self.shape is None:
+            return
+        if isinstance(self.shape, _expr.ShapeExpr):
+            _bind_dims(self.shape.values, arg.dims() or (), shapes)
+        elif arg.shape is not None:
+            variables.setdefault(self.shape, arg.shape)
+
+    @property
+    def static_type(self) -> Type:
+        """A tensor of this rank and dtype."""
+        return DynTensorType(self.ndim, self.dtype)
+
 
 def _resolve_vdevice(text: str) -> Any:
     """``"llvm"``, ``"cuda:1"``, ``"cuda:1:global"`` as a VDevice."""
@@ -196,6 +499,33 @@ class TupleStructInfo(StructInfo):
             raise CheckValueError(f"the fields of a tuple are a sequence, not {type(fields).__name__}")
         self.fields = tuple(as_struct_info(f) for f in fields)
         self.span = span
+
+    def _check(self, derived: TupleStructInfo, analyzer: Analyzer | None) -> BaseCheckResult:
+        if len(self.fields) != len(derived.fields):
+            return L0
+        return min((b.check(d, analyzer) for b, d in zip(self.fields, derived.fields)), default=PASS)
+
+    def _lca(self, other: TupleStructInfo, analyzer: Analyzer | None) -> StructInfo:
+        if len(self.fields) != len(other.fields):
+            return ObjectStructInfo()
+        return self._with([a.lca(b, analyzer) for a, b in zip(self.fields, other.fields)])
+
+    def _with(self, fields: Sequence[StructInfo]) -> TupleStructInfo:
+        return self if all(a is b for a, b in zip(fields, self.fields)) else TupleStructInfo(fields)
+
+    def erase(self, shape_var: ShapeVarMap, var: VarMap | None = None) -> StructInfo:
+        """Field by field."""
+        return self._with([f.erase(shape_var, var) for f in self.fields])
+
+    def bind(self, arg: StructInfo, shapes: dict[TirVar, PrimExpr], variables: dict[_expr.Var, _expr.Expr]) -> None:
+        """Field by field."""
+        for param, given in zip(self.fields, arg.fields if isinstance(arg, TupleStructInfo) else ()):
+            param.bind(given, shapes, variables)
+
+    @property
+    def static_type(self) -> Type:
+        """A tuple of the fields' types."""
+        return TupleType([f.static_type for f in self.fields])
 
 
 class FuncStructInfo(StructInfo):
@@ -241,3 +571,47 @@ class FuncStructInfo(StructInfo):
     def is_opaque(self) -> bool:
         """Whether the parameters are unknown."""
         return self.params is None
+
+    def _check(self, derived: FuncStructInfo, analyzer: Analyzer | None) -> BaseCheckResult:
+        if self.purity and not derived.purity:
+            return L0
+        if self.params is None:
+            if self.derive_func is not None:
+                return PASS if self.derive_func == derived.derive_func else L2
+            return self.ret.check(derived.ret, analyzer)
+        if derived.params is None:
+            return L2
+        # Symbolic variables of the parameters are renamed to each other here, and only here.
+        if structural_equal(self, derived):
+            return PASS
+        if len(self.params) != len(derived.params):
+            return L0
+        params = min((b.check(d, analyzer) for b, d in zip(self.params, derived.params)), default=PASS)
+        return min(L2 if params is L1 else params, self.ret.check(derived.ret, analyzer))
+
+    def _lca(self, other: FuncStructInfo, analyzer: Analyzer | None) -> StructInfo:
+        purity = self.purity and other.purity
+        if self.params is None and self.derive_func is not None:
+            return self if self.derive_func == other.derive_func else FuncStructInfo.opaque_func(purity=purity)
+        ret = self.ret.lca(other.ret, analyzer)
+        if self.params is None:
+            return self if ret is self.ret else FuncStructInfo.opaque_func(ret=ret, purity=purity)
+        if other.params is None:
+            return FuncStructInfo.opaque_func(ret=ret, purity=purity)
+        if structural_equal(self, other):
+            return self
+        if len(self.params) != len(other.params):
+            return FuncStructInfo.opaque_func(ret=ret, purity=purity)
+        params = [a.lca(b, analyzer) for a, b in zip(self.params, other.params)]
+        if ret is self.ret and all(a is b for a, b in zip(params, self.params)):
+            return self
+        return FuncStructInfo(params, ret, purity)
+
+    # It is well defined by itself: its parameters define what it mentions, so that nothing is erased.
+
+    @property
+    def static_type(self) -> Type:
+        """A function of the types of its parameters and result; a packed one if they are unknown."""
+        if self.params is None:
+            return PackedFuncType()
+        return FuncType([p.static_type for p in self.params], self.ret.static_type)

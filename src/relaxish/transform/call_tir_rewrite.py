@@ -73,7 +73,7 @@ class _Rewriter(PyExprMutator):
     def _device(self, vdevice: Any) -> tuple[int, str]:
         if vdevice is None:
             return 0, "global"
-        from ..relax.analysis.struct_info import same_vdevice
+        from ..relax.struct_info import same_vdevice
 
         for index, known in enumerate(self.mod.global_infos.get("vdevice", ())):
             if same_vdevice(known, vdevice):

@@ -8,7 +8,6 @@ from typing import Any
 from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..op.manipulate import layout_transform, permute_dims
-from ..relax.analysis.struct_info import map_struct_info
 from ..relax.expr import Call, DataflowBlock, DataflowVar, Function, MatchCast, Tuple, TupleGetItem, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator
 from ..relax.layout import LayoutDecision, LayoutMap, initial_nlayout, is_nested_tensor
@@ -156,7 +155,7 @@ class _Converter(PyExprMutator):
             return
         layout = self.layouts.of(binding.value)
         value = remapped_leaves(self, binding.value)
-        info = _relayout(map_struct_info(binding.struct_info, self.visit_prim_expr, self._shape_var), layout)
+        info = _relayout(binding.struct_info.map(self.visit_prim_expr, self._shape_var), layout)
         if value is binding.value and info is binding.struct_info:
             self.builder_.emit_normalized(binding)
         else:

@@ -24,9 +24,11 @@ from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
 from ..op import concat, mean, permute_dims, reshape
+from ..op.kinds import BROADCAST, ELEMENTWISE
 from ..op.nn import conv2d
 from ..relax.expr import Call, Constant, Function, Var, const
 from ..relax.expr_functor import PyExprMutator
+from ..relax.op_table import op_record_of
 from ..relax.struct_info import TensorStructInfo
 from ..target import Target
 from .base import as_module_pass, map_relax_functions
@@ -35,11 +37,6 @@ __all__ = ["CPULayoutPacking"]
 
 _TO = (0, 2, 3, 1)
 _FROM = (0, 3, 1, 2)
-_UNARY = frozenset(
-    "nn.relu nn.relu6 nn.leakyrelu nn.gelu nn.gelu_tanh nn.silu sigmoid tanh exp sqrt rsqrt negative abs erf clip"
-    " floor ceil round square log hardsigmoid hardswish".split()
-)
-_BINARY = frozenset("add subtract multiply divide maximum minimum power".split())
 _POOL = {"nn.max_pool2d", "nn.avg_pool2d", "nn.adaptive_avg_pool2d"}
 
 
@@ -83,10 +80,12 @@ class _Layout(PyExprMutator):
             return self._conv(call)
         if name in _POOL:
             return self._pool(call)
-        if name in _UNARY:
+        record = op_record_of(call.op)
+        kind = None if record is None else record.kind
+        if kind is ELEMENTWISE:
             twin = self._twin(call.args[0])
             return call if twin is None else self._back(Call(call.op, (twin, *call.args[1:]), call.attrs))
-        if name in _BINARY:
+        if kind is BROADCAST:
             return self._binary(call)
         if name == "concat":
             return self._concat(call)

@@ -1,52 +1,128 @@
-"""FoldBatchnormToConv2D: the scale of a batch norm goes into the weights of the convolution before it."""
+"""Batch norms after convolutions go into their weights: by formula (FoldBatchnormToConv2D), or by value."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
 
 from ..ir.module import IRModule
+from ..ir.op import Op
 from ..ir.transform import Pass
 from ..op.binary import add, divide, multiply, subtract
 from ..op.manipulate import reshape
 from ..op.unary import sqrt
-from ..relax.dpl import DFPattern, is_const, is_op, is_tuple_get_item, rewrite_call, wildcard
-from ..relax.expr import Call, Expr, Function, PrimValue
+from ..relax.analysis.variables import direct_uses
+from ..relax.expr import Call, Constant, Expr, Function, PrimValue, TupleGetItem, Var, VarBinding
+from ..relax.expr_functor import PyExprMutator
 from ..tir import FloatImm
 from .base import as_module_pass, map_relax_functions
+from .dead_code_elimination import eliminate
 
-__all__ = ["FoldBatchnormToConv2D"]
-
-
-def _plain(value: Any) -> Any:
-    return getattr(value, "value", value)
+__all__ = ["CPUBatchnormFolding", "FoldBatchnormToConv2D"]
 
 
-def _fold(func: Function) -> Function:
-    data, weight = wildcard(), is_const()
-    gamma, beta, mean, variance = (is_const() for _ in range(4))
-    conv_pattern = is_op("relax.nn.conv2d")(data, weight)
-    norm_pattern = is_op("relax.nn.batch_norm")(conv_pattern, gamma, beta, mean, variance)
+@dataclass(frozen=True)
+class _Pair:
+    """A convolution of constant weights, and the batch norm of constant parameters that follows it."""
 
-    def rewrite(expr: Expr, matched: Mapping[DFPattern, Any]) -> Expr:
-        conv, norm = matched[conv_pattern], matched[norm_pattern]
-        layout, channels = str(_plain(conv.attrs.kernel_layout)), matched[gamma].struct_info.dims()[0]
-        if layout not in ("OIHW", "IOHW") or _plain(conv.attrs.data_layout) != "NCHW":
-            return expr
-        if int(_plain(norm.attrs.axis)) != 1 or not _plain(norm.attrs.scale) or not _plain(norm.attrs.center):
-            return expr
-        epsilon = PrimValue(FloatImm("float32", float(_plain(norm.attrs.epsilon))))
-        scale = divide(matched[gamma], sqrt(add(matched[variance], epsilon)))
-        shift = subtract(matched[beta], multiply(matched[mean], scale))
-        factor = reshape(scale, (channels, 1, 1, 1) if layout == "OIHW" else (1, channels, 1, 1))
-        scaled = Call(conv.op, (matched[data], multiply(matched[weight], factor)), conv.attrs)
-        return add(scaled, reshape(shift, (1, channels, 1, 1)))  # type: ignore[no-any-return]
+    conv: Call
+    norm: Call
+    weight: Constant
+    params: tuple[Constant, ...]
 
-    return rewrite_call(is_tuple_get_item(norm_pattern, 0), rewrite, func)
+    @property
+    def channels_first(self) -> bool:
+        """Whether output channels come first in the weights, not second."""
+        return bool(self.conv.attrs.kernel_layout == "OIHW")
+
+    def scaled(self, data: Expr, weight: Expr) -> Call:
+        """The convolution with other weights."""
+        return Call(self.conv.op, (data, weight), self.conv.attrs)
 
 
-def _run(mod: IRModule) -> IRModule:
-    return map_relax_functions(mod, lambda _, func: func if func.attrs.get("Primitive") else _fold(func))
+def _by_formula(pair: _Pair, data: Expr) -> Expr | None:
+    if not pair.norm.attrs.scale or not pair.norm.attrs.center:
+        return None
+    gamma, beta, mean, variance = pair.params
+    channels = gamma.struct_info.dims()[0]
+    epsilon = PrimValue(FloatImm("float32", float(pair.norm.attrs.epsilon)))
+    scale = divide(gamma, sqrt(add(variance, epsilon)))
+    shift = subtract(beta, multiply(mean, scale))
+    factor = reshape(scale, (channels, 1, 1, 1) if pair.channels_first else (1, channels, 1, 1))
+    return add(pair.scaled(data, multiply(pair.weight, factor)), reshape(shift, (1, channels, 1, 1)))
+
+
+def _by_value(pair: _Pair, data: Expr) -> Expr | None:
+    a = pair.norm.attrs
+    if a.get("training", False):
+        return None
+    gamma, beta, mean, variance = (np.asarray(p.data.numpy(), "float64") for p in pair.params)
+    scale = (gamma if a.get("scale", True) else np.ones_like(gamma)) / np.sqrt(variance + float(a.epsilon))
+    bias = (beta if a.get("center", True) else np.zeros_like(beta)) - mean * scale
+    kernel = pair.weight.data.numpy()
+    factor = scale.reshape((-1, 1, 1, 1) if pair.channels_first else (1, -1, 1, 1)).astype(kernel.dtype)
+    return add(pair.scaled(data, Constant(kernel * factor)), Constant(bias.reshape(1, -1, 1, 1).astype(kernel.dtype)))
+
+
+class _Folder(PyExprMutator):
+    """Folds the pairs of one function; ``by_value`` those alone whose convolution nobody else reads."""
+
+    def __init__(self, mod: IRModule, func: Function, by_value: bool) -> None:
+        super().__init__(mod)
+        self.by_value = by_value
+        bindings = [binding for block in func.body.blocks for binding in block.bindings]
+        self.values = {binding.var: binding.value for binding in bindings}
+        self.uses = Counter(v for value in (*self.values.values(), func.body.body) for v in direct_uses(value))
+
+    def visit_var_binding_(self, binding: VarBinding) -> None:
+        """Bind the folded form to what takes the result out of a batch norm."""
+        value = binding.value
+        if isinstance(value, TupleGetItem) and value.index == 0:
+            pair = self._pair(value.tuple_value)
+            if pair is not None:
+                folded = (_by_value if self.by_value else _by_formula)(pair, self.visit_expr(pair.conv.args[0]))
+                if folded is not None:
+                    self.reemit_binding(binding, self.builder_.normalize(folded))
+                    return
+        super().visit_var_binding_(binding)
+
+    def _value(self, expr: Expr) -> Expr:
+        while isinstance(expr, Var) and expr in self.values:
+            expr = self.values[expr]
+        return expr
+
+    def _call(self, expr: Expr, name: str) -> Call | None:
+        """The call of an operator that a value is, if it is one."""
+        value = self._value(expr)
+        return value if isinstance(value, Call) and isinstance(value.op, Op) and value.op.name == name else None
+
+    def _pair(self, value: Expr) -> _Pair | None:
+        norm = self._call(value, "relax.nn.batch_norm")
+        conv = None if norm is None else self._call(norm.args[0], "relax.nn.conv2d")
+        if norm is None or conv is None or (self.by_value and self.uses[norm.args[0]] != 1):
+            return None
+        values = [self._value(e) for e in (conv.args[1], *norm.args[1:])]
+        constants = [v for v in values if isinstance(v, Constant)]
+        fits = conv.attrs.data_layout == "NCHW" and conv.attrs.kernel_layout in ("OIHW", "IOHW")
+        if not fits or int(norm.attrs.axis) != 1 or len(constants) != len(values):
+            return None
+        return _Pair(conv, norm, constants[0], tuple(constants[1:]))
+
+
+def _fold(by_value: bool, name: str) -> Pass:
+    def run(mod: IRModule) -> IRModule:
+        def fold(_: object, func: Function) -> Function:
+            if func.attrs.get("Primitive"):
+                return func
+            made: Function = _Folder(mod, func, by_value).visit_expr(func)
+            return made
+
+        new = map_relax_functions(mod, fold)
+        return new if new is mod else eliminate(new, [v.name_hint for v in new.functions])
+
+    return as_module_pass(run, name)
 
 
 def FoldBatchnormToConv2D() -> Pass:  # noqa: N802  (public name of the pass)
@@ -61,4 +137,9 @@ def FoldBatchnormToConv2D() -> Pass:  # noqa: N802  (public name of the pass)
 
     FoldConstant then computes the new weights.
     """
-    return as_module_pass(_run, "FoldBatchnormToConv2D")
+    return _fold(False, "FoldBatchnormToConv2D")
+
+
+def CPUBatchnormFolding() -> Pass:  # noqa: N802  (named as a pass)
+    """As FoldBatchnormToConv2D and FoldConstant together, without a kernel compiled for every step."""
+    return _fold(True, "CPUBatchnormFolding")

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..ir.transform import Pass
 from ..relax.analysis.cleanup import remove_all_unused
-from ..relax.analysis.struct_info import definable_tir_vars_in_struct_info, erase_struct_info
+from ..relax.analysis.struct_info import definable_tir_vars_in_struct_info
 from ..relax.common_subexpr import eliminate_common_subexpr
 from ..relax.expr import Call, Function, PrimValue, SeqExpr, StringImm, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
@@ -49,7 +49,7 @@ def _get_lazily(func: Function) -> Function:
     getter = Var("fget_param", info)
     params = [*func.params[:count], getter]
     known = {s for p in params[:count] for s in definable_tir_vars_in_struct_info(p.struct_info)}
-    ret = erase_struct_info(func.ret_struct_info, lambda s: s if s in known else None)
+    ret = func.ret_struct_info.erase(lambda s: s if s in known else None)
     lazy = _LazyInputs({p: i for i, p in enumerate(func.params[count:])}, getter)
     body = lazy.visit_with_new_scope(func.body, params)
     made = Function(params, body, ret, func.is_pure, func.attrs, func.span)

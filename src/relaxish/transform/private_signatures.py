@@ -11,7 +11,7 @@ from ..ir.module import IRModule
 from ..ir.prim import FloatImm
 from ..ir.transform import Pass, Sequential
 from ..relax.analysis.cleanup import remove_all_unused
-from ..relax.analysis.struct_info import bind_struct_info, definable_tir_vars_in_struct_info
+from ..relax.analysis.struct_info import definable_tir_vars_in_struct_info
 from ..relax.analysis.variables import free_symbolic_vars, free_vars
 from ..relax.expr import (
     BindingBlock,
@@ -142,7 +142,7 @@ def _without_unused(_: GlobalVar, func: Function) -> Change | None:
         if symbols:
             values: dict[Any, Any] = {}
             for param, arg in zip(func.params, args):
-                bind_struct_info(param.struct_info, arg.struct_info, values, {})
+                param.struct_info.bind(arg.struct_info, values, {})
             kept += [PrimValue(values[s]) for s in symbols]
         return Call(name, kept)
 

@@ -165,9 +165,7 @@ class _Rewriter(PyExprMutator):
 
 
 def _rename(info: Any, names: dict[Any, Any]) -> Any:
-    from ..relax.analysis.struct_info import map_struct_info
-
-    return map_struct_info(info, lambda value: substitute(value, names), lambda var: var)
+    return info.map(lambda value: substitute(value, names), lambda var: var)
 
 
 def RewriteCUDAGraph() -> Pass:  # noqa: N802  (public name of the pass)

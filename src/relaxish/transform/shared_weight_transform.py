@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..ir.structural import structural_equal, structural_hash
-from ..relax.analysis.struct_info import bind_struct_info
 from ..relax.copying import SymbolSubstitutor
 from ..relax.expr import MatchCast, Var
 from ..support.errors import RelaxishError
@@ -74,7 +73,7 @@ def _check_weights(first: Plan, other: Plan, names: tuple[str, str]) -> dict[Any
                 f"{theirs.name_hint} of {names[0]} is {theirs.struct_info} and {mine.name_hint} of {names[1]} is "
                 f"{mine.struct_info}"
             )
-        bind_struct_info(mine.struct_info, theirs.struct_info, symbols, {})
+        mine.struct_info.bind(theirs.struct_info, symbols, {})
     return symbols
 
 

@@ -6,11 +6,13 @@ from typing import Any
 
 from ... import topi
 from ...ir.attrs import make_node
+from ...relax.block_builder import BlockBuilder
 from ...relax.call_forms import call_dps_packed
 from ...relax.expr import Call, Expr, PrimValue, ShapeExpr
 from ...relax.struct_info import StructInfo, TensorStructInfo
 from ...tir import const, div, floormod
 from ..inference import as_expr, check_axis, check_count, fail, make_call, provably_differ, tensor, tensor_arg
+from ..kinds import COLLECTIVE, join_same
 from ..record import define
 
 __all__ = ["allgather", "allreduce", "broadcast_from_worker0", "scatter_from_worker0"]
@@ -44,12 +46,12 @@ def scatter_from_worker0(x: Any, num_workers: int, axis: int = 0) -> Expr:
     return make_call("ccl.scatter_from_worker0", [as_expr(x)], attrs)
 
 
-def _infer_same(call: Call, builder: Any) -> StructInfo:
+def _infer_same(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 1)
     return tensor_arg(call, 0)
 
 
-def _infer_allgather(call: Call, builder: Any) -> StructInfo:
+def _infer_allgather(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 1)
     info = tensor_arg(call, 0)
     dims = info.dims()
@@ -59,7 +61,7 @@ def _infer_allgather(call: Call, builder: Any) -> StructInfo:
     return tensor(grown, info.dtype, vdevice=info.vdevice)
 
 
-def _infer_scatter(call: Call, builder: Any) -> StructInfo:
+def _infer_scatter(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 1)
     info = tensor_arg(call, 0)
     dims = info.dims()
@@ -78,25 +80,25 @@ def _infer_scatter(call: Call, builder: Any) -> StructInfo:
     return tensor(shape, info.dtype, vdevice=info.vdevice)
 
 
-def _legalize_allreduce(builder: Any, call: Call) -> Expr:
+def _legalize_allreduce(builder: BlockBuilder, call: Call) -> Expr:
     x = call.args[0]
     kind = ShapeExpr([_REDUCTIONS[call.attrs.op_type]])
     args = [x, kind, PrimValue(const(bool(call.attrs.in_group), "bool"))]
     return call_dps_packed("runtime.disco.allreduce", args, x.struct_info)
 
 
-def _legalize_allgather(builder: Any, call: Call) -> Expr:
+def _legalize_allgather(builder: BlockBuilder, call: Call) -> Expr:
     info = _infer_allgather(call, builder)
     args = [call.args[0], PrimValue(const(bool(call.attrs.in_group), "bool"))]
     return call_dps_packed("runtime.disco.allgather", args, info)
 
 
-def _legalize_broadcast(builder: Any, call: Call) -> Expr:
+def _legalize_broadcast(builder: BlockBuilder, call: Call) -> Expr:
     x = call.args[0]
     return call_dps_packed("runtime.disco.broadcast_from_worker0", [x, PrimValue(const(False, "bool"))], x.struct_info)
 
 
-def _legalize_scatter(builder: Any, call: Call) -> Expr:
+def _legalize_scatter(builder: BlockBuilder, call: Call) -> Expr:
     data, workers, axis = call.args[0], int(call.attrs.num_workers), int(call.attrs.axis)
     info = data.struct_info
     parts: list[Any] = []
@@ -111,7 +113,7 @@ def _legalize_scatter(builder: Any, call: Call) -> Expr:
     return call_dps_packed("runtime.disco.scatter_from_worker0", [pieces, PrimValue(const(False, "bool"))], out)
 
 
-define("ccl.allreduce", _infer_same, legalize=_legalize_allreduce, arg_names=("x",))
-define("ccl.allgather", _infer_allgather, legalize=_legalize_allgather, arg_names=("x",))
-define("ccl.broadcast_from_worker0", _infer_same, legalize=_legalize_broadcast, arg_names=("x",))
-define("ccl.scatter_from_worker0", _infer_scatter, legalize=_legalize_scatter, arg_names=("x",))
+define("ccl.allreduce", _infer_same, kind=COLLECTIVE, attrs="AllReduce", axes=join_same, legalize=_legalize_allreduce)
+define("ccl.allgather", _infer_allgather, kind=COLLECTIVE, attrs="AllGather", legalize=_legalize_allgather)
+define("ccl.broadcast_from_worker0", _infer_same, kind=COLLECTIVE, legalize=_legalize_broadcast)
+define("ccl.scatter_from_worker0", _infer_scatter, attrs="ScatterCollective", legalize=_legalize_scatter)

@@ -6,10 +6,12 @@ from typing import Any
 
 from ...ir.attrs import make_node
 from ...ir.op import Op
+from ...relax.block_builder import BlockBuilder
 from ...relax.call_forms import call_pure_packed
 from ...relax.expr import Call, Expr
 from ...relax.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 from ...tir import Var, const, div, floormod
+from ..index import strided_slice
 from ..inference import (
     as_expr,
     check_axis,
@@ -21,7 +23,7 @@ from ..inference import (
     tensor_arg,
     type_fail,
 )
-from ..index import strided_slice
+from ..kinds import join_same
 from ..record import define
 
 __all__ = ["annotate_sharding", "call_tir_local_view", "redistribute", "redistribute_replica_to_shard"]
@@ -53,13 +55,13 @@ def redistribute_replica_to_shard(input: Any, num_workers: int, axis: int) -> Ex
     return make_call("dist.redistribute_replica_to_shard", [as_expr(input)], attrs)
 
 
-def _infer_annotate(call: Call, builder: Any) -> StructInfo:
+def _infer_annotate(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 1)
     info: StructInfo = call.args[0].struct_info
     return info
 
 
-def _infer_redistribute(call: Call, builder: Any) -> StructInfo:
+def _infer_redistribute(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 1)
     info: Any = call.args[0].struct_info
     inner = getattr(info, "tensor_sinfo", None)
@@ -69,14 +71,14 @@ def _infer_redistribute(call: Call, builder: Any) -> StructInfo:
     return made
 
 
-def _infer_local_view(call: Call, builder: Any) -> StructInfo:
+def _infer_local_view(call: Call, builder: BlockBuilder) -> StructInfo:
     if len(call.sinfo_args) == 1:
         only: StructInfo = call.sinfo_args[0]
         return only
     return TupleStructInfo(call.sinfo_args)
 
 
-def _infer_shard(call: Call, builder: Any) -> StructInfo:
+def _infer_shard(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 1)
     whole: Any = call.args[0].struct_info
     spread = getattr(whole, "tensor_sinfo", None)
@@ -101,7 +103,7 @@ def _infer_shard(call: Call, builder: Any) -> StructInfo:
     return tensor(shape, info.dtype, vdevice=info.vdevice)
 
 
-def _legalize_shard(builder: Any, call: Call) -> Expr:
+def _legalize_shard(builder: BlockBuilder, call: Call) -> Expr:
     """The slice that belongs to this worker, whose number is known when the program runs."""
     data, workers, axis = call.args[0], int(call.attrs.num_workers), int(call.attrs.axis)
     asked = builder.emit(call_pure_packed("runtime.disco.worker_id", sinfo_args=[ShapeStructInfo()]))
@@ -112,7 +114,7 @@ def _legalize_shard(builder: Any, call: Call) -> Expr:
     return strided_slice(data, [axis], [first], [last], assume_inbound=True)
 
 
-define("dist.annotate_sharding", _infer_annotate, arg_names=("input",))
-define("dist.redistribute", _infer_redistribute, arg_names=("input",))
-define("dist.call_tir_local_view", _infer_local_view, arg_names=("func", "args"))
-define("dist.redistribute_replica_to_shard", _infer_shard, legalize=_legalize_shard, arg_names=("input",))
+define("dist.annotate_sharding", _infer_annotate, axes=join_same)
+define("dist.redistribute", _infer_redistribute)
+define("dist.call_tir_local_view", _infer_local_view)
+define("dist.redistribute_replica_to_shard", _infer_shard, legalize=_legalize_shard)

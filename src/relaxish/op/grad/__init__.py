@@ -6,13 +6,16 @@ from typing import Any
 
 from ... import te, tir, topi
 from ...ir.primops import match_types
+from ...relax.block_builder import BlockBuilder
 from ...relax.expr import Call, Expr, Var
+from ...relax.op_table import Legalize
 from ...relax.struct_info import StructInfo
 from ...tir import const
 from ...topi.utils import prod
+from ..base import no_gradients
 from ..inference import as_expr, as_int, axis_list, check_count, counted, make_call, opt_int, tensor_arg, type_fail
 from ..lowering import te_call
-from ..record import define, gradient
+from ..record import define
 
 __all__ = [
     "avg_pool2d_backward", "end_checkpoint", "max_pool2d_backward", "nll_loss_backward", "no_grad",
@@ -35,37 +38,26 @@ def end_checkpoint(input: Any) -> Expr:
     return make_call("grad.end_checkpoint", [as_expr(input)])
 
 
-def _infer_same(call: Call, builder: Any) -> StructInfo:
+def _infer_same(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 1)
     info: StructInfo = call.args[0].struct_info
     return info
 
 
-def _infer_mark(call: Call, builder: Any) -> StructInfo:
+def _infer_mark(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 1)
     if not isinstance(call.args[0], Var):
         raise type_fail(call, f"the argument should be a Var, but it is {type(call.args[0]).__name__}")
     return _infer_same(call, builder)
 
 
-for _name, _infer in (
-    ("no_grad", _infer_same), ("start_checkpoint", _infer_mark), ("end_checkpoint", _infer_mark),
-):  # fmt: skip
-    define(
-        f"grad.{_name}",
-        _infer,
-        legalize=lambda builder, call: call.args[0],
-        arg_names=("input",),
-    )
-gradient("grad.no_grad")(lambda var, call, out, ctx: [_null()])
-gradient("grad.start_checkpoint")(lambda var, call, out, ctx: [out])
-gradient("grad.end_checkpoint")(lambda var, call, out, ctx: [out])
+def _itself(builder: BlockBuilder, call: Call) -> Expr:
+    return call.args[0]
 
 
-def _null() -> Expr:
-    from ..base import null_value
-
-    return null_value()
+define("grad.no_grad", _infer_same, legalize=_itself, gradient=no_gradients(1))
+for _name in ("start_checkpoint", "end_checkpoint"):
+    define(f"grad.{_name}", _infer_mark, legalize=_itself, gradient=lambda var, call, out, builder: [out])
 
 
 def nll_loss_backward(
@@ -142,8 +134,8 @@ def take_backward(output_grad: Any, x: Any, indices: Any, axis: int | None = Non
     return make_call("grad.take_backward", [as_expr(v) for v in (output_grad, x, indices)], {"axis": opt_int(axis)})
 
 
-def _infer_as(index: int) -> Any:
-    return lambda call, builder: tensor_arg(call, index)
+def _infer_as_data(call: Call, builder: BlockBuilder) -> StructInfo:
+    return tensor_arg(call, 1)
 
 
 def _te_nll(output_grad: Any, predictions: Any, targets: Any, weights: Any, reduction: str, ignore_index: int) -> Any:
@@ -175,7 +167,7 @@ def _te_nll_no_weight(output_grad: Any, predictions: Any, targets: Any, reductio
     return _te_nll(output_grad, predictions, targets, weights, reduction, ignore_index)
 
 
-def _legalize_nll(builder: Any, call: Call) -> Expr:
+def _legalize_nll(builder: BlockBuilder, call: Call) -> Expr:
     weighted = len(call.args) == 4
     name = "nll_loss_backward" if weighted else "te_nll_loss_backward_no_weight"
     compute = _te_nll if weighted else _te_nll_no_weight
@@ -242,8 +234,8 @@ def _divisors(out: Any, data: Any, dims: Any, window: Any, steps: Any, gaps: Any
     return te.compute(out.shape, element, "pool_count")
 
 
-def _legalize_pool(name: str, largest: bool) -> Any:
-    def legalize(builder: Any, call: Call) -> Expr:
+def _legalize_pool(name: str, largest: bool) -> Legalize:
+    def legalize(builder: BlockBuilder, call: Call) -> Expr:
         a = call.attrs
         if any(int(d) != 1 for d in a.dilation):
             return te_call(builder, name, _te_pool(call, largest), *call.args)
@@ -300,20 +292,14 @@ def _te_take(axis: int | None) -> Any:
     return compute
 
 
-def _legalize_take(builder: Any, call: Call) -> Expr:
+def _legalize_take(builder: BlockBuilder, call: Call) -> Expr:
     return te_call(builder, "take_backward", _te_take(opt_int(call.attrs.axis)), *call.args)
 
 
-for _name, _rule, _counts in (
-    ("nll_loss_backward", _legalize_nll, (3, 4)),
-    ("max_pool2d_backward", _legalize_pool("max_pool2d_backward", True), (2,)),
-    ("avg_pool2d_backward", _legalize_pool("avg_pool2d_backward", False), (2,)),
-    ("take_backward", _legalize_take, (3,)),
+for _name, _attrs, _rule, _counts in (
+    ("nll_loss_backward", "NLLLoss", _legalize_nll, (3, 4)),
+    ("max_pool2d_backward", "Pool2D", _legalize_pool("max_pool2d_backward", True), (2,)),
+    ("avg_pool2d_backward", "Pool2D", _legalize_pool("avg_pool2d_backward", False), (2,)),
+    ("take_backward", "Take", _legalize_take, (3,)),
 ):
-    define(
-        f"grad.{_name}",
-        counted(_infer_as(1), *_counts),
-        legalize=_rule,
-        precision="never",
-        arg_names=("output_grad", "data"),
-    )
+    define(f"grad.{_name}", counted(_infer_as_data, *_counts), attrs=_attrs, legalize=_rule)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ... import topi
+from ...relax.block_builder import BlockBuilder
 from ...relax.expr import Call, Expr, ShapeExpr
 from ...relax.struct_info import StructInfo
 from ..inference import (
@@ -22,6 +23,8 @@ from ..inference import (
     tensor_arg,
     written_dims,
 )
+from ..kinds import POOLING
+from ..lowering import te_call
 from ..nn.layouts import check_rank, layout_attr, reorder
 from ..record import define
 
@@ -63,7 +66,7 @@ def resize2d(
     return make_call("image.resize2d", [as_expr(data), as_shape(size)], attrs)
 
 
-def _infer(call: Call, builder: Any) -> StructInfo:
+def _infer(call: Call, builder: BlockBuilder) -> StructInfo:
     if len(call.args) != 2:
         check_count(call, 2)
     info = tensor_arg(call, 0)
@@ -80,7 +83,7 @@ def _infer(call: Call, builder: Any) -> StructInfo:
     return tensor(list(convert.backward_shape([batch, channels, *wanted.values])), dtype, vdevice=info.vdevice)
 
 
-def _legalize(builder: Any, call: Call) -> Expr:
+def _legalize(builder: BlockBuilder, call: Call) -> Expr:
     a = call.attrs
     if not isinstance(call.args[1], ShapeExpr):
         return call
@@ -100,8 +103,7 @@ def _legalize(builder: Any, call: Call) -> Expr:
             a.out_dtype or None,
         )
 
-    made: Expr = builder.call_te(compute, call.args[0], call.args[1], primfunc_name_hint="resize2d")
-    return made
+    return te_call(builder, "resize2d", compute, *call.args)
 
 
 def _np_linear(x: Any, size: Any, method: str = "linear", **_: Any) -> Any:
@@ -123,9 +125,9 @@ _X = np.random.default_rng(51).uniform(-1, 1, (1, 2, 4, 5)).astype("float32")
 define(
     "image.resize2d",
     _infer,
+    kind=POOLING,
+    attrs="Resize2D",
     legalize=_legalize,
-    precision="follow",
     reference=_np_linear,
     samples=lambda: [((_X,), {"size": (8, 7)}), ((_X,), {"size": (3, 10), "method": "nearest_neighbor"})],
-    arg_names=("data", "size"),
 )

@@ -8,6 +8,7 @@ import numpy as np
 
 from ... import te, tir, topi
 from ...ir import dtype as dt
+from ...relax.block_builder import BlockBuilder
 from ...relax.expr import Call, Expr
 from ...relax.scalars import const_int, prove_equal
 from ...relax.struct_info import StructInfo
@@ -22,6 +23,8 @@ from ..inference import (
     unknown_like,
     written_dims,
 )
+from ..kinds import CONTRACTION
+from ..lowering import te_call
 from ..record import define
 
 __all__ = ["ATTENTION_KERNELS", "attention", "attention_var_len", "lower_attention"]
@@ -80,7 +83,7 @@ def _same(call: Call, a: Any, b: Any, what: str) -> None:
         raise fail(call, f"the {what} should be the same, but they are {a} and {b}")
 
 
-def _infer(call: Call, builder: Any) -> StructInfo:
+def _infer(call: Call, builder: BlockBuilder) -> StructInfo:
     """Queries ``(b, s, h, d)``, keys ``(b, t, g, d)``, values ``(b, t, g, v)`` with ``g`` dividing ``h``."""
     infos = input_tensors(call, _ARGUMENTS[call.op.name])
     shapes = []
@@ -225,7 +228,7 @@ def _weighted_values(s: Any, v: Any, shape: tuple[Any, ...], dtype: str) -> Any:
     return out if out.dtype == dtype else topi.cast(out, dtype)
 
 
-def lower_attention(builder: Any, call: Call, zero_rows: bool = True) -> Expr:
+def lower_attention(builder: BlockBuilder, call: Call, zero_rows: bool = True) -> Expr:
     """An attention as a call of its kernel; see :func:`te_attention` for ``zero_rows``."""
     a = call.attrs
     if a.window_size is not None:
@@ -237,15 +240,14 @@ def lower_attention(builder: Any, call: Call, zero_rows: bool = True) -> Expr:
         return te_attention(q, k, v, rest[0] if rest else None, scale, a.causal_mask, zero_rows)
 
     name = "attention_bias" if with_bias else "attention"
-    made: Expr = builder.call_te(compute, *call.args, primfunc_name_hint=name)
-    return made
+    return te_call(builder, name, compute, *call.args)
 
 
 #: What pipelines give LegalizeOps, whose own form of the operator leaves NaN in rows that see no key.
 ATTENTION_KERNELS = {"relax.nn.attention_bias": lower_attention}
 
 
-def _legalize(builder: Any, call: Call) -> Expr:
+def _legalize(builder: BlockBuilder, call: Call) -> Expr:
     return lower_attention(builder, call, zero_rows=False)
 
 
@@ -309,7 +311,7 @@ def te_attention_var_len(
     return out if wide == q.dtype else topi.cast(out, q.dtype)
 
 
-def _legalize_var_len(builder: Any, call: Call) -> Expr:
+def _legalize_var_len(builder: BlockBuilder, call: Call) -> Expr:
     a = call.attrs
     q, k, v, start_q, start_k = call.args[:5]
 
@@ -318,8 +320,7 @@ def _legalize_var_len(builder: Any, call: Call) -> Expr:
         window = None if a.window_size is None else int(a.window_size)
         return te_attention_var_len(q, k, v, sq, sk, scale, a.causal_mask, window)
 
-    made: Expr = builder.call_te(compute, q, k, v, start_q, start_k, primfunc_name_hint="attention_var_len")
-    return made
+    return te_call(builder, "attention_var_len", compute, q, k, v, start_q, start_k)
 
 
 def _np_attention(q: Any, k: Any, v: Any, bias: Any = None, scale: Any = None, causal_mask: str | None = None) -> Any:
@@ -350,25 +351,21 @@ def _samples(with_bias: bool) -> Any:
 define(
     "nn.attention",
     _infer,
+    kind=CONTRACTION,
+    attrs="Attention",
     legalize=_legalize,
-    precision="always",
     reference=_np_attention,
     samples=lambda: _samples(False),
-    arg_names=("query", "key", "value"),
 )
 define(
     "nn.attention_bias",
     _infer,
+    kind=CONTRACTION,
+    attrs="Attention",
     legalize=_legalize,
-    precision="always",
     reference=_np_attention,
     samples=lambda: _samples(True),
-    arg_names=("query", "key", "value", "bias"),
 )
 define(
-    "nn.attention_var_len",
-    _infer,
-    legalize=_legalize_var_len,
-    precision="always",
-    arg_names=("queries", "keys", "values", "seqstart_q", "seqstart_k", "max_seqlen_q", "max_seqlen_k"),
+    "nn.attention_var_len", _infer, kind=CONTRACTION, attrs="Attention", legalize=_legalize_var_len, precision="always"
 )

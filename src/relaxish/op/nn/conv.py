@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ... import topi
-from ...relax.expr import Call, Expr
-from ...relax.scalars import simplify
+from ...ir.expr import PrimExpr
+from ...relax.block_builder import BlockBuilder
+from ...relax.expr import Call, Expr, Var
+from ...relax.layout import InferLayoutOutput, LayoutDecision, LayoutMap, initial_layout, transpose_like
+from ...relax.op_table import Infer, Legalize
+from ...relax.scalars import const_int, simplify
 from ...relax.struct_info import StructInfo
 from ...tir import const, floormod
+from ..index import strided_slice
 from ..inference import (
     OpValueError,
     as_expr,
@@ -27,6 +32,8 @@ from ..inference import (
     tensor,
     written_dims,
 )
+from ..kinds import CONTRACTION, Desired, can_block, initial_layouts, rank_of
+from ..manipulate import permute_dims, reshape
 from ..record import define
 from .layouts import check_rank, layout_attr, reorder
 
@@ -159,10 +166,10 @@ _OutputShape = Callable[[Call, int, list[Any], list[Any]], list[Any]]
 """The output's dimensions, channels second, of data (batch, channels, spatial) and weight (as the kernel layout)."""
 
 
-def _inference(n: int, kernel: str, output_shape: _OutputShape) -> Callable[[Call, Any], StructInfo]:
+def _inference(n: int, kernel: str, output_shape: _OutputShape) -> Infer:
     """Infer a convolution over ``n`` axes whose weight is converted to the layout ``kernel``."""
 
-    def infer(call: Call, builder: Any) -> StructInfo:
+    def infer(call: Call, builder: BlockBuilder) -> StructInfo:
         data, weight = input_tensors(call, 2)
         attrs = call.attrs
         data_layout, to_data = layout_attr(call, "data", attrs.data_layout, _DATA[n])
@@ -195,13 +202,13 @@ def _conv_shape(call: Call, n: int, data: list[Any], weight: list[Any]) -> list[
     return shape
 
 
-def _legalize_conv(n: int) -> Callable[[Any, Call], Expr]:
-    def legalize(builder: Any, call: Call) -> Expr:
+def _legalize_conv(n: int) -> Legalize:
+    def legalize(builder: BlockBuilder, call: Call) -> Expr:
         a = call.attrs
         if a.out_layout != a.data_layout or len(a.data_layout) != n + 2 or len(a.kernel_layout) != n + 2:
             # Blocked layouts are the business of dedicated kernels.
             return call
-        made: Expr = builder.call_te(
+        return builder.call_te(
             topi.nn.conv,
             call.args[0],
             call.args[1],
@@ -214,7 +221,6 @@ def _legalize_conv(n: int) -> Callable[[Any, Call], Expr]:
             out_dtype=str(a.out_dtype) or None,
             primfunc_name_hint=f"conv{n}d",
         )
-        return made
 
     return legalize
 
@@ -275,12 +281,12 @@ def _transpose_shape(call: Call, n: int, data: list[Any], weight: list[Any]) -> 
     return shape
 
 
-def _legalize_transpose(n: int) -> Callable[[Any, Call], Expr]:
-    def legalize(builder: Any, call: Call) -> Expr:
+def _legalize_transpose(n: int) -> Legalize:
+    def legalize(builder: BlockBuilder, call: Call) -> Expr:
         a = call.attrs
         if a.data_layout != _DATA[n] or a.out_layout != _DATA[n] or a.kernel_layout != _KERNEL_T[n]:
             return call
-        made: Expr = builder.call_te(
+        return builder.call_te(
             topi.nn.conv_transpose,
             call.args[0],
             call.args[1],
@@ -292,7 +298,6 @@ def _legalize_transpose(n: int) -> Callable[[Any, Call], Expr]:
             dilation=tuple(int(v) for v in a.dilation),
             primfunc_name_hint=f"conv{n}d_transpose",
         )
-        return made
 
     return legalize
 
@@ -338,6 +343,72 @@ def _np_transpose(
     return out[(slice(None), slice(None), *crop)]
 
 
+def _conv_layout(call: Call, desired: Desired, layouts: LayoutMap) -> InferLayoutOutput:
+    ndim = rank_of(call)
+    fields = ("data_layout", "kernel_layout", "out_layout")
+    attrs = [call.attrs[f] for f in fields]
+    asked = desired.get(call.op.name)
+    if asked is None:
+        data, weight = (layouts.of(a) for a in call.args)
+        start = initial_layout(ndim)
+        new = [transpose_like(a, start, d.name) for a, d in zip(attrs, (data, weight, data))]
+        return InferLayoutOutput([data, weight], [data], dict(zip(fields, new)))
+    wanted = [*asked, asked[0]][:3]
+    shapes = [a.struct_info.dims() for a in call.args]
+    fits = all(can_block(have, want, shape) for have, want, shape in zip(attrs, wanted, shapes))
+    if not fits and any(sum(c.isalpha() for c in w) != ndim for w in wanted):
+        data, weight = initial_layouts(call, 0, 1)
+        return InferLayoutOutput([data, weight], [data])
+    made = [LayoutDecision(transpose_like(initial_layout(ndim), a, w)) for a, w in zip(attrs, wanted)]
+    return InferLayoutOutput(made[:2], made[2:], dict(zip(fields, wanted)))
+
+
+def _conv2d_gradient(var: Var, call: Call, out: Var, builder: BlockBuilder) -> Sequence[Expr]:
+    a = call.attrs
+    if a.data_layout != "NCHW" or a.kernel_layout != "OIHW" or a.out_layout != "NCHW":
+        raise ValueError("the gradient of conv2d is defined for NCHW data and OIHW kernels")
+    data, weight = call.args
+    strides, pads, gaps = ([int(v) for v in a[k]] for k in ("strides", "padding", "dilation"))
+    groups = int(a.groups)
+    n, c, h, w = (_known(d) for d in data.struct_info.dims())
+    f, per_group, kh, kw = (_known(d) for d in weight.struct_info.dims())
+    out_h, out_w = (_known(d) for d in call.struct_info.dims()[2:])
+    extra = [
+        size - ((o - 1) * s + (k - 1) * g + 1 - p - q)
+        for size, o, s, k, g, p, q in zip((h, w), (out_h, out_w), strides, (kh, kw), gaps, pads[:2], pads[2:])
+    ]
+    by_data = conv2d_transpose(out, weight, strides, pads, extra, gaps, groups, out_dtype=a.out_dtype)
+    if groups != 1:
+        data = reshape(data, (n, groups, c // groups, h, w))
+        data = permute_dims(data, [1, 0, 2, 3, 4])
+        data = reshape(data, (n * groups, c // groups, h, w))
+    # The data correlated with the gradient, samples in the place of channels.
+    by_weight = conv2d(
+        data,
+        out,
+        strides=gaps,
+        padding=pads,
+        dilation=strides,
+        groups=groups,
+        data_layout="CNHW",
+        kernel_layout="IOHW",
+        out_layout="CNHW",
+        out_dtype=a.out_dtype,
+    )
+    full_h = (h - (out_h - 1) * strides[0] - 1 + pads[0] + pads[2]) // gaps[0] + 1
+    full_w = (w - (out_w - 1) * strides[1] - 1 + pads[1] + pads[3]) // gaps[1] + 1
+    if (full_h, full_w) != (kh, kw):
+        by_weight = strided_slice(by_weight, [0, 1, 2, 3], [0, 0, 0, 0], [f, per_group, kh, kw])
+    return [by_data, by_weight]
+
+
+def _known(dim: PrimExpr) -> int:
+    value = const_int(dim)
+    if value is None:
+        raise ValueError("the gradient of conv2d needs known shapes")
+    return value
+
+
 def _floats() -> Callable[..., Any]:
     """Gives arrays of a shape, the same ones each time it is made."""
     rng = np.random.default_rng(4)
@@ -373,18 +444,22 @@ for _n in (1, 2, 3):
     define(
         f"nn.conv{_n}d",
         _inference(_n, _KERNEL[_n], _conv_shape),
+        kind=CONTRACTION,
+        attrs=f"Conv{_n}D",
+        gradient=_conv2d_gradient if _n == 2 else None,
+        layout=_conv_layout,
         legalize=_legalize_conv(_n),
-        precision="always",
         reference=_np_conv,
         samples=_samples(_n),
-        arg_names=("data", "weight"),
     )
 for _n in (1, 2):
     define(
         f"nn.conv{_n}d_transpose",
         _inference(_n, _KERNEL_T[_n], _transpose_shape),
+        kind=CONTRACTION,
+        attrs=f"Conv{_n}DTranspose",
+        precision="never",
         legalize=_legalize_transpose(_n),
         reference=_np_transpose,
         samples=_samples_transpose(_n),
-        arg_names=("data", "weight"),
     )

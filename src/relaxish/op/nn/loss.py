@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ... import topi
-from ...relax.expr import Call, Expr, ShapeExpr
+from ...relax.block_builder import BlockBuilder
+from ...relax.expr import Call, Expr, ShapeExpr, Var
+from ...relax.scalars import const_int
 from ...relax.struct_info import StructInfo
+from ..base import no_gradients
+from ..binary import divide, multiply
+from ..grad import nll_loss_backward
 from ..inference import (
     OpValueError,
     as_expr,
@@ -23,8 +29,10 @@ from ..inference import (
     tensor_arg,
     type_fail,
 )
+from ..literals import const_like
 from ..lowering import te_call
 from ..record import define
+from ..unary import negative
 
 __all__ = ["cross_entropy_with_logits", "nll_loss"]
 
@@ -49,7 +57,7 @@ def nll_loss(
     return make_call("nn.nll_loss", args, {"reduction": reduction, "ignore_index": as_int(ignore_index)})
 
 
-def _infer_cross_entropy(call: Call, builder: Any) -> StructInfo:
+def _infer_cross_entropy(call: Call, builder: BlockBuilder) -> StructInfo:
     a, b = input_tensors(call, 2)
     dtype = common_dtype(call, [a, b])
     device = common_vdevice(call, [a, b])
@@ -61,7 +69,7 @@ def _infer_cross_entropy(call: Call, builder: Any) -> StructInfo:
     return tensor([], dtype, vdevice=device)
 
 
-def _infer_nll(call: Call, builder: Any) -> StructInfo:
+def _infer_nll(call: Call, builder: BlockBuilder) -> StructInfo:
     if len(call.args) not in (2, 3):
         raise fail(call, f"Op should take 2 or 3 arguments, but {len(call.args)} were given")
     pred, target = tensor_arg(call, 0, "predictions"), tensor_arg(call, 1, "targets")
@@ -112,13 +120,12 @@ def _check_nll_shapes(call: Call, pred: Any, target: Any, weights: Any) -> list[
     return left
 
 
-def _legalize_cross_entropy(builder: Any, call: Call) -> Expr:
+def _legalize_cross_entropy(builder: BlockBuilder, call: Call) -> Expr:
     def compute(x: Any, y: Any) -> Any:
         total = topi.negative(topi.sum(topi.multiply(x, y)))
         return topi.divide(total, x.shape[0]) if len(x.shape) > 1 else total
 
-    made: Expr = builder.call_te(compute, *call.args, primfunc_name_hint="cross_entropy_with_logits")
-    return made
+    return te_call(builder, "cross_entropy_with_logits", compute, *call.args)
 
 
 def _nll_loss_without_weight(predictions: Any, targets: Any, reduction: str, ignore_index: int) -> Any:
@@ -127,7 +134,7 @@ def _nll_loss_without_weight(predictions: Any, targets: Any, reduction: str, ign
     return topi.nn.nll_loss(predictions, targets, weights, reduction, ignore_index)
 
 
-def _legalize_nll(builder: Any, call: Call) -> Expr:
+def _legalize_nll(builder: BlockBuilder, call: Call) -> Expr:
     weighted = len(call.args) == 3
     compute = topi.nn.nll_loss if weighted else _nll_loss_without_weight
     name = "nll_loss" if weighted else "nll_loss_without_weight"
@@ -146,28 +153,45 @@ def _np_nll(p: Any, t: Any, w: Any = None, reduction: str = "mean", ignore_index
     return np.asarray(loss.sum() if reduction == "sum" else loss.sum() / weight.sum(), p.dtype)
 
 
+def _cross_entropy_gradient(var: Var, call: Call, out: Var, builder: BlockBuilder) -> Sequence[Expr]:
+    x, y = call.args
+    if x.struct_info.ndim > 1:
+        size = const_int(x.struct_info.dims()[0])
+        if size is None:
+            raise ValueError("the gradient of cross_entropy_with_logits needs a known batch size")
+        share = divide(out, const_like(float(size), out))
+        return [multiply(negative(share), y), multiply(negative(share), x)]
+    return [multiply(negative(out), y), multiply(negative(out), x)]
+
+
+def _nll_gradient(var: Var, call: Call, out: Var, builder: BlockBuilder) -> Sequence[Expr]:
+    predictions, targets, *weights = call.args
+    weight, ignored = weights[0] if weights else None, int(call.attrs.ignore_index)
+    by_predictions = nll_loss_backward(out, predictions, targets, weight, call.attrs.reduction, ignored)
+    return [by_predictions, *no_gradients(len(call.args) - 1)(var, call, out, builder)]
+
+
 _RNG = np.random.default_rng(13)
 _P = _RNG.uniform(-2, 0, (4, 5)).astype("float32")
 _T = np.array([0, 3, 4, 1])
 define(
     "nn.cross_entropy_with_logits",
     _infer_cross_entropy,
+    gradient=_cross_entropy_gradient,
     legalize=_legalize_cross_entropy,
-    precision="never",
     reference=lambda p, q: np.asarray(-(p * q).sum() / p.shape[0], p.dtype),
     samples=lambda: [((_P, np.abs(_P)), {})],
-    arg_names=("predictions", "labels"),
 )
 define(
     "nn.nll_loss",
     _infer_nll,
+    attrs="NLLLoss",
+    gradient=_nll_gradient,
     legalize=_legalize_nll,
-    precision="never",
     reference=_np_nll,
     samples=lambda: [
         ((_P, _T), {}),
         ((_P, _T, np.abs(_P[0])), {"reduction": "mean", "ignore_index": 3}),
         ((_P, _T), {"reduction": "none"}),
     ],
-    arg_names=("predictions", "targets", "weights"),
 )

@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 
 from ... import topi
+from ...ir.attrs import Attrs
+from ...relax.block_builder import BlockBuilder
 from ...relax.expr import Call, Expr
+from ...relax.layout import InferLayoutOutput, LayoutMap
+from ...relax.op_table import Infer
 from ...relax.scalars import prove_equal
 from ...relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ...tir import const, floormod
@@ -28,6 +32,8 @@ from ..inference import (
     unknown_like,
     written_dims,
 )
+from ..kinds import NORMALIZATION, Desired, axis_in, initial_layouts, join_normalized, plain_layout
+from ..lowering import by_te, te_call
 from ..record import define
 
 __all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
@@ -153,7 +159,7 @@ def _certain(call: Call, infos: Sequence[TensorStructInfo], axes: Sequence[Any])
     return True
 
 
-def _infer_batch_norm(call: Call, builder: Any) -> StructInfo:
+def _infer_batch_norm(call: Call, builder: BlockBuilder) -> StructInfo:
     infos = input_tensors(call, 5)
     data, _, _, mean, variance = infos
     if _certain(call, infos, [call.attrs.axis]):
@@ -162,8 +168,8 @@ def _infer_batch_norm(call: Call, builder: Any) -> StructInfo:
     return TupleStructInfo([unknown_like(data), moving, moving])
 
 
-def _infer_over_axes(count: int) -> Any:
-    def infer(call: Call, builder: Any) -> StructInfo:
+def _infer_over_axes(count: int) -> Infer:
+    def infer(call: Call, builder: BlockBuilder) -> StructInfo:
         infos = input_tensors(call, count)
         return infos[0] if _certain(call, infos, call.attrs.axes) else unknown_like(infos[0])
 
@@ -174,7 +180,7 @@ _infer_layer_norm = _infer_over_axes(3)
 _infer_rms_norm = _infer_over_axes(2)
 
 
-def _infer_group_norm(call: Call, builder: Any) -> StructInfo:
+def _infer_group_norm(call: Call, builder: BlockBuilder) -> StructInfo:
     infos = input_tensors(call, 3)
     at = _channel(call, infos[0])
     require_float(call, infos[0])
@@ -187,7 +193,7 @@ def _infer_group_norm(call: Call, builder: Any) -> StructInfo:
     return infos[0]
 
 
-def _infer_instance_norm(call: Call, builder: Any) -> StructInfo:
+def _infer_instance_norm(call: Call, builder: BlockBuilder) -> StructInfo:
     infos = input_tensors(call, 3)
     _check_channel_weights(call, infos, _channel(call, infos[0]))
     return infos[0]
@@ -212,9 +218,11 @@ def _check_channel_weights(call: Call, infos: Sequence[TensorStructInfo], at: in
             raise fail(call, f"expects every weight to have the size of channel_axis, but got {size[0]} and {dims[at]}")
 
 
-def _legalize_batch_norm(builder: Any, call: Call) -> Expr:
+def _legalize_batch_norm(builder: BlockBuilder, call: Call) -> Expr:
     a = call.attrs
-    made: Expr = builder.call_te(
+    return te_call(
+        builder,
+        "batch_norm",
         topi.nn.batch_norm,
         *call.args,
         axis=int(a.axis),
@@ -223,52 +231,18 @@ def _legalize_batch_norm(builder: Any, call: Call) -> Expr:
         scale=bool(a.scale),
         training=bool(a.training),
         momentum=float(a.momentum),
-        primfunc_name_hint="batch_norm",
     )
-    return made
 
 
-def _legalize_layer_norm(builder: Any, call: Call) -> Expr:
-    axes = [int(v) for v in call.attrs.axes]
-    made: Expr = builder.call_te(
-        topi.nn.layer_norm, *call.args, axes, float(call.attrs.epsilon), primfunc_name_hint="layer_norm"
-    )
-    return made
+def _axes(attrs: Attrs) -> list[int]:
+    return [int(v) for v in attrs.axes]
 
 
-def _legalize_rms_norm(builder: Any, call: Call) -> Expr:
-    axes = [int(v) for v in call.attrs.axes]
-    made: Expr = builder.call_te(
-        topi.nn.rms_norm, *call.args, axes, float(call.attrs.epsilon), primfunc_name_hint="rms_norm"
-    )
-    return made
-
-
-def _legalize_group_norm(builder: Any, call: Call) -> Expr:
-    a = call.attrs
-    made: Expr = builder.call_te(
-        topi.nn.group_norm,
-        *call.args,
-        int(a.num_groups),
-        int(a.channel_axis),
-        [int(v) for v in a.axes],
-        float(a.epsilon),
-        primfunc_name_hint="group_norm",
-    )
-    return made
-
-
-def _legalize_instance_norm(builder: Any, call: Call) -> Expr:
-    a = call.attrs
-    made: Expr = builder.call_te(
-        topi.nn.instance_norm,
-        *call.args,
-        int(a.channel_axis),
-        [int(v) for v in a.axes],
-        float(a.epsilon),
-        primfunc_name_hint="instance_norm",
-    )
-    return made
+def _batch_norm_layout(call: Call, desired: Desired, layouts: LayoutMap) -> InferLayoutOutput:
+    layout = plain_layout(call, layouts)
+    rest = initial_layouts(call, 1, 2, 3, 4)
+    changed = {"axis": axis_in(layout, int(call.attrs.axis))}
+    return InferLayoutOutput([layout, *rest], [(layout, rest[2], rest[3])], changed)
 
 
 _RNG = np.random.default_rng(2)
@@ -316,53 +290,61 @@ def _np_group_norm(x: Any, g: Any, b: Any, num_groups: int, channel_axis: int, a
 define(
     "nn.batch_norm",
     _infer_batch_norm,
+    kind=NORMALIZATION,
+    attrs="BatchNorm",
+    layout=_batch_norm_layout,
     legalize=_legalize_batch_norm,
-    precision="never",
     reference=_np_batch_norm,
     samples=lambda: [
         ((_a(2, 3, 4, 5), _a(3), _a(3), _a(3), _a(3)), {"axis": 1}),
         ((_a(2, 3, 4, 5), _a(3), _a(3), _a(3), _a(3)), {"axis": 1, "training": False}),
     ],
-    arg_names=("data", "gamma", "beta", "moving_mean", "moving_var"),
 )
 define(
     "nn.layer_norm",
     _infer_layer_norm,
-    legalize=_legalize_layer_norm,
+    kind=NORMALIZATION,
+    attrs="LayerNorm",
     precision="follow",
+    axes=join_normalized,
+    legalize=by_te("layer_norm", topi.nn.layer_norm, lambda a: (_axes(a), float(a.epsilon))),
     reference=_np_layer_norm,
     samples=lambda: [
         ((_a(2, 3, 5), _a(5), _a(5)), {"axes": -1}),
         ((_a(2, 3, 5), _a(3, 5), _a(3, 5)), {"axes": [-2, -1]}),
     ],
-    arg_names=("data", "gamma", "beta"),
 )
 define(
     "nn.group_norm",
     _infer_group_norm,
-    legalize=_legalize_group_norm,
+    kind=NORMALIZATION,
+    attrs="GroupNorm",
     precision="follow",
+    legalize=by_te(
+        "group_norm", topi.nn.group_norm, lambda a: (int(a.num_groups), int(a.channel_axis), _axes(a), float(a.epsilon))
+    ),
     reference=_np_group_norm,
     samples=lambda: [((_a(2, 4, 3, 5), _a(4), _a(4)), {"num_groups": 2, "channel_axis": 1, "axes": [2, 3]})],
-    arg_names=("data", "gamma", "beta"),
 )
 define(
     "nn.instance_norm",
     _infer_instance_norm,
-    legalize=_legalize_instance_norm,
-    precision="never",
+    kind=NORMALIZATION,
+    attrs="InstanceNorm",
+    legalize=by_te("instance_norm", topi.nn.instance_norm, lambda a: (int(a.channel_axis), _axes(a), float(a.epsilon))),
     reference=lambda x, g, b, channel_axis, axes, epsilon=1e-5: _np_layer_norm(
         x, g.reshape(1, -1, 1, 1), b.reshape(1, -1, 1, 1), axes, epsilon
     ),
     samples=lambda: [((_a(2, 4, 3, 5), _a(4), _a(4)), {"channel_axis": 1, "axes": [2, 3]})],
-    arg_names=("data", "gamma", "beta"),
 )
 define(
     "nn.rms_norm",
     _infer_rms_norm,
-    legalize=_legalize_rms_norm,
+    kind=NORMALIZATION,
+    attrs="RMSNorm",
     precision="follow",
+    axes=join_normalized,
+    legalize=by_te("rms_norm", topi.nn.rms_norm, lambda a: (_axes(a), float(a.epsilon))),
     reference=lambda x, w, axes=-1, epsilon=1e-5: x / np.sqrt((x * x).mean(axes, keepdims=True) + epsilon) * w,
     samples=lambda: [((_a(2, 3, 5), _a(5)), {"axes": -1})],
-    arg_names=("data", "weight"),
 )

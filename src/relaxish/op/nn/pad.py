@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ... import topi
+from ...relax.block_builder import BlockBuilder
 from ...relax.expr import Call, Expr
 from ...relax.struct_info import StructInfo
 from ..inference import as_expr, check_count, fail, make_call, tensor, tensor_arg, written_dims
@@ -27,7 +28,7 @@ def pad(data: Any, pad_width: Any, pad_mode: str | None = "constant", pad_value:
     return make_call("nn.pad", [as_expr(data)], attrs)
 
 
-def _infer(call: Call, builder: Any) -> StructInfo:
+def _infer(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 1)
     info = tensor_arg(call, 0)
     widths = [int(v) for v in call.attrs.pad_width]
@@ -41,7 +42,7 @@ def _infer(call: Call, builder: Any) -> StructInfo:
     return tensor([d + (widths[2 * i] + widths[2 * i + 1]) for i, d in enumerate(dims)], info.dtype)
 
 
-def _legalize(builder: Any, call: Call) -> Expr:
+def _legalize(builder: BlockBuilder, call: Call) -> Expr:
     a = call.attrs
     widths, mode = [int(w) for w in a.pad_width], str(a.pad_mode)
     border = {"pad_before": widths[::2], "pad_after": widths[1::2]}
@@ -66,11 +67,11 @@ _X = np.arange(20, dtype="float32").reshape(4, 5)
 define(
     "nn.pad",
     _infer,
+    attrs="Pad",
     legalize=_legalize,
     reference=_np_pad,
     samples=lambda: [
         ((_X,), {"pad_width": (1, 0, 2, 3), "pad_value": 1.5}),
         *(((_X,), {"pad_width": (1, 2, 2, 1), "pad_mode": mode}) for mode in ("reflect", "replicate", "circular")),
     ],
-    arg_names=("data",),
 )

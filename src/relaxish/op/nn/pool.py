@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ... import topi
-from ...relax.expr import Call, Expr
+from ...relax.block_builder import BlockBuilder
+from ...relax.expr import Call, Expr, Var
+from ...relax.op_table import Gradient, Infer, Legalize
 from ...relax.scalars import const_int, simplify
 from ...relax.struct_info import StructInfo, TensorStructInfo
 from ...tir import IntImm
+from ..grad import avg_pool2d_backward, max_pool2d_backward
 from ..inference import as_expr, check_count, int64_list, make_call, tensor, tensor_arg, written_dims
+from ..kinds import POOLING
 from ..record import define
 from .conv import _many, _padding
 from .layouts import check_rank, layout_attr, reorder
@@ -189,8 +193,8 @@ def _read(call: Call, n: int) -> tuple[TensorStructInfo, Any, Any, Any, Any]:
     return info, written_dims(info), convert, out_layout, to_out
 
 
-def _infer_pool(n: int) -> Callable[[Call, Any], StructInfo]:
-    def infer(call: Call, builder: Any) -> StructInfo:
+def _infer_pool(n: int) -> Infer:
+    def infer(call: Call, builder: BlockBuilder) -> StructInfo:
         a = call.attrs
         info, dims, convert, out_layout, to_out = _read(call, n)
         if dims is None:
@@ -217,8 +221,8 @@ def _pooled(span: Any, extent: Any, head: int, step: int, ceil_mode: bool) -> An
     return count
 
 
-def _infer_adaptive(n: int) -> Callable[[Call, Any], StructInfo]:
-    def infer(call: Call, builder: Any) -> StructInfo:
+def _infer_adaptive(n: int) -> Infer:
+    def infer(call: Call, builder: BlockBuilder) -> StructInfo:
         a = call.attrs
         info, dims, convert, out_layout, to_out = _read(call, n)
         if dims is None:
@@ -232,14 +236,14 @@ def _infer_adaptive(n: int) -> Callable[[Call, Any], StructInfo]:
     return infer
 
 
-def _legalize_pool(kind: str, n: int) -> Callable[[Any, Call], Expr]:
+def _legalize_pool(kind: str, n: int) -> Legalize:
     compute = getattr(topi.nn, f"pool{n}d")
 
-    def legalize(builder: Any, call: Call) -> Expr:
+    def legalize(builder: BlockBuilder, call: Call) -> Expr:
         a = call.attrs
         if a.out_layout != a.layout:
             return call
-        made: Expr = builder.call_te(
+        return builder.call_te(
             compute,
             call.args[0],
             kernel=tuple(int(v) for v in a.pool_size),
@@ -252,15 +256,14 @@ def _legalize_pool(kind: str, n: int) -> Callable[[Any, Call], Expr]:
             count_include_pad=bool(a.count_include_pad),
             primfunc_name_hint=f"{kind}_pool{n}d",
         )
-        return made
 
     return legalize
 
 
-def _legalize_adaptive(n: int) -> Callable[[Any, Call], Expr]:
+def _legalize_adaptive(n: int) -> Legalize:
     compute = topi.nn.adaptive_pool if n == 2 else getattr(topi.nn, f"adaptive_pool{n}d")
 
-    def legalize(builder: Any, call: Call) -> Expr:
+    def legalize(builder: BlockBuilder, call: Call) -> Expr:
         a = call.attrs
         if a.out_layout != a.layout:
             return call
@@ -274,10 +277,21 @@ def _legalize_adaptive(n: int) -> Callable[[Any, Call], Expr]:
             )
             return compute(data, size, "avg", a.layout)
 
-        made: Expr = builder.call_te(te_pool, call.args[0], primfunc_name_hint=f"adaptive_avg_pool{n}d")
-        return made
+        return builder.call_te(te_pool, call.args[0], primfunc_name_hint=f"adaptive_avg_pool{n}d")
 
     return legalize
+
+
+def _gradient(kind: str) -> Gradient:
+    backward = max_pool2d_backward if kind == "max" else avg_pool2d_backward
+
+    def gradient(var: Var, call: Call, out: Var, builder: BlockBuilder) -> Sequence[Expr]:
+        a = call.attrs
+        size, steps, pads, gaps = ([int(v) for v in a[k]] for k in ("pool_size", "strides", "padding", "dilation"))
+        ceil, borders = bool(a.ceil_mode), bool(a.count_include_pad)
+        return [backward(out, call.args[0], size, steps, pads, gaps, ceil, borders, a.layout, a.out_layout)]
+
+    return gradient
 
 
 def _np_pool(kind: str, n: int) -> Callable[..., Any]:
@@ -354,18 +368,19 @@ for _n in (1, 2, 3):
         define(
             f"nn.{_kind}_pool{_n}d",
             _infer_pool(_n),
+            kind=POOLING,
+            attrs=f"Pool{_n}D",
+            gradient=_gradient(_kind) if _n == 2 else None,
             legalize=_legalize_pool(_kind, _n),
-            precision="follow",
             reference=_np_pool(_kind, _n),
             samples=_samples(_n),
-            arg_names=("data",),
         )
     define(
         f"nn.adaptive_avg_pool{_n}d",
         _infer_adaptive(_n),
+        kind=POOLING,
+        attrs=f"AdaptivePool{_n}D",
         legalize=_legalize_adaptive(_n),
-        precision="follow",
         reference=_np_adaptive(_n),
         samples=_samples_adaptive(_n),
-        arg_names=("data",),
     )

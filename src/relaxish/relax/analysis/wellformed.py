@@ -41,6 +41,7 @@ from ..expr import (
 from ..op_table import op_record_of
 from ..scalars import prim_vars
 from ..struct_info import (
+    BaseCheckResult,
     FuncStructInfo,
     PrimStructInfo,
     ShapeStructInfo,
@@ -48,7 +49,6 @@ from ..struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
-from .struct_info import BaseCheckResult, prim_exprs_in_struct_info, struct_info_base_check
 from .variables import find_impure_call, is_impure_call
 
 __all__ = ["find_ill_formed", "well_formed"]
@@ -110,7 +110,7 @@ class _Checker:
             elif info.shape is not None:
                 self.expr(info.shape)
         elif isinstance(info, (ShapeStructInfo, PrimStructInfo)):
-            for value in prim_exprs_in_struct_info(info):
+            for value in info.prim_exprs():
                 self.symbols_of(value)
         elif hasattr(info, "tensor_sinfo"):
             self.info(info.tensor_sinfo)
@@ -127,7 +127,7 @@ class _Checker:
             elif hasattr(info, "tensor_sinfo"):
                 self.define_infos([info.tensor_sinfo])
             elif isinstance(info, StructInfo):
-                self.symbols.update(v for v in prim_exprs_in_struct_info(info) if isinstance(v, TirVar))
+                self.symbols.update(v for v in info.prim_exprs() if isinstance(v, TirVar))
 
     def known(self, expr: Any) -> None:
         """The expression has struct info, and that is well formed."""
@@ -363,7 +363,7 @@ class _Checker:
                 f"info of expression {call} resulted in the error: {problem}"
             )
             return
-        if struct_info_base_check(call.struct_info_, made.struct_info) is BaseCheckResult.FAIL_L0:
+        if call.struct_info_.check(made.struct_info) is BaseCheckResult.FAIL_L0:
             self.error(
                 "All information in StructInfo annotations must be correct.  However, while the expression "
                 f"{call} is annotated as {call.struct_info_}, the expression outputs {made.struct_info}"

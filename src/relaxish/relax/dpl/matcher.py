@@ -211,10 +211,9 @@ def _struct_info(m: Matcher, pattern: p.StructInfoPattern, expr: Any) -> bool:
 
 
 def _type(m: Matcher, pattern: p.TypePattern, expr: Any) -> bool:
-    from ..analysis.struct_info import get_static_type
 
     info = getattr(expr, "struct_info_", None)
-    return info is not None and structural_equal(get_static_type(info), pattern.type) and m.match(pattern.pattern, expr)
+    return info is not None and structural_equal(info.static_type, pattern.type) and m.match(pattern.pattern, expr)
 
 
 def _dtype(m: Matcher, pattern: p.DataTypePattern, expr: Any) -> bool:

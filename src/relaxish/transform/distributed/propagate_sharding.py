@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ... import tir
 from ...ir.expr import GlobalVar
 from ...ir.functor import post_order_visit
 from ...ir.module import IRModule
@@ -12,15 +13,16 @@ from ...ir.op import Op
 from ...ir.structural import structural_equal
 from ...ir.transform import Pass
 from ...op.distributed import redistribute
-from ...op.distributed.axis_rules import AXIS_RULES, call_args, join_call_tir
-from ...op.distributed.sharding import infer_placements, placement_of
+from ...op.sharding import call_args, infer_placements, placement_of
 from ...relax.axis_groups import MESH_AXIS, Axis, AxisGroupGraph, Edge
 from ...relax.distributed import DTensorStructInfo, Placement
-from ...relax.expr import Call, Constant, ExternFunc, Function, Tuple, TupleGetItem, Var, VarBinding
+from ...relax.expr import Call, Constant, Expr, ExternFunc, Function, Tuple, TupleGetItem, Var, VarBinding
 from ...relax.expr_functor import PyExprMutator, PyExprVisitor
+from ...relax.op_table import op_record_of
 from ...relax.scalars import const_int
 from ...relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ...support.errors import InternalError
+from ...tir.analysis.buffer_axes import BufferAxisGroups
 from ...tir.function import PrimFunc
 from ..base import as_module_pass
 
@@ -61,6 +63,44 @@ def _tensors_of(info: Any) -> list[TensorStructInfo]:
     return tensors if len(tensors) == len(fields) else []
 
 
+def _join_call_tir(output: Var, call: Call, func: PrimFunc, graph: AxisGroupGraph) -> None:
+    """The rule of ``call_tir``: axes go together as the function ``func`` indexes them."""
+    groups = BufferAxisGroups(func.body)
+    values = [*call_args(call), output]
+    values_of = {func.buffer_map[p]: (p, v) for p, v in zip(func.params, values) if p in func.buffer_map}
+    info = call.sinfo_args[0]
+    outputs = len(info.fields) if isinstance(info, TupleStructInfo) else 1
+    written = {p: number for number, p in enumerate(func.params[len(func.params) - outputs :])}
+    param_of = {func.buffer_map[p]: p for p in func.params if p in func.buffer_map}
+    seen: set[Any] = set()
+    for param in func.params:
+        buffer = func.buffer_map.get(param)
+        for axis in range(len(buffer.shape) if buffer is not None else 0):
+            if buffer is None or (buffer, axis) not in groups:
+                continue
+            found = groups.group_of((buffer, axis), seen)
+            members = [(param_of[b], n) for b, n in found if b in param_of] if len(found) > 1 else []
+            _join_group(members, written, output, {p: v for p, v in values_of.values()}, graph)
+
+
+def _join_group(
+    members: Sequence[tuple[tir.Var, int]],
+    written: dict[tir.Var, int],
+    output: Var,
+    values: dict[tir.Var, Expr],
+    graph: AxisGroupGraph,
+) -> None:
+    """Inputs lead to each output of the group; without outputs they are one another's siblings."""
+    targets = [(written[p], n) for p, n in members if p in written]
+    sources = [Axis(values[p], n) for p, n in members if p not in written]
+    if not targets:
+        for other in sources[1:]:
+            graph.join(other, sources[0], Edge.SIBLING)
+    for index, dim in targets:
+        for source in sources:
+            graph.join(source, Axis(output, dim, index), Edge.DESCEND)
+
+
 class _Joiner(PyExprVisitor):
     """Joins the axes of a function's values, and notes the annotations as sources."""
 
@@ -81,13 +121,13 @@ class _Joiner(PyExprVisitor):
         super().visit_var_binding_(binding)
 
     def _join_call(self, var: Var, call: Call) -> None:
-        rule = AXIS_RULES.get(_op_name(call))
-        if rule is not None:
-            rule(var, call, self.graph)
+        record = op_record_of(call.op)
+        if record is not None and record.axes is not None:
+            record.axes(var, call, self.graph)
         elif _op_name(call) == "relax.call_tir":
             func = _prim_func(self.mod, call.args[0])
             if func is not None:
-                join_call_tir(var, call, func, self.graph)
+                _join_call_tir(var, call, func, self.graph)
         for arg in call_args(call):
             if isinstance(arg.struct_info_, TensorStructInfo):
                 self.graph.join(Axis(arg, MESH_AXIS), Axis(var, MESH_AXIS), Edge.DESCEND)
@@ -213,7 +253,7 @@ class _Distribute(PyExprMutator):
             call = Call(call.op, (call.args[0], Tuple(args), *call.args[2:]), call.attrs, call.sinfo_args, call.span)
 
             def rule(output: Var, of: Call, graph: AxisGroupGraph) -> None:
-                join_call_tir(output, of, func, graph)
+                _join_call_tir(output, of, func, graph)
 
             info = infer_placements(call, call.sinfo_args[0], rule)
             return Call(call.op, call.args, call.attrs, [info], call.span)

@@ -6,23 +6,30 @@ which axes of the operands an axis of the result goes along with; the rest is th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from ...ir import structural_equal
-from ...ir.op import Op
-from ...relax.axis_groups import Axis, AxisGroupGraph
-from ...relax.distributed import DTensorStructInfo, Placement, PlacementSpec
-from ...relax.expr import Call, Var
-from ...relax.op_table import get_op_record, update_op
-from ...relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
-from ..inference import fail, type_fail
-from .axis_rules import AXIS_RULES, AxisRule, call_args
+from ..ir import structural_equal
+from ..ir.op import Op
+from ..relax.axis_groups import Axis, AxisGroupGraph
+from ..relax.block_builder import BlockBuilder
+from ..relax.distributed import DTensorStructInfo, Placement, PlacementSpec
+from ..relax.expr import Call, Expr, Tuple, Var
+from ..relax.op_table import AxisRule, Infer
+from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from .inference import fail, type_fail
 
-__all__ = ["infer_placements", "placement_of"]
+__all__ = ["call_args", "infer_placements", "placement_of", "spread"]
 
 
-def placement_of(graph: AxisGroupGraph, tensor: Any, rank: int, places: int, index: int = 0) -> Placement:
+def call_args(call: Call) -> Sequence[Expr]:
+    """The operands of a call: for ``call_tir`` those of the function."""
+    if isinstance(call.op, Op) and call.op.name == "relax.call_tir":
+        packed: Tuple = call.args[1]
+        return packed.fields
+    return call.args
+
+
+def placement_of(graph: AxisGroupGraph, tensor: Expr, rank: int, places: int, index: int = 0) -> Placement:
     """How a tensor (or a field of a tuple) lies on a mesh of ``places`` axes, as found by the graph."""
     specs = [PlacementSpec.replica() for _ in range(places)]
     for axis in range(rank):
@@ -74,7 +81,7 @@ def infer_placements(call: Call, plain: StructInfo, rule: AxisRule) -> StructInf
 
 def _local_call(call: Call) -> Call:
     """The call with ordinary tensors in place of distributed ones."""
-    args: list[Any] = []
+    args: list[Expr] = []
     for arg in call.args:
         info = arg.struct_info_
         if isinstance(info, DTensorStructInfo):
@@ -86,27 +93,20 @@ def _local_call(call: Call) -> Call:
     return Call(call.op, args, call.attrs, call.sinfo_args)
 
 
-def _register(name: str, rule: AxisRule) -> None:
-    record = get_op_record(name)
-    assert record is not None, name
-    plain: Callable[..., StructInfo] = record.infer
+def spread(plain: Infer, rule: AxisRule) -> tuple[Infer, Infer]:
+    """The inference of an operator for distributed tensors, and one that takes them as well as ordinary ones."""
 
-    def spread(call: Call, builder: Any) -> StructInfo:
-        known: Sequence[Any] = [a.struct_info_.tensor_sinfo for a in call.args if _is_distributed(a)]
+    def distributed(call: Call, builder: BlockBuilder) -> StructInfo:
+        known: Sequence[TensorStructInfo] = [a.struct_info_.tensor_sinfo for a in call.args if _is_distributed(a)]
         if any(info.dims() is None for info in known):
             raise fail(call, "the shapes of distributed tensors must be known")
         return infer_placements(call, plain(_local_call(call), builder), rule)
 
-    def infer(call: Call, builder: Any) -> StructInfo:
-        return (spread if any(map(_is_distributed, call.args)) else plain)(call, builder)
+    def infer(call: Call, builder: BlockBuilder) -> StructInfo:
+        return (distributed if any(map(_is_distributed, call.args)) else plain)(call, builder)
 
-    update_op(name, infer=infer)
-    Op.get(name).set_attr("dist.FInferStructInfo", spread)
+    return distributed, infer
 
 
-def _is_distributed(arg: Any) -> bool:
+def _is_distributed(arg: Expr) -> bool:
     return type(arg.struct_info_) is DTensorStructInfo
-
-
-for _name, _rule in AXIS_RULES.items():
-    _register(_name, _rule)
