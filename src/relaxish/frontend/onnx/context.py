@@ -20,7 +20,18 @@ from ...relax.struct_info import PrimStructInfo, ShapeStructInfo, TensorStructIn
 from ...support.errors import OpAttributeInvalid
 from ...tir import Var
 
-__all__ = ["CONVERTERS", "Array", "Attribute", "Context", "Converter", "Dim", "Made", "convert", "dtype_name", "table_name"]
+__all__ = [
+    "CONVERTERS",
+    "Array",
+    "Attribute",
+    "Context",
+    "Converter",
+    "Dim",
+    "Made",
+    "convert",
+    "dtype_name",
+    "table_name",
+]
 
 Array = np.ndarray[Any, Any]
 #: A dimension: an expression, or a number that is known.
