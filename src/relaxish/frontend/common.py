@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from ..ir import IRModule
+from ..ir.transform import Pass
+from ..runtime import VMExecutable
 from ..support.entry_points import load
 from ..support.errors import MissingExtraError
 
-__all__ = ["build_module", "detach_params", "need"]
+__all__ = ["Pipeline", "build_module", "detach_params", "need"]
+
+#: A pass over the graph, or the name of a pipeline.
+Pipeline = str | Pass | Callable[[IRModule], IRModule]
 
 
 def detach_params(mod: IRModule) -> tuple[IRModule, dict[str, list[Any]]]:
@@ -26,7 +33,7 @@ def detach_params(mod: IRModule) -> tuple[IRModule, dict[str, list[Any]]]:
     return out, detached
 
 
-def need(module: str, extra: str) -> Any:
+def need(module: str, extra: str) -> ModuleType:
     """Import an optional dependency. Raises MissingExtraError naming the extra to install."""
     try:
         return importlib.import_module(module)
@@ -34,7 +41,7 @@ def need(module: str, extra: str) -> Any:
         raise MissingExtraError(extra, module) from err
 
 
-def build_module(mod: IRModule, target: str, pipeline: Any = None) -> Any:
+def build_module(mod: IRModule, target: str, pipeline: Pipeline | None = None) -> VMExecutable:
     """Build with the driver; None takes the target's own pipeline."""
     build = load("build")
     return build(mod, target) if pipeline is None else build(mod, target, relax_pipeline=pipeline)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ... import op, relax, tir
 from ...ir import IRModule
+from ...relax.expr import Expr
 from ...support.errors import OpAttributeInvalid, OpNotImplemented
 from .parser import Operation, TensorType, constant_of, parse_function
 
@@ -52,7 +53,7 @@ class _Importer:
         self.builder = relax.BlockBuilder()
         self.values: dict[str, Any] = {}
 
-    def struct_info(self, kind: TensorType, name: str) -> Any:
+    def struct_info(self, kind: TensorType, name: str) -> relax.TensorStructInfo:
         """What is known of an argument; dynamic dimensions become symbols."""
         label = re.sub(r"\W", "", name)
         dims = [tir.Var(f"{label}_{k}", "int64") if d is None else d for k, d in enumerate(kind.shape)]
@@ -77,27 +78,27 @@ def _static(operation: Operation) -> list[int]:
 
 
 @_converter("stablehlo.constant")
-def _constant(self: _Importer, operation: Operation, operands: list[Any]) -> Any:
+def _constant(self: _Importer, operation: Operation, operands: list[Any]) -> Expr:
     return relax.const(constant_of(operation), operation.types[-1].dtype)
 
 
 @_converter("stablehlo.reshape")
-def _reshape(self: _Importer, operation: Operation, operands: list[Any]) -> Any:
+def _reshape(self: _Importer, operation: Operation, operands: list[Any]) -> Expr:
     return op.reshape(operands[0], _static(operation))
 
 
 @_converter("stablehlo.convert")
-def _convert(self: _Importer, operation: Operation, operands: list[Any]) -> Any:
+def _convert(self: _Importer, operation: Operation, operands: list[Any]) -> Expr:
     return op.astype(operands[0], operation.types[-1].dtype)
 
 
 @_converter("stablehlo.transpose")
-def _transpose(self: _Importer, operation: Operation, operands: list[Any]) -> Any:
+def _transpose(self: _Importer, operation: Operation, operands: list[Any]) -> Expr:
     return op.permute_dims(operands[0], operation.ints("dims") or operation.ints("permutation"))
 
 
 @_converter("stablehlo.compare")
-def _compare(self: _Importer, operation: Operation, operands: list[Any]) -> Any:
+def _compare(self: _Importer, operation: Operation, operands: list[Any]) -> Expr:
     way = re.search(r"\b(EQ|NE|LT|LE|GT|GE)\b", operation.text)
     if way is None:
         raise OpAttributeInvalid(f"no direction of comparison in: {operation.text}")
@@ -105,12 +106,12 @@ def _compare(self: _Importer, operation: Operation, operands: list[Any]) -> Any:
 
 
 @_converter("stablehlo.concatenate")
-def _concatenate(self: _Importer, operation: Operation, operands: list[Any]) -> Any:
+def _concatenate(self: _Importer, operation: Operation, operands: list[Any]) -> Expr:
     return op.concat([o for o in operands if o is not None], operation.number("dim", 0))
 
 
 @_converter("stablehlo.broadcast_in_dim")
-def _broadcast(self: _Importer, operation: Operation, operands: list[Any]) -> Any:
+def _broadcast(self: _Importer, operation: Operation, operands: list[Any]) -> Expr:
     """The operand's axes go to the places ``dims``; the others are new."""
     places = operation.ints("dims") or operation.ints("broadcast_dimensions") or []
     shape = _static(operation)
@@ -120,7 +121,7 @@ def _broadcast(self: _Importer, operation: Operation, operands: list[Any]) -> An
 
 
 @_converter("stablehlo.dot_general")
-def _dot_general(self: _Importer, operation: Operation, operands: list[Any]) -> Any:
+def _dot_general(self: _Importer, operation: Operation, operands: list[Any]) -> Expr:
     """Batch axes first, then free, then contracted ones: an Einstein sum says just that."""
     lhs, rhs = (o.struct_info.ndim for o in operands)
     letters = iter("abcdefghijklmnopqrstuvwxyz")
@@ -144,7 +145,7 @@ def _axes(operation: Operation, key: str, letters: list[str]) -> list[str]:
 
 
 @_converter("stablehlo.reduce")
-def _reduce(self: _Importer, operation: Operation, operands: list[Any]) -> Any:
+def _reduce(self: _Importer, operation: Operation, operands: list[Any]) -> Expr:
     applied = re.search(r"applies\s+([\w.]+)", operation.text)
     name = applied.group(1) if applied else operation.region[-1].name if operation.region else ""
     if name not in _REDUCTIONS:
@@ -153,7 +154,7 @@ def _reduce(self: _Importer, operation: Operation, operands: list[Any]) -> Any:
 
 
 @_converter("stablehlo.reduce_window")
-def _reduce_window(self: _Importer, operation: Operation, operands: list[Any]) -> Any:
+def _reduce_window(self: _Importer, operation: Operation, operands: list[Any]) -> Expr:
     name = operation.region[-1].name if operation.region else ""
     window = operation.ints("window_dimensions")
     if name != "stablehlo.maximum" or window is None or len(window) != 4 or (window[0], window[3]) != (1, 1):
@@ -167,7 +168,7 @@ def _reduce_window(self: _Importer, operation: Operation, operands: list[Any]) -
 
 
 @_converter("stablehlo.convolution")
-def _convolution(self: _Importer, operation: Operation, operands: list[Any]) -> Any:
+def _convolution(self: _Importer, operation: Operation, operands: list[Any]) -> Expr:
     numbers = re.search(r"dim_numbers\s*=\s*\[([^\]]*)\]x\[([^\]]*)\]->\[([^\]]*)\]", operation.text)
     if numbers is None:
         raise OpAttributeInvalid(f"no dim_numbers in: {operation.text}")

@@ -18,10 +18,13 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import TYPE_CHECKING, IO, Any
 
 from ...support.errors import RelaxishError
 from ..common import need
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 __all__ = ["ArchiveError", "load_exported"]
 
@@ -59,7 +62,7 @@ class ArchiveError(RelaxishError):
     """A ``.pt2`` file that is damaged, or holds what would run code when it is read."""
 
 
-def load_exported(path: str | os.PathLike[str], *, trust_pickle: bool = False) -> Any:
+def load_exported(path: str | os.PathLike[str], *, trust_pickle: bool = False) -> ExportedProgram:
     """The ``torch.export.ExportedProgram`` in a file; example inputs that are more than tensors are left out.
 
     ``trust_pickle`` reads the file with PyTorch's own reader, which runs code that the file holds: only for files

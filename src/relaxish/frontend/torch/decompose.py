@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+import torch
 
 from ...support.errors import OpNotImplemented
 from ...support.log import get_logger
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 __all__ = ["decompose"]
 
@@ -16,7 +20,7 @@ _log = get_logger("frontend.torch")
 _ROUNDS = 8
 
 
-def decompose(program: Any, gaps: Callable[[Any], set[Any]]) -> Any:
+def decompose(program: ExportedProgram, gaps: Callable[[Any], set[Any]]) -> ExportedProgram:
     """Replace operators by their decompositions until ``gaps(program)`` holds none that has one.
 
     Only operators in ``gaps`` are touched: converters of whole operators (attention, norms) make better programs than
@@ -52,5 +56,5 @@ def decompose(program: Any, gaps: Callable[[Any], set[Any]]) -> Any:
     return program
 
 
-def _is_composite(op: Any) -> bool:
+def _is_composite(op: torch._ops.OpOverload) -> bool:
     return hasattr(op, "_can_decompose") and bool(op._can_decompose())

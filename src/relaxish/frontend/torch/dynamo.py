@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+import torch
 
 from ...ir import IRModule
+from ...relax.expr import Expr
 from ...runtime import VirtualMachine, cpu
 from ...runtime.ndarray import from_dlpack
 from ...support.errors import RelaxishError
 from ...support.log import get_logger
-from ..common import build_module, need
+from ..common import build_module, need, Pipeline
 from .fx import from_fx
 from .traced import import_traced, trace
 
@@ -21,11 +23,11 @@ _log = get_logger("frontend.torch")
 _KEPT_SHAPES = 64
 
 
-def _input_info(example_inputs: Any) -> list[tuple[tuple[int, ...], str]]:
+def _input_info(example_inputs: Sequence[torch.Tensor]) -> list[tuple[tuple[int, ...], str]]:
     return [(tuple(int(d) for d in x.shape), str(x.dtype).removeprefix("torch.")) for x in example_inputs]
 
 
-def relax_dynamo(pipeline: Any = None) -> Callable[..., Any]:
+def relax_dynamo(pipeline: Pipeline | None = None) -> Callable[..., Any]:
     """A backend for ``torch.compile``.
 
     ``pipeline`` is a Relax pass (or the name of a pipeline) that takes the place of the default one.
@@ -40,12 +42,12 @@ def relax_dynamo(pipeline: Any = None) -> Callable[..., Any]:
         fast = torch.compile(model, backend=relax_dynamo())
     """
 
-    def compiled(graph_module: Any, example_inputs: Any) -> Callable[..., Any]:
+    def compiled(graph_module: torch.fx.GraphModule, example_inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
         from torch._functorch.aot_autograd import make_boxed_func
 
         return make_boxed_func(_graph(graph_module, example_inputs, pipeline))  # type: ignore[no-any-return]
 
-    def backend(graph_module: Any, example_inputs: Any) -> Callable[..., Any]:
+    def backend(graph_module: torch.fx.GraphModule, example_inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
         need("torch", "torch")
         from torch._dynamo.backends.common import aot_autograd
 
@@ -57,7 +59,9 @@ def relax_dynamo(pipeline: Any = None) -> Callable[..., Any]:
     return backend
 
 
-def _graph(graph_module: Any, examples: Sequence[Any], pipeline: Any) -> Callable[..., Any]:
+def _graph(
+    graph_module: torch.fx.GraphModule, examples: Sequence[Any], pipeline: Pipeline | None
+) -> Callable[..., Any]:
     """What runs one graph of ATen operators."""
     random = sorted({str(node.target) for node in graph_module.graph.nodes if _is_random(node)})
     if random:
@@ -69,27 +73,27 @@ def _graph(graph_module: Any, examples: Sequence[Any], pipeline: Any) -> Callabl
     return _ByShape(graph_module, pipeline)
 
 
-def _is_random(node: Any) -> bool:
+def _is_random(node: torch.fx.Node) -> bool:
     import torch
 
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
-def _has_device(node: Any) -> bool:
+def _has_device(node: torch.fx.Node) -> bool:
     return node.op == "placeholder" and hasattr(node.meta.get("val"), "device")
 
 
-def _is_static(x: Any) -> bool:
+def _is_static(x: object) -> bool:
     return hasattr(x, "shape") and all(isinstance(d, int) for d in x.shape)
 
 
-def _by_torch(graph_module: Any, reason: str) -> Callable[..., Any]:
+def _by_torch(graph_module: torch.fx.GraphModule, reason: str) -> Callable[..., Any]:
     _log.warning("a graph is run by PyTorch: %s", reason)
     forward: Callable[..., Any] = graph_module.forward
     return forward
 
 
-def _for_shapes(graph_module: Any, pipeline: Any) -> Callable[..., Any]:
+def _for_shapes(graph_module: torch.fx.GraphModule, pipeline: Pipeline | None) -> Callable[..., Any]:
     """What runs a graph of tensors of known shapes."""
     try:
         mod = import_traced(graph_module)
@@ -103,7 +107,7 @@ def _for_shapes(graph_module: Any, pipeline: Any) -> Callable[..., Any]:
     returned = output.args[0]
     computed = [value for value in returned if value is not None]
 
-    def call(*args: Any) -> Any:
+    def call(*args: Any) -> Sequence[torch.Tensor]:
         found = run(*[from_dlpack(_plain(a)) for a in args])
         made = dict(zip(computed, map(torch.from_dlpack, found), strict=True)) if computed else {}
         made.update(zip(inputs, args, strict=True))
@@ -112,7 +116,7 @@ def _for_shapes(graph_module: Any, pipeline: Any) -> Callable[..., Any]:
     return call
 
 
-def _plain(tensor: Any) -> Any:
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
     """The elements of a tensor in rows, as the compiled function reads them."""
     return tensor.detach().resolve_conj().resolve_neg().contiguous()
 
@@ -124,11 +128,11 @@ def _first_line(err: BaseException) -> str:
 class _ByShape:
     """Runs a graph whose inputs are sizes or have sizes that change: it is traced anew for every set of them."""
 
-    def __init__(self, graph_module: Any, pipeline: Any) -> None:
+    def __init__(self, graph_module: torch.fx.GraphModule, pipeline: Pipeline | None) -> None:
         self.graph_module, self.pipeline = graph_module, pipeline
         self.programs: dict[Any, Callable[..., Any]] = {}
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any) -> Sequence[torch.Tensor]:
         import torch
 
         is_tensor = [isinstance(a, torch.Tensor) for a in args]
@@ -141,7 +145,7 @@ class _ByShape:
         return self.programs[key](*tensors)
 
     def _program(self, args: Sequence[Any], is_tensor: Sequence[bool], tensors: Sequence[Any]) -> Callable[..., Any]:
-        def specialised(*given: Any) -> Any:
+        def specialised(*given: Any) -> Expr:
             rest = iter(given)
             return self.graph_module(*[next(rest) if known else a for a, known in zip(args, is_tensor)])
 
@@ -153,29 +157,33 @@ class _ByShape:
         return _for_shapes(made, self.pipeline)
 
 
-def _with_numbers(graph_module: Any, returned: Sequence[Any], pipeline: Any) -> Callable[..., Any]:
+def _with_numbers(
+    graph_module: torch.fx.GraphModule, returned: Sequence[Any], pipeline: Pipeline | None
+) -> Callable[..., Any]:
     numbers = {k: value for k, value in enumerate(returned) if isinstance(value, (int, float))}
     (output,) = (node for node in graph_module.graph.nodes if node.op == "output")
     output.args = ([None if k in numbers else value for k, value in enumerate(returned)],)
     run = _for_shapes(graph_module, pipeline)
 
-    def call(*args: Any) -> Any:
+    def call(*args: Any) -> Sequence[torch.Tensor]:
         return [numbers.get(k, value) for k, value in enumerate(run(*args))]
 
     return call
 
 
-def dynamo_capture_subgraphs(model: Any, *params: Any, **kwargs: Any) -> IRModule:
+def dynamo_capture_subgraphs(model: Callable[..., object], *params: Any, **kwargs: Any) -> IRModule:
     """Run a model once under TorchDynamo and import every graph it captures.
 
     Returns one module with functions ``subgraph_0``, ``subgraph_1``, ...; ``keep_params_as_input`` is that of
     :func:`from_fx`, other keyword arguments go to the model.
     """
-    torch = need("torch", "torch")
+    need("torch", "torch")
+    import torch
+
     keep_params = bool(kwargs.pop("keep_params_as_input", False))
     captured = IRModule()
 
-    def capture(graph_module: Any, example_inputs: Any) -> Any:
+    def capture(graph_module: torch.fx.GraphModule, example_inputs: Sequence[torch.Tensor]) -> Callable[..., object]:
         mod = from_fx(
             graph_module,
             _input_info(example_inputs),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from typing import Any
+import torch
 
 from ... import op
 from ...ir import PrimExpr
 from ...ir import dtype as dt
-from .importer import Importer, dtype_of, torch_dtype
+from ...relax.expr import Expr
+from .importer import Dim, dtype_of, Importer, Number, torch_dtype, Value
 from .table import CONVERTERS, converter
 
 __all__: list[str] = []
@@ -29,8 +31,8 @@ _SCALAR: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def _binary(name: str, function: Any) -> None:
-    def convert(self: Importer, a: Any, b: Any, **_: Any) -> Any:
+def _binary(name: str, function: Callable[[Expr, Expr], Expr]) -> None:
+    def convert(self: Importer, a: Value, b: Value, **_: Any) -> Value:
         if not self.is_tensor(a) and not self.is_tensor(b):
             return _SCALAR[name](a, b)
         a, b = self.promote(a, b)
@@ -46,7 +48,7 @@ for _name, _function in _BINARY.items():
 
 
 def _additive(kind: str) -> Callable[..., Any]:
-    def convert(self: Importer, a: Any, b: Any, alpha: Any = 1, **_: Any) -> Any:
+    def convert(self: Importer, a: Value, b: Value, alpha: Number = 1, **_: Any) -> Value:
         if not self.is_tensor(a) and not self.is_tensor(b):
             return a + b if kind == "add" else a - b if kind == "sub" else b - a
         if kind == "rsub":
@@ -66,7 +68,7 @@ for _kind in ("add", "sub", "rsub"):
 
 
 @converter("div", "true_divide", "truediv")
-def _div(self: Importer, a: Any, b: Any, *, rounding_mode: str | None = None) -> Any:
+def _div(self: Importer, a: Value, b: Value, *, rounding_mode: str | None = None) -> Expr:
     a, b = self.promote(a, b)
     if rounding_mode is None:
         return self.emit(op.divide(self.floating(a), self.floating(b)))
@@ -77,7 +79,7 @@ def _div(self: Importer, a: Any, b: Any, *, rounding_mode: str | None = None) ->
     return _truncated_quotient(self, a, b)
 
 
-def _truncated_quotient(self: Importer, a: Any, b: Any) -> Any:
+def _truncated_quotient(self: Importer, a: Expr, b: Expr) -> Expr:
     """Of integers, exactly: the rounded-down quotient, one more where it is negative and not whole."""
     down = self.emit(op.floor_divide(a, b))
     if dt.is_uint(dtype_of(a)):
@@ -90,26 +92,26 @@ def _truncated_quotient(self: Importer, a: Any, b: Any) -> Any:
 
 
 @converter("floor_divide", "floordiv")
-def _floor_divide(self: Importer, a: Any, b: Any) -> Any:
+def _floor_divide(self: Importer, a: Value, b: Value) -> Value:
     if not self.is_tensor(a) and not self.is_tensor(b):
         return a // b
     return self.emit(op.floor_divide(*self.promote(a, b)))
 
 
 @converter("remainder", "mod")
-def _remainder(self: Importer, a: Any, b: Any) -> Any:
+def _remainder(self: Importer, a: Value, b: Value) -> Value:
     if not self.is_tensor(a) and not self.is_tensor(b):
         return a % b
     return self.emit(op.floor_mod(*self.promote(a, b)))
 
 
 @converter("fmod")
-def _fmod(self: Importer, a: Any, b: Any) -> Any:
+def _fmod(self: Importer, a: Value, b: Value) -> Expr:
     return self.emit(op.mod(*self.promote(a, b)))
 
 
 @converter("pow")
-def _pow(self: Importer, a: Any, b: Any) -> Any:
+def _pow(self: Importer, a: Value, b: Value) -> Expr:
     if isinstance(b, (int, float)) and self.is_tensor(a):
         if b == 2:
             return self.emit(op.multiply(a, a))
@@ -127,7 +129,7 @@ def _pow(self: Importer, a: Any, b: Any) -> Any:
 
 
 def _logical_of(function: Callable[..., Any]) -> Callable[..., Any]:
-    def convert(self: Importer, a: Any, b: Any) -> Any:
+    def convert(self: Importer, a: Value, b: Value) -> Expr:
         return self.emit(function(_truth(self, a), _truth(self, b)))
 
     return convert
@@ -139,18 +141,18 @@ for _name, _function in (
     CONVERTERS[_name] = _logical_of(_function)
 
 
-def _truth(self: Importer, x: Any) -> Any:
+def _truth(self: Importer, x: Value) -> Expr:
     x = self.tensor(x)
     return x if dtype_of(x) == "bool" else self.emit(op.not_equal(x, self.scalar(0, dtype_of(x))))
 
 
 @converter("logical_not")
-def _logical_not(self: Importer, x: Any) -> Any:
+def _logical_not(self: Importer, x: Expr) -> Expr:
     return self.emit(op.logical_not(_truth(self, x)))
 
 
 @converter("bitwise_not")
-def _bitwise_not(self: Importer, x: Any) -> Any:
+def _bitwise_not(self: Importer, x: Expr) -> Expr:
     return self.emit(op.logical_not(x) if dtype_of(x) == "bool" else op.bitwise_not(x))
 
 
@@ -163,7 +165,7 @@ _UNARY = {
 
 
 def _unary(function: Callable[..., Any], to_float: bool) -> Callable[..., Any]:
-    def convert(self: Importer, x: Any, **_: Any) -> Any:
+    def convert(self: Importer, x: Expr, **_: Any) -> Expr:
         if not self.is_tensor(x) and isinstance(x, PrimExpr):
             return -x
         return self.emit(function(self.floating(x) if to_float else x))
@@ -177,18 +179,18 @@ for _name, _function in _UNARY.items():
     CONVERTERS[_name] = _unary(_function, False)
 
 
-def _trunc(self: Importer, x: Any) -> Any:
+def _trunc(self: Importer, x: Expr) -> Expr:
     below = self.emit(op.less(x, self.scalar(0.0, dtype_of(x))))
     return self.emit(op.where(below, self.emit(op.ceil(x)), self.emit(op.floor(x))))
 
 
 @converter("trunc", "fix")
-def _trunc_converter(self: Importer, x: Any) -> Any:
+def _trunc_converter(self: Importer, x: Expr) -> Expr:
     return _trunc(self, x)
 
 
 @converter("round")
-def _round(self: Importer, x: Any, *, decimals: int = 0) -> Any:
+def _round(self: Importer, x: Expr, *, decimals: int = 0) -> Expr:
     if decimals == 0:
         return self.emit(op.round(x))
     scale = self.scalar(float(10**decimals), dtype_of(x))
@@ -196,7 +198,7 @@ def _round(self: Importer, x: Any, *, decimals: int = 0) -> Any:
 
 
 @converter("neg", "negative")
-def _neg(self: Importer, x: Any) -> Any:
+def _neg(self: Importer, x: Value) -> Value:
     if not self.is_tensor(x):
         return -x
     if dt.is_uint(dtype_of(x)):
@@ -205,13 +207,13 @@ def _neg(self: Importer, x: Any) -> Any:
 
 
 @converter("reciprocal")
-def _reciprocal(self: Importer, x: Any) -> Any:
+def _reciprocal(self: Importer, x: Expr) -> Expr:
     x = self.floating(x)
     return self.emit(op.divide(self.scalar(1.0, dtype_of(x)), x))
 
 
 def _log_base(factor: float) -> Callable[..., Any]:
-    def convert(self: Importer, x: Any) -> Any:
+    def convert(self: Importer, x: Expr) -> Expr:
         x = self.floating(x)
         return self.emit(op.multiply(self.emit(op.log(x)), self.scalar(factor, dtype_of(x))))
 
@@ -223,13 +225,13 @@ CONVERTERS["log10"] = _log_base(1 / math.log(10))
 
 
 @converter("log1p")
-def _log1p(self: Importer, x: Any) -> Any:
+def _log1p(self: Importer, x: Expr) -> Expr:
     x = self.floating(x)
     return self.emit(op.log(self.emit(op.add(x, self.scalar(1.0, dtype_of(x))))))
 
 
 @converter("expm1", "special_expm1")
-def _expm1(self: Importer, x: Any) -> Any:
+def _expm1(self: Importer, x: Expr) -> Expr:
     """``tanh(x / 2) * (exp(x) + 1)``: nothing cancels where ``exp(x)`` is close to one."""
     x = self.floating(x)
     half = self.emit(op.tanh(self.emit(op.multiply(x, self.scalar(0.5, dtype_of(x))))))
@@ -237,23 +239,23 @@ def _expm1(self: Importer, x: Any) -> Any:
 
 
 @converter("exp2")
-def _exp2(self: Importer, x: Any) -> Any:
+def _exp2(self: Importer, x: Expr) -> Expr:
     x = self.floating(x)
     return self.emit(op.exp(self.emit(op.multiply(x, self.scalar(math.log(2), dtype_of(x))))))
 
 
 @converter("gelu")
-def _gelu(self: Importer, x: Any, *, approximate: str = "none") -> Any:
+def _gelu(self: Importer, x: Expr, *, approximate: str = "none") -> Expr:
     return self.emit(op.nn.gelu(x) if approximate == "none" else op.nn.gelu_tanh(x))
 
 
 @converter("leaky_relu")
-def _leaky_relu(self: Importer, x: Any, negative_slope: float = 0.01) -> Any:
+def _leaky_relu(self: Importer, x: Expr, negative_slope: float = 0.01) -> Expr:
     return self.emit(op.nn.leakyrelu(x, negative_slope))
 
 
 @converter("elu")
-def _elu(self: Importer, x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Any:
+def _elu(self: Importer, x: Expr, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Expr:
     kind = dtype_of(x)
     scaled = x if input_scale == 1 else self.emit(op.multiply(x, self.scalar(input_scale, kind)))
     negative = self.emit(op.subtract(self.emit(op.exp(scaled)), self.scalar(1.0, kind)))
@@ -264,12 +266,12 @@ def _elu(self: Importer, x: Any, alpha: float = 1.0, scale: float = 1.0, input_s
 
 
 @converter("celu")
-def _celu(self: Importer, x: Any, alpha: float = 1.0) -> Any:
+def _celu(self: Importer, x: Expr, alpha: float = 1.0) -> Expr:
     return _elu(self, x, alpha, 1.0, 1.0 / alpha)
 
 
 @converter("hardtanh", "relu6")
-def _hardtanh(self: Importer, x: Any, min_val: float = 0.0, max_val: float = 6.0) -> Any:
+def _hardtanh(self: Importer, x: Expr, min_val: float = 0.0, max_val: float = 6.0) -> Expr:
     return self.emit(op.clip(x, min_val, max_val))
 
 
@@ -277,30 +279,30 @@ CONVERTERS["hardtanh"] = lambda self, x, lo=-1.0, hi=1.0: self.emit(op.clip(x, l
 
 
 @converter("hardsigmoid")
-def _hardsigmoid(self: Importer, x: Any) -> Any:
+def _hardsigmoid(self: Importer, x: Expr) -> Expr:
     kind = dtype_of(x)
     shifted = self.emit(op.clip(self.emit(op.add(x, self.scalar(3.0, kind))), 0, 6))
     return self.emit(op.divide(shifted, self.scalar(6.0, kind)))
 
 
 @converter("hardswish")
-def _hardswish(self: Importer, x: Any) -> Any:
+def _hardswish(self: Importer, x: Expr) -> Expr:
     return self.emit(op.multiply(x, _hardsigmoid(self, x)))
 
 
 @converter("softplus")
-def _softplus(self: Importer, x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+def _softplus(self: Importer, x: Expr, beta: float = 1.0, threshold: float = 20.0) -> Expr:
     return self.emit(op.nn.softplus(x, beta, threshold))
 
 
 @converter("mish")
-def _mish(self: Importer, x: Any) -> Any:
+def _mish(self: Importer, x: Expr) -> Expr:
     return self.emit(op.multiply(x, self.emit(op.tanh(self.emit(op.nn.softplus(x))))))
 
 
 @converter("prelu", "_prelu_kernel")
-def _prelu(self: Importer, x: Any, weight: Any) -> Any:
-    shape = [1] * self.rank(x)
+def _prelu(self: Importer, x: Expr, weight: Expr) -> Expr:
+    shape: list[Dim] = [1] * self.rank(x)
     if self.rank(x) > 1:
         shape[1] = self.shape(weight)[0] if self.rank(weight) else 1
     slope = self.emit(op.reshape(weight, shape))
@@ -309,7 +311,7 @@ def _prelu(self: Importer, x: Any, weight: Any) -> Any:
 
 
 @converter("clamp", "clip")
-def _clamp(self: Importer, x: Any, min: Any = None, max: Any = None) -> Any:
+def _clamp(self: Importer, x: Expr, min: Value | None = None, max: Value | None = None) -> Expr:
     """Where the bounds cross, the upper one holds."""
     if self.is_tensor(min) or self.is_tensor(max):
         if min is not None:
@@ -324,11 +326,10 @@ def _clamp(self: Importer, x: Any, min: Any = None, max: Any = None) -> Any:
         low, high = -math.inf, math.inf
     else:
         low, high = dt.min_value(dtype_of(x)), dt.max_value(dtype_of(x))
-    low = low if min is None else min
-    high = high if max is None else max
-    if isinstance(low, (int, float)) and isinstance(high, (int, float)) and low > high:
-        low = high
-    return self.emit(op.clip(x, low, high))
+    bottom, top = low if min is None else min, high if max is None else max
+    if isinstance(bottom, (int, float)) and isinstance(top, (int, float)) and bottom > top:
+        bottom = top
+    return self.emit(op.clip(x, bottom, top))
 
 
 CONVERTERS["clamp_min"] = lambda self, x, min: _clamp(self, x, min, None)
@@ -336,7 +337,7 @@ CONVERTERS["clamp_max"] = lambda self, x, max: _clamp(self, x, None, max)
 
 
 @converter("where")
-def _where(self: Importer, condition: Any, a: Any, b: Any) -> Any:
+def _where(self: Importer, condition: Expr, a: Value, b: Value) -> Expr:
     if not self.is_tensor(a) and not self.is_tensor(b):
         a = self.tensor(a)
     a, b = self.promote(a, b)
@@ -344,7 +345,7 @@ def _where(self: Importer, condition: Any, a: Any, b: Any) -> Any:
 
 
 @converter("softshrink")
-def _softshrink(self: Importer, x: Any, lambd: float = 0.5) -> Any:
+def _softshrink(self: Importer, x: Expr, lambd: float = 0.5) -> Expr:
     kind = dtype_of(x)
     limit, zero = self.scalar(lambd, kind), self.scalar(0.0, kind)
     above = self.emit(op.maximum(self.emit(op.subtract(x, limit)), zero))
@@ -353,13 +354,13 @@ def _softshrink(self: Importer, x: Any, lambd: float = 0.5) -> Any:
 
 
 @converter("masked_fill")
-def _masked_fill(self: Importer, x: Any, mask: Any, value: Any) -> Any:
+def _masked_fill(self: Importer, x: Expr, mask: Expr, value: Value) -> Expr:
     fill = self.cast(value, dtype_of(x)) if self.is_tensor(value) else self.scalar(value, dtype_of(x))
     return self.emit(op.where(mask, fill, x))
 
 
 def _added(combine: Callable[..., Any]) -> Callable[..., Any]:
-    def convert(self: Importer, x: Any, a: Any, b: Any, *, value: Any = 1) -> Any:
+    def convert(self: Importer, x: Expr, a: Expr, b: Expr, *, value: Number = 1) -> Expr:
         x, a, b = self.together(x, a, b)
         part = self.emit(combine(a, b))
         if value != 1:
@@ -374,13 +375,13 @@ CONVERTERS["addcdiv"] = _added(op.divide)
 
 
 @converter("lerp")
-def _lerp(self: Importer, start: Any, end: Any, weight: Any) -> Any:
+def _lerp(self: Importer, start: Expr, end: Expr, weight: Value) -> Expr:
     step = self.emit(op.multiply(self.emit(op.subtract(end, start)), self.tensor(weight, start)))
     return self.emit(op.add(start, step))
 
 
 @converter("_to_copy", "to.dtype", "to.dtype_layout", "to.device", "type_as", "to")
-def _to(self: Importer, x: Any, *args: Any, dtype: Any = None, **_: Any) -> Any:
+def _to(self: Importer, x: Expr, *args: Any, dtype: torch.dtype | Expr | None = None, **_: Any) -> Expr:
     for arg in args:
         if self.is_tensor(arg):
             return self.cast(x, dtype_of(arg))
@@ -394,11 +395,11 @@ def _to(self: Importer, x: Any, *args: Any, dtype: Any = None, **_: Any) -> Any:
     "detach", "alias", "contiguous", "clone", "lift_fresh_copy", "lift_fresh", "positive", "_assert_tensor_metadata",
     "detach_",
 )  # fmt: skip
-def _identity(self: Importer, x: Any, *_: Any, **__: Any) -> Any:
+def _identity(self: Importer, x: Value, *_: Any, **__: Any) -> Value:
     return x
 
 
 @converter("copy_", "copy")
-def _copy(self: Importer, x: Any, source: Any, *_: Any) -> Any:
+def _copy(self: Importer, x: Expr, source: Expr, *_: Any) -> Expr:
     source = self.cast(source, dtype_of(x))
     return self.emit(op.broadcast_to(source, self.shape(x)))

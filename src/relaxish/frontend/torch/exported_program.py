@@ -5,12 +5,14 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from ... import relax, tir
 from ...ir import IRModule
+from ...relax.expr import Expr
 from ...relax.scalars import prove_equal
 from ...support.errors import OpNotImplemented
 from ..common import need
@@ -33,9 +35,13 @@ from . import (
 )
 from .archive import load_exported
 from .decompose import decompose
-from .importer import Deferred, Importer, torch_dtype
+from .importer import Deferred, Dim, Importer, Number, torch_dtype
 from .mutation import functional, mutated_outputs
-from .table import find
+from .table import find, Made
+from ...ir.expr import as_expr
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 __all__ = ["from_exported_program"]
 
@@ -61,7 +67,7 @@ _IGNORED = ("_assert_scalar", "sym_constrain_range_for_size", "_assert_async", "
 
 
 def from_exported_program(
-    exported_program: Any,
+    exported_program: ExportedProgram | str | os.PathLike[str],
     *,
     keep_params_as_input: bool = False,
     unwrap_unit_return_tuple: bool = False,
@@ -112,7 +118,7 @@ def from_exported_program(
 
 
 def import_program(
-    program: Any,
+    program: ExportedProgram,
     *,
     keep_params: bool,
     unwrap: bool,
@@ -137,7 +143,7 @@ def _custom(custom: dict[Any, Callable[..., Any]], name: str) -> Callable[..., A
     return custom.get(name) or custom.get(name.partition(".")[0])
 
 
-def _gaps(program: Any, custom: dict[Any, Callable[..., Any]]) -> set[Any]:
+def _gaps(program: ExportedProgram, custom: dict[Any, Callable[..., Any]]) -> set[Any]:
     """The operators of a program that have no converter."""
     found = set()
     for node in program.graph.nodes:
@@ -148,7 +154,7 @@ def _gaps(program: Any, custom: dict[Any, Callable[..., Any]]) -> set[Any]:
     return found
 
 
-def _covered(program: Any, custom: dict[Any, Callable[..., Any]]) -> Any:
+def _covered(program: ExportedProgram, custom: dict[Any, Callable[..., Any]]) -> ExportedProgram:
     """The program with operators that have converters only. Raises OpNotImplemented where that cannot be had."""
     if not _gaps(program, custom):
         return program
@@ -159,14 +165,14 @@ def _covered(program: Any, custom: dict[Any, Callable[..., Any]]) -> Any:
     return made
 
 
-def _ignored(node: Any) -> bool:
+def _ignored(node: torch.fx.Node) -> bool:
     return any(_name_of(node.target).startswith(name) for name in _IGNORED)
 
 
 class _ExportedProgramImporter:
     """Walks the graph of one program in order, keeping the value of every node."""
 
-    def __init__(self, program: Any, custom: dict[Any, Callable[..., Any]]) -> None:
+    def __init__(self, program: ExportedProgram, custom: dict[Any, Callable[..., Any]]) -> None:
         self.program = program
         self.custom = custom
         self.builder = relax.BlockBuilder()
@@ -175,7 +181,7 @@ class _ExportedProgramImporter:
         self.mutated = mutated_outputs(program)
         self.attrs: dict[str, Any] = {}
 
-    def _dim(self, size: Any) -> Any:
+    def _dim(self, size: torch.SymInt | int) -> Dim:
         if isinstance(size, int):
             return size
         name = str(size.node.expr) if hasattr(size, "node") else str(size)
@@ -206,7 +212,9 @@ class _ExportedProgramImporter:
                 params[node.name] = var
         return users, params
 
-    def _scalar_input(self, node: Any, value: Any, users: dict[str, Any]) -> Any:
+    def _scalar_input(
+        self, node: torch.fx.Node, value: torch.SymInt | Number | str | None, users: dict[str, Any]
+    ) -> Number | str | None:
         if value is None or isinstance(value, (bool, int, float, str)):
             return value
         symbol = self._dim(value)
@@ -237,7 +245,7 @@ class _ExportedProgramImporter:
             return [self._argument(a) for a in arg]
         return arg
 
-    def _call(self, node: Any) -> Any:
+    def _call(self, node: torch.fx.Node) -> Made:
         name = _name_of(node.target)
         if _ignored(node):
             return None
@@ -258,7 +266,7 @@ class _ExportedProgramImporter:
         except (ValueError, TypeError, IndexError) as err:
             raise type(err)(f"while importing node {node.name} = {name}{tuple(node.args)}: {err}") from err
 
-    def _settled(self, node: Any, value: Any) -> Any:
+    def _settled(self, node: torch.fx.Node, value: Made) -> Made:
         """A result, cast to the type and the shape that torch found where ours is not known to be that one."""
         value = self._typed(node, value)
         found = getattr(node.meta.get("val"), "shape", None)
@@ -269,11 +277,15 @@ class _ExportedProgramImporter:
         except ValueError:
             return value  # sizes with minima and the like stay as we infer them
         have = value.struct_info.dims()
-        if have is not None and len(have) == len(wanted) and all(map(prove_equal, have, wanted)):
+        if (
+            have is not None
+            and len(have) == len(wanted)
+            and all(prove_equal(a, as_expr(b)) for a, b in zip(have, wanted))
+        ):
             return value
         return self.builder.match_cast(value, relax.TensorStructInfo(wanted, value.struct_info.dtype))
 
-    def _typed(self, node: Any, value: Any) -> Any:
+    def _typed(self, node: torch.fx.Node, value: Made) -> Made:
         """Converters follow torch's promotion of types; this holds them to it."""
         found = getattr(node.meta.get("val"), "dtype", None)
         if found is None or not self.importer.is_tensor(value) or not value.struct_info.dtype:
@@ -310,7 +322,7 @@ class _ExportedProgramImporter:
             mod["main"] = mod["main"].with_attr("params", [array(weights[name]) for name in params])
         return mod
 
-    def _output(self, unwrap: bool, no_bind: bool) -> Any:
+    def _output(self, unwrap: bool, no_bind: bool) -> Expr:
         nodes, added, places = returned_values(self.program)
         if added:
             self.attrs["mutated"] = places
@@ -323,7 +335,7 @@ class _ExportedProgramImporter:
         return self.builder.emit_output(relax.Tuple(kept))
 
 
-def returned_values(program: Any) -> tuple[list[Any], int, dict[str, int]]:
+def returned_values(program: ExportedProgram) -> tuple[list[Any], int, dict[str, int]]:
     """Graph nodes (or numbers) that the function of a program returns, how many of them are new values of inputs and
     buffers added behind the outputs of the model, and where among all of them each new value is."""
     (output,) = (node for node in program.graph.nodes if node.op == "output")
@@ -335,7 +347,7 @@ def returned_values(program: Any) -> tuple[list[Any], int, dict[str, int]]:
     return kept, len(kept) - count, {name: kept.index(value) for name, value in mutated.items()}
 
 
-def _to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
+def _to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     detached = tensor.detach().cpu()
     if str(detached.dtype) == "torch.bfloat16":
         import ml_dtypes
@@ -346,17 +358,17 @@ def _to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
     return array.reshape(tuple(detached.shape))
 
 
-def _attribute(module: Any, path: str) -> Any:
+def _attribute(module: torch.nn.Module, path: str) -> torch.Tensor:
     for part in path.split("."):
         module = getattr(module, part)
     return module
 
 
-def _parse_dim(text: str, symbols: dict[str, Any]) -> Any:
+def _parse_dim(text: str, symbols: dict[str, Any]) -> Dim:
     """A size such as ``2*s0 + 1`` as an expression; only integers, names and arithmetic are understood."""
     import ast
 
-    def walk(node: ast.AST) -> Any:
+    def walk(node: ast.AST) -> Dim:
         if isinstance(node, ast.Expression):
             return walk(node.body)
         if isinstance(node, ast.Constant) and isinstance(node.value, int):

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+import torch
+from types import ModuleType
 
 from ... import tir
 from ...ir import IRModule
 from ..common import need
 from .exported_program import import_program
+from .importer import Dim
 
 __all__ = ["from_fx"]
 
@@ -18,7 +21,7 @@ _FIRST_EXAMPLE_EXTENT = 5
 
 
 def from_fx(
-    model: Any,
+    model: torch.fx.GraphModule,
     input_info: Sequence[tuple[Sequence[Any], str]],
     *,
     keep_params_as_input: bool = False,
@@ -65,7 +68,7 @@ def from_fx(
 
 
 @contextmanager
-def _in_inference(model: Any) -> Iterator[None]:
+def _in_inference(model: torch.fx.GraphModule) -> Iterator[None]:
     """The modes of all its modules are the user's, and are put back."""
     training = [module for module in model.modules() if module.training]
     model.eval()
@@ -76,7 +79,7 @@ def _in_inference(model: Any) -> Iterator[None]:
             module.training = True
 
 
-def _name(dim: Any) -> str | None:
+def _name(dim: str | Dim) -> str | None:
     """The name of a symbolic dimension, None for a number."""
     if isinstance(dim, tir.Var):
         return str(dim.name)
@@ -89,12 +92,17 @@ def _symbols(input_info: Sequence[tuple[Sequence[Any], str]]) -> dict[str, int]:
     return {str(name): _FIRST_EXAMPLE_EXTENT + k for k, name in enumerate(names)}
 
 
-def _example(torch: Any, shape: Sequence[Any], dtype: str, symbols: dict[str, int]) -> Any:
+def _example(torch: ModuleType, shape: Sequence[Any], dtype: str, symbols: dict[str, int]) -> torch.Tensor:
     sizes = [symbols[name] if (name := _name(d)) is not None else int(d) for d in shape]
     return torch.zeros(sizes, dtype=getattr(torch, str(dtype).removeprefix("torch.")))
 
 
-def _dynamic(torch: Any, model: Any, input_info: Sequence[tuple[Sequence[Any], str]], symbols: dict[str, int]) -> Any:
+def _dynamic(
+    torch: ModuleType,
+    model: torch.fx.GraphModule,
+    input_info: Sequence[tuple[Sequence[Any], str]],
+    symbols: dict[str, int],
+) -> dict[str, dict[int, Any]] | None:
     if not symbols:
         return None
     dims = {name: torch.export.Dim(name) for name in symbols}

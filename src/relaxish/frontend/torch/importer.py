@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
+import torch
 
 from ... import op, relax, tir
 from ...ir import PrimExpr
 from ...ir import dtype as dt
 from ...support.errors import OpNotImplemented
+from ...relax.expr import Expr, Var
 
-__all__ = ["Deferred", "Importer", "dtype_of", "torch_dtype"]
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+__all__ = ["Deferred", "Dim", "Importer", "Number", "Value", "dtype_of", "torch_dtype"]
+
+#: A size: a number, or an expression where it is symbolic.
+Dim = int | PrimExpr
+#: A Python number of the program, or an expression of its symbolic sizes.
+Number = int | float | PrimExpr
+#: An argument that may be a tensor or a number.
+Value = Expr | Number
+_T = TypeVar("_T")
 
 
-def torch_dtype(dtype: Any) -> str:
+def torch_dtype(dtype: torch.dtype | str) -> str:
     """The relaxish dtype of a ``torch.dtype``. Raises ValueError for types without a counterpart."""
     text = str(dtype).removeprefix("torch.")
     aliases = {"float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32"}
@@ -27,32 +40,32 @@ def torch_dtype(dtype: Any) -> str:
     return text
 
 
-def dtype_of(x: Any) -> str:
+def dtype_of(x: Expr) -> str:
     """The element type of a tensor expression."""
     return str(x.struct_info.dtype)
 
 
-class Deferred:
+class Deferred(Generic[_T]):
     """A further result of an operator, computed when something uses it: most programs take the first result only."""
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    def __init__(self, make: Callable[[], _T]) -> None:
         self._make = make
-        self._made: Any = None
+        self._made: _T | None = None
 
-    def value(self) -> Any:
+    def value(self) -> _T:
         """The result; raises OpNotImplemented where it cannot be computed here."""
         if self._made is None:
             self._made = self._make()
         return self._made
 
     @classmethod
-    def missing(cls, what: str) -> Deferred:
+    def missing(cls, what: str) -> Deferred[Expr]:
         """A result that has no counterpart here: using it is an error."""
 
-        def refuse() -> Any:
+        def refuse() -> Expr:
             raise OpNotImplemented(f"{what} has no counterpart here")
 
-        return cls(refuse)
+        return Deferred(refuse)
 
 
 class Importer:
@@ -71,17 +84,17 @@ class Importer:
         """The builder that converters emit into."""
         return self.builder
 
-    def emit(self, expr: Any, name: str = "") -> Any:
+    def emit(self, expr: Expr, name: str = "") -> Var:
         """Bind an expression, inferring its struct info."""
         return self.builder.emit(expr, name) if name else self.builder.emit(expr)
 
     @staticmethod
-    def is_tensor(x: Any) -> bool:
+    def is_tensor(x: object) -> TypeIs[Expr]:
         """Whether ``x`` is a Relax tensor expression (and not a Python number)."""
         return isinstance(x, relax.Expr) and isinstance(x.struct_info, relax.TensorStructInfo)
 
     @staticmethod
-    def shape(x: Any) -> list[Any]:
+    def shape(x: Expr) -> list[Dim]:
         """Dimensions: ints where known, scalar expressions where symbolic."""
         info = x.struct_info
         if info.shape is None:
@@ -89,15 +102,22 @@ class Importer:
         return [int(d) if isinstance(d, tir.IntImm) else d for d in info.shape.values]
 
     @staticmethod
-    def rank(x: Any) -> int:
+    def rank(x: Expr) -> int:
         """Number of dimensions."""
         return int(x.struct_info.ndim)
 
-    def axis(self, x: Any, axis: int) -> int:
+    def known(self, x: Expr, dim: int, what: str) -> int:
+        """The extent of a dimension. Raises OpNotImplemented, naming what needs it, where it is symbolic."""
+        size = self.shape(x)[dim]
+        if not isinstance(size, int):
+            raise OpNotImplemented(f"{what} along a dimension of unknown size")
+        return size
+
+    def axis(self, x: Expr, axis: int) -> int:
         """A non-negative axis."""
         return axis + self.rank(x) if axis < 0 else axis
 
-    def scalar(self, value: Any, dtype: str) -> Any:
+    def scalar(self, value: Number, dtype: str) -> Expr:
         """A constant tensor of no dimensions."""
         if isinstance(value, PrimExpr) and not isinstance(value, (tir.IntImm, tir.FloatImm)):
             number = self.emit(op.reshape(self.emit(op.shape_to_tensor(relax.ShapeExpr([value]))), []))
@@ -105,7 +125,7 @@ class Importer:
         plain = getattr(value, "value", value)
         return relax.const(np.array(plain, dtype=dt.numpy_dtype(dtype)), dtype)
 
-    def tensor(self, value: Any, like: Any = None, dtype: str | None = None) -> Any:
+    def tensor(self, value: Value, like: Expr | None = None, dtype: str | None = None) -> Expr:
         """A tensor expression: numbers become constants of ``like``'s type."""
         if self.is_tensor(value):
             return value
@@ -117,9 +137,10 @@ class Importer:
             kind = "float32"
         return self.scalar(value, kind)
 
-    def promote(self, a: Any, b: Any) -> tuple[Any, Any]:
+    def promote(self, a: Value, b: Value) -> tuple[Expr, Expr]:
         """Operands of one type, by torch's promotion rules for tensors and numbers."""
         if not self.is_tensor(a):
+            assert self.is_tensor(b)  # of two numbers converters make a number
             return self.tensor(a, b) if not _needs_float(a, b) else self.scalar(a, "float32"), self.as_float_for(a, b)
         if not self.is_tensor(b):
             return self.as_float_for(b, a), self.tensor(b, a) if not _needs_float(b, a) else self.scalar(b, "float32")
@@ -129,7 +150,7 @@ class Importer:
         goal = _wider(da, db, self.rank(a), self.rank(b))
         return self.cast(a, goal), self.cast(b, goal)
 
-    def together(self, *tensors: Any) -> list[Any]:
+    def together(self, *tensors: Expr) -> list[Expr]:
         """Tensors in the type that all of them promote to."""
         kind, rank = dtype_of(tensors[0]), self.rank(tensors[0])
         for tensor in tensors[1:]:
@@ -137,25 +158,24 @@ class Importer:
             rank = max(rank, self.rank(tensor))
         return [self.cast(tensor, kind) for tensor in tensors]
 
-    def as_float_for(self, number: Any, x: Any) -> Any:
+    def as_float_for(self, number: Value, x: Expr) -> Expr:
         """``x``, cast to float32 if it is integral while ``number`` is a float."""
         return self.cast(x, "float32") if _needs_float(number, x) else x
 
-    def cast(self, x: Any, dtype: str) -> Any:
+    def cast(self, x: Expr, dtype: str) -> Expr:
         """``x`` as ``dtype``."""
         return x if dtype_of(x) == dtype else self.emit(op.astype(x, dtype))
 
-    def floating(self, x: Any) -> Any:
+    def floating(self, x: Expr) -> Expr:
         """``x`` as a floating-point tensor."""
         return x if dt.is_float(dtype_of(x)) else self.cast(x, "float32")
 
-    def dims(self, sizes: Sequence[Any]) -> list[Any]:
+    def dims(self, sizes: Sequence[Dim | relax.PrimValue]) -> list[Dim]:
         """Sizes as ints or scalar expressions."""
-        return [s.value if isinstance(s, (tir.IntImm, relax.PrimValue)) and not isinstance(s.value, PrimExpr) else
-                s.value if isinstance(s, relax.PrimValue) else s for s in sizes]  # fmt: skip
+        return [s.value if isinstance(s, (tir.IntImm, relax.PrimValue)) else s for s in sizes]
 
 
-def _needs_float(number: Any, x: Any) -> bool:
+def _needs_float(number: Value, x: Expr) -> bool:
     return isinstance(number, float) and not dt.is_float(dtype_of(x))
 
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ... import op, relax, te, tir
+from ...relax.expr import Expr
 from ...relax.scalars import prove_equal
-from .importer import Importer, dtype_of
+from ...tir import PrimExpr
+from .importer import Dim, dtype_of, Importer, Value
 from .table import converter
+from ...ir.expr import as_expr
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 __all__: list[str] = []
 
@@ -18,7 +24,7 @@ __all__: list[str] = []
 _LARGE = 1 << 62
 
 
-def _broadcast_shape(self: Importer, tensors: Sequence[Any]) -> list[Any]:
+def _broadcast_shape(self: Importer, tensors: Sequence[Expr]) -> list[Dim]:
     rank = max(self.rank(t) for t in tensors)
     out: list[Any] = [1] * rank
     for tensor in tensors:
@@ -27,19 +33,19 @@ def _broadcast_shape(self: Importer, tensors: Sequence[Any]) -> list[Any]:
     return out
 
 
-def _is_mask(index: Any) -> bool:
+def _is_mask(index: Expr | None) -> TypeIs[Expr]:
     """PyTorch takes bytes for a mask as well."""
     return index is not None and dtype_of(index) in ("bool", "uint8")
 
 
-def _product(sizes: Sequence[Any]) -> Any:
+def _product(sizes: Sequence[Dim]) -> Dim:
     total: Any = 1
     for size in sizes:
         total = total * size
     return total
 
 
-def _from_the_start(self: Importer, index: Any, size: Any) -> Any:
+def _from_the_start(self: Importer, index: Expr, size: Dim) -> Expr:
     """Indices that count from the end, as they count from the start."""
     if isinstance(index, relax.Constant):
         values = index.data.numpy()
@@ -54,7 +60,7 @@ def _from_the_start(self: Importer, index: Any, size: Any) -> Any:
     return self.emit(op.where(negative, self.emit(op.add(index, self.scalar(size, kind))), index))
 
 
-def _first(self: Importer, x: Any, dims: Sequence[int]) -> tuple[Any, Callable[[Any], Any]]:
+def _first(self: Importer, x: Expr, dims: Sequence[int]) -> tuple[Expr, Callable[[Expr], Expr]]:
     """``x`` with ``dims`` moved to the front, and the way back for what has the same dimensions."""
     order = [*dims, *(d for d in range(self.rank(x)) if d not in dims)]
     if order == list(range(len(order))):
@@ -63,7 +69,7 @@ def _first(self: Importer, x: Any, dims: Sequence[int]) -> tuple[Any, Callable[[
     return self.emit(op.permute_dims(x, order)), lambda made: self.emit(op.permute_dims(made, back))
 
 
-def _packed(self: Importer, x: Any, indices: Sequence[Any]) -> Any:
+def _packed(self: Importer, x: Expr, indices: Sequence[Expr]) -> Expr:
     """Indices of the leading dimensions of ``x`` as coordinates in a new last dimension."""
     shape = _broadcast_shape(self, indices)
     parts = []
@@ -76,7 +82,7 @@ def _packed(self: Importer, x: Any, indices: Sequence[Any]) -> Any:
 
 
 @converter("index")
-def _index(self: Importer, x: Any, indices: Sequence[Any]) -> Any:
+def _index(self: Importer, x: Expr, indices: Sequence[Expr | None]) -> Expr:
     given = [(d, i) for d, i in enumerate(indices) if i is not None]
     if not given:
         return x
@@ -97,7 +103,9 @@ def _index(self: Importer, x: Any, indices: Sequence[Any]) -> Any:
 
 
 @converter("index_put", "_unsafe_index_put")
-def _index_put(self: Importer, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False, *_: Any) -> Any:
+def _index_put(
+    self: Importer, x: Expr, indices: Sequence[Expr | None], values: Value, accumulate: bool = False, *_: Any
+) -> Expr:
     values = self.cast(self.tensor(values, x), dtype_of(x))
     indices = list(indices)
     if all(index is None for index in indices):
@@ -125,11 +133,11 @@ def _index_put(self: Importer, x: Any, indices: Sequence[Any], values: Any, accu
     return back(self.emit(op.scatter_nd(moved, packed, values, _reduction(self, x, accumulate))))
 
 
-def _reduction(self: Importer, x: Any, accumulate: bool) -> str:
+def _reduction(self: Importer, x: Expr, accumulate: bool) -> str:
     return "update" if not accumulate else "max" if dtype_of(x) == "bool" else "add"
 
 
-def _dimensions(self: Importer, indices: Sequence[Any]) -> list[tuple[Any, list[int]]]:
+def _dimensions(self: Importer, indices: Sequence[Expr | None]) -> list[tuple[Any, list[int]]]:
     """(index, dimensions of the data that it goes over): a mask goes over as many as it has."""
     at, out = 0, []
     for index in indices:
@@ -140,14 +148,14 @@ def _dimensions(self: Importer, indices: Sequence[Any]) -> list[tuple[Any, list[
     return out
 
 
-def _of_shape(self: Importer, mask: Any, shape: list[Any]) -> Any:
+def _of_shape(self: Importer, mask: Expr, shape: list[Any]) -> Expr:
     """A mask in the shape of what it goes over, held to it when run where the sizes are not known to be the same."""
-    if all(map(prove_equal, self.shape(mask), shape)):
+    if all(prove_equal(as_expr(have), as_expr(want)) for have, want in zip(self.shape(mask), shape)):
         return mask
     return self.builder.match_cast(mask, relax.TensorStructInfo(shape, dtype_of(mask)))
 
 
-def _values_in_front(self: Importer, values: Any, shape: Sequence[Any], rest: Sequence[Any], before: int) -> Any:
+def _values_in_front(self: Importer, values: Expr, shape: Sequence[Any], rest: Sequence[Dim], before: int) -> Expr:
     """Values of the shape that indexing gives, with the dimensions of the index tensors (``shape``) first."""
     wanted = [*rest[:before], *shape, *rest[before:]]
     if self.shape(values) != wanted:
@@ -159,7 +167,7 @@ def _values_in_front(self: Importer, values: Any, shape: Sequence[Any], rest: Se
     return self.emit(op.permute_dims(values, order))
 
 
-def _put_where(self: Importer, x: Any, dims: list[int], mask: Any, values: Any, accumulate: bool) -> Any:
+def _put_where(self: Importer, x: Expr, dims: list[int], mask: Expr, values: Expr, accumulate: bool) -> Expr | None:
     """Values for all places at once, or None if each place gets a value of its own."""
     before, behind = dims[0], self.rank(x) - len(dims) - dims[0]
     shape = self.shape(values)
@@ -175,7 +183,9 @@ def _put_where(self: Importer, x: Any, dims: list[int], mask: Any, values: Any, 
     return self.emit(op.where(wide, values, x))
 
 
-def _put_by_masks(self: Importer, x: Any, indices: Sequence[Any], values: Any, accumulate: bool, before: int) -> Any:
+def _put_by_masks(
+    self: Importer, x: Expr, indices: Sequence[Expr], values: Expr, accumulate: bool, before: int
+) -> Expr:
     """``index_put`` into the leading dimensions of ``x`` by masks, alone or beside index tensors.
 
     How many places hold is known at run time only, but not more than the mask has.  So many are written; those behind
@@ -214,7 +224,7 @@ def _put_by_masks(self: Importer, x: Any, indices: Sequence[Any], values: Any, a
     return self.emit(op.reshape(made, self.shape(x)))
 
 
-def _places(self: Importer, mask: Any, bound: Any) -> tuple[list[Any], Any]:
+def _places(self: Importer, mask: Expr, bound: Dim) -> tuple[list[Expr], Expr]:
     """Coordinates of the places where a mask holds, in order, in arrays of ``bound``; and how many there are."""
     shape = self.shape(mask)
     flat = self.emit(op.reshape(mask, [_product(shape)]))
@@ -229,7 +239,7 @@ def _places(self: Importer, mask: Any, bound: Any) -> tuple[list[Any], Any]:
     return out, count
 
 
-def _nth_rows(self: Importer, x: Any, order: Any) -> Any:
+def _nth_rows(self: Importer, x: Expr, order: Expr) -> Expr:
     """Rows of ``x`` for the places in order; a single row is for all of them."""
     if self.rank(x) == 0:
         return self.emit(op.expand_dims(x, 0))
@@ -239,7 +249,7 @@ def _nth_rows(self: Importer, x: Any, order: Any) -> Any:
     return self.emit(op.take(x, self.emit(op.minimum(order, last)), 0))
 
 
-def _value_rows(self: Importer, values: Any, rest: Sequence[Any], before: int, order: Any) -> Any:
+def _value_rows(self: Importer, values: Expr, rest: Sequence[Dim], before: int, order: Expr) -> Expr:
     """Values with the dimension of the places first, one row for each of them."""
     rank = len(rest) + 1
     shape = [*[1] * (rank - self.rank(values)), *self.shape(values)]
@@ -254,7 +264,7 @@ _REDUCTIONS = {"add": "add", "multiply": "mul"}
 
 
 @converter("scatter")
-def _scatter(self: Importer, x: Any, dim: int, index: Any, src: Any, *, reduce: str | None = None) -> Any:
+def _scatter(self: Importer, x: Expr, dim: int, index: Expr, src: Value, *, reduce: str | None = None) -> Expr:
     if not self.is_tensor(src):
         src = self.emit(op.full(self.shape(index), self.scalar(src, dtype_of(x)), dtype_of(x)))
     elif self.shape(src) != self.shape(index):
@@ -265,12 +275,12 @@ def _scatter(self: Importer, x: Any, dim: int, index: Any, src: Any, *, reduce: 
 
 
 @converter("scatter_add")
-def _scatter_add(self: Importer, x: Any, dim: int, index: Any, src: Any) -> Any:
+def _scatter_add(self: Importer, x: Expr, dim: int, index: Expr, src: Value) -> Expr:
     return _scatter(self, x, dim, index, src, reduce="add")
 
 
 @converter("masked_scatter")
-def _masked_scatter(self: Importer, x: Any, mask: Any, source: Any) -> Any:
+def _masked_scatter(self: Importer, x: Expr, mask: Expr, source: Expr) -> Expr:
     """Where the mask holds, the elements of ``source`` in turn: the running count of the mask is their position."""
     shape = _broadcast_shape(self, [x, mask])
     if self.shape(x) != shape:
@@ -284,16 +294,21 @@ def _masked_scatter(self: Importer, x: Any, mask: Any, source: Any) -> Any:
 
 
 def _written_back(
-    self: Importer, x: Any, src: Any, numbers: Sequence[Any], name: str, place: Callable[..., tuple[Any, list[Any]]]
-) -> Any:
+    self: Importer,
+    x: Expr,
+    src: Expr,
+    numbers: Sequence[Dim],
+    name: str,
+    place: Callable[..., tuple[PrimExpr, list[PrimExpr]]],
+) -> Expr:
     """``x`` with elements of ``src`` where a view was written.
 
     ``place(coordinates, numbers)`` tells whether the view has an element and its coordinates in ``src``; numbers that
     are known at run time only come to it as the loops see them.
     """
 
-    def compute(data: Any, view: Any, given: list[Any]) -> Any:
-        def element(*at: Any) -> Any:
+    def compute(data: te.Tensor, view: te.Tensor, given: list[PrimExpr]) -> te.Tensor:
+        def element(*at: PrimExpr) -> PrimExpr:
             holds, inner = place(at, given)
             return tir.if_then_else(holds, view(*inner), data(*at))
 
@@ -302,22 +317,22 @@ def _written_back(
     return self.builder.emit_te(compute, x, self.cast(src, dtype_of(x)), list(numbers), primfunc_name_hint=name)
 
 
-def _equal(a: Any, b: Any) -> Any:
+def _equal(a: PrimExpr, b: Dim) -> PrimExpr:
     return tir.EQ(a, tir.IntImm(a.dtype, b) if isinstance(b, int) else b)
 
 
 @converter("select_scatter")
-def _select_scatter(self: Importer, x: Any, src: Any, dim: int, index: Any) -> Any:
+def _select_scatter(self: Importer, x: Expr, src: Expr, dim: int, index: Dim) -> Expr:
     dim = self.axis(x, dim)
     index = index + self.shape(x)[dim] if isinstance(index, int) and index < 0 else index
 
-    def place(at: Any, numbers: list[Any]) -> tuple[Any, list[Any]]:
+    def place(at: tuple[PrimExpr, ...], numbers: list[PrimExpr]) -> tuple[PrimExpr, list[PrimExpr]]:
         return _equal(at[dim], numbers[0]), [*at[:dim], *at[dim + 1 :]]
 
     return _written_back(self, x, src, [index], "select_scatter", place)
 
 
-def _clamped(position: Any, size: Any) -> Any:
+def _clamped(position: Dim, size: Dim) -> Dim:
     """A bound of a slice as a position from 0 to ``size``."""
     if isinstance(position, int) and isinstance(size, int):
         return min(max(position + size if position < 0 else position, 0), size)
@@ -334,8 +349,8 @@ def _clamped(position: Any, size: Any) -> Any:
 
 @converter("slice_scatter")
 def _slice_scatter(
-    self: Importer, x: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
-) -> Any:
+    self: Importer, x: Expr, src: Expr, dim: int = 0, start: Dim | None = None, end: Dim | None = None, step: int = 1
+) -> Expr:
     dim = self.axis(x, dim)
     size = self.shape(x)[dim]
     begin = 0 if start is None else _clamped(start, size)
@@ -343,7 +358,7 @@ def _slice_scatter(
     if isinstance(begin, int) and begin == 0 and step == 1 and self.shape(src) == self.shape(x):
         return self.cast(src, dtype_of(x))
 
-    def place(at: Any, numbers: list[Any]) -> tuple[Any, list[Any]]:
+    def place(at: tuple[PrimExpr, ...], numbers: list[PrimExpr]) -> tuple[PrimExpr, list[PrimExpr]]:
         first, last = numbers
         inside = tir.And(at[dim] >= first, at[dim] < last)
         nth = at[dim] - first
@@ -356,10 +371,10 @@ def _slice_scatter(
 
 
 @converter("diagonal_scatter")
-def _diagonal_scatter(self: Importer, x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+def _diagonal_scatter(self: Importer, x: Expr, src: Expr, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Expr:
     dim1, dim2 = self.axis(x, dim1), self.axis(x, dim2)
 
-    def place(at: Any, _: list[Any]) -> tuple[Any, list[Any]]:
+    def place(at: tuple[PrimExpr, ...], _: list[PrimExpr]) -> tuple[PrimExpr, list[PrimExpr]]:
         others = [i for d, i in enumerate(at) if d not in (dim1, dim2)]
         return _equal(at[dim2] - at[dim1], offset), [*others, at[dim1] if offset >= 0 else at[dim2]]
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from ... import op
 from ...ir import dtype as dt
-from .importer import Deferred, Importer, dtype_of
+from ...relax.expr import Expr
+from .importer import Deferred, Dim, dtype_of, Importer
 from .table import converter
 
 __all__: list[str] = []
@@ -16,8 +17,8 @@ _NAMES = {0: "none", 1: "mean", 2: "sum"}
 
 @converter("nll_loss", "nll_loss_nd", "nll_loss2d")
 def _nll_loss(
-    self: Importer, x: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100
-) -> Any:
+    self: Importer, x: Expr, target: Expr, weight: Expr | None = None, reduction: int = 1, ignore_index: int = -100
+) -> Expr:
     return self.emit(op.nn.nll_loss(x, target, weight, _NAMES[reduction], ignore_index))
 
 
@@ -28,9 +29,9 @@ def _nll_loss_forward(self: Importer, *args: Any) -> list[Any]:
 
 @converter("cross_entropy_loss")
 def _cross_entropy(
-    self: Importer, x: Any, target: Any, weight: Any = None, reduction: int = 1, ignore_index: int = -100,
+    self: Importer, x: Expr, target: Expr, weight: Expr | None = None, reduction: int = 1, ignore_index: int = -100,
     label_smoothing: float = 0.0,
-) -> Any:  # fmt: skip
+) -> Expr:  # fmt: skip
     """Targets are classes, or probabilities of all classes if they are floating-point numbers."""
     if dt.is_float(dtype_of(target)):
         return _of_probabilities(self, x, target, weight, reduction, label_smoothing)
@@ -47,13 +48,15 @@ def _cross_entropy(
     return self.emit(op.squeeze(loss, [0])) if single and reduction == 0 else loss
 
 
-def _row(self: Importer, weight: Any, x: Any, axis: int) -> Any:
-    shape = [1] * self.rank(x)
+def _row(self: Importer, weight: Expr | None, x: Expr, axis: int) -> Expr:
+    shape: list[Dim] = [1] * self.rank(x)
     shape[axis] = self.shape(x)[axis]
     return self.emit(op.reshape(weight, shape))
 
 
-def _of_probabilities(self: Importer, x: Any, target: Any, weight: Any, reduction: int, label_smoothing: float) -> Any:
+def _of_probabilities(
+    self: Importer, x: Expr, target: Expr, weight: Expr | None, reduction: int, label_smoothing: float
+) -> Expr:
     axis = 0 if self.rank(x) == 1 else 1
     kind, classes = dtype_of(x), self.shape(x)[axis]
     target = self.cast(target, kind)
@@ -74,7 +77,9 @@ def _of_probabilities(self: Importer, x: Any, target: Any, weight: Any, reductio
     return self.emit(op.divide(total, self.scalar(count, kind)))
 
 
-def _uniform_loss(self: Importer, logs: Any, target: Any, weight: Any, reduction: int, ignore_index: int) -> Any:
+def _uniform_loss(
+    self: Importer, logs: Expr, target: Expr, weight: Expr | None, reduction: int, ignore_index: int
+) -> Expr:
     """What a loss against equal shares of all classes adds up to (not yet divided by their number)."""
     kind = dtype_of(logs)
     weighted = logs if weight is None else self.emit(op.multiply(logs, _row(self, weight, logs, 1)))

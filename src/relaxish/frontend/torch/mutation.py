@@ -9,10 +9,14 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
+import torch
 
 from ...support.errors import OpNotImplemented, RelaxishError
 from ...support.log import get_logger
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 __all__ = ["MUTATIONS", "functional", "mutated_outputs", "writes"]
 
@@ -35,7 +39,7 @@ _IN_PLACE = frozenset(
 )
 
 
-def _norm_writes(node: Any) -> bool:
+def _norm_writes(node: torch.fx.Node) -> bool:
     name = node.target.overloadpacket.__name__
     if name not in _NORMS:
         return False
@@ -44,17 +48,17 @@ def _norm_writes(node: Any) -> bool:
     return bool(node.kwargs.get("training", args[flag])) and args[statistics] is not None
 
 
-def _graphs(module: Any) -> list[Any]:
+def _graphs(module: torch.fx.GraphModule) -> list[torch.fx.Graph]:
     """The graph of a module and of all modules in it: bodies of control flow and of autograd or autocast scopes."""
     return [part.graph for part in module.modules() if hasattr(part, "graph")]
 
 
-def _name(node: Any) -> str:
+def _name(node: torch.fx.Node) -> str:
     packet = getattr(node.target, "overloadpacket", None) if node.op == "call_function" else None
     return str(getattr(packet, "__name__", ""))
 
 
-def _in_passing(node: Any) -> bool:
+def _in_passing(node: torch.fx.Node) -> bool:
     """Whether a write goes to a result of which nobody else knows, so that it is the functional operator.
 
     So networks are written to save memory (``relu_`` behind a batch norm); taking such programs apart takes seconds.
@@ -72,12 +76,12 @@ def _in_passing(node: Any) -> bool:
     )
 
 
-def _does_nothing(node: Any) -> bool:
+def _does_nothing(node: torch.fx.Node) -> bool:
     """Whether an operator in place changes no element: dropout outside of training."""
     return _name(node) in _DROPOUTS and len(node.args) == 3 and node.args[2] is False
 
 
-def writes(program: Any, known: Collection[str] = ()) -> set[Any]:
+def writes(program: ExportedProgram, known: Collection[str] = ()) -> set[Any]:
     """The operators of a program that write to what others can see, those named in ``known`` left out."""
     found = set()
     for graph in _graphs(program.graph_module):
@@ -92,7 +96,7 @@ def writes(program: Any, known: Collection[str] = ()) -> set[Any]:
     return found
 
 
-def _broadens(node: Any) -> bool:
+def _broadens(node: torch.fx.Node) -> bool:
     """Whether a copy changes the shape or the type of what it copies."""
     if node.op != "call_function" or str(node.target) != "aten.copy_.default":
         return False
@@ -100,7 +104,7 @@ def _broadens(node: Any) -> bool:
     return tuple(target.shape) != tuple(source.shape) or target.dtype != source.dtype
 
 
-def _with_plain_copies(program: Any) -> Any:
+def _with_plain_copies(program: ExportedProgram) -> ExportedProgram:
     """The program with sources of copies in the shape and the type of their targets.
 
     A copy to a whole input or buffer is its new value: PyTorch takes the source for it then, as it stands.
@@ -126,14 +130,14 @@ def _with_plain_copies(program: Any) -> Any:
     return program._update(module, program.graph_signature)
 
 
-def _symbols(program: Any) -> int:
+def _symbols(program: ExportedProgram) -> int:
     """How many sizes of the inputs are symbolic."""
     shapes = [node.meta["val"].shape for node in program.graph.nodes if hasattr(node.meta.get("val"), "shape")
               and node.op == "placeholder"]  # fmt: skip
     return sum(not isinstance(size, int) for shape in shapes for size in shape)
 
 
-def functional(program: Any, known: Collection[str] = ()) -> Any:
+def functional(program: ExportedProgram, known: Collection[str] = ()) -> ExportedProgram:
     """The program without writes: each is a new value, and what was written to an input or a buffer is an output.
 
     A program that does not write comes back as it is. ``known`` has names of operators that the user converts.
@@ -176,7 +180,7 @@ def functional(program: Any, known: Collection[str] = ()) -> Any:
     return made
 
 
-def mutated_outputs(program: Any) -> dict[str, Any]:
+def mutated_outputs(program: ExportedProgram) -> dict[str, Any]:
     """New value (a graph node) by the name of the input or the fully qualified name of the buffer written to."""
     (output,) = (node for node in program.graph.nodes if node.op == "output")
     specs = program.graph_signature.output_specs

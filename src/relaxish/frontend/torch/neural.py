@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ... import op
+from ...relax.expr import Expr
 from ...support.errors import OpNotImplemented
-from .importer import Importer, dtype_of
-from .table import CONVERTERS, converter
+from .importer import Dim, dtype_of, Importer, Number
+from .table import Converter, converter, CONVERTERS, Made
 from .windows import many
 
 __all__: list[str] = []
@@ -17,14 +18,14 @@ __all__: list[str] = []
 _LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
 
-def _batched(self: Importer, x: Any, rank: int, convert: Callable[[Any], Any]) -> Any:
+def _batched(self: Importer, x: Expr, rank: int, convert: Callable[[Expr], Expr]) -> Expr:
     """``convert(x)``; an image without a batch dimension gets one for the time being."""
     if self.rank(x) != rank + 1:
         return convert(x)
     return self.emit(op.squeeze(convert(self.emit(op.expand_dims(x, 0))), [0]))
 
 
-def _add_bias(self: Importer, out: Any, bias: Any) -> Any:
+def _add_bias(self: Importer, out: Expr, bias: Expr | None) -> Expr:
     if bias is None:
         return out
     shape = [1] * self.rank(out)
@@ -32,28 +33,33 @@ def _add_bias(self: Importer, out: Any, bias: Any) -> Any:
     return self.emit(op.add(out, self.emit(op.reshape(bias, shape))))
 
 
-def _conv(rank: int) -> Any:
+def _conv(rank: int) -> Callable[..., Expr]:
     layouts = {1: ("NCW", "OIW"), 2: ("NCHW", "OIHW"), 3: ("NCDHW", "OIDHW")}[rank]
     function = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}[rank]
 
     def convert(
-        self: Importer, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+        self: Importer,
+        x: Expr,
+        weight: Expr,
+        bias: Expr | None = None,
+        stride: int | Sequence[int] = 1,
+        padding: str | int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
         groups: int = 1,
-    ) -> Any:  # fmt: skip
+    ) -> Expr:
         dilation = many(dilation, rank)
-        if padding == "valid":
-            padding = 0
+        pads: Sequence[Dim]
         if padding == "same":
             kernel = self.shape(weight)[2:]
             total = [d * (k - 1) for d, k in zip(dilation, kernel)]
-            padding = [t // 2 for t in total] + [t - t // 2 for t in total]
+            pads = [t // 2 for t in total] + [t - t // 2 for t in total]
         else:
-            padding = many(padding, rank)
+            pads = many(0 if isinstance(padding, str) else padding, rank)
 
-        def convolved(x: Any) -> Any:
+        def convolved(x: Expr) -> Expr:
             out = self.emit(
                 function(
-                    x, weight, strides=many(stride, rank), padding=padding, dilation=dilation, groups=groups,
+                    x, weight, strides=many(stride, rank), padding=pads, dilation=dilation, groups=groups,
                     data_layout=layouts[0], kernel_layout=layouts[1], out_dtype=dtype_of(x),
                 )
             )  # fmt: skip
@@ -67,15 +73,22 @@ def _conv(rank: int) -> Any:
 CONVERTERS.update(conv1d=_conv(1), conv2d=_conv(2), conv3d=_conv(3))
 
 
-def _conv_transpose(rank: int) -> Any:
+def _conv_transpose(rank: int) -> Converter:
     function = {1: op.nn.conv1d_transpose, 2: op.nn.conv2d_transpose}[rank]
     layouts = {1: ("NCW", "IOW"), 2: ("NCHW", "IOHW")}[rank]
 
     def convert(
-        self: Importer, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0,
-        output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
-    ) -> Any:  # fmt: skip
-        def convolved(x: Any) -> Any:
+        self: Importer,
+        x: Expr,
+        weight: Expr,
+        bias: Expr | None = None,
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        output_padding: int | Sequence[int] = 0,
+        groups: int = 1,
+        dilation: int | Sequence[int] = 1,
+    ) -> Expr:
+        def convolved(x: Expr) -> Expr:
             out = self.emit(
                 function(
                     x, weight, strides=many(stride, rank), padding=many(padding, rank),
@@ -96,9 +109,16 @@ CONVERTERS["conv_transpose2d"] = _conv_transpose(2)
 
 @converter("conv_transpose3d")
 def _conv_transpose3d(
-    self: Importer, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
-    groups: int = 1, dilation: Any = 1,
-) -> Any:  # fmt: skip
+    self: Importer,
+    x: Expr,
+    weight: Expr,
+    bias: Expr | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+) -> Expr:
     """A convolution of the image with zeros put between its elements, by the mirrored kernel."""
     if self.rank(x) == 4:
         args = weight, bias, stride, padding, output_padding, groups, dilation
@@ -121,14 +141,22 @@ def _conv_transpose3d(
     if any(before < 0 for before, _ in around):
         raise OpNotImplemented("conv_transpose3d with more padding than its kernel covers")
     x = self.emit(op.nn.pad(x, [*zeros, *(n for pair in around for n in pair)]))
-    return CONVERTERS["conv3d"](self, x, weight, bias, 1, 0, spread, groups)
+    return _conv(3)(self, x, weight, bias, 1, 0, spread, groups)
 
 
 @converter("convolution")
 def _convolution(
-    self: Importer, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
-    output_padding: Any, groups: int,
-) -> Any:  # fmt: skip
+    self: Importer,
+    x: Expr,
+    weight: Expr,
+    bias: Expr | None,
+    stride: int | Sequence[int],
+    padding: int | Sequence[int],
+    dilation: int | Sequence[int],
+    transposed: bool,
+    output_padding: int | Sequence[int],
+    groups: int,
+) -> Made:
     rank = self.rank(weight) - 2
     if transposed:
         return CONVERTERS[f"conv_transpose{rank}d"](
@@ -138,23 +166,23 @@ def _convolution(
 
 
 @converter("linear")
-def _linear(self: Importer, x: Any, weight: Any, bias: Any = None) -> Any:
+def _linear(self: Importer, x: Expr, weight: Expr, bias: Expr | None = None) -> Expr:
     return self.emit(op.linear(x, weight, bias))
 
 
 @converter("matmul", "mm", "bmm", "mv", "dot")
-def _matmul(self: Importer, a: Any, b: Any) -> Any:
+def _matmul(self: Importer, a: Expr, b: Expr) -> Expr:
     return self.emit(op.matmul(*self.promote(a, b)))
 
 
 @converter("_int_mm")
-def _int_mm(self: Importer, a: Any, b: Any) -> Any:
+def _int_mm(self: Importer, a: Expr, b: Expr) -> Expr:
     """int8 by int8, summed in int32."""
     return self.emit(op.matmul(a, b, "int32"))
 
 
 @converter("addmm", "baddbmm", "addmv")
-def _addmm(self: Importer, bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+def _addmm(self: Importer, bias: Expr | None, a: Expr, b: Expr, *, beta: Number = 1, alpha: Number = 1) -> Expr:
     out = self.emit(op.matmul(a, b))
     if alpha != 1:
         out = self.emit(op.multiply(out, self.scalar(alpha, dtype_of(out))))
@@ -164,22 +192,27 @@ def _addmm(self: Importer, bias: Any, a: Any, b: Any, *, beta: Any = 1, alpha: A
 
 
 @converter("einsum")
-def _einsum(self: Importer, equation: str, operands: Sequence[Any], **_: Any) -> Any:
+def _einsum(self: Importer, equation: str, operands: Sequence[Expr], **_: Any) -> Expr:
     return self.emit(op.einsum(list(operands), equation))
 
 
 @converter("outer")
-def _outer(self: Importer, a: Any, b: Any) -> Any:
+def _outer(self: Importer, a: Expr, b: Expr) -> Expr:
     return self.emit(op.multiply(self.emit(op.expand_dims(a, 1)), self.emit(op.expand_dims(b, 0))))
 
 
-def _max_pool(rank: int) -> Any:
+def _max_pool(rank: int) -> Converter:
     function = getattr(op.nn, f"max_pool{rank}d")
 
     def convert(
-        self: Importer, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
+        self: Importer,
+        x: Expr,
+        kernel: int | Sequence[int],
+        stride: int | Sequence[int] = (),
+        padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
         ceil_mode: bool = False,
-    ) -> Any:  # fmt: skip
+    ) -> Expr:
         kernel = many(kernel, rank)
         stride = many(stride, rank) if stride not in ((), [], None) else kernel
         options = {"layout": _LAYOUTS[rank], "dilation": many(dilation, rank), "ceil_mode": bool(ceil_mode)}
@@ -191,19 +224,25 @@ def _max_pool(rank: int) -> Any:
     return convert
 
 
-def _avg_pool(rank: int) -> Any:
+def _avg_pool(rank: int) -> Converter:
     function = getattr(op.nn, f"avg_pool{rank}d")
 
     def convert(
-        self: Importer, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
-        count_include_pad: bool = True, divisor_override: int | None = None,
-    ) -> Any:  # fmt: skip
+        self: Importer,
+        x: Expr,
+        kernel: int | Sequence[int],
+        stride: int | Sequence[int] = (),
+        padding: int | Sequence[int] = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Expr:
         kernel = many(kernel, rank)
         stride = many(stride, rank) if stride not in ((), [], None) else kernel
         padding = many(padding, rank)
         options = {"layout": _LAYOUTS[rank], "ceil_mode": bool(ceil_mode), "count_include_pad": bool(count_include_pad)}
 
-        def pooled(x: Any) -> Any:
+        def pooled(x: Expr) -> Expr:
             if divisor_override is not None:
                 return _sums(self, x, kernel, stride, padding, ceil_mode, divisor_override)
             return self.emit(function(x, kernel, strides=stride, padding=padding, **options))
@@ -214,8 +253,8 @@ def _avg_pool(rank: int) -> Any:
 
 
 def _sums(
-    self: Importer, x: Any, kernel: list[int], stride: list[int], padding: list[int], ceil_mode: bool, divisor: int
-) -> Any:
+    self: Importer, x: Expr, kernel: list[int], stride: list[int], padding: list[int], ceil_mode: bool, divisor: int
+) -> Expr:
     """The sum of each window over a given number: with zeros put around, every window has as many elements."""
     rank = len(kernel)
     around = []
@@ -240,10 +279,10 @@ for _rank in (1, 2, 3):
     CONVERTERS[f"avg_pool{_rank}d"] = _avg_pool(_rank)
 
 
-def _adaptive(rank: int) -> Any:
+def _adaptive(rank: int) -> Converter:
     function = getattr(op.nn, f"adaptive_avg_pool{rank}d")
 
-    def convert(self: Importer, x: Any, size: Any) -> Any:
+    def convert(self: Importer, x: Expr, size: Dim | Sequence[Dim | None]) -> Expr:
         shape = self.shape(x)[-rank:]
         wanted = [s if w is None else w for w, s in zip(many(size, rank), shape)]
         return _batched(self, x, rank, lambda x: self.emit(function(x, wanted, layout=_LAYOUTS[rank])))

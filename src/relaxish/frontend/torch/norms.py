@@ -8,32 +8,33 @@ from typing import Any
 import numpy as np
 
 from ... import op, relax
-from .importer import Deferred, Importer, dtype_of
+from ...relax.expr import Expr
+from .importer import Deferred, Dim, dtype_of, Importer, Number
 from .table import converter
 
 __all__: list[str] = []
 
 
-def _number(self: Importer, value: Any, x: Any) -> Any:
+def _number(self: Importer, value: Number, x: Expr) -> Expr:
     return self.scalar(value, dtype_of(x))
 
 
-def _wide(self: Importer, x: Any) -> Any:
+def _wide(self: Importer, x: Expr) -> Expr:
     """``x`` in the type that statistics are computed in: float32, for double precision float64."""
     return x if dtype_of(x) == "float64" else self.cast(x, "float32")
 
 
-def _rstd(self: Importer, variance: Any, eps: float) -> Any:
+def _rstd(self: Importer, variance: Expr, eps: float) -> Expr:
     return self.emit(op.rsqrt(self.emit(op.add(variance, _number(self, eps, variance)))))
 
 
-def _statistics(self: Importer, x: Any, axes: list[int], keepdims: bool) -> tuple[Any, Any]:
+def _statistics(self: Importer, x: Expr, axes: list[int], keepdims: bool) -> tuple[Expr, Expr]:
     """Mean and variance (of the population) in the type of :func:`_wide`."""
     x = _wide(self, x)
     return self.emit(op.mean(x, axes, keepdims)), self.emit(op.variance(x, axes, keepdims))
 
 
-def _mean_and_rstd(self: Importer, x: Any, axes: list[int], keepdims: bool, eps: float) -> list[Deferred]:
+def _mean_and_rstd(self: Importer, x: Expr, axes: list[int], keepdims: bool, eps: float) -> list[Deferred[Expr]]:
     """The further results of a norm, in the type of ``x``; both come from one pass over it."""
     both = Deferred(lambda: _statistics(self, x, axes, keepdims))
     kind = dtype_of(x)
@@ -43,11 +44,13 @@ def _mean_and_rstd(self: Importer, x: Any, axes: list[int], keepdims: bool, eps:
     ]
 
 
-def _empty(self: Importer, x: Any) -> Deferred:
+def _empty(self: Importer, x: Expr) -> Deferred[Expr]:
     return Deferred(lambda: relax.const(np.zeros([0], dtype="float32"), "float32"))
 
 
-def _inference_norm(self: Importer, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, eps: float) -> Any:
+def _inference_norm(
+    self: Importer, x: Expr, weight: Expr | None, bias: Expr | None, mean: Expr, variance: Expr, eps: float
+) -> Expr:
     channels, kind = self.shape(x)[1], dtype_of(x)
     if weight is None:
         weight = self.emit(op.ones([channels], kind))
@@ -60,16 +63,16 @@ def _inference_norm(self: Importer, x: Any, weight: Any, bias: Any, mean: Any, v
 class _Batch:
     """Batch norm by the statistics of the batch itself."""
 
-    def __init__(self, self_: Importer, x: Any, eps: float) -> None:
+    def __init__(self, self_: Importer, x: Expr, eps: float) -> None:
         self.importer, self.x, self.eps = self_, x, eps
         self.axes = [0, *range(2, self_.rank(x))]
         self.mean, self.variance = _statistics(self_, x, self.axes, False)
 
-    def _row(self, vector: Any) -> Any:
+    def _row(self, vector: Expr) -> Expr:
         shape = [1, self.importer.shape(self.x)[1], *(1 for _ in self.axes[1:])]
         return self.importer.emit(op.reshape(vector, shape))
 
-    def out(self, weight: Any, bias: Any) -> Any:
+    def out(self, weight: Expr | None, bias: Expr | None) -> Expr:
         """The normalised batch, scaled and moved, in its own type."""
         it = self.importer
         made = it.emit(op.subtract(_wide(it, self.x), self._row(self.mean)))
@@ -80,7 +83,7 @@ class _Batch:
             made = it.emit(op.add(made, self._row(it.cast(bias, dtype_of(made)))))
         return it.cast(made, dtype_of(self.x))
 
-    def saved(self) -> list[Deferred]:
+    def saved(self) -> list[Deferred[Expr]]:
         """Mean and reciprocal standard deviation, as PyTorch saves them for the backward pass."""
         it, kind = self.importer, dtype_of(self.x)
         return [
@@ -88,11 +91,11 @@ class _Batch:
             Deferred(lambda: it.cast(_rstd(it, self.variance, self.eps), kind)),
         ]
 
-    def running(self, mean: Any, variance: Any, momentum: float) -> list[Deferred]:
+    def running(self, mean: Expr, variance: Expr, momentum: float) -> list[Deferred[Expr]]:
         """The running statistics after this batch; their variance is that of a sample, not of the population."""
         it = self.importer
 
-        def unbiased() -> Any:
+        def unbiased() -> Expr:
             count: Any = 1
             for axis in self.axes:
                 count = count * it.shape(self.x)[axis]
@@ -100,7 +103,7 @@ class _Batch:
             others = it.emit(op.subtract(count, _number(it, 1, count)))
             return it.emit(op.multiply(self.variance, it.emit(op.divide(count, others))))
 
-        def mixed(old: Any, new: Any) -> Any:
+        def mixed(old: Any, new: Any) -> Expr:
             kind = dtype_of(old)
             kept = it.emit(op.multiply(it.cast(old, dtype_of(new)), _number(it, 1 - momentum, new)))
             return it.cast(it.emit(op.add(kept, it.emit(op.multiply(new, _number(it, momentum, new))))), kind)
@@ -110,9 +113,9 @@ class _Batch:
 
 @converter("batch_norm")
 def _batch_norm(
-    self: Importer, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool = False,
+    self: Importer, x: Expr, weight: Expr | None, bias: Expr | None, running_mean: Expr, running_var: Expr, training: bool = False,
     momentum: float = 0.1, eps: float = 1e-5, *_: Any, **__: Any,
-) -> Any:  # fmt: skip
+) -> Expr:  # fmt: skip
     # One that updates running statistics writes to them, and does not come here.
     if training or running_mean is None:
         return _Batch(self, x, eps).out(weight, bias)
@@ -121,7 +124,7 @@ def _batch_norm(
 
 @converter("_native_batch_norm_legit", "native_batch_norm", "cudnn_batch_norm")
 def _native_batch_norm(
-    self: Importer, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool,
+    self: Importer, x: Expr, weight: Expr | None, bias: Expr | None, running_mean: Expr, running_var: Expr, training: bool,
     momentum: float, eps: float,
 ) -> list[Any]:  # fmt: skip
     if not training:
@@ -133,7 +136,7 @@ def _native_batch_norm(
 
 @converter("_native_batch_norm_legit.no_stats")
 def _without_running_statistics(
-    self: Importer, x: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float
+    self: Importer, x: Expr, weight: Expr | None, bias: Expr | None, training: bool, momentum: float, eps: float
 ) -> list[Any]:
     batch = _Batch(self, x, eps)
     return [batch.out(weight, bias), *batch.saved()]
@@ -141,14 +144,21 @@ def _without_running_statistics(
 
 @converter("_native_batch_norm_legit_no_training")
 def _no_training(
-    self: Importer, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: float, eps: float
+    self: Importer,
+    x: Expr,
+    weight: Expr | None,
+    bias: Expr | None,
+    running_mean: Expr,
+    running_var: Expr,
+    momentum: float,
+    eps: float,
 ) -> list[Any]:
     return _native_batch_norm(self, x, weight, bias, running_mean, running_var, False, momentum, eps)
 
 
 @converter("_native_batch_norm_legit_functional")
 def _functional_batch_norm(
-    self: Importer, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool,
+    self: Importer, x: Expr, weight: Expr | None, bias: Expr | None, running_mean: Expr, running_var: Expr, training: bool,
     momentum: float, eps: float,
 ) -> list[Any]:  # fmt: skip
     """The running statistics after the batch come last."""
@@ -161,8 +171,14 @@ def _functional_batch_norm(
 
 @converter("layer_norm")
 def _layer_norm(
-    self: Importer, x: Any, shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
-) -> Any:
+    self: Importer,
+    x: Expr,
+    shape: Sequence[int],
+    weight: Expr | None = None,
+    bias: Expr | None = None,
+    eps: float = 1e-5,
+    *_: Any,
+) -> Expr:
     kind = dtype_of(x)
     weight = self.emit(op.ones(list(shape), kind)) if weight is None else weight
     bias = self.emit(op.zeros(list(shape), kind)) if bias is None else bias
@@ -171,15 +187,23 @@ def _layer_norm(
 
 
 @converter("native_layer_norm")
-def _native_layer_norm(self: Importer, x: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> list[Any]:
+def _native_layer_norm(
+    self: Importer, x: Expr, shape: Sequence[int], weight: Expr | None, bias: Expr | None, eps: float
+) -> list[Any]:
     axes = list(range(self.rank(x) - len(shape), self.rank(x)))
     return [_layer_norm(self, x, shape, weight, bias, eps), *_mean_and_rstd(self, x, axes, True, eps)]
 
 
 @converter("group_norm")
 def _group_norm(
-    self: Importer, x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
-) -> Any:
+    self: Importer,
+    x: Expr,
+    groups: int,
+    weight: Expr | None = None,
+    bias: Expr | None = None,
+    eps: float = 1e-5,
+    *_: Any,
+) -> Expr:
     channels, kind = self.shape(x)[1], dtype_of(x)
     weight = self.emit(op.ones([channels], kind)) if weight is None else weight
     bias = self.emit(op.zeros([channels], kind)) if bias is None else bias
@@ -189,7 +213,15 @@ def _group_norm(
 
 @converter("native_group_norm")
 def _native_group_norm(
-    self: Importer, x: Any, weight: Any, bias: Any, batch: Any, channels: Any, plane: Any, groups: int, eps: float
+    self: Importer,
+    x: Expr,
+    weight: Expr | None,
+    bias: Expr | None,
+    batch: Dim,
+    channels: Dim,
+    plane: Dim,
+    groups: int,
+    eps: float,
 ) -> list[Any]:
     grouped = Deferred(lambda: self.emit(op.reshape(x, [batch, groups, -1])))
     both = Deferred(lambda: _mean_and_rstd(self, grouped.value(), [2], False, eps))
@@ -198,7 +230,9 @@ def _native_group_norm(
 
 
 @converter("rms_norm")
-def _rms_norm(self: Importer, x: Any, shape: Sequence[int], weight: Any = None, eps: float | None = None) -> Any:
+def _rms_norm(
+    self: Importer, x: Expr, shape: Sequence[int], weight: Expr | None = None, eps: float | None = None
+) -> Expr:
     kind = dtype_of(x)
     weight = self.emit(op.ones(list(shape), kind)) if weight is None else weight
     return self.emit(op.nn.rms_norm(x, weight, axes=list(range(-len(shape), 0)), epsilon=_rms_epsilon(kind, eps)))
@@ -212,11 +246,11 @@ def _rms_epsilon(kind: str, eps: float | None) -> float:
 
 
 @converter("_fused_rms_norm")
-def _fused_rms_norm(self: Importer, x: Any, shape: Sequence[int], weight: Any, eps: float | None) -> list[Any]:
+def _fused_rms_norm(self: Importer, x: Expr, shape: Sequence[int], weight: Expr | None, eps: float | None) -> list[Any]:
     axes = list(range(self.rank(x) - len(shape), self.rank(x)))
     epsilon = _rms_epsilon(dtype_of(x), eps)
 
-    def rstd() -> Any:
+    def rstd() -> Expr:
         wide = _wide(self, x)
         square = self.emit(op.mean(self.emit(op.multiply(wide, wide)), axes, True))
         return _rstd(self, square, epsilon)

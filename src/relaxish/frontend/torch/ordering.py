@@ -3,50 +3,44 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ... import op
 from ...ir import dtype as dt
+from ...relax.expr import Expr
 from ...support.errors import OpNotImplemented
-from .importer import Deferred, Importer, dtype_of
-from .table import CONVERTERS, converter
+from .importer import Deferred, dtype_of, Importer, Value
+from .table import converter, CONVERTERS, Made
 
 __all__: list[str] = []
 
 
-def _nth(self: Importer, x: Any, n: int, dim: int, keepdim: bool) -> list[Any]:
+def _nth(self: Importer, x: Expr, n: int, dim: int, keepdim: bool) -> list[Expr]:
     """(value, position) of the n-th smallest element, counted from one."""
     dim = self.axis(x, dim)
     smallest = self.emit(op.topk(x, n, dim, "both", False, "int64"))
-    found = []
+    found: list[Expr] = []
     for part in (self.emit(smallest[0]), self.emit(smallest[1])):
         last = self.emit(op.strided_slice(part, [dim], [n - 1], [n]))
         found.append(last if keepdim else self.emit(op.squeeze(last, [dim])))
     return found
 
 
-def _known(self: Importer, x: Any, dim: int, what: str) -> int:
-    size = self.shape(x)[dim]
-    if not isinstance(size, int):
-        raise OpNotImplemented(f"{what} along a dimension of unknown size")
-    return size
-
-
 @converter("median")
-def _median(self: Importer, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+def _median(self: Importer, x: Expr, dim: int | None = None, keepdim: bool = False) -> Made:
     if dim is None:
         flat = self.emit(op.reshape(x, [-1]))
-        return _nth(self, flat, (_known(self, flat, 0, "median") + 1) // 2, 0, False)[0]
-    return _nth(self, x, (_known(self, x, dim, "median") + 1) // 2, dim, keepdim)
+        return _nth(self, flat, (self.known(flat, 0, "median") + 1) // 2, 0, False)[0]
+    return _nth(self, x, (self.known(x, dim, "median") + 1) // 2, dim, keepdim)
 
 
 @converter("kthvalue")
-def _kthvalue(self: Importer, x: Any, k: int, dim: int = -1, keepdim: bool = False) -> list[Any]:
+def _kthvalue(self: Importer, x: Expr, k: int, dim: int = -1, keepdim: bool = False) -> list[Any]:
     return _nth(self, x, k, dim, keepdim)
 
 
-def _prefixes(self: Importer, x: Any, dim: int, fill: float) -> tuple[Any, Any]:
+def _prefixes(self: Importer, x: Expr, dim: int, fill: float) -> tuple[Expr, Expr]:
     """(prefixes, positions): along a new last dimension the elements up to each one, ``fill`` behind it."""
     size = self.shape(x)[dim]
     moved = [*(d for d in range(self.rank(x)) if d != dim), dim]
@@ -57,7 +51,7 @@ def _prefixes(self: Importer, x: Any, dim: int, fill: float) -> tuple[Any, Any]:
     return self.emit(op.where(mask, spread, self.scalar(fill, dtype_of(x)))), positions
 
 
-def _back(self: Importer, x: Any, dim: int) -> Any:
+def _back(self: Importer, x: Expr, dim: int) -> Expr:
     """The last dimension in its old place."""
     rank = self.rank(x)
     order = list(range(rank - 1))
@@ -66,7 +60,7 @@ def _back(self: Importer, x: Any, dim: int) -> Any:
 
 
 def _running(reduce: Callable[..., Any], lowest: bool) -> Callable[..., Any]:
-    def convert(self: Importer, x: Any, dim: int) -> list[Any]:
+    def convert(self: Importer, x: Expr, dim: int) -> list[Any]:
         dim = self.axis(x, dim)
         kind = dtype_of(x)
         if dt.is_float(kind):
@@ -91,7 +85,7 @@ CONVERTERS["cummin"] = _running(op.min, False)
 
 
 @converter("logcumsumexp")
-def _logcumsumexp(self: Importer, x: Any, dim: int) -> Any:
+def _logcumsumexp(self: Importer, x: Expr, dim: int) -> Expr:
     """Each prefix is shifted by its own largest element: none overflows, none is lost beside a later one."""
     dim = self.axis(x, dim)
     prefixes, _ = _prefixes(self, x, dim, -math.inf)
@@ -103,9 +97,9 @@ def _logcumsumexp(self: Importer, x: Any, dim: int) -> Any:
 
 @converter("searchsorted")
 def _searchsorted(
-    self: Importer, sequence: Any, values: Any, *, out_int32: bool = False, right: bool = False,
-    side: str | None = None, sorter: Any = None,
-) -> Any:  # fmt: skip
+    self: Importer, sequence: Expr, values: Value, *, out_int32: bool = False, right: bool = False,
+    side: str | None = None, sorter: Expr | None = None,
+) -> Expr:  # fmt: skip
     """A place is the number of elements before it."""
     if sorter is not None:
         sequence = self.emit(op.gather_elements(sequence, sorter, self.rank(sequence) - 1))
@@ -119,15 +113,15 @@ def _searchsorted(
 
 
 @converter("bucketize")
-def _bucketize(self: Importer, x: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
+def _bucketize(self: Importer, x: Value, boundaries: Expr, *, out_int32: bool = False, right: bool = False) -> Expr:
     return _searchsorted(self, boundaries, x, out_int32=out_int32, right=right)
 
 
 @converter("diagonal", "diagonal_copy", "linalg_diagonal")
-def _diagonal(self: Importer, x: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+def _diagonal(self: Importer, x: Expr, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Expr:
     rank = self.rank(x)
     dim1, dim2 = self.axis(x, dim1), self.axis(x, dim2)
-    rows, columns = _known(self, x, dim1, "diagonal"), _known(self, x, dim2, "diagonal")
+    rows, columns = self.known(x, dim1, "diagonal"), self.known(x, dim2, "diagonal")
     others = [d for d in range(rank) if d not in (dim1, dim2)]
     moved = self.emit(op.permute_dims(x, [*others, dim1, dim2]))
     flat = self.emit(op.reshape(moved, [*(self.shape(x)[d] for d in others), rows * columns]))
@@ -138,12 +132,12 @@ def _diagonal(self: Importer, x: Any, offset: int = 0, dim1: int = 0, dim2: int 
 
 
 @converter("trace")
-def _trace(self: Importer, x: Any) -> Any:
+def _trace(self: Importer, x: Expr) -> Expr:
     return self.emit(op.sum(_diagonal(self, x)))
 
 
 @converter("_cdist_forward", "cdist")
-def _cdist(self: Importer, a: Any, b: Any, p: float = 2.0, *_: Any, **__: Any) -> Any:
+def _cdist(self: Importer, a: Expr, b: Expr, p: float = 2.0, *_: Any, **__: Any) -> Expr:
     """Distances of all pairs of rows, from differences: nothing cancels as it does in products of rows."""
     left = self.emit(op.expand_dims(a, self.rank(a) - 1))
     right = self.emit(op.expand_dims(b, self.rank(b) - 2))
@@ -157,8 +151,16 @@ def _cdist(self: Importer, a: Any, b: Any, p: float = 2.0, *_: Any, **__: Any) -
 
 @converter("_trilinear")
 def _trilinear(
-    self: Importer, a: Any, b: Any, c: Any, expand1: Any, expand2: Any, expand3: Any, summed: Any, *_: Any
-) -> Any:
+    self: Importer,
+    a: Expr,
+    b: Expr,
+    c: Expr,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    summed: Sequence[int],
+    *_: Any,
+) -> Expr:
     """The product of three tensors with new dimensions put in, summed."""
     parts = []
     for tensor, places in ((a, expand1), (b, expand2), (c, expand3)):
@@ -171,8 +173,8 @@ def _trilinear(
 
 @converter("_embedding_bag", "_embedding_bag_forward_only")
 def _embedding_bag(
-    self: Importer, weight: Any, indices: Any, offsets: Any, scale_grad_by_freq: bool = False, mode: int = 0,
-    sparse: bool = False, per_sample_weights: Any = None, include_last_offset: bool = False, padding_idx: int = -1,
+    self: Importer, weight: Expr, indices: Expr, offsets: Expr, scale_grad_by_freq: bool = False, mode: int = 0,
+    sparse: bool = False, per_sample_weights: Expr | None = None, include_last_offset: bool = False, padding_idx: int = -1,
 ) -> list[Any]:  # fmt: skip
     """Sums (mode 0), means (1) or maxima (2) of the rows of each bag; a bag goes from its offset to the next one."""
     rows = self.emit(op.take(weight, indices, 0))
@@ -213,8 +215,8 @@ _NEUTRAL = {"sum": 0.0, "prod": 1.0, "amax": -math.inf, "amin": math.inf}
 
 @converter("scatter_reduce")
 def _scatter_reduce(
-    self: Importer, x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
-) -> Any:
+    self: Importer, x: Expr, dim: int, index: Expr, src: Expr, reduce: str, *, include_self: bool = True
+) -> Expr:
     dim = self.axis(x, dim)
     kind = dtype_of(x)
     if tuple(self.shape(src)) != tuple(self.shape(index)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ... import op
+from ...relax.expr import Expr
 from ...support.log import get_logger
 from .importer import Deferred, Importer
 from .table import converter
@@ -20,13 +21,13 @@ def warn_of_training(what: str) -> None:
 
 
 @converter("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
-def _dropout(self: Importer, x: Any, p: float = 0.5, train: bool = False) -> Any:
+def _dropout(self: Importer, x: Expr, p: float = 0.5, train: bool = False) -> Expr:
     if train and p:
         warn_of_training("dropout")
     return x
 
 
 @converter("native_dropout")
-def _native_dropout(self: Importer, x: Any, p: float, train: bool | None) -> list[Any]:
+def _native_dropout(self: Importer, x: Expr, p: float, train: bool | None) -> list[Any]:
     kept = Deferred(lambda: self.emit(op.full(self.shape(x), self.scalar(True, "bool"), "bool")))
     return [_dropout(self, x, p, bool(train)), kept]

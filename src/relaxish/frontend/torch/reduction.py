@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+import torch
 
 from ... import op
 from ...ir import dtype as dt
-from .importer import Importer, dtype_of, torch_dtype
-from .table import CONVERTERS, converter
+from ...relax.expr import Expr
+from .importer import Dim, dtype_of, Importer, torch_dtype
+from .table import Converter, converter, CONVERTERS, Made
 
 __all__: list[str] = []
 
 
-def _axes(dim: Any) -> Any:
+def _axes(dim: int | Sequence[int] | None) -> list[int] | None:
     if dim is None or (isinstance(dim, (list, tuple)) and not dim):
         return None
     return [dim] if isinstance(dim, int) else list(dim)
 
 
 def _reduce(function: Callable[..., Any], widen: bool = False) -> Callable[..., Any]:
-    def convert(self: Importer, x: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, **_: Any) -> Any:
+    def convert(
+        self: Importer,
+        x: Expr,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        *,
+        dtype: torch.dtype | None = None,
+        **_: Any,
+    ) -> Expr:
         if dtype is not None:
             x = self.cast(x, torch_dtype(dtype))
         elif widen and not dt.is_float(dtype_of(x)):
@@ -38,7 +48,7 @@ CONVERTERS.update(
 
 
 def _extreme(reduce: Callable[..., Any], arg: Callable[..., Any]) -> Callable[..., Any]:
-    def convert(self: Importer, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    def convert(self: Importer, x: Expr, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Made:
         if dim is None:
             return self.emit(reduce(x))
         if self.is_tensor(dim):
@@ -53,7 +63,7 @@ CONVERTERS["min"] = _extreme(op.min, op.argmin)
 
 
 def _arg_reduce(function: Callable[..., Any]) -> Callable[..., Any]:
-    def convert(self: Importer, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    def convert(self: Importer, x: Expr, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Expr:
         return self.emit(function(x, dim, keepdim))
 
     return convert
@@ -65,10 +75,16 @@ CONVERTERS["argmin"] = _arg_reduce(op.argmin)
 
 def _spread(function: Callable[..., Any]) -> Callable[..., Any]:
     def convert(
-        self: Importer, x: Any, dim: Any = None, unbiased: Any = True, keepdim: bool = False, *, correction: Any = None
-    ) -> Any:
+        self: Importer,
+        x: Expr,
+        dim: bool | int | Sequence[int] | None = None,
+        unbiased: bool | float = True,
+        keepdim: bool = False,
+        *,
+        correction: float | None = None,
+    ) -> Expr:
         if isinstance(dim, bool):
-            dim, unbiased = None, dim
+            unbiased, dim = dim, None
         correction = (1 if unbiased else 0) if correction is None else correction
         axes = _axes(dim)
         variance = self.emit(op.variance(x, axes, keepdim))
@@ -82,7 +98,7 @@ def _spread(function: Callable[..., Any]) -> Callable[..., Any]:
     return convert
 
 
-def _bessel(self: Importer, count: Any, correction: float, kind: str) -> Any:
+def _bessel(self: Importer, count: Dim, correction: float, kind: str) -> Expr:
     """What makes the variance of a population that of a sample."""
     if isinstance(count, int):
         factor = count / (count - correction) if count > correction else math.inf if count else math.nan
@@ -98,23 +114,23 @@ CONVERTERS["std"] = _spread(op.std)
 
 
 @converter("any")
-def _any(self: Importer, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+def _any(self: Importer, x: Expr, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Expr:
     return self.cast(self.emit(op.max(_as_int(self, x), _axes(dim), keepdim)), "bool")
 
 
 @converter("all")
-def _all(self: Importer, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+def _all(self: Importer, x: Expr, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Expr:
     return self.cast(self.emit(op.min(_as_int(self, x), _axes(dim), keepdim)), "bool")
 
 
-def _as_int(self: Importer, x: Any) -> Any:
+def _as_int(self: Importer, x: Expr) -> Expr:
     if dtype_of(x) != "bool":
         x = self.emit(op.not_equal(x, self.scalar(0, dtype_of(x))))
     return self.cast(x, "int8")
 
 
 def _scan(function: Callable[..., Any]) -> Callable[..., Any]:
-    def convert(self: Importer, x: Any, dim: int, *, dtype: Any = None) -> Any:
+    def convert(self: Importer, x: Expr, dim: int, *, dtype: torch.dtype | None = None) -> Expr:
         kind = torch_dtype(dtype) if dtype is not None else None
         if kind is None and not dt.is_float(dtype_of(x)):
             kind = "int64"
@@ -127,10 +143,10 @@ CONVERTERS["cumsum"] = _scan(op.cumsum)
 CONVERTERS["cumprod"] = _scan(op.cumprod)
 
 
-def _along_axis(function: Any) -> Any:
+def _along_axis(function: Callable[..., Expr]) -> Converter:
     """``function(x, dim)``, in another dtype if one is given; PyTorch's own variants have further arguments before it."""
 
-    def convert(self: Importer, x: Any, dim: int, *args: Any, dtype: Any = None) -> Any:
+    def convert(self: Importer, x: Expr, dim: int, *args: Any, dtype: torch.dtype | None = None) -> Expr:
         for arg in args:
             dtype = arg if str(arg).startswith("torch.") else dtype
         return self.emit(function(x if dtype is None else self.cast(x, torch_dtype(dtype)), dim))
@@ -143,7 +159,7 @@ converter("log_softmax", "_log_softmax")(_along_axis(op.nn.log_softmax))
 
 
 @converter("_safe_softmax")
-def _safe_softmax(self: Importer, x: Any, dim: int, dtype: Any = None) -> Any:
+def _safe_softmax(self: Importer, x: Expr, dim: int, dtype: torch.dtype | None = None) -> Expr:
     """A row of nothing but -inf gives zeros."""
     x = x if dtype is None else self.cast(x, torch_dtype(dtype))
     lowest = self.scalar(-math.inf, dtype_of(x))
@@ -153,7 +169,7 @@ def _safe_softmax(self: Importer, x: Any, dim: int, dtype: Any = None) -> Any:
 
 
 @converter("logsumexp")
-def _logsumexp(self: Importer, x: Any, dim: Any, keepdim: bool = False) -> Any:
+def _logsumexp(self: Importer, x: Expr, dim: int | Sequence[int] | None, keepdim: bool = False) -> Expr:
     axes = _axes(dim)
     top = self.emit(op.max(x, axes, True))
     total = self.emit(op.sum(self.emit(op.exp(self.emit(op.subtract(x, top)))), axes, True))
@@ -163,8 +179,15 @@ def _logsumexp(self: Importer, x: Any, dim: Any, keepdim: bool = False) -> Any:
 
 @converter("norm", "linalg_vector_norm")
 def _norm(
-    self: Importer, x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, **_: Any
-) -> Any:
+    self: Importer,
+    x: Expr,
+    ord: float = 2,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+    **_: Any,
+) -> Expr:
     """Norms of order 0 (a count) and infinity (the extremes of magnitude), too; squares of half precision would
     overflow, they are taken in float32."""
     x = x if dtype is None else self.cast(x, torch_dtype(dtype))
@@ -188,15 +211,18 @@ def _norm(
 
 
 @converter("aminmax")
-def _aminmax(self: Importer, x: Any, *, dim: int | None = None, keepdim: bool = False) -> list[Any]:
+def _aminmax(self: Importer, x: Expr, *, dim: int | None = None, keepdim: bool = False) -> list[Any]:
     return [self.emit(op.min(x, _axes(dim), keepdim)), self.emit(op.max(x, _axes(dim), keepdim))]
 
 
 def _with_mean(name: str) -> Callable[..., Any]:
-    def convert(self: Importer, x: Any, dim: Any = None, *args: Any, **kwargs: Any) -> list[Any]:
+    def convert(
+        self: Importer, x: Expr, dim: int | Sequence[int] | None = None, *args: Any, **kwargs: Any
+    ) -> list[Expr]:
         axes = None if isinstance(dim, bool) else dim
         keepdim = kwargs.get("keepdim", args[1] if len(args) > 1 else False)
         spread = CONVERTERS[name](self, x, dim, *args, **kwargs)
+        assert self.is_tensor(spread)
         return [spread, self.emit(op.mean(x, _axes(axes), keepdim))]
 
     return convert

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from collections.abc import Sequence
 
 from ... import op, relax
 from ...ir import dtype as dt
-from .importer import Importer, dtype_of
-from .table import CONVERTERS
+from ...relax.expr import Expr
+from .importer import dtype_of, Importer
+from .table import Converter, CONVERTERS
 from .windows import many
 
 __all__: list[str] = []
@@ -17,14 +19,14 @@ __all__: list[str] = []
 _CUBIC = -0.75
 
 
-def _upsample(method: str) -> Any:
-    def convert(self: Importer, x: Any, size: Any = None, *rest: Any, **named: Any) -> Any:
+def _upsample(method: str) -> Converter:
+    def convert(self: Importer, x: Expr, size: Sequence[int] | None = None, *rest: Any, **named: Any) -> Expr:
         rest = (*rest, *named.values())
         align = bool(rest[0]) if method != "nearest_neighbor" and rest else False
         scales = _scales(rest if method == "nearest_neighbor" else rest[1:])
         if size is None:
             assert scales is not None  # one of them is there
-            height, width = self.shape(x)[2:]
+            height, width = (self.known(x, axis, "resizing by a factor") for axis in (2, 3))
             size = [int(height * scales[0]), int(width * scales[-1])]
         size = list(size)
         if scales is not None and not align and _between(self.shape(x)[2:], size, scales):
@@ -48,7 +50,7 @@ def _scales(given: tuple[Any, ...]) -> list[float] | None:
     if not given or given[0] is None:
         return None
     flat = list(given[0]) if isinstance(given[0], (list, tuple)) else [v for v in given if v is not None]
-    return [float(v) for v in many(flat, 2)]
+    return many([float(v) for v in flat], 2)
 
 
 def _between(shape: list[Any], size: list[Any], scales: list[float]) -> bool:
@@ -57,9 +59,9 @@ def _between(shape: list[Any], size: list[Any], scales: list[float]) -> bool:
     return known and any(n * scale != m for n, m, scale in zip(shape, size, scales, strict=True))
 
 
-def _along(self: Importer, x: Any, axis: int, count: int, scale: float, method: str) -> Any:
+def _along(self: Importer, x: Expr, axis: int, count: int, scale: float, method: str) -> Expr:
     """Each place along ``axis`` from its neighbours: a sum of elements taken by constant positions and weights."""
-    size = self.shape(x)[axis]
+    size = self.known(x, axis, "resizing by a factor")
     kind = dtype_of(x)
     row = [1] * self.rank(x)
     row[axis] = count
@@ -74,7 +76,7 @@ def _along(self: Importer, x: Any, axis: int, count: int, scale: float, method: 
     return total
 
 
-def _taps(method: str, size: int, count: int, step: Any) -> list[tuple[Any, Any]]:
+def _taps(method: str, size: int, count: int, step: np.floating) -> list[tuple[np.ndarray, np.ndarray]]:
     """(positions, weights) of the neighbours of every place, computed as PyTorch does, in float32."""
     order = np.arange(count, dtype="float32")
     if method == "nearest_neighbor":
@@ -89,7 +91,7 @@ def _taps(method: str, size: int, count: int, step: Any) -> list[tuple[Any, Any]
     return [(low - 1 + k, _cubic(np.abs(t + 1 - k))) for k in range(4)]
 
 
-def _cubic(distance: Any) -> Any:
+def _cubic(distance: np.ndarray) -> np.ndarray:
     near = ((_CUBIC + 2) * distance - (_CUBIC + 3)) * distance * distance + 1
     far = ((_CUBIC * distance - 5 * _CUBIC) * distance + 8 * _CUBIC) * distance - 4 * _CUBIC
     return np.where(distance <= 1, near, far)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ... import op
 from . import indexing, ordering, reduction, shape
-from .importer import Importer
-from .table import CONVERTERS
+from .importer import Importer, Value
+from .table import Converter, CONVERTERS, Made
 
 __all__: list[str] = []
 
@@ -21,18 +20,18 @@ _NAMES = (
 )  # fmt: skip
 
 
-def _as_row(self: Importer, x: Any) -> Any:
+def _as_row(self: Importer, x: Value) -> Value:
     return self.emit(op.reshape(x, [1])) if self.is_tensor(x) and self.rank(x) == 0 else x
 
 
-def _as_scalar(self: Importer, x: Any) -> Any:
+def _as_scalar(self: Importer, x: Made) -> Made:
     if isinstance(x, (list, tuple)):
         return [_as_scalar(self, part) for part in x]
     return self.emit(op.reshape(x, [])) if self.is_tensor(x) and self.rank(x) else x
 
 
-def _through_a_row(convert: Callable[..., Any]) -> Callable[..., Any]:
-    def converted(self: Importer, x: Any, *args: Any, **kwargs: Any) -> Any:
+def _through_a_row(convert: Converter) -> Converter:
+    def converted(self: Importer, x: Value, *args: Any, **kwargs: Any) -> Made:
         if not self.is_tensor(x) or self.rank(x):
             return convert(self, x, *args, **kwargs)
         if len(args) == 1 and self.is_tensor(args[0]):

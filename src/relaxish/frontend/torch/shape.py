@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from itertools import accumulate
 
 from ... import op, relax, tir
-from .importer import Importer, dtype_of
-from .table import CONVERTERS, converter
+from ...relax.expr import Expr
+from .importer import Dim, dtype_of, Importer, Value
+from .table import converter, CONVERTERS, Made
 
 __all__: list[str] = []
 _INT_MAX = 9223372036854775807
 
 
 @converter("view", "reshape", "_unsafe_view", "view_copy", "_reshape_alias")
-def _reshape(self: Importer, x: Any, shape: Sequence[Any], *_: Any) -> Any:
+def _reshape(self: Importer, x: Expr, shape: Sequence[Dim], *_: Any) -> Expr:
     return self.emit(op.reshape(x, self.dims(shape)))
 
 
 @converter("flatten")
-def _flatten(self: Importer, x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+def _flatten(self: Importer, x: Expr, start_dim: int = 0, end_dim: int = -1) -> Expr:
     shape = self.shape(x)
     if not shape:
         return self.emit(op.reshape(x, [1]))
@@ -31,11 +33,11 @@ def _flatten(self: Importer, x: Any, start_dim: int = 0, end_dim: int = -1) -> A
 
 
 @converter("unflatten")
-def _unflatten(self: Importer, x: Any, dim: int, sizes: Sequence[Any]) -> Any:
+def _unflatten(self: Importer, x: Expr, dim: int, sizes: Sequence[Dim]) -> Expr:
     shape, dim = self.shape(x), self.axis(x, dim)
     sizes = list(self.dims(sizes))
     if -1 in sizes:
-        known = 1
+        known: Dim = 1
         for size in sizes:
             known = known * size if size != -1 else known
         sizes[sizes.index(-1)] = shape[dim] // known
@@ -43,7 +45,7 @@ def _unflatten(self: Importer, x: Any, dim: int, sizes: Sequence[Any]) -> Any:
 
 
 @converter("transpose", "swapaxes", "transpose_copy")
-def _transpose(self: Importer, x: Any, dim0: int, dim1: int) -> Any:
+def _transpose(self: Importer, x: Expr, dim0: int, dim1: int) -> Expr:
     axes = list(range(self.rank(x)))
     a, b = self.axis(x, dim0), self.axis(x, dim1)
     axes[a], axes[b] = axes[b], axes[a]
@@ -51,22 +53,22 @@ def _transpose(self: Importer, x: Any, dim0: int, dim1: int) -> Any:
 
 
 @converter("t", "t_copy", "numpy_T")
-def _t(self: Importer, x: Any) -> Any:
+def _t(self: Importer, x: Expr) -> Expr:
     return x if self.rank(x) < 2 else self.emit(op.permute_dims(x))
 
 
 @converter("permute", "permute_copy")
-def _permute(self: Importer, x: Any, dims: Sequence[int]) -> Any:
+def _permute(self: Importer, x: Expr, dims: Sequence[int]) -> Expr:
     return self.emit(op.permute_dims(x, [self.axis(x, d) for d in dims]))
 
 
 @converter("unsqueeze", "unsqueeze_copy")
-def _unsqueeze(self: Importer, x: Any, dim: int) -> Any:
+def _unsqueeze(self: Importer, x: Expr, dim: int) -> Expr:
     return self.emit(op.expand_dims(x, dim))
 
 
 @converter("squeeze", "squeeze_copy")
-def _squeeze(self: Importer, x: Any, dim: Any = None) -> Any:
+def _squeeze(self: Importer, x: Expr, dim: int | Sequence[int] | None = None) -> Expr:
     dims = [dim] if isinstance(dim, int) else list(dim) if dim is not None else None
     if dims is None:
         return self.emit(op.squeeze(x))
@@ -76,7 +78,7 @@ def _squeeze(self: Importer, x: Any, dim: Any = None) -> Any:
 
 
 @converter("expand", "expand_copy", "broadcast_to")
-def _expand(self: Importer, x: Any, sizes: Sequence[Any], *_: Any, **__: Any) -> Any:
+def _expand(self: Importer, x: Expr, sizes: Sequence[Dim], *_: Any, **__: Any) -> Expr:
     sizes = list(self.dims(sizes))
     shape = self.shape(x)
     offset = len(sizes) - len(shape)
@@ -87,12 +89,12 @@ def _expand(self: Importer, x: Any, sizes: Sequence[Any], *_: Any, **__: Any) ->
 
 
 @converter("expand_as")
-def _expand_as(self: Importer, x: Any, other: Any) -> Any:
+def _expand_as(self: Importer, x: Expr, other: Expr) -> Expr:
     return self.emit(op.broadcast_to(x, self.shape(other)))
 
 
 @converter("cat", "concat", "concatenate")
-def _cat(self: Importer, tensors: Sequence[Any], dim: int = 0) -> Any:
+def _cat(self: Importer, tensors: Sequence[Expr], dim: int = 0) -> Expr:
     kept = [t for t in tensors if self.shape(t) != [0]] or list(tensors)[:1]
     if len(kept) == 1:
         return kept[0]
@@ -101,53 +103,51 @@ def _cat(self: Importer, tensors: Sequence[Any], dim: int = 0) -> Any:
 
 
 @converter("stack")
-def _stack(self: Importer, tensors: Sequence[Any], dim: int = 0) -> Any:
+def _stack(self: Importer, tensors: Sequence[Expr], dim: int = 0) -> Expr:
     dim = dim + self.rank(tensors[0]) + 1 if dim < 0 else dim
     return self.emit(op.concat([self.emit(op.expand_dims(t, dim)) for t in self.together(*tensors)], dim))
 
 
-def _pieces(self: Importer, value: Any, count: int) -> list[Any]:
+def _pieces(self: Importer, value: Expr, count: int) -> list[Expr]:
     return [self.emit(relax.TupleGetItem(value, i)) for i in range(count)]
 
 
-def _split_at(self: Importer, x: Any, cuts: list[int], dim: int) -> list[Any]:
+def _split_at(self: Importer, x: Expr, cuts: list[int], dim: int) -> list[Any]:
     if not cuts:
         return [x]
     return _pieces(self, self.emit(op.split(x, cuts, dim)), len(cuts) + 1)
 
 
 @converter("split", "split_with_sizes", "split_copy", "split_with_sizes_copy", "unsafe_split")
-def _split(self: Importer, x: Any, size: Any, dim: int = 0) -> list[Any]:
+def _split(self: Importer, x: Expr, size: int | Sequence[int], dim: int = 0) -> list[Any]:
     dim = self.axis(x, dim)
-    total = self.shape(x)[dim]
     if isinstance(size, int):
-        cuts = list(range(size, total, size))
+        cuts = list(range(size, self.known(x, dim, "split"), size))
     else:
-        cuts, at = [], 0
-        for part in list(size)[:-1]:
-            at += part
-            cuts.append(at)
+        cuts = list(accumulate(size[:-1]))
     return _split_at(self, x, cuts, dim)
 
 
 @converter("chunk", "unsafe_chunk")
-def _chunk(self: Importer, x: Any, chunks: int, dim: int = 0) -> list[Any]:
+def _chunk(self: Importer, x: Expr, chunks: int, dim: int = 0) -> list[Any]:
     dim = self.axis(x, dim)
-    total = self.shape(x)[dim]
+    total = self.known(x, dim, "chunk")
     step = -(-total // chunks)
     return _split_at(self, x, list(range(step, total, step)), dim)
 
 
 @converter("unbind", "unbind_copy")
-def _unbind(self: Importer, x: Any, dim: int = 0) -> list[Any]:
+def _unbind(self: Importer, x: Expr, dim: int = 0) -> list[Any]:
     dim = self.axis(x, dim)
-    count = self.shape(x)[dim]
+    count = self.known(x, dim, "unbind")
     parts = _split_at(self, x, list(range(1, count)), dim)
     return [self.emit(op.squeeze(p, [dim])) for p in parts]
 
 
 @converter("slice", "slice_copy")
-def _slice(self: Importer, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+def _slice(
+    self: Importer, x: Expr, dim: int = 0, start: Dim | None = None, end: Dim | None = None, step: int = 1
+) -> Expr:
     dim = self.axis(x, dim)
     size = self.shape(x)[dim]
     begin = 0 if start is None else start
@@ -164,7 +164,7 @@ def _slice(self: Importer, x: Any, dim: int = 0, start: Any = None, end: Any = N
 
 
 @converter("select", "select_copy")
-def _select(self: Importer, x: Any, dim: int, index: Any) -> Any:
+def _select(self: Importer, x: Expr, dim: int, index: Dim) -> Expr:
     dim = self.axis(x, dim)
     size = self.shape(x)[dim]
     if isinstance(index, int) and index < 0:
@@ -173,17 +173,17 @@ def _select(self: Importer, x: Any, dim: int, index: Any) -> Any:
 
 
 @converter("narrow")
-def _narrow(self: Importer, x: Any, dim: int, start: Any, length: Any) -> Any:
+def _narrow(self: Importer, x: Expr, dim: int, start: Dim, length: Dim) -> Expr:
     return self.emit(op.strided_slice(x, [self.axis(x, dim)], [start], [start + length], [1]))
 
 
 @converter("index_select")
-def _index_select(self: Importer, x: Any, dim: int, index: Any) -> Any:
+def _index_select(self: Importer, x: Expr, dim: int, index: Expr) -> Expr:
     return self.emit(op.take(x, index, self.axis(x, dim)))
 
 
 @converter("embedding")
-def _embedding(self: Importer, weight: Any, indices: Any, *_: Any) -> Any:
+def _embedding(self: Importer, weight: Expr, indices: Expr, *_: Any) -> Expr:
     shape = self.shape(indices)
     if len(shape) <= 1:
         return self.emit(op.take(weight, indices, 0))
@@ -193,12 +193,12 @@ def _embedding(self: Importer, weight: Any, indices: Any, *_: Any) -> Any:
 
 
 @converter("gather")
-def _gather(self: Importer, x: Any, dim: int, index: Any, **_: Any) -> Any:
+def _gather(self: Importer, x: Expr, dim: int, index: Expr, **_: Any) -> Expr:
     return self.emit(op.gather_elements(x, index, self.axis(x, dim)))
 
 
 @converter("repeat")
-def _repeat(self: Importer, x: Any, repeats: Sequence[Any]) -> Any:
+def _repeat(self: Importer, x: Expr, repeats: Sequence[Dim]) -> Expr:
     if all(isinstance(r, int) for r in repeats):
         return self.emit(op.tile(x, list(repeats)))
     # A number of copies that is known at run time only: a new dimension of that size is merged with the old one.
@@ -213,19 +213,19 @@ CONVERTERS["tile"] = CONVERTERS["repeat"]
 
 
 @converter("repeat_interleave")
-def _repeat_interleave(self: Importer, x: Any, repeats: int, dim: int | None = None, **_: Any) -> Any:
+def _repeat_interleave(self: Importer, x: Expr, repeats: int, dim: int | None = None, **_: Any) -> Expr:
     return self.emit(op.repeat(x, repeats, dim))
 
 
 @converter("flip")
-def _flip(self: Importer, x: Any, dims: Sequence[int]) -> Any:
+def _flip(self: Importer, x: Expr, dims: Sequence[int]) -> Expr:
     for dim in dims:
         x = self.emit(op.flip(x, self.axis(x, dim)))
     return x
 
 
 @converter("roll")
-def _roll(self: Importer, x: Any, shifts: Any, dims: Any = ()) -> Any:
+def _roll(self: Importer, x: Expr, shifts: int | Sequence[int], dims: int | Sequence[int] = ()) -> Expr:
     shifts = [shifts] if isinstance(shifts, int) else list(shifts)
     dims = [dims] if isinstance(dims, int) else list(dims)
     original = self.shape(x)
@@ -246,24 +246,24 @@ def _roll(self: Importer, x: Any, shifts: Any, dims: Any = ()) -> Any:
 
 
 @converter("tril")
-def _tril(self: Importer, x: Any, diagonal: int = 0) -> Any:
+def _tril(self: Importer, x: Expr, diagonal: int = 0) -> Expr:
     return self.emit(op.tril(x, diagonal))
 
 
 @converter("triu")
-def _triu(self: Importer, x: Any, diagonal: int = 0) -> Any:
+def _triu(self: Importer, x: Expr, diagonal: int = 0) -> Expr:
     return self.emit(op.triu(x, diagonal))
 
 
 @converter("one_hot")
-def _one_hot(self: Importer, x: Any, num_classes: int = -1) -> Any:
+def _one_hot(self: Importer, x: Expr, num_classes: int = -1) -> Expr:
     if num_classes < 0:
         raise ValueError("one_hot needs num_classes: the largest class is not known when compiling")
     return self.emit(op.one_hot(x, relax.PrimValue(1), relax.PrimValue(0), num_classes, -1))
 
 
 @converter("pad", "constant_pad_nd")
-def _pad(self: Importer, x: Any, pad: Sequence[int], mode: Any = "constant", value: Any = None) -> Any:
+def _pad(self: Importer, x: Expr, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Expr:
     if not isinstance(mode, str):
         mode, value = "constant", mode
     if all(isinstance(p, int) and p == 0 for p in pad):
@@ -281,7 +281,7 @@ def _pad(self: Importer, x: Any, pad: Sequence[int], mode: Any = "constant", val
     return _cropped(self, _pad(self, x, [max(p, 0) for p in pad], mode, value), widths)
 
 
-def _cropped(self: Importer, x: Any, widths: Sequence[int]) -> Any:
+def _cropped(self: Importer, x: Expr, widths: Sequence[int]) -> Expr:
     """``x`` without as many elements at the ends of its dimensions as negative widths say."""
     shape = self.shape(x)
     axes = [d for d in range(self.rank(x)) if min(widths[2 * d], widths[2 * d + 1]) < 0]
@@ -291,30 +291,30 @@ def _cropped(self: Importer, x: Any, widths: Sequence[int]) -> Any:
 
 
 @converter("sym_size.int", "sym_size")
-def _sym_size(self: Importer, x: Any, dim: int) -> Any:
+def _sym_size(self: Importer, x: Expr, dim: int) -> Dim:
     return self.shape(x)[self.axis(x, dim)]
 
 
 @converter("getitem")
-def _getitem(self: Importer, value: Any, index: Any) -> Any:
+def _getitem(self: Importer, value: Made, index: int) -> Made:
     if isinstance(value, (list, tuple)):
         return value[index]
     return self.emit(relax.TupleGetItem(value, index))
 
 
 @converter("item", "_local_scalar_dense")
-def _item(self: Importer, x: Any) -> Any:
+def _item(self: Importer, x: Expr) -> Value:
     return x
 
 
 @converter("sort")
-def _sort(self: Importer, x: Any, dim: int = -1, descending: bool = False, **_: Any) -> list[Any]:
+def _sort(self: Importer, x: Expr, dim: int = -1, descending: bool = False, **_: Any) -> list[Any]:
     order = self.emit(op.argsort(x, dim, descending, "int64"))
     return [self.emit(op.sort(x, dim, descending)), order]
 
 
 @converter("argsort")
-def _argsort(self: Importer, x: Any, *args: Any, dim: int = -1, descending: bool = False, **_: Any) -> Any:
+def _argsort(self: Importer, x: Expr, *args: Any, dim: int = -1, descending: bool = False, **_: Any) -> Expr:
     # ``argsort.stable`` has its flag first; ours is always stable.
     given = dict(zip(("dim", "descending"), args))
     order = op.argsort(x, given.get("dim", dim), given.get("descending", descending), "int64")
@@ -322,17 +322,17 @@ def _argsort(self: Importer, x: Any, *args: Any, dim: int = -1, descending: bool
 
 
 @converter("take")
-def _take(self: Importer, x: Any, index: Any) -> Any:
+def _take(self: Importer, x: Expr, index: Expr) -> Expr:
     return self.emit(op.take(self.emit(op.reshape(x, [-1])), index, axis=0))
 
 
 @converter("topk")
-def _topk(self: Importer, x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[Any]:
+def _topk(self: Importer, x: Expr, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[Any]:
     return _pieces(self, self.emit(op.topk(x, k, dim, "both", largest, "int64")), 2)
 
 
 @converter("pixel_shuffle")
-def _pixel_shuffle(self: Importer, x: Any, factor: int) -> Any:
+def _pixel_shuffle(self: Importer, x: Expr, factor: int) -> Expr:
     *lead, channels, height, width = self.shape(x)
     r, n = factor, len(lead)
     split = self.emit(op.reshape(x, [*lead, channels // (r * r), r, r, height, width]))
@@ -342,7 +342,9 @@ def _pixel_shuffle(self: Importer, x: Any, factor: int) -> Any:
 
 
 @converter("diff")
-def _diff(self: Importer, x: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
+def _diff(
+    self: Importer, x: Expr, n: int = 1, dim: int = -1, prepend: Expr | None = None, append: Expr | None = None
+) -> Expr:
     parts = [p for p in (prepend, x, append) if p is not None]
     x = self.emit(op.concat([self.cast(p, dtype_of(x)) for p in parts], self.axis(x, dim))) if len(parts) > 1 else x
     for _ in range(n):

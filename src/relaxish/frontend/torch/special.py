@@ -8,7 +8,8 @@ from typing import Any
 
 from ... import op, te, tir
 from ...ir import dtype as dt
-from .importer import Importer, dtype_of
+from ...relax.expr import Expr
+from .importer import dtype_of, Importer, Value
 from .table import CONVERTERS, converter
 
 __all__: list[str] = []
@@ -32,7 +33,7 @@ _LANCZOS = (
 def _of_two(name: str, scalar: Callable[[Any, Any], Any]) -> None:
     """An operator that TIR has and Relax has not: loops over the common shape."""
 
-    def convert(self: Importer, a: Any, b: Any) -> Any:
+    def convert(self: Importer, a: Value, b: Value) -> Expr:
         a, b = (self.floating(v) for v in self.promote(a, b))
         a, b = op_like(self, a, b), op_like(self, b, a)
         return self.builder.emit_te(
@@ -45,10 +46,10 @@ def _of_two(name: str, scalar: Callable[[Any, Any], Any]) -> None:
     CONVERTERS[name] = convert
 
 
-def op_like(self: Importer, a: Any, b: Any) -> Any:
+def op_like(self: Importer, a: Expr, b: Expr) -> Expr:
     """``a`` in the shape that it has in common with ``b``."""
     sizes: list[Any] = []
-    left, right = ([1] * (max(self.rank(a), self.rank(b)) - self.rank(v)) + self.shape(v) for v in (a, b))
+    left, right = ([*[1] * (max(self.rank(a), self.rank(b)) - self.rank(v)), *self.shape(v)] for v in (a, b))
     for x, y in zip(left, right, strict=True):
         sizes.append(y if isinstance(x, int) and x == 1 else x)
     return a if sizes == self.shape(a) else self.emit(op.broadcast_to(a, sizes))
@@ -58,11 +59,11 @@ _of_two("atan2", tir.atan2)
 _of_two("copysign", tir.copysign)
 
 
-def _number(self: Importer, value: float, x: Any) -> Any:
+def _number(self: Importer, value: float, x: Expr) -> Expr:
     return self.scalar(value, dtype_of(x))
 
 
-def _polynomial(self: Importer, coefficients: Sequence[float], x: Any) -> Any:
+def _polynomial(self: Importer, coefficients: Sequence[float], x: Expr) -> Expr:
     """Horner's scheme, highest power first."""
     total = _number(self, coefficients[0], x)
     for coefficient in coefficients[1:]:
@@ -71,7 +72,7 @@ def _polynomial(self: Importer, coefficients: Sequence[float], x: Any) -> Any:
 
 
 @converter("hypot")
-def _hypot(self: Importer, a: Any, b: Any) -> Any:
+def _hypot(self: Importer, a: Expr, b: Expr) -> Expr:
     """Squares of ratios to the larger side do not overflow."""
     a, b = (self.emit(op.abs(self.floating(v))) for v in self.promote(a, b))
     large, small = self.emit(op.maximum(a, b)), self.emit(op.minimum(a, b))
@@ -84,14 +85,14 @@ def _hypot(self: Importer, a: Any, b: Any) -> Any:
 def _in_float32(convert: Callable[[Importer, Any], Any]) -> Callable[[Importer, Any], Any]:
     """Approximations for float32 serve the narrower types as well."""
 
-    def converted(self: Importer, x: Any) -> Any:
+    def converted(self: Importer, x: Expr) -> Expr:
         kind = dtype_of(x) if dt.is_float(dtype_of(x)) else "float32"
         return self.cast(convert(self, self.cast(x, "float32")), kind)
 
     return converted
 
 
-def _erfinv(self: Importer, x: Any) -> Any:
+def _erfinv(self: Importer, x: Expr) -> Expr:
     one = _number(self, 1.0, x)
     inside = self.emit(op.multiply(self.emit(op.subtract(one, x)), self.emit(op.add(one, x))))
     w = self.emit(op.negative(self.emit(op.log(inside))))
@@ -104,7 +105,7 @@ def _erfinv(self: Importer, x: Any) -> Any:
     return self.emit(op.where(ends, self.emit(op.multiply(x, _number(self, math.inf, x))), made))
 
 
-def _log_gamma(self: Importer, x: Any) -> Any:
+def _log_gamma(self: Importer, x: Expr) -> Expr:
     """Lanczos' series for ``x >= 0.5``; below, by reflection."""
     half, one = _number(self, 0.5, x), _number(self, 1.0, x)
     reflected = self.emit(op.less(x, half))
@@ -127,7 +128,9 @@ CONVERTERS["lgamma"] = CONVERTERS["special_gammaln"] = _in_float32(_log_gamma)
 
 
 @converter("rrelu_with_noise", "rrelu_with_noise_functional")
-def _rrelu(self: Importer, x: Any, noise: Any, lower: float = 1 / 8, upper: float = 1 / 3, *_: Any, **__: Any) -> Any:
+def _rrelu(
+    self: Importer, x: Expr, noise: Expr, lower: float = 1 / 8, upper: float = 1 / 3, *_: Any, **__: Any
+) -> list[Expr]:
     """Outside of training, the slope is the mean of the bounds."""
     slope = _number(self, (lower + upper) / 2, x)
     positive = self.emit(op.greater(x, _number(self, 0.0, x)))

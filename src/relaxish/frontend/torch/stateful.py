@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+import torch
 
 from ... import relax
-from ...runtime import VirtualMachine, cpu
+from ...runtime import cpu, NDArray, VirtualMachine
 from ...runtime.ndarray import from_dlpack
 from ...support.errors import RelaxishError
-from ..common import build_module, detach_params, need
+from ..common import build_module, detach_params, need, Pipeline
 from .exported_program import from_exported_program, returned_values
 from .mutation import functional
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 __all__ = ["ExportedModel"]
 
@@ -35,7 +39,7 @@ class ExportedModel:
     tensor([0., 2., 4.])
     """
 
-    def __init__(self, program: Any, pipeline: Any = None) -> None:
+    def __init__(self, program: ExportedProgram, pipeline: Pipeline | None = None) -> None:
         need("torch", "torch")
         program = functional(program)
         nodes, added, places = returned_values(program)
@@ -57,7 +61,7 @@ class ExportedModel:
         self._places = places
         self._run = VirtualMachine(build_module(mod, "llvm", pipeline), cpu())["main"]
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """The outputs of the program: one tensor, or a tuple of them."""
         if len(args) != len(self._inputs):
             raise RelaxishError(f"the program takes {len(self._inputs)} tensors, {len(args)} are given")
@@ -73,7 +77,7 @@ class ExportedModel:
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
-def _tensor(value: Any) -> Any:
+def _tensor(value: NDArray) -> torch.Tensor:
     import torch
 
     return torch.from_dlpack(value)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
-__all__ = ["CONVERTERS", "converter", "find", "supported_operators"]
+from ...ir import PrimExpr
+from ...relax.expr import Expr
 
-Converter = Callable[..., Any]
+__all__ = ["CONVERTERS", "Converter", "Made", "converter", "find", "supported_operators"]
+
+#: The result of a converter: a tensor, a number of the program, or one of these for each output.
+Made = Expr | int | float | str | PrimExpr | Sequence[Any] | None
+Converter = Callable[..., Made]
+_C = TypeVar("_C", bound=Converter)
 CONVERTERS: dict[str, Converter] = {}
 
 
-def converter(*names: str) -> Callable[[Converter], Converter]:
+def converter(*names: str) -> Callable[[_C], _C]:
     """Register a converter for operator names such as ``add.Tensor`` (or ``add`` for every overload).
 
     A converter takes the importer and the operator's positional arguments, already turned into Relax
     expressions and Python values, plus its keyword arguments.
     """
 
-    def register(function: Converter) -> Converter:
+    def register(function: _C) -> _C:
         for name in names:
             CONVERTERS[name] = function
         return function

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
+import torch
 
 from ...ir import IRModule
 from .exported_program import import_program
@@ -14,7 +15,9 @@ from .exported_program import import_program
 __all__ = ["TracedProgram", "import_traced", "trace"]
 
 
-def trace(graph_module: Any, inputs: Sequence[Any], decompositions: dict[Any, Any] | None = None) -> Any:
+def trace(
+    graph_module: torch.fx.GraphModule, inputs: Sequence[Any], decompositions: dict[Any, Any] | None = None
+) -> torch.fx.GraphModule:
     """The graph that a callable runs through on inputs of these shapes, by ATen operators; nothing is computed."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -37,12 +40,12 @@ class TracedProgram:
     constants: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def graph(self) -> Any:
+    def graph(self) -> torch.fx.Graph:
         """The graph of ATen operators."""
         return self.graph_module.graph
 
     @property
-    def graph_signature(self) -> Any:
+    def graph_signature(self) -> SimpleNamespace:
         """All inputs and outputs are the user's."""
         kind = SimpleNamespace(name="USER_INPUT"), SimpleNamespace(name="USER_OUTPUT")
         inputs = [node for node in self.graph.nodes if node.op == "placeholder"]
@@ -58,7 +61,7 @@ class TracedProgram:
         return TracedProgram(trace(self.graph_module, inputs, table))
 
 
-def import_traced(graph_module: Any) -> IRModule:
+def import_traced(graph_module: torch.fx.GraphModule) -> IRModule:
     """Import a functional graph of ATen operators whose inputs are tensors of known shapes.
 
     The function returns a tuple of all results that are tensors. Raises OpNotImplemented as the importer does.

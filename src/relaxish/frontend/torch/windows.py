@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ... import op, te, tir
 from ...ir import dtype as dt
+from ...relax.expr import Expr
 from ...support.errors import OpNotImplemented
-from .importer import Deferred, Importer, dtype_of
-from .table import CONVERTERS
+from ...tir import PrimExpr
+from .importer import Deferred, Dim, dtype_of, Importer
+from .table import Converter, CONVERTERS
 
 __all__ = ["largest_positions", "many"]
 
+_T = TypeVar("_T")
 _NOWHERE = (1 << 63) - 1
 
 
-def many(value: Any, count: int) -> list[Any]:
+def many(value: _T | Sequence[_T], count: int) -> list[_T]:
     """One number for each of ``count`` dimensions."""
-    return list(value) * (count if len(value) == 1 else 1) if isinstance(value, (list, tuple)) else [value] * count
+    if isinstance(value, Sequence):
+        return list(value) * (count if len(value) == 1 else 1)
+    return [value] * count
 
 
-def _reducer(kind: str) -> Any:
+def _reducer(kind: str) -> Callable[..., tuple[PrimExpr, ...]]:
     """Keeps (position, value) of the largest element: NaN counts as larger than all, of equals the first is taken,
     of NaNs the last, as PyTorch does."""
 
-    def combine(a: Any, b: Any) -> Any:
+    def combine(a: Sequence[PrimExpr], b: Sequence[PrimExpr]) -> tuple[PrimExpr, PrimExpr]:
         if dt.is_float(kind):
             nan_a, nan_b = tir.isnan(a[1]), tir.isnan(b[1])
             wins = tir.Or(tir.GT(a[1], b[1]), tir.And(nan_a, tir.Not(nan_b)))
@@ -40,13 +45,17 @@ def _reducer(kind: str) -> Any:
     return te.comm_reducer(combine, lambda *_: (tir.const(_NOWHERE, "int64"), _lowest(kind)), "largest_position")
 
 
-def _lowest(kind: str) -> Any:
+def _lowest(kind: str) -> PrimExpr:
     return tir.const(-math.inf, kind) if dt.is_float(kind) else tir.min_value(kind)
 
 
 def largest_positions(
-    self: Importer, x: Any, extents: Sequence[Any], sizes: Sequence[Any], element: Callable[..., tuple[Any, Any]]
-) -> Any:
+    self: Importer,
+    x: Expr,
+    extents: Sequence[Dim],
+    sizes: Sequence[Dim],
+    element: Callable[..., tuple[PrimExpr, PrimExpr]],
+) -> Expr:
     """For each window over the last dimensions of ``x``, where its largest element is: the position in the plane of
     these dimensions, in row-major order, as int64.
 
@@ -58,11 +67,11 @@ def largest_positions(
     lead = self.rank(x) - rank
     reducer = _reducer(kind)
 
-    def compute(data: Any, extents: list[Any], sizes: list[Any]) -> Any:
+    def compute(data: te.Tensor, extents: list[PrimExpr], sizes: list[PrimExpr]) -> te.Tensor:
         steps = [te.reduce_axis((0, extent), f"k{n}") for n, extent in enumerate(extents)]
         plane = data.shape[lead:]
 
-        def body(*at: Any) -> Any:
+        def body(*at: PrimExpr) -> tuple[PrimExpr, ...]:
             inside: Any = tir.const(True, "bool")
             flat: Any = tir.const(0, "int64")
             coordinates = []
@@ -81,23 +90,36 @@ def largest_positions(
 
 
 def _pool_positions(
-    self: Importer, x: Any, sizes: Sequence[Any], kernel: Any, stride: Any, padding: Any, dilation: Any
-) -> Any:
-    def element(axis: int, limit: Any, _: Any, place: Any, step: Any) -> tuple[Any, Any]:
+    self: Importer,
+    x: Expr,
+    sizes: Sequence[Any],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> Expr:
+    def element(axis: int, limit: PrimExpr, _: PrimExpr, place: PrimExpr, step: PrimExpr) -> tuple[Any, Any]:
         at = place * stride[axis] + step * dilation[axis] - padding[axis]
         return at, tir.And(at >= 0, at < limit)
 
     return largest_positions(self, x, kernel, sizes, element)
 
 
-def _with_indices(rank: int) -> Any:
+def _with_indices(rank: int) -> Converter:
     def convert(
-        self: Importer, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, *rest: Any
+        self: Importer,
+        x: Expr,
+        kernel: int | Sequence[int],
+        stride: int | Sequence[int] = (),
+        padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+        *rest: Any,
     ) -> list[Any]:
         out = CONVERTERS[f"max_pool{rank}d"](self, x, kernel, stride, padding, dilation, *rest)
         windows = many(kernel, rank)
         steps = many(stride, rank) if stride not in ((), [], None) else windows
         args = windows, steps, many(padding, rank), many(dilation, rank)
+        assert self.is_tensor(out)
         return [out, Deferred(lambda: _pool_positions(self, x, self.shape(out)[-rank:], *args))]
 
     return convert
@@ -107,14 +129,15 @@ def _windows(size: int, count: int) -> list[tuple[int, int]]:
     return [(n * size // count, -(-(n + 1) * size // count)) for n in range(count)]
 
 
-def _adaptive_sizes(self: Importer, x: Any, size: Any, rank: int) -> list[Any]:
+def _adaptive_sizes(self: Importer, x: Expr, size: Dim | Sequence[Dim | None], rank: int) -> list[Dim]:
     shape = self.shape(x)[-rank:]
-    return [have if want is None else want for want, have in zip(many(size, rank), shape, strict=True)]
+    wanted: list[Dim | None] = many(size, rank)
+    return [have if want is None else want for want, have in zip(wanted, shape, strict=True)]
 
 
-def _adaptive_positions(self: Importer, x: Any, sizes: Sequence[Any]) -> Any:
+def _adaptive_positions(self: Importer, x: Expr, sizes: Sequence[Any]) -> Expr:
     limits = self.shape(x)[-len(sizes) :]
-    extents = []
+    extents: list[Dim] = []
     for size, limit in zip(sizes, limits, strict=True):
         if isinstance(size, int) and isinstance(limit, int):
             extents.append(max(end - begin for begin, end in _windows(limit, size)))
@@ -123,22 +146,22 @@ def _adaptive_positions(self: Importer, x: Any, sizes: Sequence[Any]) -> Any:
         else:
             raise OpNotImplemented("positions of an adaptive max pooling of a dimension of unknown size")
 
-    def element(_: int, limit: Any, size: Any, place: Any, step: Any) -> tuple[Any, Any]:
+    def element(_: int, limit: PrimExpr, size: PrimExpr, place: PrimExpr, step: PrimExpr) -> tuple[Any, Any]:
         at = tir.floordiv(place * limit, size) + step
         return at, at < tir.floordiv((place + 1) * limit + (size - 1), size)
 
     return largest_positions(self, x, extents, sizes, element)
 
 
-def _adaptive_max(rank: int) -> Any:
-    def convert(self: Importer, x: Any, size: Any) -> list[Any]:
+def _adaptive_max(rank: int) -> Converter:
+    def convert(self: Importer, x: Expr, size: Dim | Sequence[Dim | None]) -> list[Any]:
         """Windows differ in size: each dimension is put together from the maxima of its windows."""
         sizes, source = _adaptive_sizes(self, x, size, rank), x
         for axis, count in enumerate(sizes, self.rank(x) - rank):
             length = self.shape(x)[axis]
             if count == length:
                 continue
-            if not isinstance(length, int):
+            if not isinstance(length, int) or not isinstance(count, int):
                 if count != 1:
                     raise OpNotImplemented("adaptive max pooling of a dimension of unknown size")
                 x = self.emit(op.max(x, [axis], True))
