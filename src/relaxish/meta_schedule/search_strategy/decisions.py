@@ -40,7 +40,7 @@ class Tile(NamedTuple):
 
     inst: Instruction
     at: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count
     extent: int
     limit: int
 

@@ -232,7 +232,7 @@ class CompiledVariant:
         if len(program.stores) != len(self.stores):
             raise Unfit("postprocs change the number of stores")
         for i in mine:
-            column = concrete_store(program, program.stores[i])
+            column = concrete_store(program, program.stores[i], gpu=False)
             column.loop_ids = [-1 - loop for loop in column.loop_ids]
             self._whole[i] = column
 

@@ -100,7 +100,7 @@ def exact_outputs(model: Any, inputs: Mapping[str, Array]) -> list[Array] | None
     from onnx.reference import ReferenceEvaluator
     from onnx.reference.op_run import OpRun
 
-    class BatchNormalization(OpRun):
+    class BatchNormalization(OpRun):  # type: ignore[misc]
         """Inference, as every version of the operator means it; the reference of some takes statistics of its input."""
 
         op_domain = ""
