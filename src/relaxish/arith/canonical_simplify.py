@@ -44,7 +44,7 @@ class CanonicalSimplifier(RewriteSimplifier):
 
     def simplify(self, expr: PrimExpr) -> PrimExpr:
         """The canonical form of ``expr``."""
-        return self.visit(expr)  # type: ignore[no-any-return]
+        return self.visit(expr)
 
     def visit(self, x: Any) -> Any:
         key = id(x)

@@ -35,7 +35,7 @@ def keep_used_components(node: Any, simplify: Callable[[Any], Any]) -> Reduce:
     same_results = all(a is b for a, b in zip(results, combiner.result))
     same_identities = all(a is combiner.identity_element[i] for a, i in zip(identities, kept))
     if len(kept) == count and same_results and same_identities:
-        return node  # type: ignore[no-any-return]
+        return node
     smaller = CommReducer(
         [combiner.lhs[i] for i in kept], [combiner.rhs[i] for i in kept], [results[i] for i in kept], identities
     )
