@@ -80,7 +80,7 @@ def machine() -> dict[str, Any]:
             from importlib.metadata import version
 
             versions[package] = version(package)
-        except Exception:  # noqa: BLE001  (a peer that is not installed has no version)
+        except Exception:  # a peer that is not installed has no version
             continue
     return {"cpu": name, "cores": len(os.sched_getaffinity(0)), "versions": versions,
             "date": time.strftime("%Y-%m-%d")}  # fmt: skip

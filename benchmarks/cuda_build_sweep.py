@@ -249,7 +249,7 @@ def run(sketch: Sketch, args: argparse.Namespace, journal: Journal) -> None:
                 outcome, details = check(sketch, sch, number, emulated, compiled)
             elif drawn == "row":
                 outcome = "mask"
-        except Exception as error:  # noqa: BLE001 - whatever is raised is what this looks for
+        except Exception as error:  # whatever is raised is what this looks for
             outcome, details = "error", f"{type(error).__name__}: {error}"[:1000]
         journal.add(
             sketch=sketch.label, sort=sketch.sort, drawn=drawn, number=number, outcome=outcome, details=details,
@@ -292,7 +292,7 @@ def main() -> int:
         try:
             for sketch in sketches(kind, name):
                 run(sketch, args, journal)
-        except Exception as error:  # noqa: BLE001 - no program may end the making of sketches
+        except Exception as error:  # no program may end the making of sketches
             journal.add(
                 sketch=f"{kind}/{name}/-", sort=f"{kind} space", drawn="", number=0, outcome="error",
                 details=f"{type(error).__name__}: {error}"[:1000], emulated=False,

@@ -125,7 +125,7 @@ def work(options: argparse.Namespace) -> None:
         journal.begin(job)
         try:
             section.run(job, options, journal)
-        except Exception as error:  # noqa: BLE001  (one broken job must not hide the others)
+        except Exception as error:  # one broken job must not hide the others
             journal.put(
                 case_of(job), failed=f"{type(error).__name__}: {error}"[:2000], where=traceback.format_exc()[-3000:]
             )
@@ -270,7 +270,7 @@ def run_all(options: argparse.Namespace) -> int:
         share = SHARES[name] / sum(SHARES[n] for n in names[index:])
         try:
             results["sections"][name] = run_section(name, (deadline - time.monotonic()) * share, options)
-        except Exception as error:  # noqa: BLE001  (a section that cannot be watched must not cost the others)
+        except Exception as error:  # a section that cannot be watched must not cost the others
             text = traceback.format_exc()
             results["sections"][name] = {
                 "seconds": 0.0,

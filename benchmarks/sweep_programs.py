@@ -210,7 +210,7 @@ def _rows() -> None:
         _add("rows", f"spread_{size}", partial(_unary, _pairs, "float32", shape))
         row = ((shape[-1],), "float32", "G")
         _add("rows", f"rms_norm_{size}", partial(_with, [(shape,), row], lambda x, g: topi.nn.rms_norm(x, g, [1])))
-        norm = lambda x, g, b: topi.nn.layer_norm(x, g, b, [1])  # noqa: E731
+        norm = lambda x, g, b: topi.nn.layer_norm(x, g, b, [1])
         _add("rows", f"layer_norm_{size}", partial(_with, [(shape,), row, (*row[:2], "B")], norm))
 
 
@@ -249,7 +249,7 @@ def _chains() -> None:
     heads = [((2, 16, 16), "float16", name) for name in "QKV"]
     _add("chain float16", "attention", partial(_with, heads, _attention))
     layers = [((16, 32), "float16", "X"), ((32, 64), "float16", "V"), ((64, 32), "float16", "W")]
-    forward = lambda x, v, w: topi.nn.matmul(topi.nn.relu(topi.nn.matmul(x, v)), w)  # noqa: E731
+    forward = lambda x, v, w: topi.nn.matmul(topi.nn.relu(topi.nn.matmul(x, v)), w)
     _add("chain float16", "two_layers", partial(_with, layers, forward))
     pair = [((8, 16),), ((16, 32), "float32", "Y")]
     _add("chain", "product_softmax", partial(_with, pair, lambda x, y: topi.nn.softmax(topi.nn.matmul(x, y), -1)))

@@ -29,7 +29,7 @@ from typing import Any
 if __package__ in (None, ""):
     HERE = Path(__file__).resolve().parents[1]
     sys.path[:0] = [str(HERE.parent / "src"), str(HERE)]
-    __package__ = "gpu"  # noqa: A001  (run as a script, it is still a part of its folder)
+    __package__ = "gpu"  # run as a script, it is still a part of its folder
 
 import numpy as np
 
@@ -429,7 +429,7 @@ def run_one(name: str, small: bool) -> int:
     """Inside the process of a check: the verdict as its last marked line."""
     try:
         verdict = CANARIES[name].check(Bench(small))
-    except Exception as error:  # noqa: BLE001  (whatever a check fails by is its result)
+    except Exception as error:  # whatever a check fails by is its result
         traceback.print_exc()
         verdict = Verdict(False, f"{type(error).__name__}: {error}".splitlines()[0][:300])
     print(_ARROW + json.dumps({"right": verdict.right, "note": verdict.note}), flush=True)

@@ -48,6 +48,7 @@ HOOKS = {
     "search_strategy.evolutionary": "relaxish.meta_schedule.search_strategy.evolutionary_search:EvolutionarySearch",
     "search_strategy.replay-func": "relaxish.meta_schedule.search_strategy.replay:ReplayFunc",
     "search_strategy.replay-trace": "relaxish.meta_schedule.search_strategy.replay:ReplayTrace",
+    "serial": "relaxish.ir.serial",
     "targets": "relaxish.target",
     "tensor_arithmetic": "relaxish.topi",
     "tensor_intrinsics": "relaxish.tir.tensor_intrin:load_all",

@@ -197,7 +197,7 @@ def test_entities_as_json():
         assert again == entity and again.index == index
         assert again.get_other_option() == {"step": entity["step"].val, "what": again["what"].val}
     assert repr(cfg.get(57)).endswith(",None,57") and "('tile_x', [-1, " in repr(cfg.get(57))
-    text = '{"index": 57, "code_hash": null, "entity": [["tile_y", "sp", [-1, 8]], ["ord", "re", [0, 2, 1]], ["ann", "an", ["unroll", "vec"]], ["auto_unroll", "ot", 512]]}'  # noqa: E501
+    text = '{"index": 57, "code_hash": null, "entity": [["tile_y", "sp", [-1, 8]], ["ord", "re", [0, 2, 1]], ["ann", "an", ["unroll", "vec"]], ["auto_unroll", "ot", 512]]}'
     assert json.dumps(ConfigEntity.from_json_dict(json.loads(text)).to_json_dict()) == text
     with pytest.raises(RuntimeError, match="Invalid config knob type: xx"):
         ConfigEntity.from_json_dict({"index": 0, "code_hash": None, "entity": [["a", "xx", 1]]})

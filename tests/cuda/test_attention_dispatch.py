@@ -14,7 +14,7 @@ from relaxish import relax
 from relaxish.backend.cuda.attention import DispatchAttention
 from relaxish.ir import VDevice
 from relaxish.relax import op
-from relaxish.script import ir as I  # noqa: E741
+from relaxish.script import ir as I
 from relaxish.script import relax as R
 from relaxish.target import Target
 from relaxish.testing import use_cuda_provider

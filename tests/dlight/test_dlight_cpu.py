@@ -154,7 +154,7 @@ def test_tiles_fit_the_register_file(target: str) -> None:
         for height in (1, 7, 14, 53, 56, 128):
             a, b = te.placeholder((height, 64), "float32", "A"), te.placeholder((64, width), "float32", "B")
             k = te.reduce_axis((0, 64), "k")
-            c = te.compute((height, width), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), "C")  # noqa: B023
+            c = te.compute((height, width), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), "C")
             for hint in recommend(te.create_prim_func([a, b, c]), target, 10):
                 lanes, (rows, columns) = hint.vectorize["C"], hint.thread
                 assert width % columns == 0 and columns % lanes == 0 and lanes <= machine.lanes(4)

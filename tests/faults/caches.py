@@ -176,7 +176,7 @@ def campaign(budget_s: float, seed: int) -> dict[str, int]:
             with config.CACHE_DIR.override(Path(place) / "cache"), config.CACHE.override(True):
                 try:
                     key = case.run()
-                except Exception as error:  # noqa: BLE001  (whatever it is, the cache should not have let it through)
+                except Exception as error:  # whatever it is, the cache should not have let it through
                     return "lost", f"{case.told}: {type(error).__name__}: {error}"
         return key, case.told if key == "wrong" else ""
 

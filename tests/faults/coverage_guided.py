@@ -70,7 +70,7 @@ def _plain(seed: int, number: int) -> tuple[str, str]:
         data = data[:1] + mutated_text(data[1:].decode(), rng).encode("utf8", "surrogatepass")
     try:
         return read(data), ""
-    except BaseException as error:  # noqa: BLE001  (of any class but the package's own is a fault)
+    except BaseException as error:  # of any class but the package's own is a fault
         return "lost", f"{type(error).__name__}: {error}: {data!r}"[:4000]
 
 

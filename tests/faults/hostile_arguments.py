@@ -243,7 +243,7 @@ def campaign(budget_s: float, seed: int) -> dict[str, int]:
     batch = 0
     while time.monotonic() < end or not figures["tried"]:
         first, level = batch * _BATCH, 2 * (batch % 2)
-        found = in_child(lambda: _calls(levels[level], seed, first, min(end, time.monotonic() + 20)), 60)  # noqa: B023
+        found = in_child(lambda: _calls(levels[level], seed, first, min(end, time.monotonic() + 20)), 60)
         batch += 1
         if isinstance(found, str):
             figures["tried"] += 1
@@ -262,7 +262,7 @@ def _calls(functions, seed, first, end):
         figures["tried"] += 1
         try:
             figures[call(functions, np.random.default_rng([seed, n]))] += 1
-        except Exception as error:  # noqa: BLE001  (any other end is a fault)
+        except Exception as error:  # any other end is a fault
             figures["wrong"] += 1
             print(f"call {n} of seed {seed}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
     return figures

@@ -125,7 +125,7 @@ class _Case:
             return way()
         except RelaxishError:
             return "refused"
-        except BaseException as error:  # noqa: BLE001  (whatever else comes is a fault)
+        except BaseException as error:  # whatever else comes is a fault
             self.told += f": {type(error).__name__}: {str(error)[:300]}"
             return "lost"
 
@@ -134,7 +134,7 @@ class _Case:
         if may_differ:
             try:
                 return "right" if _same(_results(machine), self.expected) else "other"
-            except Exception:  # noqa: BLE001  (another program, whose calls may fail like those of any program)
+            except Exception:  # another program, whose calls may fail like those of any program
                 return "other"
         found = _results(machine)
         if not _same(found, self.expected):

@@ -22,7 +22,7 @@ def campaign(budget_s: float, seed: int) -> dict[str, int]:
         try:
             with config.CHECK.override(level):
                 found = run_hostile_case(case)
-        except Exception as error:  # noqa: BLE001  (whatever it is, the model is a good one)
+        except Exception as error:  # whatever it is, the model is a good one
             return "lost", f"hostile case {case}, level {level}: {type(error).__name__}: {error}"
         if found:
             return "wrong", f"hostile case {case} ({make_hostile_case(case).name}), level {level}: {found}"

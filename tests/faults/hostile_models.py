@@ -137,7 +137,7 @@ def damaged(case: GraphCase, rng: random.Random) -> Any:
             return onnx.load_model_from_string(_flip_bytes(model.SerializeToString(), rng))
         for _ in range(rng.randint(1, 3)):
             rng.choice(_DAMAGES)(model, rng)
-    except Exception:  # noqa: BLE001  (the damage did not take)
+    except Exception:  # the damage did not take
         return None
     return model
 
@@ -153,7 +153,7 @@ def _attempt(model: Any, inputs: dict[str, Any]) -> tuple[str, Any]:
             warnings.simplefilter("ignore")
             machine = VirtualMachine(build(from_onnx(model), "llvm"), cpu())
             made = machine["main"](*[nd.array(a) for a in inputs.values()])
-    except Exception as error:  # noqa: BLE001  (an exception of any class is a good answer)
+    except Exception as error:  # an exception of any class is a good answer
         return "refused", f"{type(error).__name__}: {str(error)[:200]}"
     parts = list(made) if not hasattr(made, "numpy") else [made]
     return "ran", [p.numpy() for p in parts if hasattr(p, "numpy")]
@@ -180,13 +180,13 @@ def campaign(budget_s: float, seed: int) -> dict[str, int]:
         if model is None:
             continue
         inputs = case.inputs()
-        found = in_child(lambda: _attempt(model, inputs), 60)  # noqa: B023
+        found = in_child(lambda: _attempt(model, inputs), 60)
         if isinstance(found, str):
             figures["hung" if "SIGALRM" in found else "crashed"] += 1
             print(f"model {number}: {found}\n{_text(model)}", file=sys.stderr, flush=True)
             continue
         figures[found[0]] += 1
-        theirs = in_child(lambda: peer_outputs(model, inputs), 60) if found[0] == "ran" else None  # noqa: B023
+        theirs = in_child(lambda: peer_outputs(model, inputs), 60) if found[0] == "ran" else None
         if isinstance(theirs, list) and not _agrees(found[1], theirs):
             figures["wrong"] += 1
             print(f"model {number} differs\n{_text(model)}", file=sys.stderr, flush=True)
@@ -198,5 +198,5 @@ def _text(model: Any) -> str:
 
     try:
         return str(onnx.printer.to_text(model))
-    except Exception as error:  # noqa: BLE001  (damaged models need not print)
+    except Exception as error:  # damaged models need not print
         return f"(does not print: {error})"

@@ -151,7 +151,7 @@ class _Documents:
     def draw(self, rng: random.Random) -> tuple[str, Any, Callable[[Any], Any]]:
         """(kind, input, reader)."""
         kind = rng.choice(["script"] * 6 + ["module", "function", "trace", "python", "target", "line", "record", "raw"])
-        values = lambda: odd_value(rng)  # noqa: E731
+        values = lambda: odd_value(rng)
         if kind == "script":
             text = rng.choice(self.scripts)
             return kind, mutated_program(text, rng) if rng.random() < 0.8 else mutated_text(text, rng), from_source
@@ -209,7 +209,7 @@ def attempt(documents: _Documents, seed: int, number: int) -> tuple[str, str]:
             read(given)
     except RelaxishError:
         key = "refused"
-    except BaseException as error:  # noqa: BLE001  (SystemExit and KeyboardInterrupt would be faults as well)
+    except BaseException as error:  # SystemExit and KeyboardInterrupt would be faults as well
         key, told = "lost", f"{type(error).__name__}: {str(error)[:300]}"
     left = os.listdir()
     if _SEEN or left:

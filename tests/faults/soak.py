@@ -153,7 +153,7 @@ def campaign(budget_s: float, seed: int) -> dict[str, int]:
             figures[way.__name__] += 1
             try:
                 way()
-            except Exception as error:  # noqa: BLE001  (whatever it is, the round is not as it should be)
+            except Exception as error:  # whatever it is, the round is not as it should be
                 figures["wrong"] += 1
                 print(f"{way.__name__}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         leaks = _settled(before, figures["tried"])

@@ -1,5 +1,4 @@
 """nn modules written as users write them, against torch; effects, subroutines, mutators, debugging."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """FX graphs and TorchDynamo: import, symbolic shapes, users' converters, compiled models."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """The reference interpreter against NumPy."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

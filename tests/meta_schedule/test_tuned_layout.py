@@ -67,7 +67,7 @@ def test_trace_repeats_the_rewriting():
 @I.ir_module
 class Layer:
     @R.function
-    def main(x: R.Tensor((32, 64), "float32"), w: R.Tensor((64, 96), "float32")) -> R.Tensor((32, 96), "float32"):  # noqa: N805
+    def main(x: R.Tensor((32, 64), "float32"), w: R.Tensor((64, 96), "float32")) -> R.Tensor((32, 96), "float32"):
         R.func_attr({"num_input": 1})
         with R.dataflow():
             y = R.matmul(x, w)

@@ -1,5 +1,4 @@
 """Operators of distributed runs: shapes, errors, and the packed functions they become."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

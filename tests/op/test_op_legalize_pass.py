@@ -112,7 +112,7 @@ def test_each_device_gets_its_own_loops() -> None:
         @R.function
         def main(
             x: R.Tensor((2, 3), "float32", "llvm"),
-            y: R.Tensor((2, 3), "float32", "cuda"),  # noqa: F722
+            y: R.Tensor((2, 3), "float32", "cuda"),
         ) -> R.Tuple(R.Tensor((2, 3), "float32", "llvm"), R.Tensor((2, 3), "float32", "cuda")):
             a = R.add(x, x)
             b = R.add(y, y)
@@ -132,7 +132,7 @@ def test_loops_of_a_plain_tensor_stay_beside_those_of_a_device() -> None:
         I.module_global_infos({"vdevice": [I.vdevice("llvm")]})
 
         @R.function
-        def main(x: R.Tensor((4,), "float32", "llvm"), y: R.Tensor((4,), "float32")):  # noqa: F722
+        def main(x: R.Tensor((4,), "float32", "llvm"), y: R.Tensor((4,), "float32")):
             a = R.exp(x)
             b = R.exp(y)
             return (a, b)
@@ -157,7 +157,7 @@ def test_symbolic_scalars_become_arguments() -> None:
                     T_arange[v] = v
 
         @R.function
-        def main(s: R.Shape(["n"])) -> R.Tensor(("n * 2",), "int64"):  # noqa: F722
+        def main(s: R.Shape(["n"])) -> R.Tensor(("n * 2",), "int64"):
             n = T.int64()
             cls = Expected
             gv = R.call_tir(cls.arange, R.tuple(), out_sinfo=R.Tensor((n * 2,), "int64"), tir_vars=R.shape([n]))

@@ -1,5 +1,4 @@
 """Graph-level nodes, functions and modules as text."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

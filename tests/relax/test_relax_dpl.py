@@ -1,5 +1,4 @@
 """The pattern language: matching expressions, matching graphs, rewriting."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

@@ -87,9 +87,9 @@ def test_calls_of_module_functions_are_graph_or_scalar_calls():
 
 def test_struct_info_before_inference_is_an_error():
     with pytest.raises(ValueError):
-        relax.Var("x").struct_info  # noqa: B018
+        relax.Var("x").struct_info
     with pytest.raises(TVMError):
-        relax.Tuple([relax.Var("x")]).struct_info  # noqa: B018
+        relax.Tuple([relax.Var("x")]).struct_info
     assert relax.Var("x").struct_info_ is None
 
 
@@ -195,7 +195,7 @@ def test_run_time_fields_are_those_of_tensors():
     assert isinstance(relax.Var("later").ndim, relax.Call)
     for owner in (relax.Var("o", relax.ObjectStructInfo()), relax.Var("s", R.Shape([1, 2]))):
         with pytest.raises(TypeError):
-            owner.shape  # noqa: B018
+            owner.shape
     with pytest.raises(TypeError):
         x.shape[relax.StringImm("axis")]
     for axis in (-1, 2):

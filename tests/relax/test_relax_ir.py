@@ -40,7 +40,7 @@ def test_tuple_index_out_of_bounds_raises_index_error():
 
 def test_struct_info_is_raised_when_absent():
     with pytest.raises(ValueError):
-        relax.Var("x").struct_info  # noqa: B018
+        relax.Var("x").struct_info
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,4 @@
 """Layouts suggested for blocks and inputs from layouts of outputs; a suggestion is tested by applying it."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

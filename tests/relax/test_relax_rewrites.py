@@ -1,5 +1,4 @@
 """Block edits, memory reports, pattern registry."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

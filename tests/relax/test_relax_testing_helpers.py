@@ -1,5 +1,4 @@
 """Helpers that tests of graph programs use."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """ConvertLayout with blocked layouts (``NCHW4c``) around joins and cuts."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """Handing parts of a graph to other compilers: pattern fusion, merging, code generation, workspaces."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """CanonicalizeBindings, EliminateCommonSubexpr, ConvertToDataflow, FoldConstant and DeadCodeElimination, to the letter."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from relaxish import relax
 from relaxish.relax.transform import FoldConstant
-from relaxish.script import ir as I  # noqa: E741
+from relaxish.script import ir as I
 from relaxish.script import relax as R
 
 

@@ -1,5 +1,4 @@
 """FuseOpsByPattern, CombineParallelMatmul and AnnotateTIROpPattern, to the letter."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """Gradient: the text of adjoints, errors, checkpoints, and values against finite differences."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

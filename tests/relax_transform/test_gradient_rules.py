@@ -1,5 +1,4 @@
 """Gradient: what is emitted for each operator, which variables may be asked for, and what is simplified."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """Replaced implementations, in-place calls, lifting, sharing of values, trivial bindings."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """Live ranges, aliases and in-place calls."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

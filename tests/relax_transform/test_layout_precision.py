@@ -1,5 +1,4 @@
 """ConvertLayout and ToMixedPrecision."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

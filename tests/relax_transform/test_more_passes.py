@@ -1,5 +1,4 @@
 """Interprocedural passes, orders, callbacks for weights, algebra of matrix products, devices."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """AdjustMatmulOrder, AlterOpImpl, AttachAttrLayoutFreeBuffers, BindParams, BindSymbolicVars and DecomposeOps."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """Pass-level tuning: choices, knobs, traces and candidates."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

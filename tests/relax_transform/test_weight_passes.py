@@ -1,5 +1,4 @@
 """Passes that move the preparation of weights out of the way: bundle, lift, share, split layout rewrites."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

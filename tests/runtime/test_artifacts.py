@@ -341,7 +341,7 @@ def test_no_flipped_bit_goes_unnoticed(folder: Path, part: str) -> None:
 def test_libraries_are_replaced_not_overwritten(folder: Path) -> None:
     """A process that has mapped the old library keeps it whole."""
     before = os.stat(folder / "m.so").st_ino
-    held = open(folder / "m.so", "rb")  # noqa: SIM115  (keeps the number of the file taken)
+    held = open(folder / "m.so", "rb")  # keeps the number of the file taken
     old = held.read()
 
     @I.ir_module

@@ -97,7 +97,7 @@ def test_threads_share_a_pool():
                 array._host()[...] = seed
                 assert (array._host() == seed).all()
                 del array, storage
-        except BaseException as error:  # noqa: BLE001  (whatever happens in a thread is for the test to see)
+        except BaseException as error:  # whatever happens in a thread is for the test to see
             errors.append(error)
 
     threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]

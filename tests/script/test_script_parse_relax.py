@@ -1,5 +1,4 @@
 """What graph functions parse to: annotations, nested functions, distribution, and where errors point."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """What tensor programs parse to: vectors, access regions, macros, metaprogramming, and where errors point."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ class Loose:
     """A class that is no module: its functions are parsed one by one."""
 
     @T.prim_func
-    def before(A: T.Buffer((4,), "int32")) -> None:  # type: ignore[misc]  # noqa: N805
+    def before(A: T.Buffer((4,), "int32")) -> None:  # type: ignore[misc]
         A[0] = 3
 
 

@@ -1,5 +1,4 @@
 """Parsing and printing of graph programs."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """Parsing of tensor programs, and print-parse round trips."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """Golden text of tensor programs."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

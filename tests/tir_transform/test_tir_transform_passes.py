@@ -252,7 +252,7 @@ def test_storage_rewrite_shares_memory() -> None:
     func = before
     for a_pass in (transform.ConvertBlocksToOpaque(), transform.LowerOpaqueBlock(), transform.FlattenBuffer()):
         func = apply(a_pass, func)
-    count = lambda f: sum(isinstance(n, tir.Allocate) for n in _nodes(f))  # noqa: E731
+    count = lambda f: sum(isinstance(n, tir.Allocate) for n in _nodes(f))
     assert count(func) == 3
     assert count(apply(transform.StorageRewrite(), func)) == 1
 

@@ -1,5 +1,4 @@
 """Loss curves of a small perceptron and a small convolutional network, beside torch's."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 

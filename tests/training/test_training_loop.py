@@ -1,5 +1,4 @@
 """Losses, optimizers and a whole training loop against torch."""
-# ruff: noqa: N805
 
 from __future__ import annotations
 
@@ -68,7 +67,7 @@ def test_sgd():
     made = optimizer.SGD(0.01).init(x).get_function()
 
     @R.function
-    def SGD(  # noqa: N802
+    def SGD(
         params: R.Tuple(R.Tensor((3,), "float32")),
         gradients: R.Tuple(R.Tensor((3,), "float32")),
         optim_states: R.Tuple(R.Tensor((), "int64")),

@@ -28,7 +28,7 @@ def torch_logits(weights, tokens):
     f = torch.nn.functional
     x = w["wte.weight"][tokens] + w["wpe.weight"][: len(tokens)]
     for i in range(CONFIG.layers):
-        p = lambda n: w[f"h.{i}.{n}"]  # noqa: E731
+        p = lambda n: w[f"h.{i}.{n}"]
         y = f.layer_norm(x, (CONFIG.hidden,), p("ln_1.weight"), p("ln_1.bias"))
         qkv = f.linear(y, p("c_attn.weight"), p("c_attn.bias")).reshape(len(tokens), 3, CONFIG.heads, -1)
         q, k, v = qkv.permute(1, 2, 0, 3)

@@ -136,7 +136,7 @@ def attention(q, k, v, seen):
 
 def test_latent_attention():
     cache = nn.spec.Object(PagedKVCache)
-    t = lambda *shape: nn.spec.Tensor([1, "n", *shape], "float32")  # noqa: E731
+    t = lambda *shape: nn.spec.Tensor([1, "n", *shape], "float32")
     names = ("batch", "total", "chunk", "page", "sliding")
     mod, _ = Latent().export_tvm({
         "create": {n: int for n in names},
@@ -150,7 +150,7 @@ def test_latent_attention():
     begin, end = (get_global_func(f"vm.builtin.kv_state_{n}_forward") for n in ("begin", "end"))
     get_global_func("vm.builtin.kv_state_add_sequence")(state, 0)
     rng = np.random.default_rng(0)
-    draw = lambda *s: rng.standard_normal((1, *s)).astype("float32")  # noqa: E731
+    draw = lambda *s: rng.standard_normal((1, *s)).astype("float32")
     known = np.zeros((0, LATENT + ROPE), "float32")
     for count in (20, 5, 1, 1):
         begin(state, ShapeTuple([0]), ShapeTuple([count]))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .domain_touched import domain_touched as DomainTouched  # noqa: N812
-from .narrow_predicate import narrow_predicate_expression as NarrowPredicateExpression  # noqa: N812
-from .solve_inequalities import solve_inequalities_as_condition as SolveInequalitiesAsCondition  # noqa: N812
+from .domain_touched import domain_touched as DomainTouched
+from .narrow_predicate import narrow_predicate_expression as NarrowPredicateExpression
+from .solve_inequalities import solve_inequalities_as_condition as SolveInequalitiesAsCondition
 
 __all__ = ["DomainTouched", "NarrowPredicateExpression", "SolveInequalitiesAsCondition"]

@@ -267,7 +267,7 @@ class Analyzer:
         """Whether the condition certainly holds."""
         expr = as_expr(expr)
         if type(expr) is IntImm:
-            return bool(expr.value)  # type: ignore[attr-defined]
+            return bool(expr.value)
         result = self.simplify(expr)
         if type(result) is IntImm:
             return result.value != 0

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 from . import build as B
 from ._ir import And, Or, PrimExpr
 
-if TYPE_CHECKING:
-    from .analyzer import Analyzer
-
 Chunk = list[Any]
+
+
+class Simplifier(Protocol):
+    """What is asked of an analyzer here."""
+
+    def simplify(self, expr: PrimExpr) -> PrimExpr:
+        """The simplest form found."""
+        ...
+
+    def constraint_scope(self, constraint: PrimExpr) -> AbstractContextManager[Any]:
+        """Within it ``constraint`` holds."""
+        ...
 
 
 def _clauses(e: Any) -> Iterator[PrimExpr]:
@@ -66,7 +76,7 @@ class AndOfOrs:
             out = B.and_(out, clause)
         return out
 
-    def simplify(self, analyzer: Analyzer) -> None:
+    def simplify(self, analyzer: Simplifier) -> None:
         """Simplify within clauses, then between them."""
         self._within(analyzer)
         self._clean()
@@ -74,7 +84,7 @@ class AndOfOrs:
         self._clean()
 
     @staticmethod
-    def _pair(left: Chunk, i: int, right: Chunk, j: int, analyzer: Analyzer, kind: Any) -> None:
+    def _pair(left: Chunk, i: int, right: Chunk, j: int, analyzer: Simplifier, kind: Any) -> None:
         """Replace two terms by the simplified form of their combination, if it is simpler."""
         build = B.or_ if kind is Or else B.and_
         joint = build(left[i], right[j])
@@ -86,14 +96,14 @@ class AndOfOrs:
         else:
             left[i], right[j] = (B.false() if kind is Or else B.true()), simple
 
-    def _within(self, analyzer: Analyzer) -> None:
+    def _within(self, analyzer: Simplifier) -> None:
         for chunk in self.chunks:
             for i in range(len(chunk)):
                 for j in range(len(chunk)):
                     if i != j:
                         self._pair(chunk, i, chunk, j, analyzer, Or)
 
-    def _across(self, analyzer: Analyzer) -> None:
+    def _across(self, analyzer: Simplifier) -> None:
         for i, first in enumerate(self.chunks):
             for second in self.chunks[i + 1 :]:
                 if len(first) == 1 and len(second) == 1:
@@ -127,7 +137,7 @@ class AndOfOrs:
         self.chunks = kept
 
 
-def simplify_as_and_of_ors(expr: PrimExpr, analyzer: Analyzer) -> PrimExpr:
+def simplify_as_and_of_ors(expr: PrimExpr, analyzer: Simplifier) -> PrimExpr:
     """The condition in conjunctive normal form, simplified."""
     form = AndOfOrs(expr)
     form.simplify(analyzer)

@@ -93,17 +93,17 @@ def add(a: Any, b: Any) -> PrimExpr:
         if ka is IntImm:
             return const(a.dtype, wrap(a.dtype, a.value + b.value))
         if b.value == 0:
-            return a  # type: ignore[no-any-return]
+            return a
     elif ka is IntImm:
         if a.value == 0:
-            return b  # type: ignore[no-any-return]
+            return b
     elif ka is FloatImm or kb is FloatImm:
         if ka is kb:
             return FloatImm(a.dtype, a.value + b.value)
         if _is(a, 0):
-            return b  # type: ignore[no-any-return]
+            return b
         if _is(b, 0):
-            return a  # type: ignore[no-any-return]
+            return a
     return Add(a, b)
 
 
@@ -114,12 +114,12 @@ def sub(a: Any, b: Any) -> PrimExpr:
         if type(a) is IntImm:
             return const(a.dtype, wrap(a.dtype, a.value - b.value))
         if b.value == 0:
-            return a  # type: ignore[no-any-return]
+            return a
     elif kb is FloatImm:
         if type(a) is FloatImm:
             return FloatImm(a.dtype, a.value - b.value)
         if b.value == 0:
-            return a  # type: ignore[no-any-return]
+            return a
     return Sub(a, b)
 
 
@@ -137,14 +137,14 @@ def mul(a: Any, b: Any) -> PrimExpr:
         return FloatImm(a.dtype, a.value * b.value)
     if kb is IntImm or kb is FloatImm:
         if b.value == 1:
-            return a  # type: ignore[no-any-return]
+            return a
         if b.value == 0 and not may_be_nan(a):
-            return b  # type: ignore[no-any-return]
+            return b
     elif ka is IntImm or ka is FloatImm:
         if a.value == 1:
-            return b  # type: ignore[no-any-return]
+            return b
         if a.value == 0 and not may_be_nan(b):
-            return a  # type: ignore[no-any-return]
+            return a
     return Mul(a, b)
 
 
@@ -156,7 +156,7 @@ def floordiv(a: Any, b: Any) -> PrimExpr:
         if type(a) is IntImm:
             return const(a.dtype, wrap(a.dtype, a.value // b.value))
         if b.value == 1:
-            return a  # type: ignore[no-any-return]
+            return a
     if type(a) is IntImm and a.value == 0:
         return a
     return FloorDiv(a, b)
@@ -191,14 +191,14 @@ def truncdiv(a: Any, b: Any) -> PrimExpr:
         if type(a) is IntImm:
             return const(a.dtype, wrap(a.dtype, trunc_div(a.value, b.value)))
         if b.value == 1:
-            return a  # type: ignore[no-any-return]
+            return a
     elif kb is FloatImm:
         if type(a) is FloatImm and b.value != 0:
             return FloatImm(a.dtype, a.value / b.value)
         if b.value == 1:
-            return a  # type: ignore[no-any-return]
+            return a
     if _is(a, 0):
-        return a  # type: ignore[no-any-return]
+        return a
     return Div(a, b)
 
 
@@ -227,18 +227,18 @@ def widened(a: Any, b: Any) -> tuple[Any, Any]:
 def minimum(a: Any, b: Any) -> PrimExpr:
     """``min(a, b)``."""
     if _ints(a, b) or _floats(a, b):
-        return a if a.value <= b.value else b  # type: ignore[no-any-return]
+        return a if a.value <= b.value else b
     if a is b:
-        return a  # type: ignore[no-any-return]
+        return a
     return Min(a, b)
 
 
 def maximum(a: Any, b: Any) -> PrimExpr:
     """``max(a, b)``."""
     if _ints(a, b) or _floats(a, b):
-        return a if a.value >= b.value else b  # type: ignore[no-any-return]
+        return a if a.value >= b.value else b
     if a is b:
-        return a  # type: ignore[no-any-return]
+        return a
     return Max(a, b)
 
 
@@ -256,7 +256,7 @@ def _fold_cmp(cls: Any, test: Any) -> Any:
     def compare(a: Any, b: Any) -> PrimExpr:
         if _ints(a, b) or _floats(a, b):
             return const("bool", test(a.value, b.value))
-        return cls(a, b)  # type: ignore[no-any-return]
+        return cls(a, b)
 
     return compare
 
@@ -297,14 +297,14 @@ def not_(a: Any) -> PrimExpr:
 def select(cond: Any, a: Any, b: Any) -> PrimExpr:
     """``a if cond else b`` (both evaluated)."""
     if type(cond) is IntImm:
-        return a if cond.value else b  # type: ignore[no-any-return]
+        return a if cond.value else b
     return Select(cond, a, b)
 
 
 def cast(dtype: str, value: Any) -> PrimExpr:
     """``value`` converted to ``dtype``; literals are converted at once."""
     if value.dtype == dtype:
-        return value  # type: ignore[no-any-return]
+        return value
     if dt.is_scalar(dtype):
         if type(value) is IntImm:
             if dt.is_bool(dtype):
@@ -362,7 +362,7 @@ def try_fold(cls: Any, a: Any, b: Any) -> PrimExpr | None:
     result = BUILDERS[cls](a, b)
     if type(result) is cls and result.a is a and result.b is b:
         return None
-    return result  # type: ignore[no-any-return]
+    return result
 
 
 def lanes_value(node: Any) -> Any:

@@ -44,7 +44,7 @@ class CanonicalSimplifier(RewriteSimplifier):
 
     def simplify(self, expr: PrimExpr) -> PrimExpr:
         """The canonical form of ``expr``."""
-        return self.visit(expr)  # type: ignore[no-any-return]
+        return self.visit(expr)
 
     def visit(self, x: Any) -> Any:
         key = id(x)
@@ -316,7 +316,7 @@ class CanonicalSimplifier(RewriteSimplifier):
         """Simplify below, under the ranges of the axes; drop unused components and a reduction over nothing."""
         node: Any = super().visit_Reduce(e)
         if node.axis:
-            return keep_used_components(node, self)
+            return keep_used_components(node, self.visit)
         start = node.init or node.combiner.identity_element
         return self.visit(Select(node.condition, node.source[node.value_index], start[node.value_index]))
 

@@ -667,7 +667,7 @@ def normalize_iter_map_to_expr(e: Any) -> PrimExpr:
             result = B.add(result, normalize_iter_map_to_expr(arg))
         return B.add(result, e.base)
     if type(e) is not IterSplitExpr:
-        return e  # type: ignore[no-any-return]
+        return e
     source = e.source.source
     value: PrimExpr = normalize_iter_map_to_expr(source) if type(source) is IterSumExpr else source
     total = e.source.extent

@@ -84,7 +84,7 @@ class MixedRadix:
         """The expression with its quotients, remainders and digits taken together; itself where nothing changes."""
         poly = self.poly(expr)
         if len(poly) > self.limit:
-            return expr  # type: ignore[no-any-return]
+            return expr
         return self._expr(self._together(poly), expr.dtype)
 
     def is_at_least_zero(self, expr: Any) -> bool:

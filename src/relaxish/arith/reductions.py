@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from ._ir import CommReducer, Reduce
 from .functor import free_vars
 from .rules import is_droppable
 
-if TYPE_CHECKING:
-    from .canonical_simplify import CanonicalSimplifier
 
-
-def keep_used_components(node: Any, simplifier: CanonicalSimplifier) -> Reduce:
+def keep_used_components(node: Any, simplify: Callable[[Any], Any]) -> Reduce:
     """``node`` with a simplified combiner, reduced to the components that its value depends on.
 
     Components with effects stay.
     """
     combiner = node.combiner
-    results = [simplifier.visit(e) for e in combiner.result]
+    results = [simplify(e) for e in combiner.result]
     count = len(results)
     used = {node.value_index}
     used.update(
@@ -33,11 +31,11 @@ def keep_used_components(node: Any, simplifier: CanonicalSimplifier) -> Reduce:
                 used.add(i)
                 pending.append(i)
     kept = sorted(used)
-    identities = [simplifier.visit(combiner.identity_element[i]) for i in kept]
+    identities = [simplify(combiner.identity_element[i]) for i in kept]
     same_results = all(a is b for a, b in zip(results, combiner.result))
     same_identities = all(a is combiner.identity_element[i] for a, i in zip(identities, kept))
     if len(kept) == count and same_results and same_identities:
-        return node  # type: ignore[no-any-return]
+        return node
     smaller = CommReducer(
         [combiner.lhs[i] for i in kept], [combiner.rhs[i] for i in kept], [results[i] for i in kept], identities
     )

@@ -95,7 +95,7 @@ class RewriteSimplifier(Mutator):
         self.stats.num_recursive_rewrites += 1
         self.stats.max_recursive_depth = max(self.stats.max_recursive_depth, self.depth)
         try:
-            return self.visit(expr)  # type: ignore[no-any-return]
+            return self.visit(expr)
         finally:
             self.depth -= 1
 
@@ -255,12 +255,12 @@ class RewriteSimplifier(Mutator):
         self.analyzer.bind(e.var, value, True)
         body = self.visit(e.body)
         self.analyzer.unbind(e.var)
-        return body  # type: ignore[no-any-return]
+        return body
 
     def visit_Select(self, e: Select) -> PrimExpr:
         cond = self.visit(e.condition)
         if type(cond) is IntImm:
-            return self.visit(e.true_value if cond.value else e.false_value)  # type: ignore[no-any-return]
+            return self.visit(e.true_value if cond.value else e.false_value)
         a, b = self._branches(cond, e.true_value, e.false_value)
         if B.deep_equal(a, b):
             return a
@@ -294,7 +294,7 @@ class RewriteSimplifier(Mutator):
     def _if_then_else(self, e: Call) -> PrimExpr:
         cond = self.visit(e.args[0])
         if type(cond) is IntImm:
-            return self.visit(e.args[1] if cond.value else e.args[2])  # type: ignore[no-any-return]
+            return self.visit(e.args[1] if cond.value else e.args[2])
         a, b = self._branches(cond, e.args[1], e.args[2])
         inner: Any = a
         if type(a) is Call and getattr(a.op, "name", "") == "tir.if_then_else":
@@ -350,7 +350,7 @@ class RewriteSimplifier(Mutator):
         """Simplify the operands, then try the tables for the type of ``e``."""
         node = self._operands(e)
         if type(node) is not type(e):
-            return node  # type: ignore[no-any-return]
+            return node
         if node.dtype in ("int32", "int64"):
             chosen = tables.indices
         else:
@@ -360,19 +360,19 @@ class RewriteSimplifier(Mutator):
                 continue
             result = table.apply(node, self)
             if result is not None:
-                return result  # type: ignore[no-any-return]
-        return node  # type: ignore[no-any-return]
+                return result
+        return node
 
     def visit_Div(self, e: Div) -> PrimExpr:
         node = self._operands(e)
         if type(node) is Div and type(node.b) is FloatImm and node.b.value != 0:
             return B.mul(node.a, FloatImm(node.b.dtype, 1.0 / node.b.value))
         if type(node) is Div and node.dtype in ("int32", "int64"):
-            return rules_div.DIV.run(node, self)  # type: ignore[no-any-return]
+            return rules_div.DIV.run(node, self)
         if type(node) is Div and not dt.is_scalar(node.dtype):
             result = rules_div.DIV_VECTOR.apply(node, self)
             return node if result is None else result
-        return node  # type: ignore[no-any-return]
+        return node
 
     def visit_Mod(self, e: Mod) -> PrimExpr:
         node = self._operands(e)
@@ -381,15 +381,15 @@ class RewriteSimplifier(Mutator):
                 coeff, base = self.analyzer.modular_set.entry(node.a)
                 if coeff % node.b.value == 0 and self.analyzer.can_prove_greater_equal(node.a, 0):
                     return B.const(node.dtype, base % node.b.value)
-            return rules_div.MOD.run(node, self)  # type: ignore[no-any-return]
+            return rules_div.MOD.run(node, self)
         if type(node) is Mod and not dt.is_scalar(node.dtype):
-            return rules_div.MOD_VECTOR.run(node, self)  # type: ignore[no-any-return]
-        return node  # type: ignore[no-any-return]
+            return rules_div.MOD_VECTOR.run(node, self)
+        return node
 
     def visit_FloorDiv(self, e: FloorDiv) -> PrimExpr:
         node = self._operands(e)
         if type(node) is not FloorDiv:
-            return node  # type: ignore[no-any-return]
+            return node
         if node.dtype in ("int32", "int64"):
             result = rules_div.FLOORDIV.apply(node, self)
             if result is None:
@@ -428,7 +428,7 @@ class RewriteSimplifier(Mutator):
     def visit_FloorMod(self, e: FloorMod) -> PrimExpr:
         node = self._operands(e)
         if type(node) is not FloorMod:
-            return node  # type: ignore[no-any-return]
+            return node
         if node.dtype in ("int32", "int64"):
             if type(node.b) is IntImm and node.b.value > 0:
                 coeff, base = self.analyzer.modular_set.entry(node.a)
@@ -452,15 +452,15 @@ class RewriteSimplifier(Mutator):
     def _extremum(self, e: Any, table: Any, vector: Any, of_select: Any, sign: int) -> PrimExpr:
         node = self._operands(e)
         if type(node) is not type(e):
-            return node  # type: ignore[no-any-return]
+            return node
         if B.deep_equal(node.a, node.b):
-            return node.a  # type: ignore[no-any-return]
+            return node.a
         if node.dtype in ("int32", "int64"):
             (low_a, high_a), (low_b, high_b) = map(self.analyzer.const_int_bound.bound, (node.a, node.b))
             if high_a <= low_b:
-                return node.a if sign > 0 else node.b  # type: ignore[no-any-return]
+                return node.a if sign > 0 else node.b
             if high_b <= low_a:
-                return node.b if sign > 0 else node.a  # type: ignore[no-any-return]
+                return node.b if sign > 0 else node.a
             result = table.apply(node, self)
             if result is None and (contains_vscale(node.a) or contains_vscale(node.b)):
                 result = self._scalable_extremum(node, sign)
@@ -470,13 +470,13 @@ class RewriteSimplifier(Mutator):
             result = None
         if result is None:
             result = of_select.apply(node, self)
-        return node if result is None else result  # type: ignore[no-any-return]
+        return node if result is None else result
 
     def _scalable_extremum(self, node: Any, sign: int) -> PrimExpr | None:
         """The operand that is least (``sign`` 1) or greatest (-1) for every vector length."""
         for mine, other in ((node.a, node.b), (node.b, node.a)):
             if self.analyzer.can_prove(B.le(mine, other) if sign > 0 else B.ge(mine, other)):
-                return mine  # type: ignore[no-any-return]
+                return mine
         return None
 
     # -- comparison and logic ------------------------------------------------------------------------------
@@ -484,7 +484,7 @@ class RewriteSimplifier(Mutator):
     def visit_EQ(self, e: EQ) -> PrimExpr:
         node = self._operands(e)
         if type(node) is not EQ:
-            return node  # type: ignore[no-any-return]
+            return node
         known = self.match_literal(node)
         if known is not None:
             return known
@@ -499,13 +499,13 @@ class RewriteSimplifier(Mutator):
                 return B.true()
             if not possible & EQUAL:
                 return B.false()
-            return rules_logic.EQ.run(node, self)  # type: ignore[no-any-return]
-        return rules_logic.EQ_VECTOR.run(node, self)  # type: ignore[no-any-return]
+            return rules_logic.EQ.run(node, self)
+        return rules_logic.EQ_VECTOR.run(node, self)
 
     def visit_NE(self, e: NE) -> PrimExpr:
         node = self._operands(e)
         if type(node) is not NE:
-            return node  # type: ignore[no-any-return]
+            return node
         known = self.match_literal(node)
         if known is not None:
             return known
@@ -519,22 +519,22 @@ class RewriteSimplifier(Mutator):
                 return self._less(LT(node.b, node.a))
             if possible == LESS | EQUAL:
                 return self._less(LT(node.a, node.b))
-            return rules_logic.NE.run(node, self)  # type: ignore[no-any-return]
+            return rules_logic.NE.run(node, self)
         if B.deep_equal(node.a, node.b) and is_droppable(node.a) and not B.may_be_nan(node.a):
             return B.false(node.dtype)
-        return rules_logic.NE_VECTOR.run(node, self)  # type: ignore[no-any-return]
+        return rules_logic.NE_VECTOR.run(node, self)
 
     def visit_LT(self, e: LT) -> PrimExpr:
         node = self._operands(e)
         if type(node) is not LT:
-            return node  # type: ignore[no-any-return]
+            return node
         known = self.match_literal(node)
         return known if known is not None else self._less(node)
 
     def _less(self, node: LT, possible: int | None = None) -> PrimExpr:
         """Rewrite ``a < b``; ``possible`` relations of the sides where they were compared before."""
         if node.a.dtype not in ("int32", "int64"):
-            return rules_logic.LT_VECTOR.run(node, self)  # type: ignore[no-any-return]
+            return rules_logic.LT_VECTOR.run(node, self)
         if possible is None:
             possible = self.compare(node.a, node.b)
         if possible == LESS:
@@ -543,7 +543,7 @@ class RewriteSimplifier(Mutator):
             return B.false()
         result = rules_logic.LT.apply(node, self)
         if result is not None:
-            return result  # type: ignore[no-any-return]
+            return result
         moved = self._merge_offsets(node)
         if moved is None:
             moved = self._divide_common_factor(node)
@@ -577,23 +577,23 @@ class RewriteSimplifier(Mutator):
         return None
 
     def visit_GT(self, e: GT) -> PrimExpr:
-        return self.visit(B.lt(e.b, e.a))  # type: ignore[no-any-return]
+        return self.visit(B.lt(e.b, e.a))
 
     def visit_LE(self, e: LE) -> PrimExpr:
         node = self._operands(e)
         if type(node) is not LE:
-            return node  # type: ignore[no-any-return]
+            return node
         known = self.match_literal(node)
         if known is not None:
             return known
         if dt.is_float(node.a.dtype):
-            return node  # type: ignore[no-any-return]
+            return node
         # Rewriting comes before proving, which would give other forms: ``3 <= x * 2`` is ``2 <= x``.
         is_index = node.a.dtype in ("int32", "int64")
         possible = self.compare(node.b, node.a) if is_index else UNKNOWN
         result: Any = self._negate(self._less(LT(node.b, node.a), possible))
         if type(result) is not LE:
-            return result  # type: ignore[no-any-return]
+            return result
         if result.a is node.a and result.b is node.b:
             return self._at_most(node, _MIRRORED[possible])
         return self._at_most(result, self.compare(result.a, result.b)) if is_index else result
@@ -611,7 +611,7 @@ class RewriteSimplifier(Mutator):
         return node
 
     def visit_GE(self, e: GE) -> PrimExpr:
-        return self.visit(B.le(e.b, e.a))  # type: ignore[no-any-return]
+        return self.visit(B.le(e.b, e.a))
 
     def visit_Not(self, e: Not) -> PrimExpr:
         a = self.visit(e.a)
@@ -627,7 +627,7 @@ class RewriteSimplifier(Mutator):
             return known
         if _is_float_order(a):
             return node
-        return rules_logic.NOT.run(node, self)  # type: ignore[no-any-return]
+        return rules_logic.NOT.run(node, self)
 
     def visit_And(self, e: And) -> PrimExpr:
         return self._logic(e, rules_logic.AND, rules_logic.AND_VECTOR)
@@ -679,17 +679,17 @@ class RewriteSimplifier(Mutator):
         branches = int(self.analyzer.enabled_extensions) & _BRANCH_CONSTRAINTS and dt.is_scalar(e.dtype)
         node = self._branch_operands(e) if branches else self._operands(e)
         if type(node) is not type(e):
-            return node  # type: ignore[no-any-return]
+            return node
         known = self.match_literal(node)
         if known is not None:
             return known
         if not dt.is_scalar(node.dtype):
             result = vector.apply(node, self)
             if result is not None:
-                return result  # type: ignore[no-any-return]
+                return result
         if _is_float_order(node.a) and _is_float_order(node.b):
-            return node  # type: ignore[no-any-return]
-        return table.run(node, self)  # type: ignore[no-any-return]
+            return node
+        return table.run(node, self)
 
 
 def _negated(e: Any) -> PrimExpr:
@@ -700,7 +700,7 @@ def _negated(e: Any) -> PrimExpr:
         cls, swap = flip[kind]
         return cls(e.b, e.a) if swap else cls(e.a, e.b)
     if kind is Not:
-        return e.a  # type: ignore[no-any-return]
+        return e.a
     if kind is And:
         return Or(_negated(e.a), _negated(e.b))
     if kind is Or:

@@ -1,7 +1,6 @@
 """Rewrite rules for sums, differences and products. Notation: see :mod:`relaxish.arith.rules`."""
 
 # A rule is one line of data; the longest ones do not wrap.
-# ruff: noqa: E501
 
 from __future__ import annotations
 

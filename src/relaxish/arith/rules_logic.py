@@ -1,7 +1,6 @@
 """Rewrite rules for comparisons, logic and ``Select``."""
 
 # A rule is one line of data; the longest ones do not wrap.
-# ruff: noqa: E501
 
 from __future__ import annotations
 

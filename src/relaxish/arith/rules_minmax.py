@@ -1,7 +1,6 @@
 """Rewrite rules for ``min`` and ``max``. The two tables mirror each other."""
 
 # A rule is one line of data; the longest ones do not wrap.
-# ruff: noqa: E501
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def _normalized(e: Any, analyzer: Analyzer) -> PrimExpr:
     """A comparison as ``t <= 0`` or ``t == 0``; other conditions as they are."""
     kind = type(e)
     if kind not in (LE, LT, GE, GT, EQ):
-        return e  # type: ignore[no-any-return]
+        return e
     a, b = (e.b, e.a) if kind in (GE, GT) else (e.a, e.b)
     diff = B.sub(a, b)
     if kind in (LT, GT):

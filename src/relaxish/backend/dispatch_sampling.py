@@ -51,7 +51,7 @@ def _run(mod: IRModule) -> IRModule:
     return rewrite_functions(dispatcher, mod)
 
 
-def DispatchSampling() -> Pass:  # noqa: N802  (public name of the pass)
+def DispatchSampling() -> Pass:
     """``R.multinomial_from_uniform`` becomes a ``call_tir``: on GPUs to a kernel in which a block looks up one draw, on
     CPUs to loops over ``R.cumsum`` of the probabilities.
 

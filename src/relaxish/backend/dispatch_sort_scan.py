@@ -162,7 +162,7 @@ def _run(mod: IRModule) -> IRModule:
     return dispatcher.builder_.get()
 
 
-def DispatchSortScan() -> Pass:  # noqa: N802  (public name of the pass)
+def DispatchSortScan() -> Pass:
     """``R.sort``, ``R.argsort``, ``R.topk``, ``R.cumsum`` and ``R.cumprod`` become ``call_tir`` to sorting and scanning
     programs: loops on CPUs; on GPUs a merge sort or scan in global memory, Thrust if the target says ``-libs=thrust``, or
     (sums along the last axis) a kernel that works in shared memory.

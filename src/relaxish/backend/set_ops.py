@@ -40,13 +40,13 @@ class _Lower(PyExprMutator):
     def _counted(self, func: tir.PrimFunc, args: list[Any], name: str) -> tir.Var:
         """The number that a counting kernel gives, as a symbolic dimension."""
         count = self._kernel(func, args, TensorStructInfo([1], "int64"))
-        shape = self.builder_.emit(relax_op.tensor_to_shape(count))  # type: ignore[attr-defined]
+        shape = self.builder_.emit(relax_op.tensor_to_shape(count))
         size = tir.Var(name, "int64")
         self.builder_.match_cast(shape, ShapeStructInfo([size]))
         return size
 
     def _flat(self, x: Any) -> Any:
-        return x if len(x.struct_info.shape.values) == 1 else self.builder_.emit(relax_op.flatten(x))  # type: ignore[attr-defined]
+        return x if len(x.struct_info.shape.values) == 1 else self.builder_.emit(relax_op.flatten(x))
 
     def _nonzero(self, call: Call, info: Any) -> Any:
         x, rank = call.args[0], len(info.shape.values)
@@ -61,7 +61,7 @@ class _Lower(PyExprMutator):
             return call
         x = self._flat(call.args[0])
         size = x.struct_info.shape.values[0]
-        order = self.builder_.emit(relax_op.argsort(x, axis=0, dtype="int64"))  # type: ignore[attr-defined]
+        order = self.builder_.emit(relax_op.argsort(x, axis=0, dtype="int64"))
         count = self._counted(set_kernels.count_distinct(info.dtype), [x, order], "num_distinct")
         outs = [
             TensorStructInfo([count], info.dtype),
@@ -80,7 +80,7 @@ def _run(mod: IRModule) -> IRModule:
     return rewrite_functions(lower, mod)
 
 
-def LowerSetOps() -> Pass:  # noqa: N802  (public name of the pass)
+def LowerSetOps() -> Pass:
     """``R.unique`` (sorted, of all elements) and ``R.nonzero`` of tensors of known rank become loops.
 
     ::

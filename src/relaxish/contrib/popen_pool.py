@@ -186,7 +186,7 @@ class PopenPoolExecutor:
                 yield MapResult(StatusKind.COMPLETE, future.result())
             except TimeoutError as error:
                 yield MapResult(StatusKind.TIMEOUT, error)
-            except Exception as error:  # noqa: BLE001  (whatever the function raised is the result)
+            except Exception as error:  # whatever the function raised is the result
                 yield MapResult(StatusKind.EXCEPTION, error)
 
     def __del__(self) -> None:

@@ -29,7 +29,7 @@ def default_gpu_rules(target: object = None) -> list[ScheduleRule]:
     ]  # fmt: skip
 
 
-def ApplyDefaultCPUSchedule() -> Pass:  # noqa: N802 - a pass is called by its class-like name
+def ApplyDefaultCPUSchedule() -> Pass:
     """Give every unscheduled function its default CPU schedule and constant weights the layout that it reads best."""
     rules = ApplyDefaultSchedule(*default_cpu_rules(), simplify_shapes=True)
     return Sequential([cpu.MarkConstants(), rules, cpu.PackWeights()])

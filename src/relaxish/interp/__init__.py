@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import dot_products as _dot_products  # noqa: F401  (registers what these instructions mean)
-from . import matrix_units as _matrix_units  # noqa: F401  (registers what tile instructions mean)
-from . import wmma as _wmma  # noqa: F401  (and fragments)
+from . import dot_products as _dot_products  # registers what these instructions mean
+from . import matrix_units as _matrix_units  # registers what tile instructions mean
+from . import wmma as _wmma  # and fragments
 from .intrinsics import register_extern
 from .prim_func import run_prim_func, run_primfunc
 

@@ -40,7 +40,7 @@ class _HasSync(Visitor):
         super().__init__()
         self.found = False
 
-    def visit_Call(self, node: Any) -> None:  # noqa: N802
+    def visit_Call(self, node: Any) -> None:
         name = getattr(node.op, "name", "").removeprefix("tir.")
         if name in COLLECTIVE or _is_matrix_core(node) or name in ("tvm_storage_sync", "tvm_thread_allreduce"):
             self.found = True
@@ -104,21 +104,21 @@ class Compiler(Visitor[Any]):
         text: str = self.visit(node)
         return text
 
-    def visit_Var(self, node: Any) -> str:  # noqa: N802
+    def visit_Var(self, node: Any) -> str:
         return self.var(node)
 
-    def visit_IntImm(self, node: Any) -> str:  # noqa: N802
+    def visit_IntImm(self, node: Any) -> str:
         return str(bool(node.value)) if node.dtype == "bool" else str(node.value)
 
-    def visit_FloatImm(self, node: Any) -> str:  # noqa: N802
+    def visit_FloatImm(self, node: Any) -> str:
         from .intrinsics import np_dtype
 
         return self.constant(np_dtype(node.dtype).type(node.value))
 
-    def visit_StringImm(self, node: Any) -> str:  # noqa: N802
+    def visit_StringImm(self, node: Any) -> str:
         return repr(node.value)
 
-    def visit_BinaryOp(self, node: Any) -> str:  # noqa: N802
+    def visit_BinaryOp(self, node: Any) -> str:
         a, b = self.expr(node.a), self.expr(node.b)
         kind = type(node)
         vector = dt.lanes(node.dtype) != 1
@@ -144,18 +144,18 @@ class Compiler(Visitor[Any]):
             return f"trunc_mod({a}, {b})"
         raise NotImplementedError(kind.__name__)
 
-    def visit_Not(self, node: Any) -> str:  # noqa: N802
+    def visit_Not(self, node: Any) -> str:
         a = self.expr(node.a)
         return f"np.logical_not({a})" if dt.lanes(node.dtype) != 1 else f"(not {a})"
 
-    def visit_Cast(self, node: Any) -> str:  # noqa: N802
+    def visit_Cast(self, node: Any) -> str:
         return f"cast({self.expr(node.value)}, {node.value.dtype!r}, {node.dtype!r})"
 
-    def visit_Select(self, node: Any) -> str:  # noqa: N802
+    def visit_Select(self, node: Any) -> str:
         c, t, f = self.expr(node.condition), self.expr(node.true_value), self.expr(node.false_value)
         return f"np.where({c}, {t}, {f})" if dt.lanes(node.condition.dtype) != 1 else f"({t} if {c} else {f})"
 
-    def visit_Ramp(self, node: Any) -> str:  # noqa: N802
+    def visit_Ramp(self, node: Any) -> str:
         n = int(node.lanes)
         return f"({self.expr(node.base)} + {self.expr(node.stride)} * {self._arange(n)})"
 
@@ -164,17 +164,17 @@ class Compiler(Visitor[Any]):
 
         return self.constant(np.arange(n))
 
-    def visit_Broadcast(self, node: Any) -> str:  # noqa: N802
+    def visit_Broadcast(self, node: Any) -> str:
         element = dt.element_of(node.value.dtype)
         return f"broadcast({self.expr(node.value)}, {int(node.lanes)}, {element!r})"
 
-    def visit_Shuffle(self, node: Any) -> str:  # noqa: N802
+    def visit_Shuffle(self, node: Any) -> str:
         vectors = ", ".join(f"np.atleast_1d({self.expr(v)})" for v in node.vectors)
         indices = ", ".join(self.expr(i) for i in node.indices)
         text = f"np.concatenate([{vectors}])[[{indices}]]"
         return f"{text}[0]" if len(node.indices) == 1 else text
 
-    def visit_Let(self, node: Any) -> str:  # noqa: N802
+    def visit_Let(self, node: Any) -> str:
         return f"(lambda {self.var(node.var)}: {self.expr(node.body)})({self.expr(node.value)})"
 
     def offset(self, buffer: Any, indices: Any) -> str:
@@ -219,7 +219,7 @@ class Compiler(Visitor[Any]):
         """The array of a buffer whose elements are vectors, one to a row."""
         return f"{self.memory(buffer)}.reshape(-1, {dt.lanes(buffer.dtype)})"
 
-    def visit_BufferLoad(self, node: Any) -> str:  # noqa: N802
+    def visit_BufferLoad(self, node: Any) -> str:
         if dt.lanes(node.buffer.dtype) != 1:
             return f"{self._vectors(node.buffer)}[{self.offset(node.buffer, node.indices)}].reshape(-1)"
         if node.predicate is not None:
@@ -233,7 +233,7 @@ class Compiler(Visitor[Any]):
                 return f"int({text})"
         return text
 
-    def visit_Call(self, node: Any) -> str:  # noqa: N802
+    def visit_Call(self, node: Any) -> str:
         if not isinstance(node.op, Op):
             args = ", ".join(self.expr(a) for a in node.args)
             return f"call_global({node.op.name_hint!r}, [{args}])"
@@ -288,16 +288,16 @@ class Compiler(Visitor[Any]):
             self.line("pass")
         self.depth -= 1
 
-    def visit_SeqStmt(self, node: Any) -> None:  # noqa: N802
+    def visit_SeqStmt(self, node: Any) -> None:
         for item in node.seq:
             self.visit(item)
 
-    def visit_Evaluate(self, node: Any) -> None:  # noqa: N802
+    def visit_Evaluate(self, node: Any) -> None:
         value = node.value
         if isinstance(value, tir.Call):
             name = getattr(value.op, "name", "")
             if name == "tir.tvm_storage_sync":
-                if self.in_threads and value.args[0].value == "warp":  # type: ignore[attr-defined]
+                if self.in_threads and value.args[0].value == "warp":
                     self.counter += 1
                     self.line(f"yield ('warp_sync', {self.counter}, ())")
                 elif self.in_threads:
@@ -342,7 +342,7 @@ class Compiler(Visitor[Any]):
         for i, cell in enumerate(cells):
             self.line(f"{self.memory(cell.buffer)}[{self.offset(cell.buffer, cell.indices)}] = {out}[{i}]")
 
-    def visit_BufferStore(self, node: Any) -> None:  # noqa: N802
+    def visit_BufferStore(self, node: Any) -> None:
         memory, offset = self.memory(node.buffer), self.offset(node.buffer, node.indices)
         value = self.expr(node.value)
         lanes = dt.lanes(node.buffer.dtype)
@@ -357,7 +357,7 @@ class Compiler(Visitor[Any]):
             value = f"wrap_int({value}, {dt.bits(element)}, {dt.is_int(element)})"
         self.line(f"{memory}[{self.place(node.buffer, node.indices)}] = {value}")
 
-    def visit_For(self, node: Any) -> None:  # noqa: N802
+    def visit_For(self, node: Any) -> None:
         var = self.var(node.loop_var)
         low, extent = self.expr(node.min), self.expr(node.extent)
         tag = node.thread_binding.thread_tag if node.thread_binding is not None else ""
@@ -403,7 +403,7 @@ class Compiler(Visitor[Any]):
         generators = " ".join(f"for {v} in {r}" for _, v, r, _ in loops)
         self.line(f"run_threads([{name}({names}) {generators}])")
 
-    def visit_AttrStmt(self, node: Any) -> None:  # noqa: N802
+    def visit_AttrStmt(self, node: Any) -> None:
         if node.attr_key in ("thread_extent", "virtual_thread"):
             tag = node.node.thread_tag
             if tag.startswith("threadIdx") and not self.in_threads and has_sync(node.body):
@@ -419,22 +419,22 @@ class Compiler(Visitor[Any]):
             return
         self.visit(node.body)
 
-    def visit_While(self, node: Any) -> None:  # noqa: N802
+    def visit_While(self, node: Any) -> None:
         self.line(f"while {self.expr(node.condition)}:")
         self.block_of(node.body)
 
-    def visit_IfThenElse(self, node: Any) -> None:  # noqa: N802
+    def visit_IfThenElse(self, node: Any) -> None:
         self.line(f"if {self.expr(node.condition)}:")
         self.block_of(node.then_case)
         if node.else_case is not None:
             self.line("else:")
             self.block_of(node.else_case)
 
-    def visit_LetStmt(self, node: Any) -> None:  # noqa: N802
+    def visit_LetStmt(self, node: Any) -> None:
         self.line(f"{self.var(node.var)} = {self.expr(node.value)}")
         self.visit(node.body)
 
-    def visit_AssertStmt(self, node: Any) -> None:  # noqa: N802
+    def visit_AssertStmt(self, node: Any) -> None:
         self.line(f"if not ({self.expr(node.condition)}): raise AssertionError({self.expr(node.message)})")
         self.visit(node.body)
 
@@ -450,28 +450,28 @@ class Compiler(Visitor[Any]):
         if not self.in_threads and scope.startswith(_REGISTERS):
             self.registers.append(f"{name} = {made}")
 
-    def visit_Allocate(self, node: Any) -> None:  # noqa: N802
+    def visit_Allocate(self, node: Any) -> None:
         known = len(self.registers)
         self._allocate(node.buffer_var, node.dtype, [self.expr(e) for e in node.extents])
         self.visit(node.body)
         del self.registers[known:]
 
-    def visit_AllocateConst(self, node: Any) -> None:  # noqa: N802
+    def visit_AllocateConst(self, node: Any) -> None:
         data = node.data_or_idx
         data = data.numpy() if hasattr(data, "numpy") else data
         self.line(f"{self.var(node.buffer_var)} = {self.constant(data)}.reshape(-1)")
         self.visit(node.body)
 
-    def visit_DeclBuffer(self, node: Any) -> None:  # noqa: N802
+    def visit_DeclBuffer(self, node: Any) -> None:
         self.visit(node.body)
 
-    def visit_BufferRealize(self, node: Any) -> None:  # noqa: N802
+    def visit_BufferRealize(self, node: Any) -> None:
         known = len(self.registers)
         self._allocate(node.buffer.data, node.buffer.dtype, [self.expr(e) for e in node.buffer.shape])
         self.visit(node.body)
         del self.registers[known:]
 
-    def visit_BlockRealize(self, node: Any) -> None:  # noqa: N802
+    def visit_BlockRealize(self, node: Any) -> None:
         block = node.block
         for iter_var, value in zip(block.iter_vars, node.iter_values):
             self.line(f"{self.var(iter_var.var)} = {self.expr(value)}")

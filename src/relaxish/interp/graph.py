@@ -93,41 +93,41 @@ class Interpreter:
             raise NotImplementedError(f"the interpreter does not know {type(expr).__name__}")
         return method(expr, env, symbols)
 
-    def eval_Var(self, expr: Any, env: Any, symbols: Any) -> Any:  # noqa: N802
+    def eval_Var(self, expr: Any, env: Any, symbols: Any) -> Any:
         return env[expr]
 
     eval_DataflowVar = eval_Var
 
-    def eval_Constant(self, expr: Any, env: Any, symbols: Any) -> Any:  # noqa: N802
+    def eval_Constant(self, expr: Any, env: Any, symbols: Any) -> Any:
         return np.asarray(_array(expr.data))
 
-    def eval_Tuple(self, expr: Any, env: Any, symbols: Any) -> Any:  # noqa: N802
+    def eval_Tuple(self, expr: Any, env: Any, symbols: Any) -> Any:
         return tuple(self.eval(f, env, symbols) for f in expr.fields)
 
-    def eval_TupleGetItem(self, expr: Any, env: Any, symbols: Any) -> Any:  # noqa: N802
+    def eval_TupleGetItem(self, expr: Any, env: Any, symbols: Any) -> Any:
         return self.eval(expr.tuple_value, env, symbols)[expr.index]
 
-    def eval_ShapeExpr(self, expr: Any, env: Any, symbols: Any) -> Any:  # noqa: N802
+    def eval_ShapeExpr(self, expr: Any, env: Any, symbols: Any) -> Any:
         return tuple(int(evaluate(v, symbols)) for v in expr.values)
 
-    def eval_PrimValue(self, expr: Any, env: Any, symbols: Any) -> Any:  # noqa: N802
+    def eval_PrimValue(self, expr: Any, env: Any, symbols: Any) -> Any:
         return evaluate(expr.value, symbols)
 
-    def eval_StringImm(self, expr: Any, env: Any, symbols: Any) -> Any:  # noqa: N802
+    def eval_StringImm(self, expr: Any, env: Any, symbols: Any) -> Any:
         return expr.value
 
     eval_DataTypeImm = eval_StringImm
 
-    def eval_GlobalVar(self, expr: Any, env: Any, symbols: Any) -> Any:  # noqa: N802
+    def eval_GlobalVar(self, expr: Any, env: Any, symbols: Any) -> Any:
         return self.mod[expr]
 
-    def eval_Function(self, expr: Any, env: Any, symbols: Any) -> Any:  # noqa: N802
+    def eval_Function(self, expr: Any, env: Any, symbols: Any) -> Any:
         return _Closure(expr, env, symbols)
 
-    def eval_ExternFunc(self, expr: Any, env: Any, symbols: Any) -> Any:  # noqa: N802
+    def eval_ExternFunc(self, expr: Any, env: Any, symbols: Any) -> Any:
         return get_global_func(expr.global_symbol)
 
-    def eval_SeqExpr(self, expr: Any, env: Any, symbols: Any) -> Any:  # noqa: N802
+    def eval_SeqExpr(self, expr: Any, env: Any, symbols: Any) -> Any:
         for block in expr.blocks:
             for binding in block.bindings:
                 value = self.eval(binding.value, env, symbols)
@@ -136,11 +136,11 @@ class Interpreter:
                 env[binding.var] = value
         return self.eval(expr.body, env, symbols)
 
-    def eval_If(self, expr: Any, env: Any, symbols: Any) -> Any:  # noqa: N802
+    def eval_If(self, expr: Any, env: Any, symbols: Any) -> Any:
         chosen = expr.true_branch if bool(np.asarray(self.eval(expr.cond, env, symbols))) else expr.false_branch
         return self.eval(chosen, dict(env), dict(symbols))
 
-    def eval_Call(self, expr: Any, env: Any, symbols: Any) -> Any:  # noqa: N802
+    def eval_Call(self, expr: Any, env: Any, symbols: Any) -> Any:
         op = expr.op
         if isinstance(op, Op):
             return self.operator(expr, env, symbols)

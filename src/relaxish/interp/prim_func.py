@@ -142,7 +142,7 @@ _NAMESPACE = {
 def _compile(func: Any) -> tuple[Any, Any]:
     known = _COMPILED.get(func)
     if known is not None:
-        return known  # type: ignore[no-any-return]
+        return known
     compiler = Compiler()
     params: list[str] = []
     for param in func.params:

@@ -268,21 +268,16 @@ class Node(metaclass=NodeMeta):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from .serial import load_json, save_json
-
-        return load_json, (save_json(self),)
+        serial = entry_points.load("serial")
+        return serial.load_json, (serial.save_json(self),)
 
     def __getstate__(self) -> dict[str, str]:
         """All fields as JSON, under ``handle``."""
-        from .serial import save_json
-
-        return {"handle": save_json(self)}
+        return {"handle": entry_points.load("serial").save_json(self)}
 
     def __setstate__(self, state: Mapping[str, str]) -> None:
         """Take copies of all fields from a state; nothing below this node is shared with the node that it was made of."""
-        from .serial import load_json
-
-        made = load_json(state["handle"])
+        made = entry_points.load("serial").load_json(state["handle"])
         if type(made) is not type(self):
             raise CheckTypeError(f"the state of a {type(made).__name__} is not one of a {type(self).__name__}")
         for name in self._specs:

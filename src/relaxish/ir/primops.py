@@ -193,7 +193,7 @@ def _fold_float(kind: type, a: float, b: float, dtype: str) -> PrimExpr | None:
 
 
 def _const_of(x: PrimExpr) -> int | float | None:
-    return x.value if type(x) is IntImm or type(x) is FloatImm else None  # type: ignore[union-attr]
+    return x.value if type(x) is IntImm or type(x) is FloatImm else None
 
 
 def _identity(kind: type, a: PrimExpr, b: PrimExpr) -> PrimExpr | None:

@@ -195,14 +195,14 @@ def _stack() -> list[PassContext]:
     stack = getattr(_LOCAL, "stack", None)
     if stack is None:
         stack = _LOCAL.stack = []
-    return stack  # type: ignore[no-any-return]
+    return stack
 
 
 def _default() -> PassContext:
     made = getattr(_LOCAL, "default", None)
     if made is None:
         made = _LOCAL.default = PassContext()
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 class PassInfo:
@@ -356,7 +356,7 @@ def make_pass_decorator(
             if not callable(item):
                 raise TypeError("pass_func must be a callable for this pass")
             made = make(item, info)
-            functools.update_wrapper(made, item, updated=())  # type: ignore[arg-type]
+            functools.update_wrapper(made, item, updated=())
             return made
 
         return wrap if pass_func is None else wrap(pass_func)
@@ -390,7 +390,7 @@ def _pass_class(item: type, info: PassInfo, make: Callable[..., Pass], base: typ
 module_pass = make_pass_decorator(_FunctionModulePass, ModulePass, "transform_module")
 
 
-def PrintIR(header: str = "", show_meta_data: bool = False) -> Pass:  # noqa: N802  (public name of the pass)
+def PrintIR(header: str = "", show_meta_data: bool = False) -> Pass:
     """A pass that prints the module and returns it unchanged."""
 
     def show(mod: IRModule, ctx: PassContext) -> IRModule:
@@ -404,7 +404,7 @@ def PrintIR(header: str = "", show_meta_data: bool = False) -> Pass:  # noqa: N8
 STUB_MAKER: list[Callable[[str, Any], Any]] = []
 
 
-def ApplyPassToFunction(  # noqa: N802  (public name of the pass)
+def ApplyPassToFunction(
     transform: Pass, func_name_regex: str, error_if_no_function_matches_regex: bool = False
 ) -> Pass:
     """Run ``transform`` on the functions whose name a regular expression matches (from the start, as ``re.match``).

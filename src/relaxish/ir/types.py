@@ -59,7 +59,7 @@ class FuncType(Type):
     ret_type: Type
 
 
-def VoidType() -> TupleType:  # noqa: N802  (a constructor by the field's own name)
+def VoidType() -> TupleType:
     """The type of no value."""
     return TupleType(())
 

@@ -247,7 +247,7 @@ class Judge:
         return provider != "null" and self._devices.count_devices(provider) > 0
 
 
-class _nothing:  # noqa: N801
+class _nothing:
     def __enter__(self) -> None:
         return None
 

@@ -83,7 +83,7 @@ def apply_record(
     return _scheduled(func, sch.mod["main"])
 
 
-def MetaScheduleApplyDatabase(work_dir: str | None = None, enable_warning: bool = False) -> Pass:  # noqa: N802
+def MetaScheduleApplyDatabase(work_dir: str | None = None, enable_warning: bool = False) -> Pass:
     """Replace loop programs by their best schedules from the database in scope, or from ``work_dir``.
 
     Before: ``@T.prim_func def matmul(...)`` as a plain loop nest. After: the tuned nest, marked ``tir.is_scheduled``.
@@ -94,7 +94,7 @@ def MetaScheduleApplyDatabase(work_dir: str | None = None, enable_warning: bool 
     return _apply_database(work_dir, enable_warning, respect_baselines=False)
 
 
-def ApplyFasterOfDatabaseAndDefault() -> Pass:  # noqa: N802
+def ApplyFasterOfDatabaseAndDefault() -> Pass:
     """:func:`MetaScheduleApplyDatabase` for a build that is to be fast, not to repeat a search.
 
     A kernel whose default schedule was measured (``tune_relax(..., baselines=True)``) to beat its best record gets
@@ -133,7 +133,7 @@ def _named(run: Callable[[IRModule, Any], IRModule], name: str) -> Pass:
     return made
 
 
-def MetaScheduleTuneIRMod(  # noqa: N802
+def MetaScheduleTuneIRMod(
     params: Mapping[str, Any],
     work_dir: str,
     max_trials_global: int,
@@ -158,7 +158,7 @@ def MetaScheduleTuneIRMod(  # noqa: N802
     return _named(run, "MetaScheduleTuneIRMod")
 
 
-def MetaScheduleTuneTIR(work_dir: str, max_trials_global: int, **options: Any) -> Pass:  # noqa: N802
+def MetaScheduleTuneTIR(work_dir: str, max_trials_global: int, **options: Any) -> Pass:
     """Tune every loop program of the module by itself, each with ``max_trials_global`` trials.
 
     The module stays as it is; ``options`` are further keywords of ``tune_tir``.
@@ -177,7 +177,7 @@ def MetaScheduleTuneTIR(work_dir: str, max_trials_global: int, **options: Any) -
     return _named(run, "MetaScheduleTuneTIR")
 
 
-def FewShotTuning(valid_count: int = 1, benchmark: bool = False) -> Pass:  # noqa: N802
+def FewShotTuning(valid_count: int = 1, benchmark: bool = False) -> Pass:
     """Give every unscheduled loop program a schedule sampled from its space: the first valid one, or with
     ``benchmark`` the fastest of ``valid_count`` measured ones.
 

@@ -28,7 +28,7 @@ def derived_object(cls: type[T]) -> type[T]:
     Subclassing alone is enough for everything else.
     """
     if "__repr__" not in vars(cls) and "__str__" not in vars(cls):
-        cls.__repr__ = lambda self: f"meta_schedule.{cls.__name__}({id(self):#x})"  # type: ignore[method-assign, assignment]
+        cls.__repr__ = lambda self: f"meta_schedule.{cls.__name__}({id(self):#x})"  # type: ignore[method-assign]
     return cls
 
 

@@ -18,4 +18,4 @@ from .small import *  # noqa: F403
 from .sorting import *  # noqa: F403
 from .statistical import *  # noqa: F403
 from .unary import *  # noqa: F403
-from . import op_attrs  # noqa: E402, F401  (after the operators whose attributes it names)
+from . import op_attrs  # after the operators whose attributes it names

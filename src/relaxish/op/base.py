@@ -155,12 +155,12 @@ def _text(value: Any) -> Any:
     return value if isinstance(value, StringImm) else StringImm(value)
 
 
-def print(*values: Any, format: str | Expr = "") -> Call:  # noqa: A001  (public name of the operator)
+def print(*values: Any, format: str | Expr = "") -> Call:  # public name of the operator
     """Print values at run time; ``format`` is a Python format string."""
     return Call(_PRINT, (_text(format), *(convert_to_expr(v) for v in values)))
 
 
-def assert_op(condition: Any, format_args: Any = None, format: str | Expr = "") -> Call:  # noqa: A002
+def assert_op(condition: Any, format_args: Any = None, format: str | Expr = "") -> Call:
     """Fail at run time unless ``condition`` holds; the message is ``format`` filled with ``format_args``."""
     if format_args is None:
         format_args = []

@@ -24,7 +24,7 @@ _MORE = (
 
 _KINDS = {r.attrs.rpartition(".")[2] for r in registered() if r.attrs} | set(_MORE)
 
-__all__ = sorted(_KINDS)  # noqa: PLE0605
+__all__ = sorted(_KINDS)
 
 
 class _Kind(type):

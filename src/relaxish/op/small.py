@@ -65,7 +65,7 @@ def _infer_fma(call: Call, builder: BlockBuilder) -> StructInfo:
     device = agreed_vdevice(infos)
     shapes = [written_dims(i) for i in infos]
     if all(s is not None for s in shapes):
-        for first, *rest in zip(*shapes):  # type: ignore[arg-type]
+        for first, *rest in zip(*shapes):
             if not all(prove_equal(first, other) for other in rest):
                 raise fail(call, f"the 3 arguments must have the same shape, but {first} and {rest} may differ")
         return tensor(shapes[0], dtype, vdevice=device)

@@ -8,7 +8,7 @@ from ..ir.op import Op
 from ..ir.source import SourceName, Span
 from ..support.entry_points import lazy_package as _lazy_package
 from ..tir import PrimFunc
-from . import expr as expr  # noqa: I001  (first: it and struct_info need each other)
+from . import expr as expr  # first: it and struct_info need each other
 from .expr import (
     Binding,
     BindingBlock,
@@ -50,7 +50,7 @@ from .ty import DynTensorType, FuncType, ObjectType, PackedFuncType, ShapeType, 
 from . import analysis, block_builder, expr_functor, op_table, struct_info, utils
 from .block_builder import BlockBuilder
 from .expr_functor import ExprFunctor, PyExprMutator, PyExprVisitor
-from .call_forms import call_tir as _call_tir  # noqa: F401  (registers the call_tir family)
+from .call_forms import call_tir as _call_tir  # registers the call_tir family
 
 __all__ = [
     "Binding", "BindingBlock", "BlockBuilder", "Call", "Constant", "DataTypeImm", "DataflowBlock", "DataflowVar",

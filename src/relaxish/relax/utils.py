@@ -41,7 +41,7 @@ def convert_to_expr(value: Any) -> Expr:
     if isinstance(value, (list, tuple)):
         return Tuple([convert_to_expr(v) for v in value])
     if hasattr(value, "__relax_expr__"):
-        return value.__relax_expr__()  # type: ignore[no-any-return]
+        return value.__relax_expr__()
     inner = getattr(value, "_expr", None)
     if isinstance(inner, Expr):
         return inner

@@ -17,7 +17,7 @@ from .module import Module
 __all__ = ["Executable"]
 
 
-class Executable(abc.ABC):  # noqa: B024  (a class of classes: compiled things are registered with it)
+class Executable(abc.ABC):  # a class of classes: compiled things are registered with it
     """A compiled module: called like its entry function, with functions by name."""
 
     def __init__(self, mod: Module) -> None:

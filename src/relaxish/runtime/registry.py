@@ -42,9 +42,8 @@ def register_func(func_name: Any, f: Any = None, override: bool = False) -> Any:
 def get_global_func(name: str, allow_missing: bool = False) -> Any:
     """The function registered under ``name``; ``None`` or ``ValueError`` when there is none."""
     found = _FUNCTIONS.get(name)
-    hook = f"functions.{name.partition('.')[0]}"
-    if found is None and entry_points.available(hook):
-        entry_points.load(hook)
+    if found is None and entry_points.available(family := f"functions.{name.partition('.')[0]}"):
+        entry_points.load(family)
         found = _FUNCTIONS.get(name)
     if found is None and not allow_missing:
         raise ValueError(f"Cannot find global function {name}")

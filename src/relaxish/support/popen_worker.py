@@ -23,7 +23,7 @@ def _answer(payload: bytes) -> bytes:
         answer: tuple[bool, Any] = True, func(*args, **kwargs)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001  (whatever a user's function raises is handed over)
+    except BaseException as error:  # whatever a user's function raises is handed over
         answer = False, error
     return _portable(answer)
 
@@ -33,7 +33,7 @@ def _portable(answer: tuple[bool, Any]) -> bytes:
         made = function_pickle.dumps(answer)
         pickle.loads(made)  # some exceptions can be pickled, but not made again
         return made
-    except Exception as error:  # noqa: BLE001  (pickling runs code of users)
+    except Exception as error:  # pickling runs code of users
         fine, value = answer
         text = f"the result cannot be sent back: {error}" if fine else f"{type(value).__name__}: {value}"
         return function_pickle.dumps((False, RuntimeError(text)))

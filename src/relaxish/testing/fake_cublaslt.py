@@ -148,13 +148,13 @@ class FakeCublasLt:
         self.alive[_address(handle)].values[name] = found.value or 0
         return _OK
 
-    def cublasLtGetVersion(self) -> int:  # noqa: N802  (a name of the library)
+    def cublasLtGetVersion(self) -> int:
         """The version."""
         return 130000
 
     # ---- products
 
-    def cublasLtMatmulAlgoGetHeuristic(  # noqa: N802
+    def cublasLtMatmulAlgoGetHeuristic(
         self, handle: Any, desc: Any, a: Any, b: Any, c: Any, d: Any, wish: Any, wanted: int, results: Any, count: Any
     ) -> int:
         """One algorithm, unless the library has none."""
@@ -182,7 +182,7 @@ class FakeCublasLt:
             return _OK if transposed_first and aligned and (not bias or wide) else _NOT_SUPPORTED
         return _OK if how.get("compute_type") != lt.COMPUTE["int32"] else _NOT_SUPPORTED
 
-    def cublasLtMatmul(  # noqa: N802
+    def cublasLtMatmul(
         self, handle: Any, desc: Any, alpha: Any, a: Any, a_desc: Any, b: Any, b_desc: Any, beta: Any, c: Any, c_desc: Any,
         d: Any, d_desc: Any, algorithm: Any, workspace: Any, workspace_bytes: int, stream: int,
     ) -> int:  # fmt: skip
@@ -227,7 +227,7 @@ class FakeCublasLt:
         assert _content(beta).value == 0 and ctypes.sizeof(_content(alpha)) == kind.itemsize
         return lambda: value
 
-    def cublasLtMatrixTransform(  # noqa: N802
+    def cublasLtMatrixTransform(
         self, handle: Any, desc: Any, alpha: Any, a: Any, a_desc: Any, beta: Any, b: Any, b_desc: Any, c: Any, c_desc: Any,
         stream: int,
     ) -> int:  # fmt: skip

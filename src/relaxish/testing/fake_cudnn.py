@@ -61,17 +61,17 @@ class FakeCudnn:
 
         return run
 
-    def cudnnSetStream(self, handle: Any, stream: int) -> int:  # noqa: N802  (names of the library)
+    def cudnnSetStream(self, handle: Any, stream: int) -> int:
         """Further work goes there."""
         self.stream = stream
         return 0
 
-    def cudnnGetConvolutionForwardWorkspaceSize(self, *args: Any) -> int:  # noqa: N802
+    def cudnnGetConvolutionForwardWorkspaceSize(self, *args: Any) -> int:
         """The last argument is set."""
         args[-1]._obj.value = self.workspace_bytes
         return 0
 
-    def cudnnGetConvolutionForwardAlgorithm_v7(self, *args: Any) -> int:  # noqa: N802
+    def cudnnGetConvolutionForwardAlgorithm_v7(self, *args: Any) -> int:
         """Two algorithms, of which the first wants more memory than there is."""
         count, results = args[-2]._obj, args[-1]
         results[0].algo, results[0].status, results[0].memory = 6, 0, 1 << 40
@@ -79,11 +79,11 @@ class FakeCudnn:
         count.value = 2
         return 0
 
-    def cudnnConvolutionForward(self, *args: Any) -> int:  # noqa: N802
+    def cudnnConvolutionForward(self, *args: Any) -> int:
         """``y = conv(x, w)``."""
         return self._forward("cudnnConvolutionForward", args, None, None)
 
-    def cudnnConvolutionBiasActivationForward(self, *args: Any) -> int:  # noqa: N802
+    def cudnnConvolutionBiasActivationForward(self, *args: Any) -> int:
         """``y = activation(conv(x, w) + bias)``."""
         bias = self._array(args[13], args[14])
         mode = self.alive[_address(args[15])][0]

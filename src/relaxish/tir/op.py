@@ -100,7 +100,7 @@ for _name in PLAIN_UNARY:
     globals()[_name] = _plain_unary(_name)
 for _name, _dtype in HANDLE_CALLS.items():
     globals()[_name] = _handle_call(_name, _dtype)
-__all__ += [*FLOAT_UNARY, *PLAIN_UNARY, *HANDLE_CALLS]  # noqa: PLE0605
+__all__ += [*FLOAT_UNARY, *PLAIN_UNARY, *HANDLE_CALLS]
 exp: Callable[..., PrimExpr] = globals()["exp"]
 sigmoid: Callable[..., PrimExpr] = globals()["sigmoid"]
 

@@ -121,7 +121,7 @@ def _variables(programs: Mapping[GlobalVar, Records]) -> dict[str, str]:
 
 def _dims(info: Any) -> Sequence[Any]:
     if isinstance(info, TensorStructInfo) and info.shape is not None:
-        return tuple(info.shape.values)  # type: ignore[attr-defined]
+        return tuple(info.shape.values)
     if isinstance(info, ShapeStructInfo) and info.values is not None:
         return tuple(info.values)
     raise NotImplementedError(f"cannot make arguments of {info}")

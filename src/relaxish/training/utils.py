@@ -102,7 +102,7 @@ def _append(backbone: Function, loss: Function, count: int, name: str) -> Functi
     return made.with_attr("global_symbol", name) if backbone.attrs.get("global_symbol") is not None else made
 
 
-def AppendLoss(  # noqa: N802  (public name of the pass)
+def AppendLoss(
     func_name: str, loss_function: Function, num_backbone_outputs: int = 1, new_func_name: str | None = None
 ) -> Pass:
     """Add ``<func_name>_loss``: the function followed by a loss of its first results.

@@ -121,7 +121,7 @@ class _Aligner(PyExprMutator):
         return strided_slice(wide, [len(wide.struct_info.dims()) - 1], [0], [columns])
 
 
-def AlignColumns(target: Target) -> Pass:  # noqa: N802  (named as a pass)
+def AlignColumns(target: Target) -> Pass:
     """``matmul`` and channels-last ``conv2d`` compute whole vectors of columns; see the module.
 
     Before, on a machine with vectors of 16::

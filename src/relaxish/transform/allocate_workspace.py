@@ -103,7 +103,7 @@ def _calls_any(func: Function, names: Any) -> bool:
     return any(var.name_hint in names for var in all_global_vars(func))
 
 
-def AllocateWorkspace() -> Pass:  # noqa: N802  (public name of the pass)
+def AllocateWorkspace() -> Pass:
     """Give functions with the attribute ``WorkspaceSize`` a scratch buffer.
 
     ::

@@ -143,7 +143,7 @@ def _as_map(item: Any) -> IndexMap | None:
     raise TypeError(f"a buffer transform must be an IndexMap or a function of indices, not {type(item).__name__}")
 
 
-def AlterOpImpl(  # noqa: N802  (public name of the pass)
+def AlterOpImpl(
     op_impl_map: Mapping[str, PrimFunc],
     op_buffer_transforms: Mapping[str, Sequence[Any]],
     op_buffer_axis_separators: Separators | None = None,

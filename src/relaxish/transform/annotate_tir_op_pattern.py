@@ -23,7 +23,7 @@ def _run(mod: IRModule) -> IRModule:
     return out
 
 
-def AnnotateTIROpPattern() -> Pass:  # noqa: N802  (public name of the pass)
+def AnnotateTIROpPattern() -> Pass:
     """Set the attribute ``op_pattern`` of every PrimFunc: 0 elementwise, 1 broadcast, 2 injective, 3 reduction,
     4 fusable on the output (matmul, conv), 8 opaque. ``FuseOps`` decides by it.
     """

@@ -53,7 +53,7 @@ def _run(mod: IRModule) -> IRModule:
     return attach.builder_.get()
 
 
-def AttachAttrLayoutFreeBuffers() -> Pass:  # noqa: N802  (public name of the pass)
+def AttachAttrLayoutFreeBuffers() -> Pass:
     """Give PrimFuncs called on weights (parameters after the first ``num_input``) or constants the attribute
     ``layout_free_buffers``, a list of argument indices; schedules may then rewrite those layouts.
 

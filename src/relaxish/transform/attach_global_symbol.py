@@ -34,7 +34,7 @@ def _run(mod: IRModule) -> IRModule:
     return rename_global_vars(out, renames) if renames else out
 
 
-def AttachGlobalSymbol() -> Pass:  # noqa: N802  (public name of the pass)
+def AttachGlobalSymbol() -> Pass:
     """Make ``global_symbol`` the function's name in the module; private functions become public.
 
     With the module attribute ``system_lib_prefix`` PrimFuncs get, and are called by, names with that prefix.

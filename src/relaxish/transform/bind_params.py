@@ -30,7 +30,7 @@ def _constant(value: Any) -> Any:
     return value
 
 
-def BindParams(func_name: str, params: Mapping[Any, Any]) -> Pass:  # noqa: N802  (public name of the pass)
+def BindParams(func_name: str, params: Mapping[Any, Any]) -> Pass:
     """Replace parameters of one function (by name or variable) with constants; they leave its signature.
 
     ::
@@ -78,9 +78,7 @@ def _of_module(mod: IRModule, binding_map: Mapping[Any, Any]) -> IRModule:
     return made
 
 
-def BindSymbolicVars(  # noqa: N802  (public name of the pass)
-    binding_map: Mapping[Any, Any], func_name: str | None = None
-) -> Pass:
+def BindSymbolicVars(binding_map: Mapping[Any, Any], func_name: str | None = None) -> Pass:
     """Replace symbolic dimensions (by name or variable), in one function or in all that have them.
 
     ``BindSymbolicVars({"n": 16})``::

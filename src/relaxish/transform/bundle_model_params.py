@@ -47,7 +47,7 @@ def bundle_model_params(func: Function, param_tuple_name: str | None = None) -> 
     return _Bundler().bundle(func, count, param_tuple_name or "model_params")
 
 
-def BundleModelParams(param_tuple_name: str | None = None) -> Pass:  # noqa: N802  (public name of the pass)
+def BundleModelParams(param_tuple_name: str | None = None) -> Pass:
     """Replace the parameters after the first ``num_input`` by one tuple, named ``model_params`` by default.
 
     ::

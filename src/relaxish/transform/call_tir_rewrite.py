@@ -81,7 +81,7 @@ class _Rewriter(PyExprMutator):
         raise InternalError("a tensor lives on a virtual device that the module does not list")
 
 
-def CallTIRRewrite() -> Pass:  # noqa: N802  (public name of the pass)
+def CallTIRRewrite() -> Pass:
     """Make allocations explicit.
 
     ::

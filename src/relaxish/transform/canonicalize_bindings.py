@@ -21,7 +21,7 @@ def _run(mod: IRModule) -> IRModule:
     return map_relax_functions(mod, lambda _, func: canonicalize_function(func))
 
 
-def CanonicalizeBindings() -> Pass:  # noqa: N802  (public name of the pass)
+def CanonicalizeBindings() -> Pass:
     """Remove bindings that only rename.
 
     ::

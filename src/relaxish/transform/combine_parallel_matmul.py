@@ -202,7 +202,7 @@ class _Combiner(PyExprMutator):
         for binding in block.bindings:
             self._place(binding, pending, replaced)
         made: Any = self.builder_.end_block()
-        return made  # type: ignore[no-any-return]
+        return made
 
     def _place(self, first: Any, pending: dict[Var, Any], replaced: Mapping[Var, Any]) -> None:
         stack = [first]
@@ -247,7 +247,7 @@ def _available(block: DataflowBlock, group: list[_Branch]) -> bool:
     return not any(v in tainted for b in group for v in (b.weight, b.bias))
 
 
-def CombineParallelMatmul(check: Check | None = None) -> Pass:  # noqa: N802  (public name of the pass)
+def CombineParallelMatmul(check: Check | None = None) -> Pass:
     """Multiply one input with several weights at once.
 
     ::

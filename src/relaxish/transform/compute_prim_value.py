@@ -38,6 +38,6 @@ def _run(mod: IRModule) -> IRModule:
     return rewrite_functions(compute, mod)
 
 
-def ComputePrimValue() -> Pass:  # noqa: N802  (public name of the pass)
+def ComputePrimValue() -> Pass:
     """``R.prim_value(n * 4)`` becomes a call of a host PrimFunc that computes it from ``n``."""
     return as_module_pass(_run, "ComputePrimValue")

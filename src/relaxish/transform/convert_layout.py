@@ -176,7 +176,7 @@ def _index_map(have: str, want: str) -> IndexMap:
     return IndexMap(indices, list(BijectiveLayout(Layout(have), Layout(want)).forward_index(indices)), None)
 
 
-def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Pass:  # noqa: N802  (public name of the pass)
+def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Pass:
     """Bring operators in dataflow blocks into the layouts asked for.
 
     ``ConvertLayout({"relax.nn.conv2d": ["NHWC", "OHWI"]})``::

@@ -62,7 +62,7 @@ class _Converter(PyExprMutator):
         return out
 
 
-def ConvertToDataflow(min_size: int = 2) -> Pass:  # noqa: N802  (public name of the pass)
+def ConvertToDataflow(min_size: int = 2) -> Pass:
     """Put runs of at least ``min_size`` pure bindings into dataflow blocks, so that dataflow passes see them.
 
     ::

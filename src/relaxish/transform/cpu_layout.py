@@ -225,7 +225,7 @@ class _Layout(PyExprMutator):
         return self._back(made) if keepdims else made
 
 
-def CPULayoutPacking(target: Target | None = None) -> Pass:  # noqa: N802  (public name of the pass)
+def CPULayoutPacking(target: Target | None = None) -> Pass:
     """Keep activations channels-last around convolutions and permute constant weights to match; see the module."""
 
     def run(mod: IRModule) -> IRModule:

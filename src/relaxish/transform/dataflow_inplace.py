@@ -93,7 +93,7 @@ def _run(mod: IRModule) -> IRModule:
     return rewrite.builder_.get()
 
 
-def DataflowUseInplaceCalls() -> Pass:  # noqa: N802  (public name of the pass)
+def DataflowUseInplaceCalls() -> Pass:
     """Elementwise operators on values of the same block that are used for the last time work in place.
 
     ::

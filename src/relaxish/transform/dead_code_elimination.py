@@ -69,7 +69,7 @@ def eliminate(mod: IRModule, entry_functions: Sequence[str] | None = None) -> IR
     return remove_unreachable(mod, entries)
 
 
-def DeadCodeElimination(entry_functions: list[str] | None = None) -> Pass:  # noqa: N802  (public name of the pass)
+def DeadCodeElimination(entry_functions: list[str] | None = None) -> Pass:
     """Remove bindings whose value is unused and that have no side effects, then functions that no public function
     (or one of ``entry_functions``) reaches.
     """

@@ -138,7 +138,7 @@ def _make(name: str, rules: dict[str, Callable[..., Any]], func_name: str | None
     return as_module_pass(run, name)
 
 
-def DecomposeOpsForInference(func_name: str | None = None) -> Pass:  # noqa: N802  (public name of the pass)
+def DecomposeOpsForInference(func_name: str | None = None) -> Pass:
     """Rewrite operators that mean something simpler at inference.
 
     Batch norm becomes ``(x - mean) / sqrt(var + eps) * gamma + beta``, ``tensor_to_shape`` a
@@ -152,7 +152,7 @@ def decompose_ops_as_written() -> Pass:
     return _make("DecomposeOpsAsWritten", _AS_WRITTEN, None)
 
 
-def DecomposeOpsForTraining(func_name: str | None = None) -> Pass:  # noqa: N802  (public name of the pass)
+def DecomposeOpsForTraining(func_name: str | None = None) -> Pass:
     """Rewrite composite operators for training: batch norm with the statistics of the batch and updated running
     ones, layer norm in terms of mean and variance.
     """

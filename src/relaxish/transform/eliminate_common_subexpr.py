@@ -9,7 +9,7 @@ from .base import as_module_pass, map_relax_functions
 __all__ = ["EliminateCommonSubexpr"]
 
 
-def EliminateCommonSubexpr(call_only: bool = False) -> Pass:  # noqa: N802  (public name of the pass)
+def EliminateCommonSubexpr(call_only: bool = False) -> Pass:
     """Compute equal pure values once.
 
     ::

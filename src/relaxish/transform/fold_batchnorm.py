@@ -125,7 +125,7 @@ def _fold(by_value: bool, name: str) -> Pass:
     return as_module_pass(run, name)
 
 
-def FoldBatchnormToConv2D() -> Pass:  # noqa: N802  (public name of the pass)
+def FoldBatchnormToConv2D() -> Pass:
     """Scale the constant weights of a convolution instead of its result.
 
     ::
@@ -140,6 +140,6 @@ def FoldBatchnormToConv2D() -> Pass:  # noqa: N802  (public name of the pass)
     return _fold(False, "FoldBatchnormToConv2D")
 
 
-def CPUBatchnormFolding() -> Pass:  # noqa: N802  (named as a pass)
+def CPUBatchnormFolding() -> Pass:
     """As FoldBatchnormToConv2D and FoldConstant together, without a kernel compiled for every step."""
     return _fold(True, "CPUBatchnormFolding")

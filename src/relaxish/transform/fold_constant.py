@@ -162,7 +162,7 @@ def _run(mod: IRModule) -> IRModule:
     return map_relax_functions(mod, fold)
 
 
-def FoldConstant() -> Pass:  # noqa: N802  (public name of the pass)
+def FoldConstant() -> Pass:
     """Evaluate ``call_tir`` whose arguments are all constants, and in dataflow blocks operators likewise.
 
     ::

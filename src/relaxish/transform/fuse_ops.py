@@ -111,7 +111,7 @@ def build_forward_graph(mod: IRModule) -> ForwardGraph:
     return _GraphCreator(mod).run()
 
 
-def FuseOps(fuse_opt_level: int = -1) -> Pass:  # noqa: N802  (public name of the pass)
+def FuseOps(fuse_opt_level: int = -1) -> Pass:
     """Group operators into ``Primitive`` functions.
 
     ::

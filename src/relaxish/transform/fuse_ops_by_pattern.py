@@ -149,7 +149,7 @@ def _run(
     return annotate_composites(mod) if annotate else mod
 
 
-def FuseOpsByPattern(  # noqa: N802  (public name of the pass)
+def FuseOpsByPattern(
     patterns: Sequence[FusionPattern | tuple[Any, ...]],
     bind_constants: bool = True,
     annotate_codegen: bool = False,

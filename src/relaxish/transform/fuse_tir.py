@@ -113,7 +113,7 @@ class _FusedFunction:
         root = Block((), (), (), "root", body, None, allocated)
         attrs = {"tir.noalias": True, **({} if self.target is None else {"target": self.target})}
         made = PrimFunc([*handles, *scalars], BlockRealize((), True, root), None, buffer_map, attrs)
-        return renew_defs(made)  # type: ignore[no-any-return]
+        return renew_defs(made)
 
     def _param(self, name: str, info: StructInfo) -> list[Any]:
         if isinstance(info, TensorStructInfo):
@@ -359,7 +359,7 @@ def _is_true(value: Any) -> bool:
     return bool(getattr(value, "value", value))
 
 
-def FuseTIR() -> Pass:  # noqa: N802  (public name of the pass)
+def FuseTIR() -> Pass:
     """Make one PrimFunc of every ``Primitive`` function and drop what nothing refers to any more.
 
     Intermediate tensors become buffers allocated in the fused PrimFunc's root block.

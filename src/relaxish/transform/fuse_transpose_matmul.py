@@ -112,7 +112,7 @@ def _run(mod: IRModule) -> IRModule:
     return eliminate(fuser.builder_.get())
 
 
-def FuseTransposeMatmul() -> Pass:  # noqa: N802  (public name of the pass)
+def FuseTransposeMatmul() -> Pass:
     """One loop program for ``x @ transpose(w)``.
 
     ::

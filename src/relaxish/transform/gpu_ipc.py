@@ -45,7 +45,7 @@ def _allocation(size: Any, dtype: Any) -> Call:
     return Call(ExternFunc(_ALLOC), [size, dtype], None, [ObjectStructInfo()])
 
 
-def LowerGPUIPCAllocStorage() -> Pass:  # noqa: N802  (public name of the pass)
+def LowerGPUIPCAllocStorage() -> Pass:
     """Allocations in the scope ``ipc_memory`` become calls of the runtime function that makes them visible to all GPUs."""
 
     def lower(_: Any, func: Function) -> Function:
@@ -99,7 +99,7 @@ class _Replace(PyExprMutator):
         return super().visit_call_(self.replaced.get(op, op))
 
 
-def IPCAllReduceRewrite(allreduce_strategy: int) -> Pass:  # noqa: N802  (public name of the pass)
+def IPCAllReduceRewrite(allreduce_strategy: int) -> Pass:
     """Sums over all workers by ``runtime.disco.cuda_ipc.custom_allreduce``, on memory in the scope ``ipc_memory``.
 
     Strategy 1 is one-shot, 2 two-shot.  Without that function in the runtime the module stays as it is.

@@ -285,9 +285,7 @@ def _run(mod: IRModule, name: str, require_grads: Sequence[Var] | None, index: i
     return out
 
 
-def Gradient(  # noqa: N802  (public name of the pass)
-    func_name: str, require_grads: Var | Sequence[Var] | None = None, target_index: int = 0
-) -> Pass:
+def Gradient(func_name: str, require_grads: Var | Sequence[Var] | None = None, target_index: int = 0) -> Pass:
     """Differentiate a function whose result (number ``target_index``) is a float scalar.
 
     ::

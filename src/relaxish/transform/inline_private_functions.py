@@ -47,6 +47,6 @@ def _run(mod: IRModule) -> IRModule:
     return IRModule({v: f for v, f in inlined.items() if v in kept}, mod.attrs, mod.global_infos)
 
 
-def InlinePrivateFunctions() -> Pass:  # noqa: N802  (public name of the pass)
+def InlinePrivateFunctions() -> Pass:
     """Inline every private graph function that is not recursive, and drop it."""
     return as_module_pass(_run, "InlinePrivateFunctions")

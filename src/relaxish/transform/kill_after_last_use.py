@@ -129,7 +129,7 @@ def _run(mod: IRModule) -> IRModule:
     return map_relax_functions(mod, run)
 
 
-def KillAfterLastUse() -> Pass:  # noqa: N802  (public name of the pass)
+def KillAfterLastUse() -> Pass:
     """Insert ``R.memory.kill_tensor``, ``R.memory.kill_storage`` and ``R.vm.kill_object`` right after the last use of
     a tensor, storage or other object (tuples among them) that the function does not return.
     """

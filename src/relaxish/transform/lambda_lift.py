@@ -129,7 +129,7 @@ def _run(mod: IRModule) -> IRModule:
     return lifter.builder_.get()
 
 
-def LambdaLift() -> Pass:  # noqa: N802  (public name of the pass)
+def LambdaLift() -> Pass:
     """Lift local functions to the module.
 
     ::

@@ -54,10 +54,10 @@ def _get_lazily(func: Function) -> Function:
     body = lazy.visit_with_new_scope(func.body, params)
     made = Function(params, body, ret, func.is_pure, func.attrs, func.span)
     # A weight that is used twice is asked for once.
-    return remove_all_unused(eliminate_common_subexpr(made.with_attr("num_input", count + 1)))  # type: ignore[no-any-return]
+    return remove_all_unused(eliminate_common_subexpr(made.with_attr("num_input", count + 1)))
 
 
-def LazyGetInput() -> Pass:  # noqa: N802  (public name of the pass)
+def LazyGetInput() -> Pass:
     """Public functions take ``fget_param(index, name)`` in place of their weights.
 
     ::
@@ -128,7 +128,7 @@ def _set_lazily(func: Function) -> Function:
     return made if count is None else made.with_attr("num_input", count + 1)
 
 
-def LazySetOutput() -> Pass:  # noqa: N802  (public name of the pass)
+def LazySetOutput() -> Pass:
     """Public functions give each result to ``fset_output(index, value)`` as soon as it is computed, and return nothing.
 
     ::

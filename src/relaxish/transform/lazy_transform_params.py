@@ -178,7 +178,7 @@ def _transform(
     return made.without_attr("relax.force_pure") if "relax.force_pure" in made.attrs else made
 
 
-def LazyTransformParams(  # noqa: N802  (public name of the pass)
+def LazyTransformParams(
     fget_item: str = "get_item",
     fset_item: str | None = "set_item",
     extra_get_item_params: Sequence[Any] | None = None,

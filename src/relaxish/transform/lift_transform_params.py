@@ -284,7 +284,7 @@ def _lift_shared(mod: IRModule, names: Sequence[str] | None) -> IRModule:
     return out
 
 
-def LiftTransformParams(shared_transform: bool | Sequence[str] = False) -> Pass:  # noqa: N802  (public name)
+def LiftTransformParams(shared_transform: bool | Sequence[str] = False) -> Pass:
     """Split functions with the attribute ``num_input``.
 
     ::

@@ -35,7 +35,7 @@ class _Lower(PyExprMutator):
         return Call(Op.get("relax.memory.alloc_tensor"), (storage, PrimValue(0), shape, dtype), None, None, call.span)
 
 
-def LowerAllocTensor() -> Pass:  # noqa: N802  (public name of the pass)
+def LowerAllocTensor() -> Pass:
     """``R.builtin.alloc_tensor`` becomes ``R.memory.alloc_storage`` of the size in bytes plus
     ``R.memory.alloc_tensor`` at offset 0.
     """

@@ -130,11 +130,11 @@ _RULES: dict[str, Callable[[_Lower, Call], Any]] = {
 }
 
 
-def LowerRuntimeBuiltin() -> Pass:  # noqa: N802  (public name of the pass)
+def LowerRuntimeBuiltin() -> Pass:
     """Replace reshape, shape_of, closures, memory and view operators by the machine's builtins."""
     return mutator_pass(_Lower, "LowerRuntimeBuiltin")
 
 
-def VMBuiltinLower() -> Pass:  # noqa: N802  (public name of the pass)
+def VMBuiltinLower() -> Pass:
     """The older name of :func:`LowerRuntimeBuiltin`."""
     return LowerRuntimeBuiltin()

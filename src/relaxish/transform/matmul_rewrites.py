@@ -56,7 +56,7 @@ def _swaps_last_two(call: Any, ndim: int) -> bool:
 def _transposed(expr: Any) -> Expr:
     ndim = expr.struct_info.ndim
     made = permute_dims(expr, None if ndim == 2 else [*range(ndim - 2), ndim - 1, ndim - 2])
-    return BlockBuilder().normalize(made)  # type: ignore[no-any-return]
+    return BlockBuilder().normalize(made)
 
 
 class _Weights:
@@ -150,7 +150,7 @@ def _cheaper_left(a: list[Any], c: list[Any], bounds: Sequence[PrimExpr]) -> boo
         return False if analyzer.can_prove(LT(right, left)) else None
 
 
-def AdjustMatmulOrder() -> Pass:  # noqa: N802  (public name of the pass)
+def AdjustMatmulOrder() -> Pass:
     """Associate chains of matrix products the cheaper way.
 
     ``R.matmul(R.matmul(A, B), x)`` becomes ``R.matmul(A, R.matmul(B, x))`` where that takes fewer multiplications (low
@@ -180,7 +180,7 @@ def _expand_sum(func: Function) -> tuple[DFPattern, Rewriter]:
     return is_op("relax.matmul")(x, total | turned), rewrite
 
 
-def ExpandMatmulOfSum() -> Pass:  # noqa: N802  (public name of the pass)
+def ExpandMatmulOfSum() -> Pass:
     """``R.matmul(x, R.add(A, B))`` becomes ``R.add(R.matmul(x, A), R.matmul(x, B))``, unless ``A + B`` is computable at
     compile time.  ``R.permute_dims(R.add(A, B))`` is taken apart alike.
     """
@@ -221,7 +221,7 @@ def _permute_after_concat(_: Function) -> tuple[DFPattern, Rewriter]:
     return pattern, rewrite
 
 
-def ReorderPermuteDimsAfterConcat() -> Pass:  # noqa: N802  (public name of the pass)
+def ReorderPermuteDimsAfterConcat() -> Pass:
     """``R.concat((R.permute_dims(A), R.permute_dims(B)), axis=1)`` becomes
     ``R.permute_dims(R.concat((A, B), axis=0))``.
     """
@@ -260,7 +260,7 @@ def _take_after_matmul(_: Function) -> tuple[DFPattern, Rewriter]:
     return whole, rewrite
 
 
-def ReorderTakeAfterMatmul() -> Pass:  # noqa: N802  (public name of the pass)
+def ReorderTakeAfterMatmul() -> Pass:
     """``R.matmul(x, R.take(W, i, axis=1))`` becomes ``R.take(R.matmul(x, W), i, axis=1)``, so that no gathered copy of
     the weights is made; likewise for a table of matrices of which each entry of the batch picks one.
     """

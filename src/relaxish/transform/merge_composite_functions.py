@@ -139,7 +139,7 @@ def _run(mod: IRModule) -> IRModule:
     return eliminate(out, ["main"])
 
 
-def MergeCompositeFunctions() -> Pass:  # noqa: N802  (public name of the pass)
+def MergeCompositeFunctions() -> Pass:
     """Join composite functions (of FuseOpsByPattern) for the same code generator into larger ones.
 
     ::

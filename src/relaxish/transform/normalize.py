@@ -22,11 +22,11 @@ def _run(mod: IRModule) -> IRModule:
     return map_relax_functions(mod, normalize)
 
 
-def Normalize() -> Pass:  # noqa: N802  (public name of the pass)
+def Normalize() -> Pass:
     """Bring functions into A-normal form with struct info everywhere: ``f(g(x))`` becomes ``gv = g(x); f(gv)``."""
     return as_module_pass(_run, "Normalize")
 
 
-def NormalizeGlobalVar() -> Pass:  # noqa: N802  (public name of the pass)
+def NormalizeGlobalVar() -> Pass:
     """Public functions take the name of their ``global_symbol``; private ones that stand in the way are renamed."""
     return as_module_pass(normalize_global_vars, "NormalizeGlobalVar")

@@ -118,7 +118,7 @@ def _expanded(_: GlobalVar, func: Function) -> Change | None:
     return _prefixed(func, params, bindings), call
 
 
-def ExpandTupleArguments() -> Pass:  # noqa: N802  (public name of the pass)
+def ExpandTupleArguments() -> Pass:
     """Private functions take the fields of their tuple parameters one by one.
 
     ``cls.func((a, b))`` becomes ``cls.func(a, b)``.
@@ -149,7 +149,7 @@ def _without_unused(_: GlobalVar, func: Function) -> Change | None:
     return _prefixed(func, params, []), call
 
 
-def RemoveUnusedParameters() -> Pass:  # noqa: N802  (public name of the pass)
+def RemoveUnusedParameters() -> Pass:
     """Private functions lose the parameters they do not use, and callers what they computed for them only; symbolic
     variables that only those defined are passed as scalars.
     """
@@ -224,6 +224,6 @@ def _remove_outputs(mod: IRModule) -> IRModule:
     return _apply(mod, analyse)
 
 
-def RemoveUnusedOutputs() -> Pass:  # noqa: N802  (public name of the pass)
+def RemoveUnusedOutputs() -> Pass:
     """Private functions that return tuples lose the fields that no caller uses; a single field left is returned bare."""
     return _pass(_remove_outputs, "RemoveUnusedOutputs")

@@ -179,7 +179,7 @@ def _run(mod: IRModule) -> IRModule:
     return map_relax_functions(mod, rewrite)
 
 
-def RealizeVDevice() -> Pass:  # noqa: N802  (public name of the pass)
+def RealizeVDevice() -> Pass:
     """Spread the devices named by ``R.hint_on_device``, ``R.to_vdevice`` and annotations over the values computed with
     them, and write them into the struct infos.
 

@@ -42,7 +42,7 @@ def _run(mod: IRModule) -> IRModule:
     return map_relax_functions(mod, rewrite)
 
 
-def RemovePurityChecking() -> Pass:  # noqa: N802  (public name of the pass)
+def RemovePurityChecking() -> Pass:
     """Mark pure functions ``relax.force_pure`` and unwrap ``call_pure_packed``, ``call_inplace_packed`` and
     ``invoke_pure_closure``, so that passes below may bring in allocations and other effects.
     """

@@ -168,7 +168,7 @@ def _rename(info: Any, names: dict[Any, Any]) -> Any:
     return info.map(lambda value: substitute(value, names), lambda var: var)
 
 
-def RewriteCUDAGraph() -> Pass:  # noqa: N802  (public name of the pass)
+def RewriteCUDAGraph() -> Pass:
     """Kernels at fixed addresses become functions that a CUDA graph replays, if ``relax.backend.use_cuda_graph`` is set.
 
     Runs after StaticPlanBlockMemory. Parameters behind the function attribute ``num_input`` are taken as weights that

@@ -84,7 +84,7 @@ class _Rewriter(PyExprMutator):
         return Call(Op.get("relax.reshape"), (arg, out.shape), None, None, call.span)
 
 
-def RewriteDataflowReshape() -> Pass:  # noqa: N802  (public name of the pass)
+def RewriteDataflowReshape() -> Pass:
     """In dataflow blocks, ``call_tir`` to a function that only moves its input in row-major order becomes
     ``R.reshape``, which later shares the input's memory. Outputs of a block stay as they are.
     """

@@ -102,9 +102,7 @@ def _run(mod: IRModule, options: Mapping[str, Any], entries: Sequence[str]) -> I
     return eliminate(out, list(entries))
 
 
-def RunCodegen(  # noqa: N802  (public name of the pass)
-    target_options: Mapping[str, Any] | None = None, entry_functions: Sequence[str] | None = None
-) -> Pass:
+def RunCodegen(target_options: Mapping[str, Any] | None = None, entry_functions: Sequence[str] | None = None) -> Pass:
     """Compile functions with the attribute ``Codegen`` by the registered function ``relax.ext.<name>``.
 
     It gets the functions, ``target_options[name]`` and the names of constants, and returns runtime modules, which

@@ -39,7 +39,7 @@ def _reshapes(func: Function) -> Function:
     return rewrite_call(outer | inner, rewrite, func)
 
 
-def RemoveRedundantReshape() -> Pass:  # noqa: N802  (public name of the pass)
+def RemoveRedundantReshape() -> Pass:
     """A reshape of a reshape is one reshape; a reshape to the shape a tensor has is the tensor."""
     return as_module_pass(lambda mod: map_relax_functions(mod, lambda _, f: _reshapes(f)), "RemoveRedundantReshape")
 
@@ -64,7 +64,7 @@ def _transforms(func: Function) -> Function:
     return rewrite_call(outer, rewrite, func)
 
 
-def OptimizeLayoutTransform() -> Pass:  # noqa: N802  (public name of the pass)
+def OptimizeLayoutTransform() -> Pass:
     """Two ``R.layout_transform`` in a row that undo each other disappear."""
     return as_module_pass(lambda mod: map_relax_functions(mod, lambda _, f: _transforms(f)), "OptimizeLayoutTransform")
 
@@ -79,7 +79,7 @@ class _FastMath(PyExprMutator):
         return call if fast is None else self.builder_.call_te(fast, call.args[0])
 
 
-def FastMathTransform() -> Pass:  # noqa: N802  (public name of the pass)
+def FastMathTransform() -> Pass:
     """``R.exp``, ``R.erf``, ``R.tanh`` and ``R.nn.softmax`` become loops with fast approximations."""
 
     def run(mod: IRModule) -> IRModule:
@@ -89,7 +89,7 @@ def FastMathTransform() -> Pass:  # noqa: N802  (public name of the pass)
     return as_module_pass(run, "FastMathTransform")
 
 
-def AttachExternModules(extern_modules: Sequence[Any]) -> Pass:  # noqa: N802  (public name of the pass)
+def AttachExternModules(extern_modules: Sequence[Any]) -> Pass:
     """Load ``nn.ExternModule`` objects and add them to the module attribute ``external_mods``."""
 
     def run(mod: IRModule) -> IRModule:

@@ -146,7 +146,7 @@ class _Splitter(PyExprMutator):
         return Call(call.op, (rest, others), call.attrs, call.sinfo_args, call.span)
 
 
-def SplitCallTIRByPattern(patterns: Sequence[PrimFunc], fcodegen: FCodegen) -> Pass:  # noqa: N802  (public name)
+def SplitCallTIRByPattern(patterns: Sequence[PrimFunc], fcodegen: FCodegen) -> Pass:
     """Carve what matches ``patterns`` at the start of a fused kernel out to a library.
 
     ``fcodegen(matches)`` gets the matches of the first loop nests and returns ``[source, count, buffers]``: the source

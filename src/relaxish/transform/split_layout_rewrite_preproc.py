@@ -148,7 +148,7 @@ def _run(mod: IRModule) -> IRModule:
     return eliminate(rewrite_functions(splitter, mod))
 
 
-def SplitLayoutRewritePreproc() -> Pass:  # noqa: N802  (public name of the pass)
+def SplitLayoutRewritePreproc() -> Pass:
     """Separate the repacking of weights from the kernels that use them.
 
     ::

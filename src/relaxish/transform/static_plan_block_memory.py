@@ -340,7 +340,7 @@ def _run(mod: IRModule) -> IRModule:
     return map_relax_functions(mod, plan)
 
 
-def StaticPlanBlockMemory() -> Pass:  # noqa: N802  (public name of the pass)
+def StaticPlanBlockMemory() -> Pass:
     """Give allocations storage that is reused once its tensor is dead.
 
     ``R.builtin.alloc_tensor`` becomes ``R.memory.alloc_storage`` (once for each storage) plus

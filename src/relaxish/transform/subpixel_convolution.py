@@ -143,7 +143,7 @@ def _run(mod: IRModule) -> IRModule:
     return map_relax_functions(mod, rewrite)
 
 
-def SubPixelConvTranspose() -> Pass:  # noqa: N802  (named as a pass)
+def SubPixelConvTranspose() -> Pass:
     """``conv2d_transpose`` and ``conv1d_transpose`` without dilation become convolutions of stride 1.
 
     Before::

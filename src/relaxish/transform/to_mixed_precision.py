@@ -267,9 +267,7 @@ def _castable(arg: Any) -> bool:
     return getattr(arg.struct_info_, "dtype", None) == _LOW
 
 
-def ToMixedPrecision(  # noqa: N802  (public name of the pass)
-    out_dtype: str = "float32", fp16_input_names: Sequence[str] | None = None
-) -> Pass:
+def ToMixedPrecision(out_dtype: str = "float32", fp16_input_names: Sequence[str] | None = None) -> Pass:
     """Compute convolutions, matrix products and attention on float16 inputs, giving ``out_dtype``.
 
     ::

@@ -37,6 +37,6 @@ def _run(mod: IRModule) -> IRModule:
     return map_relax_functions(mod, lambda _, func: to_non_dataflow(func))
 
 
-def ToNonDataflow() -> Pass:  # noqa: N802  (public name of the pass)
+def ToNonDataflow() -> Pass:
     """Turn every dataflow block into an ordinary block and its variables into ordinary ones."""
     return as_module_pass(_run, "ToNonDataflow")

@@ -103,7 +103,7 @@ class _Sorter(PyExprMutator):
         return super().visit_dataflow_block_(block)
 
 
-def TopologicalSort(order: str = "depth-first", direction: str = "from-inputs") -> Pass:  # noqa: N802  (public name)
+def TopologicalSort(order: str = "depth-first", direction: str = "from-inputs") -> Pass:
     """Reorder bindings of dataflow blocks: ``depth-first`` or ``breadth-first``, ``from-inputs`` or ``from-outputs``.
 
     Depth first from the inputs follows each value to its users at once, breadth first computes all values of one

@@ -35,7 +35,7 @@ class _Update(PyExprMutator):
         return Function(params, body, None, op.is_pure, op.attrs, op.span)
 
 
-def UpdateParamStructInfo(sinfo_func: Callable[[Var], StructInfo | None]) -> Pass:  # noqa: N802  (public name)
+def UpdateParamStructInfo(sinfo_func: Callable[[Var], StructInfo | None]) -> Pass:
     """Give parameters the struct info that ``sinfo_func(param)`` returns (None: unchanged) and infer the rest."""
 
     def run(mod: IRModule) -> IRModule:

@@ -50,7 +50,7 @@ class ReplaceVDevices(PyExprMutator):
         return op if info is op.struct_info_ else Constant(op.data, info, op.span)
 
 
-def UpdateVDevice(new_vdevice: Any, index: int) -> Pass:  # noqa: N802  (public name of the pass)
+def UpdateVDevice(new_vdevice: Any, index: int) -> Pass:
     """Put ``new_vdevice`` in place of entry ``index`` of the module's ``vdevice`` list, everywhere.
 
     Raises RelaxishError if the module has no such entry.

@@ -412,7 +412,7 @@ def _replace(expr: PrimExpr, loads: dict[Any, Any]) -> Any:
     return substitute(expr, loads)
 
 
-def VMShapeLower(*, emit_err_ctx: bool = True) -> Pass:  # noqa: N802  (public name of the pass)
+def VMShapeLower(*, emit_err_ctx: bool = True) -> Pass:
     """Lower symbolic shapes to run-time calls.
 
     Every function first checks its arguments against their annotations (``vm.builtin.check_tensor_info``,

@@ -10,8 +10,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from corpus import GROUPS, texts_of  # noqa: E402 -- beside this file
-from run import differences, hash_of, recorded, replay  # noqa: E402
+from corpus import GROUPS, texts_of  # beside this file
+from run import differences, hash_of, recorded, replay
 
 #: Of so many cases one is run each time; models and searches take seconds each.
 _SAMPLED = {"operators": 100, "schedules": 10, "public_names": 1}

@@ -52,7 +52,7 @@ def _program(measure_input: MeasureInput) -> IRModule | PrimFunc | Schedule:
         made: IRModule = program(config)
         return made
     sch, _ = task.instantiate(config)
-    return sch  # type: ignore[no-any-return]
+    return sch
 
 
 def _candidate(measure_input: MeasureInput) -> Candidate:

@@ -18,7 +18,7 @@ __all__ = [
 ]  # fmt: skip
 
 #: An axis that a definition gives: the ``index``-th of a parameter's ``space``.
-Axis = namedtuple("Axis", ["space", "index"])  # noqa: PYI024
+Axis = namedtuple("Axis", ["space", "index"])
 
 
 def get_factors(n: int) -> list[int]:

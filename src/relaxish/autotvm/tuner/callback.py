@@ -35,7 +35,7 @@ def format_si_prefix(value: float, prefix: str) -> float:
     return float(value / 10.0 ** _SCALES[prefix])
 
 
-class log_to_file:  # noqa: N801
+class log_to_file:
     """Append each measurement to a log, as "json" or "pickle"; ``file_out`` is a path or an open file.
 
     A path is written whole lines at a time and synchronised, so that what has been measured survives ``kill -9``; a
@@ -116,7 +116,7 @@ def _speed(inp: Any, res: Any) -> float:
     return float(inp.task.flop or 0.0) / cost if cost > 0 and math.isfinite(cost) else 0.0
 
 
-class progress_bar:  # noqa: N801
+class progress_bar:
     """A line that shows the present and the best speed, how far tuning is, and the time it took."""
 
     def __init__(self, total: int, prefix: str = "", si_prefix: str = "G") -> None:

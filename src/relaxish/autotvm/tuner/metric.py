@@ -47,7 +47,7 @@ def cover_curve(trial_ranks: Any) -> Array:
     return out
 
 
-def average_recall(preds: Any, labels: Any, N: int) -> float:  # noqa: N803
+def average_recall(preds: Any, labels: Any, N: int) -> float:
     """The mean of the first ``N`` values of the recall curve of predictions."""
     order = np.argsort(np.asarray(preds))[::-1]
     ranks = get_rank(np.asarray(labels)[order])[:N]

@@ -184,7 +184,7 @@ def append_reshape_to_batch_norm(mod: IRModule) -> IRModule:
     return eliminate(mutator.builder_.get(), ["main"])
 
 
-def OpenCLMLOffLoad() -> Pass:  # noqa: N802  (public name of the pass)
+def OpenCLMLOffLoad() -> Pass:
     """Convolutions, norms, pools and element-wise operators become functions for OpenCL ML, and go to its code generator.
 
     Raises RelaxishError where something matches and ``relax.ext.openclml`` is not registered.

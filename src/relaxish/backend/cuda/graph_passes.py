@@ -43,7 +43,7 @@ def graph_passes() -> list[Pass]:
     ]
 
 
-def ChannelsLast() -> Pass:  # noqa: N802  (named as a pass)
+def ChannelsLast() -> Pass:
     """Convolutions of types that tensor cores multiply run with channels innermost, and so do their neighbours.
 
     Before::

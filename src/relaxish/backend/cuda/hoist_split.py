@@ -140,7 +140,7 @@ class _Hoister(PyExprMutator):
         return self.builder_.emit(Call(expr.op, args, expr.attrs, expr.sinfo_args))
 
 
-def HoistOverSplit() -> Pass:  # noqa: N802  (named as a pass)
+def HoistOverSplit() -> Pass:
     """Conversions and biases of all parts of a tensor, such as merged projections, are those of the tensor.
 
     Before and after::

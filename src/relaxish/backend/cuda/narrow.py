@@ -58,7 +58,7 @@ class _Narrow(Mutator):
         return type(e)(self.visit(e.a), self.visit(e.b))
 
     def visit_Call(self, e: Call) -> Any:
-        if e.op.name not in _BITWISE or e.dtype != "int64":  # type: ignore[attr-defined]
+        if e.op.name not in _BITWISE or e.dtype != "int64":
             raise _TooWide
         self.check(e)
         return Call("int32", e.op, [self.visit(a) for a in e.args])

@@ -51,7 +51,7 @@ class _Rewrite(PyExprMutator):
         return self.builder_.call_te(compute, *args, primfunc_name_hint="layer_norm_cast")
 
 
-def NormWithCast() -> Pass:  # noqa: N802  (named as a pass)
+def NormWithCast() -> Pass:
     """Before and after::
 
         y = R.nn.layer_norm(x, g, b, axes=[-1])          both = R.call_tir(cls.layer_norm_cast, (x, g, b), ...)

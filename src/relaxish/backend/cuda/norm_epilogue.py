@@ -42,7 +42,7 @@ class _Rewrite(PyExprMutator):
         return made
 
 
-def NormsTakeEpilogues() -> Pass:  # noqa: N802  (named as a pass)
+def NormsTakeEpilogues() -> Pass:
     """Legalise group norms and instance norms as operators that elementwise ones are fused to.
 
     Before and after fusion (a block of a diffusion model)::

@@ -47,7 +47,7 @@ class _Pad(PyExprMutator):
         return nn.pad(expr, [0] * 7 + [more])
 
 
-def PadFewChannels() -> Pass:  # noqa: N802  (named as a pass)
+def PadFewChannels() -> Pass:
     """Convolutions with channels last, known weights and fewer than eight channels get zeros for the missing ones.
 
     Before and after::

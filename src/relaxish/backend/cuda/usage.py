@@ -41,7 +41,7 @@ def _discard_written(call: Call, found: set[Any]) -> None:
             found.discard(call.args[1])
         return
     if name == "tir.address_of":
-        found.discard(call.args[0].buffer.data)  # type: ignore[attr-defined]
+        found.discard(call.args[0].buffer.data)
         return
     for position, arg in enumerate(call.args):
         if isinstance(arg, Var) and position not in _READERS.get(name, ()):

@@ -104,7 +104,7 @@ def lockstep_cumsum(threads: Threads) -> Any:
         for i in T.unroll(1, TY):
             for j in T.vectorized(N):
                 if ty == 0:
-                    at: T.int64 = i * warp_elem + tx * N  # noqa: F811
+                    at: T.int64 = i * warp_elem + tx * N
                     shared[at + j] += shared[i * warp_elem - 1]
 
     return sum_up

@@ -487,5 +487,5 @@ def _find_handler(kind: type) -> Callable[[ExprGen, Any], str]:
         handler = getattr(ExprGen, f"visit_{base.__name__}", None)
         if handler is not None:
             _HANDLERS[kind] = handler
-            return handler  # type: ignore[no-any-return]
+            return handler
     raise RelaxishError(f"the LLVM backend has no code for expressions of kind {kind.__name__}")

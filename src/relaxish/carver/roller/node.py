@@ -91,19 +91,19 @@ class Node:
         """Whether the node stands for a result."""
         return False
 
-    def get_shape(self, id: int = 0) -> list[int]:  # noqa: A002  (public name)
+    def get_shape(self, id: int = 0) -> list[int]:  # public name
         """Shape of an output."""
         return self._shapes[id]
 
-    def set_shape(self, shape: Sequence[int], id: int = 0) -> None:  # noqa: A002
+    def set_shape(self, shape: Sequence[int], id: int = 0) -> None:
         """Say the shape of an output."""
         self._shapes[id] = [int(n) for n in shape]
 
-    def get_dtype(self, id: int = 0) -> str:  # noqa: A002
+    def get_dtype(self, id: int = 0) -> str:
         """Dtype of an output."""
         return self._dtypes[id]
 
-    def set_dtype(self, dtype: str, id: int = 0) -> None:  # noqa: A002
+    def set_dtype(self, dtype: str, id: int = 0) -> None:
         """Say the dtype of an output; bool takes a byte."""
         self._dtypes[id] = "int8" if str(dtype) == "bool" else str(dtype)
 
@@ -129,7 +129,7 @@ class PlaceHolderNode(Node):
 class OutputNode(Node):
     """A result: ``OutputNode(node)`` is output ``id`` of ``node``."""
 
-    def __init__(self, node: Node, id: int = 0) -> None:  # noqa: A002
+    def __init__(self, node: Node, id: int = 0) -> None:
         super().__init__(name="Output")
         if not isinstance(node, PrimFuncNode):
             raise CheckValueError(f"OutputNode takes the PrimFuncNode whose result it is, got {type(node).__name__}")

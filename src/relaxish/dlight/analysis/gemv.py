@@ -71,7 +71,7 @@ def normalize(sch: Schedule, block_info: BlockInfo) -> bool | None:
     sch.reorder(*loops["batch"], *loops["S"], *loops["R"], *loops["packed"])
     for kind in ("batch", "S", "R"):
         sch.fuse(*loops[kind])
-    return axes[access.args[-1].source.source].kind == "R"  # type: ignore[index]
+    return axes[access.args[-1].source.source].kind == "R"
 
 
 def _used(block: Block, region: Any) -> set[Any]:

@@ -31,7 +31,7 @@ class Exporter:
         made = getattr(_LOCAL, "exporter", None)
         if made is None:
             raise RuntimeError("this can only be used while a module is exported")
-        return made  # type: ignore[no-any-return]
+        return made
 
     def add_external_module(self, mod: Any) -> None:
         """Remember an external module to link; each once."""

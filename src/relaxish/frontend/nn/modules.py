@@ -137,7 +137,7 @@ class _Conv(Module):
     def forward(self, x: Tensor) -> Tensor:
         function = {1: op.conv1d, 2: op.conv2d, 3: op.conv3d}[self.rank]
         options: dict[str, Any] = {} if self.rank == 1 else {"data_layout": self.data_layout}
-        return function(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups, **options)  # type: ignore[operator,no-any-return]
+        return function(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups, **options)  # type: ignore[operator]
 
 
 class Conv1D(_Conv):
@@ -341,7 +341,7 @@ class Attention(Module):
         heads = [0, -1, self.heads, self.dim_head]
         query, key, value = (op.reshape(part, heads) for part in (query, self.to_k(context), self.to_v(context)))
         out = op.scaled_dot_product_attention(query, key, value, is_causal=False, scale=self.scale)
-        return self.to_out[0](op.reshape(out, [0, -1, self.inner_dim]))  # type: ignore[no-any-return]
+        return self.to_out[0](op.reshape(out, [0, -1, self.inner_dim]))
 
 
 class MultiheadAttention(Attention):

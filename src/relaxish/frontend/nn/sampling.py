@@ -23,7 +23,7 @@ __all__ = [
 
 
 def _cumsum(x: Tensor) -> Tensor:
-    return wrap_nested(_op.cumsum(x._expr, 1, exclusive=False), "cumsum")  # type: ignore[no-any-return]
+    return wrap_nested(_op.cumsum(x._expr, 1, exclusive=False), "cumsum")
 
 
 def _rows(prob: Tensor, uniform_sample: Tensor, sample_indices: Tensor | None) -> Tensor:
@@ -57,7 +57,7 @@ def multinomial_from_uniform(
     rows = _rows(prob, uniform_sample, sample_indices)
     out = Tensor.placeholder([uniform_sample.shape[0], 1], dtype)
     func = generic_get_sample_index(prob.dtype, uniform_sample.dtype, rows.dtype, dtype, is_size_var=True)
-    return tensor_ir_op(func, "get_sample_index", [_cumsum(prob), uniform_sample, rows], out)  # type: ignore[no-any-return]
+    return tensor_ir_op(func, "get_sample_index", [_cumsum(prob), uniform_sample, rows], out)
 
 
 def sample_top_p_top_k_from_sorted_prob(
@@ -84,7 +84,7 @@ def sample_top_p_top_k_from_sorted_prob(
     out = Tensor.placeholder([uniform_sample.shape[0], 1], index)
     lookup = _get_index_from_sorted(kind, index, rows.dtype)
     args = [total, sorted_index, kept, uniform_sample, rows]
-    return tensor_ir_op(lookup, "get_index_from_sorted", args, out)  # type: ignore[no-any-return]
+    return tensor_ir_op(lookup, "get_index_from_sorted", args, out)
 
 
 def _below(total: Any, top_p: Any, top_k: Any, i: Any, j: Any) -> Any:
@@ -172,7 +172,7 @@ def renormalize_top_p_top_k_prob(prob: Tensor, sorted_prob: Tensor, top_p: Tenso
 
     filtered = tensor_expr_op(keep, "filter_with_top_p_top_k", [prob, cutoff])
     total = wrap_nested(_op.sum(filtered._expr, 1, True), "sum")
-    return wrap_nested(_op.divide(filtered._expr, total._expr), "divide")  # type: ignore[no-any-return]
+    return wrap_nested(_op.divide(filtered._expr, total._expr), "divide")
 
 
 def _get_renorm_cutoff(kind: str, index: str) -> Any:

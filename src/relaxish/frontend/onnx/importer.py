@@ -339,7 +339,7 @@ def from_onnx(
 
     try:
         onnx.checker.check_model(model)
-    except Exception as error:  # noqa: BLE001  (the checker is stricter than what can be imported)
+    except Exception as error:  # the checker is stricter than what can be imported
         warnings.warn(str(error), stacklevel=2)
     found = _opset_of(model)
     if opset is None:

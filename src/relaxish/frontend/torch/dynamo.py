@@ -45,7 +45,7 @@ def relax_dynamo(pipeline: Pipeline | None = None) -> Callable[..., Any]:
     def compiled(graph_module: torch.fx.GraphModule, example_inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
         from torch._functorch.aot_autograd import make_boxed_func
 
-        return make_boxed_func(_graph(graph_module, example_inputs, pipeline))  # type: ignore[no-any-return]
+        return make_boxed_func(_graph(graph_module, example_inputs, pipeline))
 
     def backend(graph_module: torch.fx.GraphModule, example_inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
         need("torch", "torch")

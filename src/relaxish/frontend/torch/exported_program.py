@@ -353,7 +353,7 @@ def _to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
         import ml_dtypes
         import torch
 
-        return detached.contiguous().view(torch.uint16).numpy().view(ml_dtypes.bfloat16)  # type: ignore[no-any-return]
+        return detached.contiguous().view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
     array: np.ndarray[Any, Any] = np.ascontiguousarray(detached.numpy())
     return array.reshape(tuple(detached.shape))
 

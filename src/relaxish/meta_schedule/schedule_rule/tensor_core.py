@@ -123,7 +123,7 @@ class MultiLevelTilingTensorCore(MultiLevelTiling):
             self._read_tiles, self._read_fragments, self._pipeline,
         )  # fmt: skip
         for step in steps:
-            states = [made for state in states for made in step(state)]  # type: ignore[arg-type, operator]
+            states = [made for state in states for made in step(state)]  # type: ignore[arg-type]
         return states
 
     # -- the product -----------------------------------------------------------------------------------------

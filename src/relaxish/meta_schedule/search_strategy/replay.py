@@ -156,5 +156,5 @@ class ReplayFunc(_Batches):
             sch = self._random.choice(spaces)
             sch.enter_postproc()
             if all(postproc.apply(sch) for postproc in context.space_generator.postprocs):
-                return sch  # type: ignore[no-any-return]
+                return sch
         return None

@@ -231,7 +231,7 @@ class UnorderedTuplePattern(DFPattern):
 class TupleGetItemPattern(DFPattern):
     """A projection; any of them if ``index`` is None."""
 
-    def __init__(self, tuple: DFPattern, index: int | None = None) -> None:  # noqa: A002  (public parameter name)
+    def __init__(self, tuple: DFPattern, index: int | None = None) -> None:  # public parameter name
         self.tuple = tuple
         self.index = -1 if index is None else index
 

@@ -83,7 +83,7 @@ class Worker:
         try:
             target, *rest = details
             self.registers[target] = self._make(kind, rest)
-        except Exception as error:  # noqa: BLE001  (whatever a user's function raises is reported to the controller)
+        except Exception as error:  # whatever a user's function raises is reported to the controller
             self._failure = error
             self.links.abort()
 

@@ -101,7 +101,7 @@ class Visitors:
             channel.hurry(HELLO_SECONDS)
             known = greet(channel)
             channel.hurry(None)
-        except Exception as error:  # noqa: BLE001  (whatever a stranger sends must not show in this process)
+        except Exception as error:  # whatever a stranger sends must not show in this process
             _log.info("refused %s: %s", address, error)
             channel.close()
             return
@@ -109,7 +109,7 @@ class Visitors:
             self._forget(channel)
         try:
             then(channel, known)
-        except Exception as error:  # noqa: BLE001  (nor what a client sends)
+        except Exception as error:  # nor what a client sends
             _log.info("the connection with %s ended: %s", address, error)
             channel.close()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...ir.printing import SCRIPT_PRINTER
 from ...support.object_path import ObjectPath
-from . import doc, ir_module, plain, tir_block, tir_buffer, tir_expr, tir_func, tir_stmt  # noqa: F401
+from . import doc, ir_module, plain, tir_block, tir_buffer, tir_expr, tir_func, tir_stmt
 from .config import PrinterConfig
 from .doc_printer import doc_to_python, to_python_script
 from .render import render, show

@@ -46,7 +46,7 @@ class _Batch:
                 status = 0
             except BrokenPipeError:  # nobody listens any more
                 pass
-            except BaseException:  # noqa: BLE001  (no exception may leave a forked child)
+            except BaseException:  # no exception may leave a forked child
                 traceback.print_exc()
             finally:
                 sys.stderr.flush()
@@ -89,7 +89,7 @@ def _serve(attempt: Callable[[int], Any], first: int, most: int, patience: float
         signal.alarm(int(patience) + _GRACE)
         try:
             gave = attempt(number)
-        except Exception:  # noqa: BLE001  (a case that raises is a finding like any other)
+        except Exception:  # a case that raises is a finding like any other
             gave = Ended("crashed", traceback.format_exc())
         writer.send(gave)
         if time.monotonic() > stop:

@@ -56,7 +56,7 @@ def judges(case: OperatorCase) -> list[Arrays]:
     for judge in (runtime_results, reference_results):
         try:
             found.append(judge(case))
-        except Exception:  # noqa: BLE001  (whatever the judge raises, it has no opinion)
+        except Exception:  # whatever the judge raises, it has no opinion
             continue
     if len(found) == 2:
         found[1] = [_typed(value, like) for value, like in zip(found[1], found[0])]
@@ -129,7 +129,7 @@ def check_operator(case: OperatorCase, compiled: Callable[[OperatorCase], Arrays
         got = compiled(case)
     except (OpNotImplemented, NotImplementedError) as error:
         return Verdict("refused", f"{type(error).__name__}: {error}")
-    except Exception as error:  # noqa: BLE001  (the campaign goes on)
+    except Exception as error:  # the campaign goes on
         if not opinions:
             return Verdict("illegal", str(error))
         kind = "refused" if isinstance(error, RelaxishError) else "crashed"

@@ -30,7 +30,7 @@ def get_relax_attention_module(
     """``main(q, k, v[, bias])``: the attention of three tensors."""
     shapes = {"q": q_shape, "k": k_shape, "v": v_shape}
     if bias_shape is not None and bias_shape != "none":
-        shapes["bias"] = bias_shape  # type: ignore[assignment]
+        shapes["bias"] = bias_shape
     params = {name: Var(name, TensorStructInfo(shape, dtype)) for name, shape in shapes.items()}
     builder = BlockBuilder()
     with builder.function("main", list(params.values())):

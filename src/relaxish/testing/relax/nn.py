@@ -86,7 +86,7 @@ def emit_checkpoint_sequential(
     functions: Sequence[Callable[..., Any]],
     segments: int | Sequence[int],
     input: Any,
-    checkpoint_last: bool = False,  # noqa: A002
+    checkpoint_last: bool = False,
 ) -> Any:
     """Call functions one after another in segments, each recomputed in the backward pass.
 
@@ -145,7 +145,7 @@ class Module:
         """All parameters, of inner layers too."""
         return _parameters_of(self.__dict__)
 
-    def forward(self, input: Any) -> Any:  # noqa: A002  (public parameter name)
+    def forward(self, input: Any) -> Any:  # public parameter name
         """What the layer computes."""
         raise NotImplementedError
 
@@ -177,17 +177,17 @@ class Sequential(Module):
     def __init__(self, *args: Module) -> None:
         self.modules = list(args)
 
-    def forward(self, input: Any) -> Any:  # noqa: A002  (public parameter name)
+    def forward(self, input: Any) -> Any:  # public parameter name
         """The last layer's result."""
         for module in self.modules:
-            input = module(input)  # noqa: A001
+            input = module(input)
         return input
 
 
 class ReLU(Module):
     """``max(x, 0)``."""
 
-    def forward(self, input: Any) -> Var:  # noqa: A002  (public parameter name)
+    def forward(self, input: Any) -> Var:  # public parameter name
         """The activation."""
         return emit_te(topi.nn.relu, input)
 
@@ -195,7 +195,7 @@ class ReLU(Module):
 class LogSoftmax(Module):
     """Logarithm of softmax over the last axis."""
 
-    def forward(self, input: Any) -> Var:  # noqa: A002  (public parameter name)
+    def forward(self, input: Any) -> Var:  # public parameter name
         """The activation."""
         return emit_te(topi.nn.log_softmax, input)
 
@@ -209,7 +209,7 @@ class Linear(Module):
         self.weight = Parameter((in_features, out_features), name="linear_weight")
         self.bias = Parameter((out_features,), name="linear_bias") if bias else None
 
-    def forward(self, input: Any) -> Var:  # noqa: A002  (public parameter name)
+    def forward(self, input: Any) -> Var:  # public parameter name
         """The product."""
         out = emit_te(topi.matmul, input, self.weight)
         return out if self.bias is None else emit_te(topi.add, out, self.bias)

@@ -24,7 +24,7 @@ __all__ = [
 Opportunities = list[tuple[int, set[int]]]
 
 
-def ApplyEmptyCppMutator() -> Pass:  # noqa: N802  (public name of the pass)
+def ApplyEmptyCppMutator() -> Pass:
     """A pass that rewrites every graph function with a mutator that changes nothing, for tests of mutators."""
 
     def rewrite(_: object, func: Function) -> Function:

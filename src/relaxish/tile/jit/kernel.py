@@ -248,7 +248,7 @@ class JITKernel:
             raise RelaxishError(
                 f"registers are counted for NVIDIA's devices; this kernel is for {self.target.kind.name}"
             )
-        return kernel_resources(device.get_source(), device.arch)  # type: ignore[return-value]
+        return kernel_resources(device.get_source(), device.arch)
 
     @property
     def n_regs(self) -> int:

@@ -36,7 +36,7 @@ _OWN = [
     *atomics.__all__, *hints.__all__, *kernel.__all__, *loops.__all__, *memory.__all__, *operators.__all__,
     *reductions.__all__, *scalars.__all__, "TileError",
 ]  # fmt: skip
-__all__ = [*_script_names, *(n for n in _OWN if n not in _script_names)]  # noqa: PLE0604
+__all__ = [*_script_names, *(n for n in _OWN if n not in _script_names)]
 
 
 # Names that programs elsewhere use -> what to write here.

@@ -8,7 +8,7 @@ from typing import Any
 from ... import tir
 from ...ir.expr import as_expr
 from ...ir.primops import cast, max_, min_
-from ...script.ir_builder import tir as B  # noqa: N812
+from ...script.ir_builder import tir as B
 from ...tir.transform.tiles.names import ATOMIC, VAR
 from .blocks import at, inside_kernel, tile_block
 from .regions import Region, TileError, pair_regions, region_of, takes_regions

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...ir.expr import as_expr
-from ...script.ir_builder import tir as B  # noqa: N812
+from ...script.ir_builder import tir as B
 from ...script.ir_builder.base import IRBuilder
 from ...tir.transform.tiles.names import LOOPS, OP
 from .regions import Region, TileError

@@ -55,7 +55,7 @@ class _Guard(Mutator):
                 condition = term if condition is None else And(condition, term)
         return condition
 
-    def visit_BufferLoad(self, node: Any) -> Any:  # noqa: N802
+    def visit_BufferLoad(self, node: Any) -> Any:
         made = self.default_visit(node)
         condition = self._outside(made.buffer, made.indices)
         if condition is None:
@@ -65,7 +65,7 @@ class _Guard(Mutator):
             condition, made, cast(made.dtype, safe) if not isinstance(safe, int) else const(safe, made.dtype)
         )
 
-    def visit_BufferStore(self, node: Any) -> Any:  # noqa: N802
+    def visit_BufferStore(self, node: Any) -> Any:
         made = BufferStore(node.buffer, self.visit(node.value), [self.visit(i) for i in node.indices], node.predicate)
         made.span = node.span
         condition = self._outside(made.buffer, made.indices)
@@ -76,7 +76,7 @@ class _Guard(Mutator):
             made = _unguarded(made, condition)
         return IfThenElse(condition, made)
 
-    def visit_Call(self, node: Any) -> Any:  # noqa: N802
+    def visit_Call(self, node: Any) -> Any:
         if getattr(node.op, "name", "") in ("tir.address_of", "tir.tvm_access_ptr"):
             return node
         if getattr(node.op, "name", "") == "tir.if_then_else":
@@ -89,24 +89,24 @@ class _Guard(Mutator):
             return node.with_fields(args=(condition, then, otherwise))
         return self.default_visit(node)
 
-    def visit_IfThenElse(self, node: Any) -> Any:  # noqa: N802
+    def visit_IfThenElse(self, node: Any) -> Any:
         condition = self.visit(node.condition)
         with self.analyzer.constraint_scope(condition):
             then = self.visit(node.then_case)
         other = None if node.else_case is None else self.visit(node.else_case)
         return node.with_fields(condition=condition, then_case=then, else_case=other)
 
-    def visit_For(self, node: Any) -> Any:  # noqa: N802
+    def visit_For(self, node: Any) -> Any:
         low, extent = self.visit(node.min), self.visit(node.extent)
         self.analyzer.bind(node.loop_var, Range.from_min_extent(low, extent))
         return node.with_fields(min=low, extent=extent, body=self.visit(node.body))
 
-    def visit_LetStmt(self, node: Any) -> Any:  # noqa: N802
+    def visit_LetStmt(self, node: Any) -> Any:
         value = self.visit(node.value)
         self.analyzer.bind(node.var, value)
         return node.with_fields(value=value, body=self.visit(node.body))
 
-    def visit_BlockRealize(self, node: Any) -> Any:  # noqa: N802
+    def visit_BlockRealize(self, node: Any) -> Any:
         block = node.block
         for var in block.iter_vars:
             self.analyzer.bind(var.var, var.dom)
@@ -130,7 +130,7 @@ def _unguarded(store: Any, condition: Any) -> Any:
     from ...ir.structural import same_expression
 
     class Plain(Mutator):
-        def visit_Call(self, node: Any) -> Any:  # noqa: N802
+        def visit_Call(self, node: Any) -> Any:
             made = self.default_visit(node)
             if getattr(made.op, "name", "") == "tir.if_then_else" and same_expression(made.args[0], condition):
                 return made.args[1]
@@ -146,11 +146,11 @@ class _Close(Mutator):
         super().__init__()
         self.loops: dict[Any, tuple[Range, bool]] = {v: (dom, True) for v, dom in blocks.items()}
 
-    def visit_For(self, node: Any) -> Any:  # noqa: N802
+    def visit_For(self, node: Any) -> Any:
         self.loops[node.loop_var] = (Range.from_min_extent(node.min, node.extent), False)
         return self.default_visit(node)
 
-    def visit_BlockRealize(self, node: Any) -> Any:  # noqa: N802
+    def visit_BlockRealize(self, node: Any) -> Any:
         block = node.block
         if not ({OP, ATOMIC} & set(block.annotations)):
             return self.default_visit(node)

@@ -8,7 +8,7 @@ from ... import tir
 from ...ir.expr import as_expr
 from ...ir.prim import And, Or
 from ...ir.primops import cast, max_, min_
-from ...script.ir_builder import tir as B  # noqa: N812
+from ...script.ir_builder import tir as B
 from ...tir.op import call_builtin
 from .blocks import inside_kernel
 from .regions import TileError, known_extents, region_of, takes_regions

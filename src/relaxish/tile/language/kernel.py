@@ -7,7 +7,7 @@ from typing import Any
 
 from ...ir.expr import Range, as_expr
 from ...ir.prim import IntImm, Var, const
-from ...script.ir_builder import tir as B  # noqa: N812
+from ...script.ir_builder import tir as B
 from ...script.ir_builder.base import IRBuilder
 from ...script.ir_builder.tir.frame import PrimFuncFrame, TIRFrame, add_to_parent, as_stmt
 from ...ir.functor import post_order_visit
@@ -101,9 +101,7 @@ def _bound(var: Any, dom: Range, tag: str, body: Any) -> For:
     return For(var, dom.min, dom.extent, ForKind.THREAD_BINDING, body, binding)
 
 
-def Kernel(  # noqa: N802
-    *blocks: Any, threads: Any = None, prelude: str | None = None, is_cpu: bool = False
-) -> TIRFrame:
+def Kernel(*blocks: Any, threads: Any = None, prelude: str | None = None, is_cpu: bool = False) -> TIRFrame:
     """Run the body once for each block of a grid of one to three extents; ``as (bx, by)`` names the block's place.
 
     ``threads`` (128) are the threads of a block, an int or up to three. On a CPU they are not needed. ``prelude`` is
@@ -137,7 +135,7 @@ def _positive(t: Any) -> bool:
     return isinstance(value, int) and value > 0
 
 
-def ClusterKernel(*blocks: Any, cluster_dims: Any, threads: Any = None) -> TIRFrame:  # noqa: N802
+def ClusterKernel(*blocks: Any, cluster_dims: Any, threads: Any = None) -> TIRFrame:
     """``T.Kernel`` whose blocks come in clusters. They share nothing that a program here can name: a plain grid does."""
     dims = cluster_dims if isinstance(cluster_dims, (list, tuple)) else (cluster_dims,)
     frame = Kernel(*blocks, threads=threads)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...ir.expr import Range, as_expr
 from ...ir.prim import Min, Var, const
-from ...script.ir_builder import tir as B  # noqa: N812
+from ...script.ir_builder import tir as B
 from ...script.ir_builder.tir.frame import ForFrame
 from ...tir import For, IfThenElse, LetStmt
 from ...tir.stmt import ForKind
@@ -21,7 +21,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def Parallel(  # noqa: N802
+def Parallel(
     *extents: Any, coalesced_width: int | None = None, loop_layout: Any = None, prefer_async: Any = None
 ) -> ForFrame:
     """Loops whose iterations are independent of each other; the compiler shares them among the threads."""
@@ -49,7 +49,7 @@ def Parallel(  # noqa: N802
     )
 
 
-def Pipelined(  # noqa: N802
+def Pipelined(
     start: Any,
     stop: Any = None,
     num_stages: int = 0,
@@ -80,9 +80,7 @@ class _PersistentFrame(ForFrame):
         super().__init__(names, doms, make)
 
 
-def Persistent(  # noqa: N802
-    domain: Sequence[Any], wave_size: Any, index: Any, group_size: int = 8
-) -> ForFrame:
+def Persistent(domain: Sequence[Any], wave_size: Any, index: Any, group_size: int = 8) -> ForFrame:
     """The tiles of ``domain`` that block number ``index`` of ``wave_size`` computes, one after the other.
 
     Tiles of two dimensions are visited in groups of ``group_size`` rows, so that blocks that run at the same time share operands.

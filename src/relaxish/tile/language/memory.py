@@ -7,7 +7,7 @@ from typing import Any
 
 from ... import tir
 from ...ir.expr import as_expr
-from ...script.ir_builder import tir as B  # noqa: N812
+from ...script.ir_builder import tir as B
 from ...script.ir_builder.base import IRBuilder
 from ...script.ir_builder.tir.frame import PrimFuncFrame
 from ...tir.transform.tiles.names import FRAGMENT, VAR
@@ -49,7 +49,7 @@ Tensor = _Tensor()
 Buffer = Tensor
 
 
-def StridedTensor(shape: Any, strides: Any, dtype: Any = "float32", scope: str = "global") -> Any:  # noqa: N802
+def StridedTensor(shape: Any, strides: Any, dtype: Any = "float32", scope: str = "global") -> Any:
     """An argument whose rows are not packed: ``strides`` in elements, one for each dimension."""
     return Tensor(shape, dtype, strides=_shape(strides), scope=scope)
 

@@ -9,7 +9,7 @@ from ...ir import dtype as dt
 from ...ir.expr import as_expr
 from ...ir.prim import And, IntImm, const
 from ...ir.primops import cast
-from ...script.ir_builder import tir as B  # noqa: N812
+from ...script.ir_builder import tir as B
 from ...tir import if_then_else
 from ...tir.transform.tiles.names import CLEAR, FRAGMENT, OPTIONS, POLICY, SHARED
 from .blocks import at, inside_kernel, tile_block
@@ -128,11 +128,11 @@ _PRODUCTS = {
 
 @takes_regions
 def gemm(
-    A: Any,  # noqa: N803
+    A: Any,
     B_: Any = None,
-    C: Any = None,  # noqa: N803
-    transpose_A: bool = False,  # noqa: N803
-    transpose_B: bool = False,  # noqa: N803
+    C: Any = None,
+    transpose_A: bool = False,
+    transpose_B: bool = False,
     policy: int = GemmWarpPolicy.Square,
     clear_accum: bool = False,
     k_pack: int = 1,
@@ -214,7 +214,7 @@ def _check_product(a: Region, b: Region, c: Region) -> None:
 
 
 @takes_regions
-def wgmma_gemm(A: Any, B: Any, C: Any, **options: Any) -> None:  # noqa: N803
+def wgmma_gemm(A: Any, B: Any, C: Any, **options: Any) -> None:
     """``T.gemm``: the planner takes ``wgmma`` where the target has it and the tile fits."""
     gemm(A, B, C, **options)
 

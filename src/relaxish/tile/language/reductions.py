@@ -8,7 +8,7 @@ from typing import Any
 from ...ir import dtype as dt
 from ...ir.prim import EQ, IntImm, const
 from ...ir.primops import cast, max_, min_
-from ...script.ir_builder import tir as B  # noqa: N812
+from ...script.ir_builder import tir as B
 from ...tir import abs as abs_
 from ...tir import bitwise_and, bitwise_or, bitwise_xor, if_then_else, max_value, min_value
 from ...tir.transform.tiles.names import REDUCER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...script.ir_builder import tir as B  # noqa: N812
+from ...script.ir_builder import tir as B
 from ...tir import infinity as _infinity
 from ...tir import max_value as _max_value
 from ...tir import min_value as _min_value

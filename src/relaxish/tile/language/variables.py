@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ... import tir
-from ...script.ir_builder import tir as B  # noqa: N812
+from ...script.ir_builder import tir as B
 from ...script.parser.core.evaluator import NAMED_VALUES
 from ...script.parser.tir.parser import ASSIGNED
 from ...tir.transform.tiles.names import VAR

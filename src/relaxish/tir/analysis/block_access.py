@@ -51,7 +51,7 @@ class _Detector(Visitor):
         else:
             box = evaluate_region(region, self.loops, const(True, "bool"), self.analyzer)
         known = table.get(buffer)
-        table[buffer] = box if known is None else union_sets(known, box, self.analyzer)  # type: ignore[arg-type]
+        table[buffer] = box if known is None else union_sets(known, box, self.analyzer)
 
     def _is_point(self, region: list[Range]) -> bool:
         if any(not isinstance(r.extent, IntImm) or r.extent.value != 1 for r in region):

@@ -163,7 +163,7 @@ class ScheduleCore:
         if found.stmt is None and not _is_mark(found):
             kind = "block" if isinstance(rv, BlockRV) else "loop"
             raise ValueError(f"The {kind} no longer exists in the IR: a former primitive removed it.")
-        return found  # type: ignore[no-any-return]
+        return found
 
     def value_of(self, expr: Any) -> Any:
         """An expression over sampled integers with their values filled in."""

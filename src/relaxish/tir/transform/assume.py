@@ -83,7 +83,7 @@ def remove_store_undef(stmt: Stmt) -> Stmt:
     return new
 
 
-def RemoveAssume() -> PrimFuncPass:  # noqa: N802
+def RemoveAssume() -> PrimFuncPass:
     """Remove ``T.assume``, and what then does nothing.
 
     Before::
@@ -98,7 +98,7 @@ def RemoveAssume() -> PrimFuncPass:  # noqa: N802
     return body_pass(remove_assume, "tir.RemoveAssume")
 
 
-def RemoveStoreUndef() -> PrimFuncPass:  # noqa: N802
+def RemoveStoreUndef() -> PrimFuncPass:
     """Remove stores of values that depend on ``T.undef()``.
 
     Before::

@@ -99,7 +99,7 @@ def load_wmma(stmt: Stmt) -> Stmt:
     layout = "row_major" if store.buffer.scope() == "wmma.matrix_a" else "col_major"
     read, write = _regions(loops, load, store)
     sync = _matrix_sync("tvm_load_matrix_sync", target, source, 1, layout)
-    return nest(loops[:-2], _block("wmma_load", sync, read, write, source, target))  # type: ignore[no-any-return]
+    return nest(loops[:-2], _block("wmma_load", sync, read, write, source, target))
 
 
 def store_wmma(stmt: Stmt) -> Stmt:
@@ -110,7 +110,7 @@ def store_wmma(stmt: Stmt) -> Stmt:
     target = _view("tgt", store.buffer, load.buffer.dtype, _WMMA, True)
     read, write = _regions(loops, load, store)
     sync = _matrix_sync("tvm_store_matrix_sync", source, target, 2, "row_major")
-    return nest(loops[:-2], _block("wmma_store", sync, read, write, source, target))  # type: ignore[no-any-return]
+    return nest(loops[:-2], _block("wmma_store", sync, read, write, source, target))
 
 
 def store_mma(stmt: Stmt) -> Stmt:
@@ -127,7 +127,7 @@ def store_mma(stmt: Stmt) -> Stmt:
     made = For(vec, _i32(0), _i32(2), ForKind.VECTORIZED, made)
     warp = IterVar(Range.from_min_extent(_i32(0), _i32(32)), lane, IterVar.ThreadIndex, "threadIdx.x")
     made = AttrStmt(warp, "thread_extent", _i32(32), made)
-    return nest(loops[:-2], _block("mma_store", made, read, write, source, target))  # type: ignore[no-any-return]
+    return nest(loops[:-2], _block("mma_store", made, read, write, source, target))
 
 
 def shared_to_wmma(stmt: Stmt, copy: Copy) -> Stmt:
@@ -158,4 +158,4 @@ def fragment_to_global(stmt: Stmt, copy: Copy, mma: bool) -> Stmt:
     copy.padding[stage.buffer] = 8
     first, second = stage.parts.seq
     made = SeqStmt([store_mma(first) if mma else store_wmma(first), coalesce(second, copy)])
-    return _Replace(stage.parts, made).visit(stage.stmt)  # type: ignore[no-any-return]
+    return _Replace(stage.parts, made).visit(stage.stmt)

@@ -132,7 +132,7 @@ def invert(stmt: Stmt, copy: Copy) -> Stmt:
     made: Any = BufferStore(copy.write.buffer, BufferLoad(copy.read.buffer, read), write)
     for var, r in reversed(list(zip(variables, wide))):
         made = For(fresh[var], B.const(var.dtype, 0), r.extent, ForKind.SERIAL, made)
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def with_scope(buffer: Buffer, scope: str, shape: Sequence[Any]) -> Buffer:

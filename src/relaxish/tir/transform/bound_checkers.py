@@ -20,7 +20,7 @@ class _Bounds(StmtExprVisitor):
 
     def visit_AttrStmt(self, attr: AttrStmt) -> None:
         if attr.attr_key == "buffer_bound" and is_call(attr.value, "tvm_tuple"):
-            self.shapes[attr.node] = tuple(attr.value.args)  # type: ignore[attr-defined]
+            self.shapes[attr.node] = tuple(attr.value.args)
         self.visit(attr.body)
 
 
@@ -89,7 +89,7 @@ def instrument(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def InstrumentBoundCheckers() -> PrimFuncPass:  # noqa: N802
+def InstrumentBoundCheckers() -> PrimFuncPass:
     """Check the indices of loads and stores of buffers whose size ``buffer_bound`` attributes tell.
 
     Before::

@@ -217,7 +217,7 @@ def eliminate(func: PrimFunc, equivalent: bool = False) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def CommonSubexprElimTIR(enable_cse_tir: bool = True, identify_equiv_terms: bool = False) -> PrimFuncPass:  # noqa: N802
+def CommonSubexprElimTIR(enable_cse_tir: bool = True, identify_equiv_terms: bool = False) -> PrimFuncPass:
     """Share repeated expressions; with ``identify_equiv_terms`` also those that are equal once simplified.
 
     Before::

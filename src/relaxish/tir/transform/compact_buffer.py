@@ -131,7 +131,7 @@ def compact(func: PrimFunc, is_strict: bool = True) -> PrimFunc:
     return func.with_body(_Compact(regions, alignments.found).visit(func.body))
 
 
-def CompactBufferAllocation(is_strict: bool = True) -> PrimFuncPass:  # noqa: N802
+def CompactBufferAllocation(is_strict: bool = True) -> PrimFuncPass:
     """Shrink every allocated buffer to the region that is touched during its life.
 
     Accesses are relaxed over the loops between the allocation and the access, and, for memory that the threads of

@@ -75,7 +75,7 @@ def convert(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def ConvertBlocksToOpaque() -> PrimFuncPass:  # noqa: N802
+def ConvertBlocksToOpaque() -> PrimFuncPass:
     """Substitute block iteration variables by their bindings.
 
     Before::

@@ -195,7 +195,7 @@ def convert(func: PrimFunc) -> PrimFunc:
 
 def convert_body(body: Stmt) -> Stmt:
     """Bring one statement to single assignment."""
-    return _SSA().visit(body)  # type: ignore[no-any-return]
+    return _SSA().visit(body)
 
 
 class _ConvertSSA(PrimFuncPass):
@@ -216,7 +216,7 @@ class _ConvertSSA(PrimFuncPass):
         return out
 
 
-def ConvertSSA() -> PrimFuncPass:  # noqa: N802
+def ConvertSSA() -> PrimFuncPass:
     """Make every variable definition of a module unique.
 
     Before (both loops define the same variable ``i``)::

@@ -78,7 +78,7 @@ def schedule(mod: IRModule) -> IRModule:
     return out
 
 
-def DefaultGPUSchedule() -> Pass:  # noqa: N802
+def DefaultGPUSchedule() -> Pass:
     """Bind what no schedule has bound, so that it can run on a GPU at all.
 
     Before::
@@ -99,4 +99,4 @@ def DefaultGPUSchedule() -> Pass:  # noqa: N802
     def run(mod: IRModule, _ctx: PassContext) -> IRModule:
         return schedule(mod)
 
-    return run  # type: ignore[no-any-return]
+    return run

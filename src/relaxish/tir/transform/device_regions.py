@@ -36,7 +36,7 @@ def _annotate(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def AnnotateDeviceRegions() -> PrimFuncPass:  # noqa: N802
+def AnnotateDeviceRegions() -> PrimFuncPass:
     """Put the device's target around every statement that only a device can run.
 
     Before (``target="cuda", host="llvm"``)::
@@ -55,7 +55,7 @@ def AnnotateDeviceRegions() -> PrimFuncPass:  # noqa: N802
     return PrimFuncPass(_annotate, PassInfo(0, "tir.AnnotateDeviceRegions"))
 
 
-def DecorateDeviceScope() -> PrimFuncPass:  # noqa: N802
+def DecorateDeviceScope() -> PrimFuncPass:
     """Put ``T.attr(0, "device_scope", 0)`` around the whole body: all of the function runs on the device."""
 
     def decorate(func: PrimFunc) -> PrimFunc:

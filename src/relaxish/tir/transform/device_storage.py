@@ -56,7 +56,7 @@ class _Access(StmtExprMutator):
         return _address(pointer, kind.dtype, offset)
 
 
-def LowerDeviceStorageAccessInfo() -> PrimFuncPass:  # noqa: N802
+def LowerDeviceStorageAccessInfo() -> PrimFuncPass:
     """Lower ``T.tvm_access_ptr`` and allocations in special memories.
 
     Before::
@@ -109,7 +109,7 @@ class _Combine(StmtExprMutator):
         return self.default_visit(loop)
 
 
-def CombineContextCall() -> PrimFuncPass:  # noqa: N802
+def CombineContextCall() -> PrimFuncPass:
     """Bind the context that several calls ask for once, outside of them.
 
     Before::
@@ -162,7 +162,7 @@ class _Legalize(StmtMutator):
         return body
 
 
-def LegalizePackedCalls() -> PrimFuncPass:  # noqa: N802
+def LegalizePackedCalls() -> PrimFuncPass:
     """Put arguments of packed calls that are no parameters of the function into array descriptors on the stack.
 
     Before::

@@ -77,6 +77,6 @@ def fill_empty_reductions(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def FillEmptyReductions() -> PrimFuncPass:  # noqa: N802
+def FillEmptyReductions() -> PrimFuncPass:
     """Write the start of reductions over axes of extent zero."""
     return func_pass(fill_empty_reductions, "tir.FillEmptyReductions")

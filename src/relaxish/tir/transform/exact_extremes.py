@@ -393,6 +393,6 @@ def exact_extremes(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def ExactExtremes() -> PrimFuncPass:  # noqa: N802
+def ExactExtremes() -> PrimFuncPass:
     """Start maxima and minima from infinity and let NaN win, in reductions of values and of positions."""
     return func_pass(exact_extremes, "tir.ExactExtremes")

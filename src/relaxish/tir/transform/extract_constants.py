@@ -41,7 +41,7 @@ class _Extract(StmtMutator):
         return len(self.constants) - 1
 
 
-def ExtractPrimFuncConstants() -> Pass:  # noqa: N802
+def ExtractPrimFuncConstants() -> Pass:
     """Collect the data of ``T.allocate_const`` in the module's ``constants``; equal data is kept once.
 
     Before::
@@ -66,4 +66,4 @@ def ExtractPrimFuncConstants() -> Pass:  # noqa: N802
                     out.update_func(var, func.with_body(body))
         return out.with_attr("constants", constants) if len(constants) > count else out
 
-    return run  # type: ignore[no-any-return]
+    return run

@@ -177,7 +177,7 @@ def flatten(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def FlattenBuffer() -> PrimFuncPass:  # noqa: N802
+def FlattenBuffer() -> PrimFuncPass:
     """Flatten buffers of many dimensions; those with axis separators keep one dimension for each group of axes.
 
     Before::

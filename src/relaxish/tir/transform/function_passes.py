@@ -15,7 +15,7 @@ from ..stmt import AssertStmt, AttrStmt, For, ForKind, Stmt
 from .base import PrimFuncPass, SeqMutator, body_pass
 
 
-def BindTarget(target: Any) -> PrimFuncPass:  # noqa: N802
+def BindTarget(target: Any) -> PrimFuncPass:
     """Give every function a target.
 
     Before (``target`` is ``Target("cuda", host="llvm")``)::
@@ -39,16 +39,16 @@ def BindTarget(target: Any) -> PrimFuncPass:  # noqa: N802
         own = func.get_attr("target")
         if own is not None:
             missing = public and made.host is not None and own.host is None
-            return func.with_attr("target", Target(own, made.host)) if missing else func  # type: ignore[no-any-return]
+            return func.with_attr("target", Target(own, made.host)) if missing else func
         if func.get_attr("tir.is_host_func"):
             host = made.host or Target("llvm")
-            return func.with_attr("target", Target(host, host)).without_attr("tir.is_host_func")  # type: ignore[no-any-return]
-        return func.with_attr("target", made if public else made.without_host())  # type: ignore[no-any-return]
+            return func.with_attr("target", Target(host, host)).without_attr("tir.is_host_func")
+        return func.with_attr("target", made if public else made.without_host())
 
     return PrimFuncPass(bind, PassInfo(0, "tir.BindTarget"))
 
 
-def AnnotateEntryFunc() -> Pass:  # noqa: N802
+def AnnotateEntryFunc() -> Pass:
     """Mark the entry of a module: its only function, or else the only public one.
 
     Before::
@@ -72,10 +72,10 @@ def AnnotateEntryFunc() -> Pass:  # noqa: N802
         out.update_func(chosen[0][0], chosen[0][1].with_attr("tir.is_entry_func", True))
         return out
 
-    return annotate  # type: ignore[no-any-return]
+    return annotate
 
 
-def Filter(fcond: Callable[[PrimFunc], bool]) -> PrimFuncPass:  # noqa: N802
+def Filter(fcond: Callable[[PrimFunc], bool]) -> PrimFuncPass:
     """Keep only the PrimFuncs for which ``fcond`` holds.
 
     Before::
@@ -90,7 +90,7 @@ def Filter(fcond: Callable[[PrimFunc], bool]) -> PrimFuncPass:  # noqa: N802
     return PrimFuncPass(lambda f, _m, _c: f if fcond(f) else None, PassInfo(0, "tir.Filter"))
 
 
-def Apply(ftransform: Callable[[PrimFunc], PrimFunc]) -> PrimFuncPass:  # noqa: N802
+def Apply(ftransform: Callable[[PrimFunc], PrimFunc]) -> PrimFuncPass:
     """A pass that replaces each PrimFunc by ``ftransform(func)``.
 
     >>> from relaxish import tir
@@ -139,7 +139,7 @@ def host_accesses(func: PrimFunc) -> list[str]:
     return sorted(set(check.bad))
 
 
-def VerifyMemory() -> Pass:  # noqa: N802
+def VerifyMemory() -> Pass:
     """Raise RuntimeError where host code would touch device memory."""
 
     @module_pass(opt_level=0, name="tir.VerifyMemory")  # type: ignore[untyped-decorator]
@@ -154,7 +154,7 @@ def VerifyMemory() -> Pass:  # noqa: N802
                 )
         return mod
 
-    return verify  # type: ignore[no-any-return]
+    return verify
 
 
 class _Skip(SeqMutator):
@@ -165,7 +165,7 @@ class _Skip(SeqMutator):
         return self.visit(stmt.body)
 
 
-def SkipAssert() -> PrimFuncPass:  # noqa: N802
+def SkipAssert() -> PrimFuncPass:
     """Remove assertions."""
     return body_pass(lambda s: _Skip().visit(s), "tir.SkipAssert")
 
@@ -180,10 +180,10 @@ class _Serial(SeqMutator):
 
 
 def _serial(stmt: Stmt) -> Stmt:
-    return _Serial().visit(stmt)  # type: ignore[no-any-return]
+    return _Serial().visit(stmt)
 
 
-def ConvertForLoopsToSerial() -> PrimFuncPass:  # noqa: N802
+def ConvertForLoopsToSerial() -> PrimFuncPass:
     """Make parallel loops serial.
 
     Before::

@@ -494,7 +494,7 @@ def guard(func: PrimFunc, policy: str | None = None, all_accesses: bool = False,
     return func if body is func.body else func.with_body(body)
 
 
-def GuardIndices() -> PrimFuncPass:  # noqa: N802
+def GuardIndices() -> PrimFuncPass:
     """Check or clamp the indices that come from data; block variables must have been put in their place.
 
     Before::
@@ -508,7 +508,7 @@ def GuardIndices() -> PrimFuncPass:  # noqa: N802
     return func_pass(guard, "relaxish.GuardIndices")
 
 
-def ClampIndices() -> PrimFuncPass:  # noqa: N802
+def ClampIndices() -> PrimFuncPass:
     """Bring indices that come from data to the nearest that are inside: for code of devices, which raises no errors.
 
     Before::

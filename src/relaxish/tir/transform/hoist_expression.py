@@ -229,7 +229,7 @@ def _pass(name: str, run: Any) -> Pass:
     return Sequential([insert, Simplify(), RemoveNoOp()], name=f"tir.{name}")
 
 
-def HoistExpression() -> Pass:  # noqa: N802
+def HoistExpression() -> Pass:
     """Hoist conditions and bindings that do not change in a loop.
 
     Before::
@@ -255,7 +255,7 @@ def HoistExpression() -> Pass:  # noqa: N802
     return _pass("HoistExpression", run)
 
 
-def HoistIfThenElse(variant: str | None = None) -> Pass:  # noqa: N802
+def HoistIfThenElse(variant: str | None = None) -> Pass:
     """Hoist the conditions of statements only.
 
     Before::

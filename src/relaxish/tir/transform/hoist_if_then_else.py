@@ -40,4 +40,4 @@ class _Hoist(Mutator):
 
 def hoist(stmt: Stmt) -> Stmt:
     """Hoist all invariant conditions that fill a loop body."""
-    return _Hoist().visit(stmt)  # type: ignore[no-any-return]
+    return _Hoist().visit(stmt)

@@ -78,7 +78,7 @@ def infer(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def InferFragment() -> PrimFuncPass:  # noqa: N802
+def InferFragment() -> PrimFuncPass:
     """Annotate fragment allocations for code generation.
 
     Before::

@@ -146,7 +146,7 @@ class _Inject(StmtExprMutator):
 
 
 def _seq(stmts: list[Any]) -> Stmt:
-    return stmts[0] if len(stmts) == 1 else SeqStmt(stmts)  # type: ignore[no-any-return]
+    return stmts[0] if len(stmts) == 1 else SeqStmt(stmts)
 
 
 def inject(func: PrimFunc) -> PrimFunc:
@@ -159,7 +159,7 @@ def inject(func: PrimFunc) -> PrimFunc:
     return func.with_body(convert_body(_Inject(split, detect.found).visit(func.body)))
 
 
-def InjectDoubleBuffer() -> PrimFuncPass:  # noqa: N802
+def InjectDoubleBuffer() -> PrimFuncPass:
     """Prefetch into buffers marked ``double_buffer_scope`` one iteration ahead.
 
     Before::

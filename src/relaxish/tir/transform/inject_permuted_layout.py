@@ -143,7 +143,7 @@ class _Fits(StmtExprVisitor):
         self.default_visit(store)
 
 
-def CheckPermutedLayout() -> PrimFuncPass:  # noqa: N802
+def CheckPermutedLayout() -> PrimFuncPass:
     """Changes nothing; raises LoweringError for tiles whose rows :func:`InjectPermutedLayout` cannot swizzle."""
 
     def check(func: PrimFunc) -> PrimFunc:
@@ -159,7 +159,7 @@ def inject(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def InjectPermutedLayout() -> PrimFuncPass:  # noqa: N802
+def InjectPermutedLayout() -> PrimFuncPass:
     """Swizzle shared memory in blocks annotated ``permuted_layout``.
 
     Before (rows of 64 half-precision numbers)::

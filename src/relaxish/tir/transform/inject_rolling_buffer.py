@@ -138,7 +138,7 @@ def inject(func: PrimFunc) -> PrimFunc:
     return func.with_body(convert_body(body)) if injector.rolling else func
 
 
-def InjectRollingBuffer() -> PrimFuncPass:  # noqa: N802
+def InjectRollingBuffer() -> PrimFuncPass:
     """Keep a window of a marked buffer over the iterations of the loop along which it slides.
 
     Before (each iteration ``i`` computes rows ``[i, i + 3)``)::

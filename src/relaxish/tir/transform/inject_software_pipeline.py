@@ -144,7 +144,7 @@ def inject(func: PrimFunc) -> PrimFunc:
     return func.with_body(convert_body(_Inject(func).visit(func.body)))
 
 
-def InjectSoftwarePipeline() -> PrimFuncPass:  # noqa: N802
+def InjectSoftwarePipeline() -> PrimFuncPass:
     """Rewrite loops annotated with ``software_pipeline_stage`` and ``software_pipeline_order``.
 
     Before (stages [0, 1], orders [0, 1])::

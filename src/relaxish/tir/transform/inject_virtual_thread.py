@@ -291,7 +291,7 @@ def inject(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(convert_body(body))
 
 
-def InjectVirtualThread() -> PrimFuncPass:  # noqa: N802
+def InjectVirtualThread() -> PrimFuncPass:
     """Expand virtual threads: memory each of them writes gets one copy per thread, code is repeated.
 
     Before::

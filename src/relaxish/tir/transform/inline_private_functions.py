@@ -87,7 +87,7 @@ def _body(callee: PrimFunc, e: Call) -> Stmt:
             f"Callee expects {len(callee.params)} arguments, but was called with {len(e.args)} arguments"
         )
     fresh = renew_defs(callee)
-    return _Bind(dict(zip(fresh.params, e.args))).visit(fresh.body)  # type: ignore[no-any-return]
+    return _Bind(dict(zip(fresh.params, e.args))).visit(fresh.body)
 
 
 def inline(mod: IRModule) -> IRModule:
@@ -109,7 +109,7 @@ def inline(mod: IRModule) -> IRModule:
     return out
 
 
-def InlinePrivateFunctions() -> Pass:  # noqa: N802
+def InlinePrivateFunctions() -> Pass:
     """Inline private functions at statements that call them.
 
     Before::
@@ -138,4 +138,4 @@ def InlinePrivateFunctions() -> Pass:  # noqa: N802
     def run(mod: IRModule, _ctx: PassContext) -> IRModule:
         return ConvertSSA()(inline(mod))
 
-    return run  # type: ignore[no-any-return]
+    return run

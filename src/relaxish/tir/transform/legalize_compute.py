@@ -197,7 +197,7 @@ def legalize_compute(func: PrimFunc, match: Match, promoted: str) -> PrimFunc:
     return ComputeLegalizer(match, promoted).run(func)
 
 
-def BF16ComputeLegalize() -> PrimFuncPass:  # noqa: N802
+def BF16ComputeLegalize() -> PrimFuncPass:
     """Compute bfloat16 arithmetic in float32; local memory of constant size holds float32 too.
 
     Before::
@@ -223,7 +223,7 @@ def BF16ComputeLegalize() -> PrimFuncPass:  # noqa: N802
     return func_pass(run, "tir.BF16ComputeLegalize")
 
 
-def FP8ComputeLegalize(promote_dtype_str: str = "float32") -> PrimFuncPass:  # noqa: N802
+def FP8ComputeLegalize(promote_dtype_str: str = "float32") -> PrimFuncPass:
     """Compute 8-bit float arithmetic in a wider type.
 
     Before::

@@ -121,7 +121,7 @@ class StorageLegalizer(RetypingMutator):
         return value
 
 
-def BF16StorageLegalize() -> PrimFuncPass:  # noqa: N802
+def BF16StorageLegalize() -> PrimFuncPass:
     """Keep bfloat16 in memory as uint16; for functions after BF16ComputeLegalize and MakePackedAPI.
 
     Before::
@@ -143,7 +143,7 @@ def BF16StorageLegalize() -> PrimFuncPass:  # noqa: N802
     return func_pass(run, "tir.BF16StorageLegalize")
 
 
-def FP8StorageLegalize() -> PrimFuncPass:  # noqa: N802
+def FP8StorageLegalize() -> PrimFuncPass:
     """Keep 8-bit floats in memory as uint8; for functions after FP8ComputeLegalize and MakePackedAPI.
 
     Before::

@@ -98,7 +98,7 @@ def lift(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def LiftThreadBinding() -> PrimFuncPass:  # noqa: N802
+def LiftThreadBinding() -> PrimFuncPass:
     """Lift thread loops to their lowest common ancestor.
 
     Before::

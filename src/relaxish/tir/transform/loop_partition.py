@@ -124,7 +124,7 @@ class _Partition(StmtMutator):
             if not middle.is_nothing():
                 return self._pieces(stmt, var, dom, body, middle, _Settle(conditions, value), threads)
         if points_outside(found, dom, self.analyzer):
-            return stmt  # type: ignore[no-any-return]
+            return stmt
         span = B.sub(dom.max_value, dom.min_value)
         if hinted and self.unroll_hinted and self.analyzer.can_prove(B.gt(span, B.const(span.dtype, 0))):
             extent = B.add(span, B.const(span.dtype, 1))
@@ -180,7 +180,7 @@ class _Partition(StmtMutator):
         """The loop over part of its values, counted from zero; a single value needs no loop."""
         single = self.analyzer.can_prove(B.eq(extent, B.const(extent.dtype, 1)))
         if single and not self.keep_single and not loop.annotations:
-            return substitute(body, {loop.loop_var: B.const(loop.loop_var.dtype, 0)})  # type: ignore[no-any-return]
+            return substitute(body, {loop.loop_var: B.const(loop.loop_var.dtype, 0)})
         low = IntImm(loop.min.dtype, 0)
         return For(loop.loop_var, low, extent, loop.kind, body, loop.thread_binding, loop.annotations)
 
@@ -195,7 +195,7 @@ def partition(func: PrimFunc, settings: dict[str, Any] | None = None) -> PrimFun
     return func if body is func.body else func.with_body(body)
 
 
-def LoopPartition() -> PrimFuncPass:  # noqa: N802
+def LoopPartition() -> PrimFuncPass:
     """Cut loops at the bounds of ``T.likely`` conditions.
 
     Before::

@@ -106,7 +106,7 @@ class _Lower(StmtMutator):
         return B.as_int(difference) == step
 
 
-def LowerAsyncDMA() -> PrimFuncPass:  # noqa: N802
+def LowerAsyncDMA() -> PrimFuncPass:
     """Lower asynchronous stages of software pipelines to DMA intrinsics.
 
     Before::

@@ -81,7 +81,7 @@ class _Lower(StmtMutator):
         made = self.padding.pad(buffers)
         if len(made) == len(block.alloc_buffers) and all(a is b for a, b in zip(made, block.alloc_buffers)):
             return block
-        return block.with_fields(alloc_buffers=made)  # type: ignore[no-any-return]
+        return block.with_fields(alloc_buffers=made)
 
     def _copy(self, block: Block) -> Copy:
         if len(block.writes) != 1 or not block.reads:
@@ -124,7 +124,7 @@ def lower(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def LowerAutoCopy() -> PrimFuncPass:  # noqa: N802
+def LowerAutoCopy() -> PrimFuncPass:
     """Lower blocks annotated ``auto_copy`` by the memories they copy between.
 
     Between global and shared memory all threads take part, by vectors of ``vector_bytes``; with ``local_stage`` the

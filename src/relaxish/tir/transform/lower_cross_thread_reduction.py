@@ -45,7 +45,7 @@ def _cells(buffers: list[Buffer]) -> list[BufferRegion]:
 
 
 def _sequence(stmts: list[Any]) -> Stmt:
-    return stmts[0] if len(stmts) == 1 else SeqStmt(stmts)  # type: ignore[no-any-return]
+    return stmts[0] if len(stmts) == 1 else SeqStmt(stmts)
 
 
 class _Redirect(StmtExprMutator):
@@ -336,7 +336,7 @@ def lower(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def LowerCrossThreadReduction() -> PrimFuncPass:  # noqa: N802
+def LowerCrossThreadReduction() -> PrimFuncPass:
     """Lower reductions whose loops are bound to ``threadIdx``.
 
     Before::

@@ -134,7 +134,7 @@ def lower(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def LowerCustomDatatypes() -> PrimFuncPass:  # noqa: N802
+def LowerCustomDatatypes() -> PrimFuncPass:
     """Lower operations on custom data types by the functions registered with ``target.datatype.register_op``.
 
     Before (``Add`` on ``posites2`` registered as a call of ``Posit32es2Add``)::

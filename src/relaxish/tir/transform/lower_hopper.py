@@ -69,7 +69,7 @@ def lower_tiles(func: PrimFunc) -> PrimFunc:
     return func.with_body(root.with_fields(block=new))
 
 
-def LowerHopperTiles() -> PrimFuncPass:  # noqa: N802
+def LowerHopperTiles() -> PrimFuncPass:
     """Lower products of whole tiles, scheduled as :mod:`.hopper_tiles` shows, for the tensor cores of Hopper.
 
     Before::

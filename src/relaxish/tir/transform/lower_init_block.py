@@ -34,6 +34,6 @@ class _Lower(SeqMutator):
         return block.with_fields(body=flatten_seq([init, body]), init=None)
 
 
-def LowerInitBlock() -> PrimFuncPass:  # noqa: N802
+def LowerInitBlock() -> PrimFuncPass:
     """Lower ``T.init()`` of reduction blocks to conditional statements."""
     return body_pass(lambda s: _Lower().visit(s), "tir.LowerInitBlock")

@@ -213,7 +213,7 @@ def lower_intrinsics(func: PrimFunc, mathematics: bool = True) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def LowerIntrin() -> PrimFuncPass:  # noqa: N802
+def LowerIntrin() -> PrimFuncPass:
     """Lower floor division, and intrinsics by the rules registered for the target.
 
     Before::
@@ -230,6 +230,6 @@ def LowerIntrin() -> PrimFuncPass:  # noqa: N802
     return func_pass(lower_intrinsics, "tir.LowerIntrin")
 
 
-def LowerDivision() -> PrimFuncPass:  # noqa: N802
+def LowerDivision() -> PrimFuncPass:
     """:func:`LowerIntrin` for code generators that have mathematics of their own."""
     return func_pass(lambda func: lower_intrinsics(func, False), "tir.LowerIntrin")

@@ -150,6 +150,6 @@ def lower(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def LowerMatchBuffer() -> PrimFuncPass:  # noqa: N802
+def LowerMatchBuffer() -> PrimFuncPass:
     """Remove ``match_buffer`` of blocks."""
     return func_pass(lower, "tir.LowerMatchBuffer")

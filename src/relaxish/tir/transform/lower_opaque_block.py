@@ -128,7 +128,7 @@ def lower(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def LowerOpaqueBlock() -> PrimFuncPass:  # noqa: N802
+def LowerOpaqueBlock() -> PrimFuncPass:
     """Remove blocks, leaving loops, conditionals and allocations.
 
     Before::

@@ -361,7 +361,7 @@ def lower(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def LowerThreadAllreduce() -> PrimFuncPass:  # noqa: N802
+def LowerThreadAllreduce() -> PrimFuncPass:
     """Lower ``T.tvm_thread_allreduce``.
 
     Before (32 threads, cuda)::

@@ -295,7 +295,7 @@ def _is_host(func: PrimFunc) -> bool:
     return target is None or target.get_target_device_type() == _CPU
 
 
-def LowerTVMBuiltin() -> PrimFuncPass:  # noqa: N802
+def LowerTVMBuiltin() -> PrimFuncPass:
     """Lower packed calls, array descriptors and workspaces.
 
     Before::

@@ -252,7 +252,7 @@ def lower(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def LowerWarpMemory() -> PrimFuncPass:  # noqa: N802
+def LowerWarpMemory() -> PrimFuncPass:
     """Lower memory of scope ``warp``.
 
     Before (``t``: one of 32 lanes)::

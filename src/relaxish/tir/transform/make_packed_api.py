@@ -201,7 +201,7 @@ class _Packed:
                 f"In PrimFunc {self.name} variables [{names}] are used, but are not passed in as API arguments"
             )
         made = PrimFunc(params, body, PrimType("int32"), None, self.func.attrs, self.func.span)
-        return made.with_attr("calling_conv", C_PACKED_FUNC).with_attr("target", host)  # type: ignore[no-any-return]
+        return made.with_attr("calling_conv", C_PACKED_FUNC).with_attr("target", host)
 
 
 def make_packed(func: PrimFunc, name: str) -> PrimFunc:
@@ -238,7 +238,7 @@ def lower(mod: IRModule) -> IRModule:
     return out if changed else mod
 
 
-def MakePackedAPI() -> Pass:  # noqa: N802
+def MakePackedAPI() -> Pass:
     """Give externally visible functions the runtime's calling convention, with checks of every argument.
 
     Before::
@@ -261,7 +261,7 @@ def MakePackedAPI() -> Pass:  # noqa: N802
     def run(mod: IRModule, _ctx: PassContext) -> IRModule:
         return lower(mod)
 
-    return run  # type: ignore[no-any-return]
+    return run
 
 
 __all__ = ["MakePackedAPI", "make_packed", "requires_packed_api"]

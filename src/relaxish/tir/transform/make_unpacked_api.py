@@ -51,7 +51,7 @@ def make_unpacked(func: PrimFunc) -> PrimFunc:
         nest.append(AttrStmt(node, "device_type", target.get_target_device_type(), Evaluate(0)))
     body = merge_nest(nest, func.body)
     made = PrimFunc(params, body, PrimType("int32"), None, func.attrs, func.span)
-    return made.with_attr("target", target.host)  # type: ignore[no-any-return]
+    return made.with_attr("target", target.host)
 
 
 def lower(mod: IRModule) -> IRModule:
@@ -71,7 +71,7 @@ def lower(mod: IRModule) -> IRModule:
     return out if changed else mod
 
 
-def MakeUnpackedAPI() -> Pass:  # noqa: N802
+def MakeUnpackedAPI() -> Pass:
     """Give externally visible functions plain parameters: a data pointer for each buffer, scalars as they are.
 
     Before::
@@ -89,4 +89,4 @@ def MakeUnpackedAPI() -> Pass:  # noqa: N802
     def run(mod: IRModule, _ctx: PassContext) -> IRModule:
         return lower(mod)
 
-    return run  # type: ignore[no-any-return]
+    return run

@@ -106,7 +106,7 @@ class _Manifest(StmtMutator):
         fresh = {loop.loop_var: loop.loop_var.with_fields() for loop in loops}
         for loop in reversed(loops):
             fill = loop.with_fields(loop_var=fresh[loop.loop_var], body=fill)
-        return substitute(fill, fresh)  # type: ignore[no-any-return]
+        return substitute(fill, fresh)
 
 
 def _registers(buffer: Buffer, shape: list[Any]) -> Buffer:
@@ -120,7 +120,7 @@ def manifest(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def ManifestSharedMemoryLocalStage() -> PrimFuncPass:  # noqa: N802
+def ManifestSharedMemoryLocalStage() -> PrimFuncPass:
     """Give copies annotated ``tir.manifest_shared_memory_local_stage`` a stage in registers.
 
     Before::

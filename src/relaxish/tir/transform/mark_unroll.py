@@ -37,7 +37,7 @@ _RESULT_TILES = 4
 def mark_unrolled(stmt: Stmt, settings: dict[str, Any], vector_bits: int = 512) -> Stmt:
     """Mark loops as unrolled; see the module."""
     marked = _Mark(settings, vector_bits).visit(stmt)
-    return _RegisterTiles(vector_bits).visit(marked)  # type: ignore[no-any-return]
+    return _RegisterTiles(vector_bits).visit(marked)
 
 
 def _vectors(store: BufferStore, vector_bits: int) -> int:

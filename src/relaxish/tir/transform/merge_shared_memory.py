@@ -229,7 +229,7 @@ def merge(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def MergeSharedMemoryAllocations() -> PrimFuncPass:  # noqa: N802
+def MergeSharedMemoryAllocations() -> PrimFuncPass:
     """Merge allocations of dynamic shared memory into one; memory that is free is used again.
 
     Before::

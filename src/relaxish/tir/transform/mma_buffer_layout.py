@@ -80,7 +80,7 @@ def transform(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def TransformMmaBufferLayout() -> PrimFuncPass:  # noqa: N802
+def TransformMmaBufferLayout() -> PrimFuncPass:
     """Give buffers in the scopes ``m16n8k8.matrix[ABC]`` the layout of the registers they live in.
 
     Before::

@@ -145,7 +145,7 @@ def narrow(func: PrimFunc, bits: int = 32) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def NarrowDataType(target_bits: int) -> PrimFuncPass:  # noqa: N802
+def NarrowDataType(target_bits: int) -> PrimFuncPass:
     """Narrow loop variables, constants and casts of index arithmetic to ``target_bits`` where bounds allow it.
 
     Before::
@@ -210,6 +210,6 @@ def force_narrow(func: PrimFunc) -> PrimFunc:
     return func if same else func.with_fields(params=params, body=body, buffer_map=buffer_map)
 
 
-def ForceNarrowIndexToInt32() -> PrimFuncPass:  # noqa: N802
+def ForceNarrowIndexToInt32() -> PrimFuncPass:
     """Make all index arithmetic, loop variables and buffer shapes 32-bit without asking whether values fit."""
     return func_pass(force_narrow, "tir.ForceNarrowIndexToInt32")

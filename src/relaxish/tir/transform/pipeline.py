@@ -103,7 +103,7 @@ def default_tir_pipeline() -> Pass:
 
         return Sequential(default_passes(ctx))(mod)
 
-    return pipeline  # type: ignore[no-any-return]
+    return pipeline
 
 
 def finalize_host_passes() -> Pass:

@@ -324,6 +324,6 @@ def plan(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def PlanAndUpdateBufferAllocationLocation() -> PrimFuncPass:  # noqa: N802
+def PlanAndUpdateBufferAllocationLocation() -> PrimFuncPass:
     """Move buffer allocations to the innermost scope that holds all accesses."""
     return func_pass(plan, "tir.PlanAndUpdateBufferAllocationLocation")

@@ -239,7 +239,7 @@ def rewrite_pointer_types(
     return func.with_fields(params=new_params, body=body, buffer_map=new_map)
 
 
-def PointerValueTypeRewrite() -> PrimFuncPass:  # noqa: N802
+def PointerValueTypeRewrite() -> PrimFuncPass:
     """Declare pointers with the vector type they are accessed by.
 
     Before::

@@ -91,7 +91,7 @@ class _Frame(StmtMutator):
         return _frame(made, info.number) if wanted else made
 
 
-def InstrumentProfileIntrinsics() -> Pass:  # noqa: N802
+def InstrumentProfileIntrinsics() -> Pass:
     """Frame functions, and loops beside others in a loop, by ``T.start_profile_intrinsic(n)`` and its end.
 
     Before::
@@ -140,4 +140,4 @@ def InstrumentProfileIntrinsics() -> Pass:  # noqa: N802
             out.update_func(var, func.with_body(body))
         return out
 
-    return run  # type: ignore[no-any-return]
+    return run

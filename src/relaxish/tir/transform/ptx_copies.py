@@ -95,7 +95,7 @@ class _AsyncCopy(StmtMutator):
         return Evaluate(call(store.buffer.dtype, "ptx_cp_async", *args))
 
 
-def InjectPTXAsyncCopy() -> PrimFuncPass:  # noqa: N802
+def InjectPTXAsyncCopy() -> PrimFuncPass:
     """Turn copies from global to shared memory inside ``async_scope`` into ``cp.async``.
 
     Before::
@@ -154,7 +154,7 @@ class _Ldg32(StmtMutator):
         ])  # fmt: skip
 
 
-def InjectPTXLDG32(enable_ptx_ldg32: bool = True) -> PrimFuncPass:  # noqa: N802
+def InjectPTXLDG32(enable_ptx_ldg32: bool = True) -> PrimFuncPass:
     """Turn ``A_local[j] = T.if_then_else(p, A[i], 0.0)`` into a store of the other value and a predicated 32-bit load.
 
     Before::

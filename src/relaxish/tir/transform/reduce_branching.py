@@ -90,7 +90,7 @@ def overcompute(func: PrimFunc, dataflow: bool) -> PrimFunc:
 DEFAULTS = {"use_dataflow_analysis": False}
 
 
-def ReduceBranchingThroughOvercompute() -> PrimFuncPass:  # noqa: N802
+def ReduceBranchingThroughOvercompute() -> PrimFuncPass:
     """Run one side of a branch always, if that is known to have the same result.
 
     Before::

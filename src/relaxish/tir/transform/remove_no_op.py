@@ -214,7 +214,7 @@ def _uses_buffer(body: Any, buffer: Any) -> bool:
 
 def remove_no_op(stmt: Stmt) -> Stmt:
     """Remove what plainly does nothing."""
-    return _Remove().visit(stmt)  # type: ignore[no-any-return]
+    return _Remove().visit(stmt)
 
 
 def remove_by_dataflow(stmt: Stmt) -> Stmt:
@@ -235,7 +235,7 @@ def remove_by_dataflow(stmt: Stmt) -> Stmt:
 DEFAULTS = {"use_dataflow_analysis": False, "max_simplification_steps": 0}
 
 
-def RemoveNoOp() -> PrimFuncPass:  # noqa: N802
+def RemoveNoOp() -> PrimFuncPass:
     """Remove statements without effect.
 
     Before::

@@ -100,7 +100,7 @@ def remove(func: PrimFunc, skip_ndarray_rewrite: bool = False) -> PrimFunc:
     return PrimFunc(func.params, body, func.ret_type, buffer_map, func.attrs, func.span)
 
 
-def RemoveWeightLayoutRewriteBlock(skip_ndarray_rewrite: bool = False) -> PrimFuncPass:  # noqa: N802
+def RemoveWeightLayoutRewriteBlock(skip_ndarray_rewrite: bool = False) -> PrimFuncPass:
     """Empty blocks that repack weights; the weights come packed.
 
     Before::

@@ -115,7 +115,7 @@ def renormalize(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def RenormalizeSplitPattern() -> PrimFuncPass:  # noqa: N802
+def RenormalizeSplitPattern() -> PrimFuncPass:
     """Bring split patterns to one form.
 
     Before::

@@ -72,10 +72,10 @@ class _Rewrite(SeqMutator):
 
 def rewrite(stmt: Stmt, cheap: bool = True) -> Stmt:
     """Guard unsafe selects."""
-    return _Rewrite(cheap).visit(stmt)  # type: ignore[no-any-return]
+    return _Rewrite(cheap).visit(stmt)
 
 
-def RewriteUnsafeSelect() -> PrimFuncPass:  # noqa: N802
+def RewriteUnsafeSelect() -> PrimFuncPass:
     """Replace ``Select`` over possibly faulting operands by ``if_then_else``.
 
     Before::

@@ -185,7 +185,7 @@ def simplify_shape_arithmetic(func: PrimFunc, truncate: bool = False) -> PrimFun
     return func if body is func.body else func.with_body(body)
 
 
-def SimplifyShapeArithmetic(truncate: bool = False) -> PrimFuncPass:  # noqa: N802
+def SimplifyShapeArithmetic(truncate: bool = False) -> PrimFuncPass:
     """Simplify quotients and remainders by symbolic sizes in functions of dynamic shape.
 
     Before (a reshape of ``(n, t, 64)`` into ``(n, t, 4, 16)``)::

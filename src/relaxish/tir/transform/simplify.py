@@ -278,7 +278,7 @@ def simplify(func: PrimFunc, chosen: dict[str, Any] | None = None) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def Simplify() -> PrimFuncPass:  # noqa: N802
+def Simplify() -> PrimFuncPass:
     """Simplify expressions and remove decided branches.
 
     Before::

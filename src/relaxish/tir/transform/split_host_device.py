@@ -79,7 +79,7 @@ def split(mod: IRModule) -> IRModule:
     return out
 
 
-def SplitHostDevice() -> Pass:  # noqa: N802
+def SplitHostDevice() -> Pass:
     """Take each region under ``T.attr(target, "target", 0)`` out into a kernel.
 
     Before::
@@ -110,4 +110,4 @@ def SplitHostDevice() -> Pass:  # noqa: N802
     def run(mod: IRModule, _ctx: PassContext) -> IRModule:
         return ConvertSSA()(split(mod))
 
-    return run  # type: ignore[no-any-return]
+    return run

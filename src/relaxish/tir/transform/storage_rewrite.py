@@ -320,7 +320,7 @@ def rewrite(func: PrimFunc) -> PrimFunc:
     )  # fmt: skip
 
 
-def StorageRewrite() -> PrimFuncPass:  # noqa: N802
+def StorageRewrite() -> PrimFuncPass:
     """Lift allocations out of loops, share memory between values that are not alive together.
 
     Before::

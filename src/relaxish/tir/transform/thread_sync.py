@@ -386,7 +386,7 @@ def synchronize(func: PrimFunc, scope: str) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def ThreadSync(storage_scope: str) -> PrimFuncPass:  # noqa: N802
+def ThreadSync(storage_scope: str) -> PrimFuncPass:
     """Insert barriers between conflicting accesses of different threads to memory of ``storage_scope``.
 
     Before (``S`` shared, in threads ``t``)::

@@ -64,10 +64,10 @@ class _Unify(SeqMutator, Substitute):
             dom = Range.from_min_extent(B.const(extent.dtype, 0), extent)
             known = self.threads[tag] = IterVar(dom, Var(tag, extent.dtype), binding.iter_type, tag)
             self.launched.append(known)
-        elif not self.analyzer.can_prove_equal(known.dom.extent, extent):  # type: ignore[union-attr]
+        elif not self.analyzer.can_prove_equal(known.dom.extent, extent):
             raise LoweringError(
                 f"ValueError: All loops that are bound to `{tag}` should have the same extent. However, there are two "
-                f"loops with extent {known.dom.extent} and {extent}, which are not equal"  # type: ignore[union-attr]
+                f"loops with extent {known.dom.extent} and {extent}, which are not equal"
             )
         return known
 
@@ -86,7 +86,7 @@ def unify(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def UnifyThreadBinding() -> PrimFuncPass:  # noqa: N802
+def UnifyThreadBinding() -> PrimFuncPass:
     """Unify all loops bound to the same thread axis.
 
     Before::

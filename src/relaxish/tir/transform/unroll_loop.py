@@ -158,10 +158,10 @@ def unroll_loops(stmt: Stmt, settings: dict[str, Any] | None = None) -> Stmt:
     """Unroll as marks, pragmas and ``settings`` (``tir.UnrollLoop``) say."""
     given = dict(DEFAULTS)
     given.update(settings or {})
-    return _Unroll(given).visit(stmt)  # type: ignore[no-any-return]
+    return _Unroll(given).visit(stmt)
 
 
-def UnrollLoop() -> PrimFuncPass:  # noqa: N802
+def UnrollLoop() -> PrimFuncPass:
     """Unroll loops that are marked, or small enough by the options of ``tir.UnrollLoop`` and pragmas.
 
     Before::

@@ -54,7 +54,7 @@ def use_assumptions(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def UseAssumeToReduceBranches() -> PrimFuncPass:  # noqa: N802
+def UseAssumeToReduceBranches() -> PrimFuncPass:
     """Drop ``T.if_then_else`` where the value computed from assumed padding is the other side anyway.
 
     Before (``A`` assumed to be 0 beyond 14)::

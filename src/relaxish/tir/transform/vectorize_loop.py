@@ -433,10 +433,10 @@ def vectorize(stmt: Stmt, enabled: bool = True, target: Any = None) -> Stmt:
     """Vectorize all marked loops of a statement. Raises LoweringError for vectors of absurd lengths."""
     if enabled and (lanes := lanes_of_loops(stmt)) > MAX_LANES:
         raise LoweringError(too_many_lanes(lanes, _longest(stmt)))
-    return _Loops(enabled, target).visit(stmt)  # type: ignore[no-any-return]
+    return _Loops(enabled, target).visit(stmt)
 
 
-def VectorizeLoop(enable_vectorize: bool = True) -> PrimFuncPass:  # noqa: N802
+def VectorizeLoop(enable_vectorize: bool = True) -> PrimFuncPass:
     """Lower vectorized loops; with ``enable_vectorize=False`` they become serial.
 
     Before::

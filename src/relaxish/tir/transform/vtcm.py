@@ -24,7 +24,7 @@ class _Lower(StmtMutator):
         return LetStmt(stmt.buffer_var, value, body)
 
 
-def LowerVtcmAlloc() -> PrimFuncPass:  # noqa: N802
+def LowerVtcmAlloc() -> PrimFuncPass:
     """Turn allocations in ``global.vtcm`` into calls of the device's allocator.
 
     Before::
@@ -38,7 +38,7 @@ def LowerVtcmAlloc() -> PrimFuncPass:  # noqa: N802
     return body_pass(lambda s: _Lower().visit(s), "tir.LowerVtcmAlloc")
 
 
-def VerifyVTCMLimit(default_target: Any = None) -> Pass:  # noqa: N802
+def VerifyVTCMLimit(default_target: Any = None) -> Pass:
     """Raise RuntimeError where a function allocates more ``global.vtcm`` than its target (or the default) has."""
 
     @module_pass(opt_level=0, name="tir.calculate_allocated_bytes")  # type: ignore[untyped-decorator]
@@ -60,4 +60,4 @@ def VerifyVTCMLimit(default_target: Any = None) -> Pass:  # noqa: N802
                 )
         return mod
 
-    return verify  # type: ignore[no-any-return]
+    return verify

@@ -102,7 +102,7 @@ class _Mask(StmtMutator):
         return Evaluate(_by_name("int32", "__syncwarp", self.mask))
 
 
-def MaskWarpBarriers() -> PrimFuncPass:  # noqa: N802
+def MaskWarpBarriers() -> PrimFuncPass:
     """Name the lanes that meet at a warp barrier within a branch; the others of the warp never come there.
 
     For kernels of CUDA devices, whose warp barrier waits for exactly the lanes that it names. Before::

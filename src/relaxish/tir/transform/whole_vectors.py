@@ -91,6 +91,6 @@ def whole_vectors(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def WholeVectors() -> PrimFuncPass:  # noqa: N802  (named as a pass)
+def WholeVectors() -> PrimFuncPass:
     """Vectorized loops under a bound become whole vectors and single stores at the edge; see the module."""
     return func_pass(whole_vectors, "tir.WholeVectors")

@@ -25,7 +25,7 @@ from .wide_float import WideFloat, is_narrow_float
 __all__ = ["WidenAccumulators", "widen_accumulators", "widen_module"]
 
 
-def WidenAccumulators() -> PrimFuncPass:  # noqa: N802
+def WidenAccumulators() -> PrimFuncPass:
     """Keep the sums of 16-bit and 8-bit floats in float32, and compute in float32 what is computed around them.
 
     Before::
@@ -310,7 +310,7 @@ class _Rewrite(StmtExprMutator):
     def _value(self, e: Any) -> Any:
         return self.floats.narrow(e) if self.floats.computes(e) else self.default_visit(e)
 
-    visit_PrimExpr = _value  # noqa: N815
+    visit_PrimExpr = _value
 
     def visit_CmpOp(self, e: Any) -> Any:
         if self.floats.computes(e.a) or self.floats.computes(e.b):

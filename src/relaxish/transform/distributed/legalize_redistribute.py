@@ -38,7 +38,7 @@ class _Legalizer(PyExprMutator):
         return redistribute_replica_to_shard(call.args[0], attrs.device_mesh.shape[0], after.axis)
 
 
-def LegalizeRedistribute() -> Pass:  # noqa: N802  (public name of the pass)
+def LegalizeRedistribute() -> Pass:
     """``R.dist.redistribute`` to the placement a tensor has becomes the tensor, and from a copied to a split one
     ``R.dist.redistribute_replica_to_shard``.
 

@@ -137,7 +137,7 @@ class _Lower(PyExprMutator):
         return call
 
 
-def LowerDistIR() -> Pass:  # noqa: N802  (public name of the pass)
+def LowerDistIR() -> Pass:
     """Turn functions over distributed tensors into what each worker runs on its part.
 
     Parameters come from worker 0 (``R.ccl.broadcast_from_worker0`` or ``R.ccl.scatter_from_worker0``),

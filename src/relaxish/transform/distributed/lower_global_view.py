@@ -181,7 +181,7 @@ class _Lower(PyExprMutator):
         callee = call.args[0]
         infos = [info for arg in call.args[1].fields for info in _distributed(arg.struct_info)]
         infos += _distributed(binding.var.struct_info)
-        func, combiner = local_part(self.mod[callee], infos)  # type: ignore[arg-type]
+        func, combiner = local_part(self.mod[callee], infos)
         local = self.builder_.add_func(func, callee.name_hint)
         call = self.visit_expr(call)
         op = Op.get("relax.dist.call_tir_local_view")
@@ -208,7 +208,7 @@ def is_distributed(func: Function) -> bool:
     return spread
 
 
-def LowerGlobalViewToLocalView() -> Pass:  # noqa: N802  (public name of the pass)
+def LowerGlobalViewToLocalView() -> Pass:
     """Turn ``R.call_tir`` on distributed tensors into ``R.dist.call_tir_local_view`` of a function whose buffers and
     loops are as short as one worker's part.
 

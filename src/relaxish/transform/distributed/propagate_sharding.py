@@ -319,7 +319,7 @@ def _lies(info: Any, mesh: Any, placement: Placement) -> bool:
     return bool(structural_equal(DTensorStructInfo(info.tensor_sinfo, mesh, placement), info))
 
 
-def PropagateSharding() -> Pass:  # noqa: N802  (public name of the pass)
+def PropagateSharding() -> Pass:
     """Spread the placements asked for by ``R.dist.annotate_sharding`` to all tensors of the annotated functions.
 
     Tensors become ``R.DTensor``; an operator whose result does not lie as it should is followed by

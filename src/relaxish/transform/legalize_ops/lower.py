@@ -189,7 +189,7 @@ def _target_of(infos: Sequence[StructInfo]) -> Any:
     return None
 
 
-def LegalizeOps(  # noqa: N802  (public name of the pass)
+def LegalizeOps(
     customize_legalize_map: Mapping[str, Callable[..., Any]] | None = None, enable_warning: bool = False
 ) -> Pass:
     """Lower operators to ``call_tir``.

@@ -21,7 +21,7 @@ __all__ = ["DecomposeAttention"]
 _OPERATORS = ("relax.nn.attention", "relax.nn.attention_bias")
 
 
-def DecomposeAttention() -> Pass:  # noqa: N802  (named as a pass)
+def DecomposeAttention() -> Pass:
     """Write out attention of known sizes on GPUs, where the loops of a legalised one would be scheduled one by one.
 
     Before and after::

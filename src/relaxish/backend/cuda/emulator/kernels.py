@@ -9,6 +9,7 @@ from ....ir.module import IRModule
 from ....support.errors import RelaxishError
 from ....tir import PrimFunc
 from ...common.native_compile import NativeCode, native_compiler
+from . import async_calls, dot_calls, hopper_calls, matrix_calls, warp_calls  # noqa: F401 -- fill the table of intrinsics
 from .launch import Dim, launch_program
 from .program import ThreadProgram
 from .runtime import compile_program

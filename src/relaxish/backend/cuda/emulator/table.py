@@ -28,7 +28,6 @@ __all__ = ["Entry", "emulates", "emulates_function", "lookup"]
 Entry = Callable[["ThreadFunction", Any], Any]
 _ENTRIES: dict[str, Entry] = {}
 _FUNCTIONS: dict[str, Entry] = {}
-_LOADED: list[bool] = []
 
 
 def emulates(*names: str) -> Callable[[Entry], Entry]:
@@ -55,9 +54,6 @@ def emulates_function(*names: str) -> Callable[[Entry], Entry]:
 
 def lookup(call: Any) -> Entry | None:
     """The entry for a call; None where CPU code generation already gives it the right meaning."""
-    if not _LOADED:
-        _LOADED.append(True)
-        from . import async_calls, dot_calls, hopper_calls, matrix_calls, warp_calls  # noqa: F401
     if not isinstance(call.op, Op):
         raise RelaxishError(f"a kernel calls {call.op}, which is no intrinsic")
     if call.op.name in ("tir.call_extern", "tir.call_pure_extern") and isinstance(call.args[0], StringImm):

@@ -300,7 +300,7 @@ class ThreadFunction(Mutator):
         """The one index of an access. Raises RelaxishError where the buffer has several dimensions."""
         if len(indices) != 1:
             raise RelaxishError(f"the emulator takes flat buffers; {buffer.name} has {len(indices)} dimensions")
-        return indices[0]  # type: ignore[no-any-return]
+        return indices[0]
 
     def checked_index(self, buffer: Buffer, index: PrimExpr, kind: int, lanes: int) -> PrimExpr:
         """The index of an access, computed by way of its check."""

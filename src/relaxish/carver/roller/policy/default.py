@@ -267,11 +267,11 @@ class DefaultPolicy:
     def compute_tile_dict(self, output_tile: Sequence[int], rstep_map: Steps) -> TileDict:
         """A tile with its cost."""
         made = TileDict([int(n) for n in output_tile])
-        made.rstep_map = {node: dict(steps) for node, steps in rstep_map.items()}  # type: ignore[misc]
+        made.rstep_map = {node: dict(steps) for node, steps in rstep_map.items()}
         cost = self._cost(made.output_tile, rstep_map)
         tiles = self.tile_map(made.output_tile, rstep_map)
         made.tile_map = {node: [int(n) for n in tile] for node, tile in tiles.items()}
-        made.cached_tensors_map = self._shared(tiles, rstep_map)[1]  # type: ignore[assignment]
+        made.cached_tensors_map = self._shared(tiles, rstep_map)[1]
         made.traffic, made.smem_cost, made.grid_size = float(cost.traffic), int(cost.shared), int(cost.grid)
         made.block_per_SM, made.num_wave, made.valid = int(cost.resident), int(cost.waves), bool(cost.valid)
         return made
@@ -337,9 +337,9 @@ class DefaultPolicy:
         for node in self.ordered_nodes:
             if node.raxis:
                 rsteps[node] = self._enlarge(node, td, rsteps, limit)
-        td.rstep_map = rsteps  # type: ignore[assignment]
+        td.rstep_map = rsteps
         shared, cached = self._shared(self.tile_map(td.output_tile, rsteps), rsteps)
-        td.smem_cost, td.cached_tensors_map = int(shared), cached  # type: ignore[assignment]
+        td.smem_cost, td.cached_tensors_map = int(shared), cached
 
     def _enlarge(self, node: PrimFuncNode, td: TileDict, rsteps: Steps, limit: int) -> dict[str, int]:
         start = rsteps[node]

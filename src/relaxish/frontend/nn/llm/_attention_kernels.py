@@ -179,7 +179,7 @@ class Attention:
     def _load_query(self, queries: Queries, row: Any, head: Any) -> None:
         scale = self.rope.sm_scale * tir.const(LOG2_E, "float32")
         dim = self.sizes.key_dim
-        plain = lambda d, _slot: queries.q[row, head, d].astype("float32") * scale  # noqa: E731
+        plain = lambda d, _slot: queries.q[row, head, d].astype("float32") * scale
         if self.rope.mode is None:
             self._each(self.query, dim, plain)
             return
@@ -203,7 +203,7 @@ class Attention:
 
     def _step(self, keys: Keys, kv_head: Any, token: Any) -> None:
         """Take one key into account."""
-        plain = lambda d, _slot: keys.key(token, kv_head, d).astype("float32")  # noqa: E731
+        plain = lambda d, _slot: keys.key(token, kv_head, d).astype("float32")
 
         def turn(d: Any, slot: Any) -> None:
             position = keys.position(token) if keys.position else keys.offset + token

@@ -232,7 +232,7 @@ class TIRPagedKVCache(PagedKVCache):
             _prim(tir.FloatImm("float64", float(rope_scale))),
             _prim(tir.FloatImm("float64", float(rope_theta))),
             rope_ext_factors if rope_ext_factors is not None else _prim(0),
-            relax_op.zeros((), dtype),  # type: ignore[attr-defined]
+            relax_op.zeros((), dtype),
             one("append"),
             one("append_mla"),
             *(attention(n) for n in ("prefill_ragged", "prefill", "decode", "prefill_sliding", "decode_sliding")),

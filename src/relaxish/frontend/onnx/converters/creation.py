@@ -35,7 +35,7 @@ def _constant_of_shape(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -
         return op.full(ctx.run_time_shape(ctx.tensor(inputs[0])), ctx.const(value, kind), kind)
     known = [const_int(d) for d in shape]
     if all(k is not None for k in known) and int(np.prod(known or [1])) <= 1024:  # type: ignore[arg-type]
-        return ctx.const(np.full(known, value), kind)  # type: ignore[arg-type]
+        return ctx.const(np.full(known, value), kind)
     return op.full(shape, ctx.const(value, kind), kind)
 
 

@@ -99,17 +99,17 @@ def dataflow() -> BlockFrame:
     return BlockFrame(True)
 
 
-def BindingBlock() -> BlockFrame:  # noqa: N802
+def BindingBlock() -> BlockFrame:
     """Open a plain binding block."""
     return BlockFrame(False)
 
 
-def SeqExpr() -> SeqExprFrame:  # noqa: N802
+def SeqExpr() -> SeqExprFrame:
     """Open a sequence of its own; what it computes is its ``output``, set before it is left."""
     return SeqExprFrame()
 
 
-def output(*vars: Any) -> None:  # noqa: A002
+def output(*vars: Any) -> None:
     """Name the variables of a dataflow block that are used after it."""
     frame = IRBuilder.current().last(BlockFrame)
     if frame is None or not frame.is_dataflow:
@@ -190,17 +190,17 @@ def emit_var_binding(value: Any) -> Any:
     return value.var
 
 
-def If(condition: Any) -> IfFrame:  # noqa: N802
+def If(condition: Any) -> IfFrame:
     """A choice; ``Then`` and ``Else`` open inside."""
     return IfFrame(condition)
 
 
-def Then() -> ThenFrame:  # noqa: N802
+def Then() -> ThenFrame:
     """What is computed if the condition holds."""
     return ThenFrame()
 
 
-def Else() -> ElseFrame:  # noqa: N802
+def Else() -> ElseFrame:
     """What is computed otherwise."""
     return ElseFrame()
 
@@ -232,7 +232,7 @@ def shape(values: Any) -> Any:
     return ShapeExpr(values)
 
 
-def str(value: Any) -> Any:  # noqa: A001
+def str(value: Any) -> Any:
     """A text as a graph value."""
     return _relax.StringImm(value)
 
@@ -242,7 +242,7 @@ def dtype(value: Any) -> Any:
     return _relax.DataTypeImm(value)
 
 
-def tuple(*fields: Any) -> Any:  # noqa: A001
+def tuple(*fields: Any) -> Any:
     """A tuple as a graph value."""
     if len(fields) == 0:
         return _relax.Tuple([])

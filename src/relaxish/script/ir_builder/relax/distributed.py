@@ -29,12 +29,12 @@ def _ops() -> Any:
     return load("operators").distributed
 
 
-def annotate_sharding(value: Any, device_mesh: Any, placement: Any) -> Any:  # noqa: F811
+def annotate_sharding(value: Any, device_mesh: Any, placement: Any) -> Any:
     """A wish: the tensor is to be placed on the mesh like this."""
     return _ops().annotate_sharding(value, as_mesh(device_mesh), as_placement(placement))
 
 
-def redistribute(value: Any, device_mesh: Any, placement: Any) -> Any:  # noqa: F811
+def redistribute(value: Any, device_mesh: Any, placement: Any) -> Any:
     """A distributed tensor under another placement."""
     return _ops().redistribute(value, as_mesh(device_mesh), as_placement(placement))
 

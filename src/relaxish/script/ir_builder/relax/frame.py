@@ -139,13 +139,13 @@ class _Replace(Mutator):
         super().__init__()
         self.values = values
 
-    def visit_Var(self, node: Any) -> Any:  # noqa: N802
+    def visit_Var(self, node: Any) -> Any:
         return self.values.get(id(node), node)
 
-    def visit_StructInfo(self, node: Any) -> Any:  # noqa: N802
+    def visit_StructInfo(self, node: Any) -> Any:
         return node
 
-    def visit_PrimExpr(self, node: Any) -> Any:  # noqa: N802
+    def visit_PrimExpr(self, node: Any) -> Any:
         return node
 
     def default_visit(self, node: Any) -> Any:

@@ -103,7 +103,7 @@ def dp4a(*args: Any) -> PrimExpr:
     return made
 
 
-def abs(x: Any, span: Any = None, dtype: str = "") -> PrimExpr:  # noqa: A001
+def abs(x: Any, span: Any = None, dtype: str = "") -> PrimExpr:
     """Absolute value; its type is that of ``x``, whatever ``dtype`` says."""
     made: PrimExpr = _tir.abs(x, span)
     return made
@@ -112,12 +112,12 @@ def abs(x: Any, span: Any = None, dtype: str = "") -> PrimExpr:  # noqa: A001
 fabs = abs
 
 
-def min(a: Any, b: Any, span: Any = None) -> PrimExpr:  # noqa: A001
+def min(a: Any, b: Any, span: Any = None) -> PrimExpr:
     """The smaller of two values."""
     return _primops.min_(a, b)
 
 
-def max(a: Any, b: Any, span: Any = None) -> PrimExpr:  # noqa: A001
+def max(a: Any, b: Any, span: Any = None) -> PrimExpr:
     """The larger of two values."""
     return _primops.max_(a, b)
 
@@ -127,7 +127,7 @@ def cast(src: Any, dtype: Any, span: Any = None) -> PrimExpr:
     return _primops.cast(str(dtype), src)
 
 
-def Let(expr: Any, where: dict[Any, Any]) -> PrimExpr:  # noqa: N802
+def Let(expr: Any, where: dict[Any, Any]) -> PrimExpr:
     """``expr`` with one variable standing for a value."""
     if len(where) != 1:
         raise ValueError("T.Let only allows `where` to have exactly one element")
@@ -187,7 +187,7 @@ def target(target_config: Any, host: Any = None) -> Any:
     return Target(target_config, host)
 
 
-class meta_var:  # noqa: N801
+class meta_var:
     """Wraps a value that is bound to a name at parse time instead of becoming a program variable."""
 
     def __init__(self, value: Any) -> None:
@@ -239,4 +239,4 @@ __all__ = [
     "prefetch", "prim_func", "ptr", "ramp", "reads", "realize", "reduce", "serial", "target", "thread_binding",
     "unroll", "var", "vectorized", "void", "where", "writes",
 ]  # fmt: skip
-__all__ += [n for n in (*SCALARS, *_PLAIN, *_TYPED) if n in globals() and n not in __all__]  # noqa: PLE0605
+__all__ += [n for n in (*SCALARS, *_PLAIN, *_TYPED) if n in globals() and n not in __all__]

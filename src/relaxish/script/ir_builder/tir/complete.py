@@ -31,16 +31,16 @@ class _Completer(Mutator):
         self.buffers = buffers
         self.outermost = True
 
-    def visit_BlockRealize(self, node: Any) -> Any:  # noqa: N802
+    def visit_BlockRealize(self, node: Any) -> Any:
         for value in node.iter_values:
             if not dt.is_int(value.dtype):
                 raise TypeError(f"BlockRealize iter_value expected a IntImm, but got {value.dtype}")
         return self.default_visit(node)
 
-    def visit_PrimExpr(self, node: Any) -> Any:  # noqa: N802
+    def visit_PrimExpr(self, node: Any) -> Any:
         return node
 
-    def visit_DeclBuffer(self, node: Any) -> Any:  # noqa: N802
+    def visit_DeclBuffer(self, node: Any) -> Any:
         data = node.buffer.data
         if data in self.buffers:
             return self.default_visit(node)
@@ -49,7 +49,7 @@ class _Completer(Mutator):
         del self.buffers[data]
         return made
 
-    def visit_Block(self, node: Any) -> Any:  # noqa: N802
+    def visit_Block(self, node: Any) -> Any:
         local = [*node.alloc_buffers, *[m.buffer for m in node.match_buffers]]
         for buffer in local:
             self.buffers[buffer.data] = buffer

@@ -309,7 +309,7 @@ def _as_range(dom: Any) -> Range:
     return Range.from_min_extent(const(0, dom.dtype), dom)
 
 
-class axis:  # noqa: N801
+class axis:
     """The iteration variables of a block."""
 
     @staticmethod
@@ -443,14 +443,14 @@ def grid(*extents: Any) -> frame.ForFrame:
     return frame.ForFrame(names, [Range.from_min_extent(const(0, e.dtype), e) for e in exprs], make)
 
 
-def Assert(condition: Any, message: Any) -> frame.AssertFrame:  # noqa: N802
+def Assert(condition: Any, message: Any) -> frame.AssertFrame:
     """Check at run time before the statements that follow."""
     if isinstance(condition, bool):
         condition = tir.IntImm("bool", condition)
     return frame.AssertFrame(lambda body: tir.AssertStmt(condition, message, body))
 
 
-def LetStmt(value: Any, type_annotation: Any = None, *, var: Any = None) -> frame.LetFrame:  # noqa: N802
+def LetStmt(value: Any, type_annotation: Any = None, *, var: Any = None) -> frame.LetFrame:
     """Name a value for the statements that follow."""
     value = as_expr(value)
     if var is None:
@@ -531,26 +531,26 @@ def attr(node: Any, attr_key: str, value: Any) -> frame.AttrFrame:
     return frame.AttrFrame(lambda body: tir.AttrStmt(made_node, attr_key, made_value, body))
 
 
-def While(condition: Any) -> frame.WhileFrame:  # noqa: N802
+def While(condition: Any) -> frame.WhileFrame:
     """A loop run as long as the condition holds."""
     if isinstance(condition, bool):
         condition = tir.IntImm("bool", condition)
     return frame.WhileFrame(lambda body: tir.While(condition, body))
 
 
-def If(condition: Any) -> frame.IfFrame:  # noqa: N802
+def If(condition: Any) -> frame.IfFrame:
     """A choice; ``Then`` and ``Else`` open inside."""
     if isinstance(condition, bool):
         condition = tir.IntImm("bool", condition)
     return frame.IfFrame(condition)
 
 
-def Then() -> frame.ThenFrame:  # noqa: N802
+def Then() -> frame.ThenFrame:
     """What is done if the condition holds."""
     return frame.ThenFrame()
 
 
-def Else() -> frame.ElseFrame:  # noqa: N802
+def Else() -> frame.ElseFrame:
     """What is done otherwise."""
     return frame.ElseFrame()
 

@@ -13,7 +13,7 @@ from typing import Any
 from .doc_core import *  # noqa: F403
 from .doc_core import __all__ as _classes
 
-__all__ = [*_classes, "NodeTransformer", "NodeVisitor", "from_doc", "parse", "to_doc"]  # noqa: PLE0604
+__all__ = [*_classes, "NodeTransformer", "NodeVisitor", "from_doc", "parse", "to_doc"]
 
 
 def to_doc(node: Any) -> Any:

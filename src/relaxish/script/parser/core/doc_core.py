@@ -9,4 +9,4 @@ __all__ = [
     name
     for name in dir(_ast)
     if name[0] != "_" and isinstance(getattr(_ast, name), type) and issubclass(getattr(_ast, name), _ast.AST)
-]  # noqa: PLE0605
+]

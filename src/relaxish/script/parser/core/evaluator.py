@@ -97,10 +97,10 @@ class Evaluator:
         self.note(node, value)
         return value
 
-    def eval_Constant(self, node: ast.Constant) -> Any:  # noqa: N802
+    def eval_Constant(self, node: ast.Constant) -> Any:
         return node.value
 
-    def eval_Name(self, node: ast.Name) -> Any:  # noqa: N802
+    def eval_Name(self, node: ast.Name) -> Any:
         try:
             value = self.names(node.id)
             as_value = NAMED_VALUES.get(type(value))
@@ -111,10 +111,10 @@ class Evaluator:
             return getattr(builtins, node.id)
         raise self.fail(node, f"Undefined variable: {node.id}")
 
-    def eval_Attribute(self, node: ast.Attribute) -> Any:  # noqa: N802
+    def eval_Attribute(self, node: ast.Attribute) -> Any:
         return getattr(self.indexed(node.value), node.attr)
 
-    def eval_Subscript(self, node: ast.Subscript) -> Any:  # noqa: N802
+    def eval_Subscript(self, node: ast.Subscript) -> Any:
         return self.indexed(node.value)[self.eval(node.slice)]
 
     def indexed(self, node: Any) -> Any:
@@ -126,7 +126,7 @@ class Evaluator:
                 pass
         return self.eval(node)
 
-    def eval_Slice(self, node: ast.Slice) -> Any:  # noqa: N802
+    def eval_Slice(self, node: ast.Slice) -> Any:
         parts = [None if p is None else self.eval(p) for p in (node.lower, node.upper, node.step)]
         return slice(*parts)
 
@@ -139,16 +139,16 @@ class Evaluator:
                 out.append(self.eval(item))
         return out
 
-    def eval_Tuple(self, node: ast.Tuple) -> Any:  # noqa: N802
+    def eval_Tuple(self, node: ast.Tuple) -> Any:
         return tuple(self._items(node.elts))
 
-    def eval_List(self, node: ast.List) -> Any:  # noqa: N802
+    def eval_List(self, node: ast.List) -> Any:
         return self._items(node.elts)
 
-    def eval_Set(self, node: ast.Set) -> Any:  # noqa: N802
+    def eval_Set(self, node: ast.Set) -> Any:
         return set(self._items(node.elts))
 
-    def eval_Dict(self, node: ast.Dict) -> Any:  # noqa: N802
+    def eval_Dict(self, node: ast.Dict) -> Any:
         out: dict[Any, Any] = {}
         for key, value in zip(node.keys, node.values):
             if key is None:
@@ -157,7 +157,7 @@ class Evaluator:
                 out[self.eval(key)] = self.eval(value)
         return out
 
-    def eval_Call(self, node: ast.Call) -> Any:  # noqa: N802
+    def eval_Call(self, node: ast.Call) -> Any:
         function = self.eval(node.func)
         if (
             isinstance(node.func, ast.Attribute)
@@ -178,7 +178,7 @@ class Evaluator:
         """Call a function."""
         return function(*args, **kwargs)
 
-    def eval_BinOp(self, node: ast.BinOp) -> Any:  # noqa: N802
+    def eval_BinOp(self, node: ast.BinOp) -> Any:
         slices_as_vectors((node.left, node.right))
         return self.binary(type(node.op), self.eval(node.left), self.eval(node.right))
 
@@ -187,13 +187,13 @@ class Evaluator:
         overload = find_op(kind, left, right)
         return overload(left, right) if overload is not None else _BINARY[kind](left, right)
 
-    def eval_UnaryOp(self, node: ast.UnaryOp) -> Any:  # noqa: N802
+    def eval_UnaryOp(self, node: ast.UnaryOp) -> Any:
         slices_as_vectors((node.operand,))
         value = self.eval(node.operand)
         overload = find_op(type(node.op), value)
         return overload(value) if overload is not None else _UNARY[type(node.op)](value)
 
-    def eval_Compare(self, node: ast.Compare) -> Any:  # noqa: N802
+    def eval_Compare(self, node: ast.Compare) -> Any:
         slices_as_vectors((node.left, *node.comparators))
         left = self.eval(node.left)
         result: Any = None
@@ -211,7 +211,7 @@ class Evaluator:
             return overload(left, right)
         return (left and right) if kind is ast.And else (left or right)
 
-    def eval_BoolOp(self, node: ast.BoolOp) -> Any:  # noqa: N802
+    def eval_BoolOp(self, node: ast.BoolOp) -> Any:
         slices_as_vectors(node.values)
         kind = type(node.op)
         result = self.eval(node.values[0])
@@ -223,7 +223,7 @@ class Evaluator:
             result = self.logical(kind, result, self.eval(item))
         return result
 
-    def eval_IfExp(self, node: ast.IfExp) -> Any:  # noqa: N802
+    def eval_IfExp(self, node: ast.IfExp) -> Any:
         slices_as_vectors((node.test, node.body, node.orelse))
         test = self.eval(node.test)
         overload = find_op(ast.IfExp, test)
@@ -231,7 +231,7 @@ class Evaluator:
             return overload(test, self.eval(node.body), self.eval(node.orelse))
         return self.eval(node.body) if test else self.eval(node.orelse)
 
-    def eval_Lambda(self, node: ast.Lambda) -> Any:  # noqa: N802
+    def eval_Lambda(self, node: ast.Lambda) -> Any:
         signature = self._signature(node.args)
 
         def body(*args: Any, **kwargs: Any) -> Any:
@@ -283,22 +283,22 @@ class Evaluator:
 
         run(0, self)
 
-    def eval_ListComp(self, node: ast.ListComp) -> Any:  # noqa: N802
+    def eval_ListComp(self, node: ast.ListComp) -> Any:
         out: list[Any] = []
         self._comprehension(node, lambda scope: out.append(scope.eval(node.elt)))
         return out
 
-    def eval_GeneratorExp(self, node: ast.GeneratorExp) -> Any:  # noqa: N802
+    def eval_GeneratorExp(self, node: ast.GeneratorExp) -> Any:
         out: list[Any] = []
         self._comprehension(node, lambda scope: out.append(scope.eval(node.elt)))
         return iter(out)
 
-    def eval_SetComp(self, node: ast.SetComp) -> Any:  # noqa: N802
+    def eval_SetComp(self, node: ast.SetComp) -> Any:
         out: set[Any] = set()
         self._comprehension(node, lambda scope: out.add(scope.eval(node.elt)))
         return out
 
-    def eval_DictComp(self, node: ast.DictComp) -> Any:  # noqa: N802
+    def eval_DictComp(self, node: ast.DictComp) -> Any:
         out: dict[Any, Any] = {}
 
         def emit(scope: Evaluator) -> None:
@@ -307,17 +307,17 @@ class Evaluator:
         self._comprehension(node, emit)
         return out
 
-    def eval_JoinedStr(self, node: ast.JoinedStr) -> Any:  # noqa: N802
+    def eval_JoinedStr(self, node: ast.JoinedStr) -> Any:
         return "".join(str(self.eval(v)) for v in node.values)
 
-    def eval_FormattedValue(self, node: ast.FormattedValue) -> Any:  # noqa: N802
+    def eval_FormattedValue(self, node: ast.FormattedValue) -> Any:
         value = self.eval(node.value)
         if node.conversion == ord("r"):
             value = repr(value)
         spec = self.eval(node.format_spec) if node.format_spec is not None else ""
         return format(value, spec)
 
-    def eval_Starred(self, node: ast.Starred) -> Any:  # noqa: N802
+    def eval_Starred(self, node: ast.Starred) -> Any:
         raise self.fail(node, "starred expression is not allowed here")
 
 

@@ -108,7 +108,7 @@ def _length(value: Any) -> int:
 class TextEvaluator(Evaluator):
     """Evaluates expressions of text; whatever is not allowed is a located error."""
 
-    def eval_Name(self, node: ast.Name) -> Any:  # noqa: N802
+    def eval_Name(self, node: ast.Name) -> Any:
         try:
             return self.names(node.id)
         except KeyError:
@@ -123,7 +123,7 @@ class TextEvaluator(Evaluator):
 
     # -- attributes
 
-    def eval_Attribute(self, node: ast.Attribute) -> Any:  # noqa: N802
+    def eval_Attribute(self, node: ast.Attribute) -> Any:
         owner, name = self.eval(node.value), node.attr
         if not _may_read(owner, name):
             kind = owner.__name__ if isinstance(owner, ModuleType) else type(owner).__name__
@@ -135,7 +135,7 @@ class TextEvaluator(Evaluator):
 
     # -- calls and functions
 
-    def eval_Call(self, node: ast.Call) -> Any:  # noqa: N802
+    def eval_Call(self, node: ast.Call) -> Any:
         for argument in [*node.args, *(k.value for k in node.keywords)]:
             if isinstance(argument, ast.Lambda):
                 self._check_lambda(argument)
@@ -155,7 +155,7 @@ class TextEvaluator(Evaluator):
             raise self.fail(node, "a lambda in script text takes plain arguments only")
         node.as_argument = True  # type: ignore[attr-defined]
 
-    def eval_Lambda(self, node: ast.Lambda) -> Any:  # noqa: N802
+    def eval_Lambda(self, node: ast.Lambda) -> Any:
         if not getattr(node, "as_argument", False):
             raise self.fail(node, "script text may have a lambda as the argument of a call only")
         return super().eval_Lambda(node)
@@ -163,8 +163,8 @@ class TextEvaluator(Evaluator):
     def _refuse(self, node: Any) -> Any:
         raise self.fail(node, f"{type(node).__name__} expressions are not allowed in script text")
 
-    eval_ListComp = eval_SetComp = eval_DictComp = eval_GeneratorExp = _refuse  # noqa: N815
-    eval_JoinedStr = eval_FormattedValue = _refuse  # noqa: N815
+    eval_ListComp = eval_SetComp = eval_DictComp = eval_GeneratorExp = _refuse
+    eval_JoinedStr = eval_FormattedValue = _refuse
 
     # -- sizes
 

@@ -17,7 +17,7 @@ from ..core.parser import Parser
 from ..core.utils import capture, in_module_class
 from .struct_info import Callable, DTensor, Object, Prim, Shape, Tensor, Tuple
 
-__all__ = [  # noqa: PLE0604
+__all__ = [
     *_builder.__all__, "Callable", "DTensor", "Object", "Prim", "Shape", "Tensor", "Tuple", "dist", "function",
     "macro",
 ]  # fmt: skip

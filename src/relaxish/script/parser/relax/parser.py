@@ -10,7 +10,7 @@ from typing import Any
 from .... import relax, tir
 from ....ir.structural import structural_equal
 from ...ir_builder import ir as I  # noqa: E812
-from ...ir_builder import relax as R  # noqa: N812
+from ...ir_builder import relax as R
 from ...ir_builder.base import IRBuilder, IRBuilderFrame
 from ...ir_builder.relax.frame import BlockFrame, FunctionFrame
 from ..core import dispatch

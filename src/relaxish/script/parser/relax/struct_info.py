@@ -181,12 +181,12 @@ def normalize(annotation: Any) -> Proxy:
     raise TypeError(f"Expected StructInfoProxy but got {type(annotation).__name__}")
 
 
-def Object() -> ObjectProxy:  # noqa: N802
+def Object() -> ObjectProxy:
     """Anything."""
     return ObjectProxy()
 
 
-def Tensor(shape: Any = None, dtype: Any = None, vdevice: Any = None, ndim: int = -1) -> TensorProxy:  # noqa: N802
+def Tensor(shape: Any = None, dtype: Any = None, vdevice: Any = None, ndim: int = -1) -> TensorProxy:
     """A tensor; dimensions are numbers, symbolic expressions, or names in quotes."""
     if isinstance(shape, str) and dtype is None:
         shape, dtype = None, shape
@@ -196,24 +196,24 @@ def Tensor(shape: Any = None, dtype: Any = None, vdevice: Any = None, ndim: int 
     return TensorProxy(shape, dtype, vdevice, ndim)
 
 
-def Shape(values: Any = None, ndim: int = -1) -> ShapeProxy:  # noqa: N802
+def Shape(values: Any = None, ndim: int = -1) -> ShapeProxy:
     """A shape."""
     return ShapeProxy(values, ndim)
 
 
-def Prim(dtype: Any = None, value: Any = None) -> PrimProxy:  # noqa: N802
+def Prim(dtype: Any = None, value: Any = None) -> PrimProxy:
     """A scalar."""
     return PrimProxy(dtype, value)
 
 
-def Tuple(*fields: Any) -> TupleProxy:  # noqa: N802
+def Tuple(*fields: Any) -> TupleProxy:
     """A tuple."""
     if len(fields) == 1 and isinstance(fields[0], (tuple, list)):
         fields = tuple(fields[0])
     return TupleProxy(fields)
 
 
-def Callable(params: Any = None, ret: Any = None, purity: Any = None, derive_func: Any = None) -> CallableProxy:  # noqa: N802
+def Callable(params: Any = None, ret: Any = None, purity: Any = None, derive_func: Any = None) -> CallableProxy:
     """A function."""
     if purity is None:
         purity = params is not None
@@ -234,7 +234,7 @@ class DTensorProxy(Proxy):
         return distributed.DTensorStructInfo(self.tensor.as_struct_info(names), mesh, placement)
 
 
-def DTensor(  # noqa: N802
+def DTensor(
     shape: Any = None, dtype: Any = None, device_mesh: Any = None, placement: Any = "", *, ndim: int = -1
 ) -> DTensorProxy:
     """A tensor spread over a mesh of devices; ``device_mesh`` may be named as ``"mesh[0]"``."""

@@ -15,7 +15,7 @@ from ..core.macro import ScriptMacro
 from ..core.parser import Parser
 from ..core.utils import capture, in_module_class
 
-__all__ = [*_builder.__all__, "Buffer", "Ptr", "bool", "inline", "macro", "prim_func"]  # noqa: PLE0604
+__all__ = [*_builder.__all__, "Buffer", "Ptr", "bool", "inline", "macro", "prim_func"]
 
 
 def prim_func(  # type: ignore[no-redef]

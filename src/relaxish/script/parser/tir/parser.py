@@ -16,7 +16,7 @@ from ....ir.node import Node
 from ....ir.prim import IterVar
 from ....ir.types import PrimType, TupleType, Type
 from ...ir_builder import ir as I  # noqa: E812
-from ...ir_builder import tir as T  # noqa: N812
+from ...ir_builder import tir as T
 from ...ir_builder.base import IRBuilder, IRBuilderFrame
 from ...ir_builder.tir.frame import ForFrame
 from ..core import dispatch

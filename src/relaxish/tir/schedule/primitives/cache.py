@@ -233,7 +233,7 @@ class _Insert(ScopeRewriter):
             swap = self.stage.swap(self.reuse)
             made = swap.visit_Block(node)
             swap.reuse.pop(node, None)
-            return made  # type: ignore[no-any-return]
+            return made
         return node
 
 

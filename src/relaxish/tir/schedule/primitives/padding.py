@@ -177,7 +177,7 @@ class _Pad(ScopeRewriter):
             else iv
             for iv in node.iter_vars
         ]
-        return self.swap.default_visit(node).with_fields(iter_vars=tuple(iters))  # type: ignore[no-any-return]
+        return self.swap.default_visit(node).with_fields(iter_vars=tuple(iters))
 
 
 def pad_einsum(state: ScheduleState, sref: StmtSRef, padding: Sequence[int]) -> None:

@@ -92,7 +92,7 @@ def make_init_nest(realize: BlockRealize, loops: Sequence[StmtSRef]) -> tuple[An
 def _block_in(stmt: Any) -> Block:
     while isinstance(stmt, For):
         stmt = stmt.body
-    return stmt.block  # type: ignore[no-any-return]
+    return stmt.block
 
 
 def make_update_block(block: Block) -> Block:

@@ -77,11 +77,11 @@ class _Uses:
                 uses.others |= {n.buffer for n in (*loads_of(body), *stores_of(body))}
                 return body
 
-            def visit_BufferStore(self, node: Any) -> Any:  # noqa: N802
+            def visit_BufferStore(self, node: Any) -> Any:
                 uses.others |= {n.buffer for n in (*loads_of(node), node)}
                 return node
 
-            def visit_DeclBuffer(self, node: Any) -> Any:  # noqa: N802
+            def visit_DeclBuffer(self, node: Any) -> Any:
                 uses.viewed.add(node.buffer.data)
                 return self.default_visit(node)
 
@@ -214,13 +214,13 @@ class CpuKernel(Walk):
             return made.stmt
         return node.with_fields(body=made, annotations=annotations)
 
-    def visit_IfThenElse(self, node: Any) -> Any:  # noqa: N802
+    def visit_IfThenElse(self, node: Any) -> Any:
         return self._perhaps(node)
 
-    def visit_While(self, node: Any) -> Any:  # noqa: N802
+    def visit_While(self, node: Any) -> Any:
         return self._perhaps(node)
 
-    def visit_LetStmt(self, node: Any) -> Any:  # noqa: N802
+    def visit_LetStmt(self, node: Any) -> Any:
         return self._perhaps(node)
 
     def _perhaps(self, node: Any) -> Any:
@@ -453,7 +453,7 @@ class _SelectsOfTile(Mutator):
         super().__init__()
         self.kernel = kernel
 
-    def visit_BufferStore(self, node: Any) -> Any:  # noqa: N802
+    def visit_BufferStore(self, node: Any) -> Any:
         return plain_selects(node)
 
 
@@ -470,14 +470,14 @@ class _Retarget(Substitute):
         made = [self.visit(i) for i in indices]
         return [*made[:-2], made[-1], made[-2]] if buffer in self.turned else made
 
-    def visit_BufferLoad(self, node: Any) -> Any:  # noqa: N802
+    def visit_BufferLoad(self, node: Any) -> Any:
         new = self.memory.get(node.buffer)
         if new is None:
             return self.default_visit(node)
         load = BufferLoad(new, self._place(node.buffer, node.indices))
         return load if new.dtype == node.buffer.dtype else Cast(node.buffer.dtype, load)
 
-    def visit_BufferStore(self, node: Any) -> Any:  # noqa: N802
+    def visit_BufferStore(self, node: Any) -> Any:
         new = self.memory.get(node.buffer)
         if new is None:
             return self.default_visit(node)
@@ -486,7 +486,7 @@ class _Retarget(Substitute):
             value = Cast(new.dtype, value)
         return BufferStore(new, value, self._place(node.buffer, node.indices))
 
-    def visit_Cast(self, node: Any) -> Any:  # noqa: N802
+    def visit_Cast(self, node: Any) -> Any:
         made = self.default_visit(node)
         inner = made.value
         # An element kept in the wider type needs no way through the narrow one.
@@ -495,7 +495,7 @@ class _Retarget(Substitute):
                 return inner.value
         return made
 
-    def visit_Block(self, node: Any) -> Any:  # noqa: N802
+    def visit_Block(self, node: Any) -> Any:
         # What a block reads and writes is worked out anew by whoever asks.
         made = self.default_visit(node.with_fields(reads=(), writes=()))
         return made

@@ -229,14 +229,14 @@ class GpuKernel(Walk):
         node = node.with_fields(annotations=annotations, extent=self._uniform(node.extent))
         return self.products.leave(self, node.with_fields(body=self.visit(node.body)))
 
-    def visit_IfThenElse(self, node: Any) -> Any:  # noqa: N802
+    def visit_IfThenElse(self, node: Any) -> Any:
         other = None if node.else_case is None else self.visit(node.else_case)
         return IfThenElse(self._uniform(node.condition), self.visit(node.then_case), other)
 
-    def visit_While(self, node: Any) -> Any:  # noqa: N802
+    def visit_While(self, node: Any) -> Any:
         return node.with_fields(condition=self._uniform(node.condition), body=self.visit(node.body))
 
-    def visit_LetStmt(self, node: Any) -> Any:  # noqa: N802
+    def visit_LetStmt(self, node: Any) -> Any:
         return node.with_fields(value=self._uniform(node.value), body=self.visit(node.body))
 
     def _uniform(self, e: Any) -> Any:
@@ -249,7 +249,7 @@ class GpuKernel(Walk):
                 )
         return self.spread.place(e, _ANALYZER())
 
-    def visit_BufferStore(self, node: Any) -> Any:  # noqa: N802
+    def visit_BufferStore(self, node: Any) -> Any:
         scope = node.buffer.scope()
         placed = self.spread.place(node.with_fields(value=node.value), _ANALYZER())
         self._uniform(node.value)
@@ -264,7 +264,7 @@ class GpuKernel(Walk):
             return self.touching(_when(terms, placed), node)
         return self.touching(_when([self.thread.equal(0)], placed), node)
 
-    def visit_Evaluate(self, node: Any) -> Any:  # noqa: N802
+    def visit_Evaluate(self, node: Any) -> Any:
         return self.step(Evaluate(self._uniform(node.value)), [x.buffer for x in loads_of(node.value)], [])
 
     def atomic(self, how: str, body: Any) -> Any:
@@ -443,7 +443,7 @@ class GpuKernel(Walk):
         )
 
 
-def _ANALYZER() -> Any:  # noqa: N802
+def _ANALYZER() -> Any:
     from ....arith import Analyzer
 
     return Analyzer()
@@ -533,16 +533,16 @@ class _Views(Mutator):
         self.views: dict[Any, Any] = {}
         self.analyzer = _ANALYZER()
 
-    def visit_For(self, node: Any) -> Any:  # noqa: N802
+    def visit_For(self, node: Any) -> Any:
         self.analyzer.bind(node.loop_var, Range.from_min_extent(node.min, node.extent), True)
         return self.default_visit(node)
 
-    def visit_BlockRealize(self, node: Any) -> Any:  # noqa: N802
+    def visit_BlockRealize(self, node: Any) -> Any:
         for var in node.block.iter_vars:
             self.analyzer.bind(var.var, var.dom, True)
         return self.default_visit(node)
 
-    def visit_DeclBuffer(self, node: Any) -> Any:  # noqa: N802
+    def visit_DeclBuffer(self, node: Any) -> Any:
         owner = self.owners.get(node.buffer.data)
         if owner is None:
             return self.default_visit(node)
@@ -565,17 +565,17 @@ class _Views(Mutator):
             flat = flat // extent
         return [analyzer.simplify(flat), *reversed(places)]
 
-    def visit_BufferLoad(self, node: Any) -> Any:  # noqa: N802
+    def visit_BufferLoad(self, node: Any) -> Any:
         if node.buffer in self.views:
             return BufferLoad(self.views[node.buffer], self._place(node))
         return self.default_visit(node)
 
-    def visit_BufferStore(self, node: Any) -> Any:  # noqa: N802
+    def visit_BufferStore(self, node: Any) -> Any:
         if node.buffer in self.views:
             return BufferStore(self.views[node.buffer], self.visit(node.value), self._place(node))
         return self.default_visit(node)
 
-    def visit_Block(self, node: Any) -> Any:  # noqa: N802
+    def visit_Block(self, node: Any) -> Any:
         return self.default_visit(node.with_fields(reads=(), writes=()))
 
 
@@ -586,11 +586,11 @@ class _Swap(Mutator):
         super().__init__()
         self.buffers = buffers
 
-    def visit_BufferLoad(self, node: Any) -> Any:  # noqa: N802
+    def visit_BufferLoad(self, node: Any) -> Any:
         made = self.default_visit(node)
         return BufferLoad(self.buffers[node.buffer], made.indices) if node.buffer in self.buffers else made
 
-    def visit_BufferStore(self, node: Any) -> Any:  # noqa: N802
+    def visit_BufferStore(self, node: Any) -> Any:
         made = self.default_visit(node)
         if node.buffer not in self.buffers:
             return made
@@ -600,9 +600,9 @@ class _Swap(Mutator):
 class _Unwrap(Mutator):
     """Steps as they are, where another pass places barriers."""
 
-    def visit_PrimExpr(self, node: Any) -> Any:  # noqa: N802
+    def visit_PrimExpr(self, node: Any) -> Any:
         return node
 
-    def visit_AttrStmt(self, node: Any) -> Any:  # noqa: N802
+    def visit_AttrStmt(self, node: Any) -> Any:
         made = self.default_visit(node)
         return made.body if node.attr_key == "tile_step" else made

@@ -248,7 +248,7 @@ class _Rewrite:
             where = {p.i: axes[p.i], p.j: axes[p.j]}
 
             class Result(Mutator):
-                def visit_BufferLoad(self, node: Any) -> Any:  # noqa: N802
+                def visit_BufferLoad(self, node: Any) -> Any:
                     if node.buffer is p.c:
                         return BufferLoad(c, [where[p.i], where[p.j]])
                     return self.default_visit(node)
@@ -270,7 +270,7 @@ class _Rewrite:
         """An expression in which fragments are what was stored in them."""
 
         class Inline(Mutator):
-            def visit_BufferLoad(self, node: Any) -> Any:  # noqa: N802
+            def visit_BufferLoad(self, node: Any) -> Any:
                 found = known.get(node.buffer)
                 if found is None:
                     _require(node.buffer is c or node.buffer.scope() == "global")
@@ -288,8 +288,8 @@ class _Simplify(Mutator):
         super().__init__()
         self.analyzer = analyzer
 
-    def visit_BufferLoad(self, node: Any) -> Any:  # noqa: N802
+    def visit_BufferLoad(self, node: Any) -> Any:
         return BufferLoad(node.buffer, [self.analyzer.simplify(i) for i in node.indices])
 
-    def visit_LT(self, node: Any) -> Any:  # noqa: N802
+    def visit_LT(self, node: Any) -> Any:
         return type(node)(self.analyzer.simplify(node.a), self.analyzer.simplify(node.b))

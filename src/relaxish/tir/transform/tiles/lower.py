@@ -64,7 +64,7 @@ def _as_it_is(kernel: Kernel) -> Any:
     return made
 
 
-def LowerTiles() -> PrimFuncPass:  # noqa: N802
+def LowerTiles() -> PrimFuncPass:
     """Lower the operators of tile programs (``relaxish.tile.language``) for the function's target.
 
     Every architecture gets its own instructions: sm_70 ``wmma``, sm_80 ``mma.sync`` with ``ldmatrix`` and ``cp.async``,

@@ -88,12 +88,12 @@ def _corner(term: Any, loops: Sequence[tuple[Var, Any]]) -> Any:
 
 
 class _Unguard(Mutator):
-    def visit_Call(self, node: Any) -> Any:  # noqa: N802
+    def visit_Call(self, node: Any) -> Any:
         if op_name(node) == "tir.if_then_else":
             return self.visit(node.args[1])
         return self.default_visit(node)
 
-    def visit_IfThenElse(self, node: Any) -> Any:  # noqa: N802
+    def visit_IfThenElse(self, node: Any) -> Any:
         return self.visit(node.then_case)
 
 
@@ -105,7 +105,7 @@ def without_guards(body: Any) -> Any:
 class _Selects(Mutator):
     """Choices between values that may both be computed, as selections."""
 
-    def visit_Call(self, node: Any) -> Any:  # noqa: N802
+    def visit_Call(self, node: Any) -> Any:
         made = self.default_visit(node)
         if op_name(made) == "tir.if_then_else" and all(_harmless(a) for a in made.args):
             return Select(*made.args)

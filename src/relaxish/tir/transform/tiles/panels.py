@@ -295,5 +295,5 @@ class Replace(Mutator):
         super().__init__()
         self.loads = loads
 
-    def visit_BufferLoad(self, node: Any) -> Any:  # noqa: N802
+    def visit_BufferLoad(self, node: Any) -> Any:
         return self.loads[node] if node in self.loads else self.default_visit(node)

@@ -111,10 +111,10 @@ class _Kernels(Mutator):
         super().__init__()
         self.lower = lower
 
-    def visit_PrimExpr(self, node: Any) -> Any:  # noqa: N802
+    def visit_PrimExpr(self, node: Any) -> Any:
         return node
 
-    def visit_For(self, node: Any) -> Any:  # noqa: N802
+    def visit_For(self, node: Any) -> Any:
         kernel = _kernel_of(node)
         return self.default_visit(node) if kernel is None else self.lower(kernel)
 
@@ -173,10 +173,10 @@ def nest_of(loop: Any) -> Nest | None:
 class _Open(Mutator):
     """Names in blocks of atomic updates replaced by what they stand for."""
 
-    def visit_PrimExpr(self, node: Any) -> Any:  # noqa: N802
+    def visit_PrimExpr(self, node: Any) -> Any:
         return node
 
-    def visit_BlockRealize(self, node: Any) -> Any:  # noqa: N802
+    def visit_BlockRealize(self, node: Any) -> Any:
         if ATOMIC not in node.block.annotations:
             return self.default_visit(node)
         body, _ = opened(node)
@@ -186,14 +186,14 @@ class _Open(Mutator):
 class Walk(Mutator):
     """Goes through a kernel's statements in order; operators go to :meth:`nest`, the rest stays what it is."""
 
-    def visit_PrimExpr(self, node: Any) -> Any:  # noqa: N802
+    def visit_PrimExpr(self, node: Any) -> Any:
         return node
 
-    def visit_For(self, node: Any) -> Any:  # noqa: N802
+    def visit_For(self, node: Any) -> Any:
         found = nest_of(node)
         return self.loop(node) if found is None else self.nest(found)
 
-    def visit_BlockRealize(self, node: Any) -> Any:  # noqa: N802
+    def visit_BlockRealize(self, node: Any) -> Any:
         if ATOMIC in node.block.annotations:
             body, _ = opened(node)
             return self.atomic(str(node.block.annotations[ATOMIC]), body)

@@ -101,5 +101,5 @@ class _Places(Mutator):
         super().__init__()
         self.analyzer = analyzer
 
-    def visit_BufferLoad(self, node: Any) -> Any:  # noqa: N802
+    def visit_BufferLoad(self, node: Any) -> Any:
         return BufferLoad(node.buffer, [self.analyzer.simplify(i) for i in node.indices])

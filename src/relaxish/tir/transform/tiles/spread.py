@@ -380,19 +380,19 @@ class _Place(Mutator):
             total = total + (part * d.out if d.out > 1 else part)
         return self.analyzer.simplify(total)
 
-    def visit_BufferLoad(self, node: Any) -> Any:  # noqa: N802
+    def visit_BufferLoad(self, node: Any) -> Any:
         found = self._where(node.buffer, node.indices)
         return self.default_visit(node) if found is None else BufferLoad(*found)
 
-    def visit_BufferStore(self, node: Any) -> Any:  # noqa: N802
+    def visit_BufferStore(self, node: Any) -> Any:
         found = self._where(node.buffer, node.indices)
         value = self.visit(node.value)
         if found is None:
             return BufferStore(node.buffer, value, [self.visit(i) for i in node.indices])
         return BufferStore(found[0], value, found[1])
 
-    def visit_Block(self, node: Any) -> Any:  # noqa: N802
+    def visit_Block(self, node: Any) -> Any:
         return self.visit(node.body)
 
-    def visit_BlockRealize(self, node: Any) -> Any:  # noqa: N802
+    def visit_BlockRealize(self, node: Any) -> Any:
         return self.visit(node.block.body)

@@ -50,10 +50,10 @@ class InParallel(Mutator):
         self.update = update
         self.loops = loops
 
-    def visit_PrimExpr(self, node: PrimExpr) -> PrimExpr:  # noqa: N802
+    def visit_PrimExpr(self, node: PrimExpr) -> PrimExpr:
         return node
 
-    def visit_For(self, node: For) -> Stmt:  # noqa: N802
+    def visit_For(self, node: For) -> Stmt:
         found = nest_of(node)
         if found is None:
             plain = {k: v for k, v in node.annotations.items() if not k.startswith("tile.")}
@@ -64,7 +64,7 @@ class InParallel(Mutator):
             )
         return self.loops(found)
 
-    def visit_BlockRealize(self, node: BlockRealize) -> Stmt:  # noqa: N802
+    def visit_BlockRealize(self, node: BlockRealize) -> Stmt:
         body, _ = opened(node)
         return self.update(str(node.block.annotations[ATOMIC]), body)
 
@@ -80,7 +80,7 @@ class AtomicUpdates(Mutator):
         """The update of an element with a value of its type. Raises TileLoweringError where there is none."""
         raise NotImplementedError
 
-    def visit_SeqStmt(self, node: SeqStmt) -> Stmt:  # noqa: N802
+    def visit_SeqStmt(self, node: SeqStmt) -> Stmt:
         """The value before goes to a variable first: the instruction gives it."""
         first = node.seq[0]
         if len(node.seq) == 2 and isinstance(first, BufferStore) and first.buffer.scope() in ("local", VAR):
@@ -92,7 +92,7 @@ class AtomicUpdates(Mutator):
             return stored if guarded is update else IfThenElse(update.condition, stored)
         return self.default_visit(node)
 
-    def visit_BufferStore(self, node: BufferStore) -> Stmt:  # noqa: N802
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         if node.buffer.scope() in _PRIVATE:
             return node
         operand = uncast(node.value)
