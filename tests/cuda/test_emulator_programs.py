@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from programs.gpu import CASES, N, typed_product
 
-from relaxish import dlight, interp
+from relaxish import dlight, interp, relax, transform
 from relaxish.backend.cuda.emulator import EmulatedModule
+from relaxish.ir import IRModule
 from relaxish.target import Target
 from relaxish.testing import emulate_cuda
 
@@ -76,3 +77,20 @@ def test_public_function():
     emulate_cuda(rule.apply(func, TARGET, False).mod["main"], x, y, target=TARGET)
     e = np.exp(x - x.max(axis=1, keepdims=True))
     np.testing.assert_allclose(y, e / e.sum(axis=1, keepdims=True), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["mean", "sum", "max", "argmax"])
+def test_reductions_to_a_scalar(name):
+    """The block of a scalar has an axis of int32, the other blocks of the kernel have axes of int64."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorStructInfo((33, 48), "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(getattr(relax.op, name)(x, None)))
+    functions = transform.LegalizeOps()(builder.get()).functions.values()
+    module = IRModule({"main": next(f for f in functions if not isinstance(f, relax.Function))})
+    with TARGET:
+        scheduled = dlight.ApplyDefaultSchedule(*dlight.default_gpu_rules())(module)
+    data = rng.standard_normal((33, 48)).astype("float32")
+    got = np.full((), 7, "int64" if name == "argmax" else "float32")
+    emulate_cuda(scheduled, data, got)
+    np.testing.assert_allclose(got, getattr(np, name)(data.astype("float64")), rtol=1e-4)

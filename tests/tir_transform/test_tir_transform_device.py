@@ -181,6 +181,27 @@ def test_lift_thread_binding() -> None:
     check(transform.LiftThreadBinding(), before, after)
 
 
+def test_lift_thread_binding_of_loops_of_two_types() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((T.int64(4),), "float32"), B: T.Buffer((), "float32")):
+        for i in T.thread_binding(T.int64(2), thread="blockIdx.x"):
+            for j in T.thread_binding(T.int64(4), thread="threadIdx.x"):
+                A[j] = T.float32(1)
+            for k in T.thread_binding(4, thread="threadIdx.x"):
+                if k == 0:
+                    B[()] = A[T.int64(0)]
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer((T.int64(4),), "float32"), B: T.Buffer((), "float32")):
+        for i in T.thread_binding(T.int64(2), thread="blockIdx.x"):
+            for j in T.thread_binding(T.int64(4), thread="threadIdx.x"):
+                A[j] = T.float32(1)
+                if T.Cast("int32", j) == 0:
+                    B[()] = A[T.int64(0)]
+
+    check(transform.LiftThreadBinding(), before, after)
+
+
 def test_unify_thread_binding() -> None:
     @T.prim_func(private=True)
     def before(A: T.Buffer((16, 4), "float32"), B: T.Buffer((16, 4), "float32")):

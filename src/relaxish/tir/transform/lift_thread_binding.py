@@ -5,13 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from ...arith import build as B
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Visitor
-from ...ir.prim import IterVar, Var
+from ...ir.prim import Cast, IntImm, IterVar, Var
 from ..function import PrimFunc
 from ..functor import Substitute
 from ..stmt import For, ForKind
 from .base import LoweringError, PrimFuncPass, func_pass
+
+
+def _same_number(a: PrimExpr, b: PrimExpr) -> bool:
+    """Whether two bounds are equal, of whatever integer types."""
+    if isinstance(a, IntImm) and isinstance(b, IntImm):
+        return a.value == b.value
+    return B.deep_equal(a, b)
 
 
 class _Find(Visitor):
@@ -22,7 +29,7 @@ class _Find(Visitor):
         self.paths: dict[str, list[For]] = {}
         self.axes: dict[str, IterVar] = {}
         self.annotations: dict[str, dict[str, Any]] = {}
-        self.values: dict[Var, Var] = {}
+        self.values: dict[Var, PrimExpr] = {}
 
     def visit_PrimExpr(self, e: Any) -> None:
         return
@@ -49,14 +56,16 @@ class _Find(Visitor):
             self.paths[tag] = list(self.stack)
         else:
             assert axis.dom is not None
-            if not (B.deep_equal(axis.dom.min, loop.min) and B.deep_equal(axis.dom.extent, loop.extent)):
+            if not (_same_number(axis.dom.min, loop.min) and _same_number(axis.dom.extent, loop.extent)):
                 raise LoweringError(f"loops bound to {tag} have different extents: {axis.dom.extent} and {loop.extent}")
             path = self.paths[tag]
             same = 0
             while same < min(len(path), len(self.stack)) and path[same] is self.stack[same]:
                 same += 1
             del path[same:]
-        self.values[loop.loop_var] = axis.var
+        # Loops over scalar blocks are of int32 where the others of a kernel may be of int64: one axis serves both.
+        dtype = loop.loop_var.dtype
+        self.values[loop.loop_var] = axis.var if axis.var.dtype == dtype else Cast(dtype, axis.var)
 
     def places(self) -> dict[For, list[tuple[IterVar, dict[str, Any]]]]:
         """Axes by the loop they go into, innermost axis first."""
