@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from relaxish import arith, tir
+from relaxish import TVMError, arith, tir
 from relaxish.arith import build as B
 from relaxish.ir import Range, structural_equal
 
@@ -179,3 +179,14 @@ def test_intervals_of_two_integer_types_unite() -> None:
     k = tir.Var("k", "int64")
     found = arith.union([arith.IntervalSet(x, x), arith.IntervalSet(k, k + 1)])
     assert found.min_value.dtype == found.max_value.dtype == "int64"
+
+
+def test_casts_of_constants_and_division_by_zero() -> None:
+    analyzer = arith.Analyzer()
+    for number, truth in ((0.0, False), (0.25, True), (float("nan"), True)):
+        assert analyzer.simplify(tir.Cast("bool", tir.FloatImm("float32", number))).value == truth
+    x = tir.Var("x", "int32")
+    for kind in (tir.Div, tir.Mod, tir.FloorDiv, tir.FloorMod):
+        for value in (x, tir.IntImm("int32", 7)):
+            with pytest.raises(TVMError, match="zero"):
+                analyzer.simplify(kind(value, tir.IntImm("int32", 0)))

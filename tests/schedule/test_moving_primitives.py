@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from relaxish import tir
 from relaxish.script import tir as T
 from relaxish.testing.examples import chain, matmul, outline, padded, window
 from relaxish.testing.fuzz.cases import check_program
@@ -262,3 +263,31 @@ def test_a_reduction_is_not_repeated_by_the_reduction_loop_of_its_producer():
         sch.reverse_compute_at("C", k)
     sch.reverse_compute_at("C", j)
     assert check_program(twice, sch.mod["main"]) is None
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("keep_units", [False, True])
+def test_outer_loops_of_one_iteration_are_not_in_bindings(backwards: bool, keep_units: bool) -> None:
+    @T.prim_func
+    def rows(A: T.Buffer((1, 16), "float32"), C: T.Buffer((1, 16), "float32")) -> None:
+        B = T.alloc_buffer((1, 16))
+        for i, j in T.grid(1, 16):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] + 1.0
+        for i, j in T.grid(1, 16):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = B[vi, vj] * 2.0
+
+    sch = Schedule(rows)
+    moved, stays = ("C", "B") if backwards else ("B", "C")
+    loop = sch.get_loops(sch.get_block(stays))[0]
+    move = sch.reverse_compute_at if backwards else sch.compute_at
+    move(sch.get_block(moved), loop, preserve_unit_loops=keep_units)
+    realizes: list[tir.BlockRealize] = []
+    tir.stmt_functor.post_order_visit(
+        sch.mod["main"].body, lambda s: realizes.append(s) if isinstance(s, tir.BlockRealize) else None
+    )
+    ((unit, _),) = (r.iter_values for r in realizes if r.block.name_hint == moved)
+    assert (unit.name == "ax0") if keep_units else (unit.value == 0)

@@ -80,8 +80,8 @@ def test_flatten_separates_axes_and_keeps_truth_in_bytes() -> None:
     @T.prim_func(private=True)
     def after(C: T.Buffer((16, 8), "bool"), d: T.handle):
         D = T.match_buffer(d, (16, 8, 4), "float32", axis_separators=[1])
-        C1 = T.decl_buffer((128,), "int8", data=C.data)
-        D1 = T.decl_buffer((16, 32), "float32", data=D.data, axis_separators=[1])
+        C1 = T.Buffer((128,), "int8", data=C.data)
+        D1 = T.Buffer((16, 32), "float32", data=D.data, axis_separators=[1])
         for i, j in T.grid(16, 8):
             E = T.decl_buffer((6,), "int8")
             E[5] = T.Cast("int8", T.Cast("bool", C1[i * 8 + j]))
@@ -101,8 +101,8 @@ def test_flatten_normalizes_indices_as_maps_of_the_loops() -> None:
 
     @T.prim_func(private=True)
     def after(A: T.Buffer((16, 8), "float32"), W: T.Buffer((18, 10), "float32")):
-        A1 = T.decl_buffer((128,), "float32", data=A.data)
-        W1 = T.decl_buffer((180,), "float32", data=W.data)
+        A1 = T.Buffer((128,), "float32", data=A.data)
+        W1 = T.Buffer((180,), "float32", data=W.data)
         for f in range(128):
             A1[f] = W1[f // 8 * 10 + f % 8]
         for i0, i1 in T.grid(3, 50):

@@ -420,7 +420,8 @@ def test_constant_offsets_follow_the_type_of_the_shape() -> None:
             A[i, j] = T.float32(1)
 
     flat = apply(transform.NarrowDataType(32), apply(transform.FlattenBuffer(), before))
-    assert flat.body.buffer.elem_offset.dtype == flat.body.buffer.shape[0].dtype == "int64"
+    store = flat.body.body.body
+    assert store.buffer.elem_offset.dtype == store.buffer.shape[0].dtype == "int64"
 
 
 def test_the_default_pipeline_is_accepted_by_builds() -> None:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..ir import dtype as dt
+from ..ir.errors import CheckDivisionError
 from ..ir.prim import const as large_const
 from ._ir import (
     EQ,
@@ -152,7 +153,7 @@ def floordiv(a: Any, b: Any) -> PrimExpr:
     """``a // b``, rounding down."""
     if type(b) is IntImm:
         if b.value == 0:
-            raise ZeroDivisionError("division by zero in an index expression")
+            raise CheckDivisionError("division by zero in an index expression")
         if type(a) is IntImm:
             return const(a.dtype, wrap(a.dtype, a.value // b.value))
         if b.value == 1:
@@ -166,7 +167,7 @@ def floormod(a: Any, b: Any) -> PrimExpr:
     """``a % b`` with the sign of ``b``."""
     if type(b) is IntImm:
         if b.value == 0:
-            raise ZeroDivisionError("modulo by zero in an index expression")
+            raise CheckDivisionError("modulo by zero in an index expression")
         if type(a) is IntImm:
             return const(a.dtype, a.value % b.value)
         if b.value == 1:
@@ -187,7 +188,7 @@ def truncdiv(a: Any, b: Any) -> PrimExpr:
     kb = type(b)
     if kb is IntImm:
         if b.value == 0:
-            raise ZeroDivisionError("division by zero in an index expression")
+            raise CheckDivisionError("division by zero in an index expression")
         if type(a) is IntImm:
             return const(a.dtype, wrap(a.dtype, trunc_div(a.value, b.value)))
         if b.value == 1:
@@ -206,7 +207,7 @@ def truncmod(a: Any, b: Any) -> PrimExpr:
     """``a`` modulo ``b`` with the sign of ``a``."""
     if type(b) is IntImm:
         if b.value == 0:
-            raise ZeroDivisionError("modulo by zero in an index expression")
+            raise CheckDivisionError("modulo by zero in an index expression")
         if type(a) is IntImm:
             return const(a.dtype, a.value - b.value * trunc_div(a.value, b.value))
         if b.value == 1:
@@ -316,6 +317,8 @@ def cast(dtype: str, value: Any) -> PrimExpr:
         if type(value) is FloatImm:
             if dt.is_float(dtype):
                 return FloatImm(dtype, value.value)
+            if dt.is_bool(dtype):
+                return const(dtype, value.value != 0)
             if dt.is_integral(dtype) and not dt.is_bool(dtype) and abs(value.value) < 2.0**62:
                 return const(dtype, wrap(dtype, int(value.value)))
     elif type(value) is Broadcast and dt.lanes(dtype) == dt.lanes(value.dtype):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..support.errors import InternalError
 
-__all__ = ["CheckIndexError", "CheckOverflowError", "CheckTypeError", "CheckValueError"]
+__all__ = ["CheckDivisionError", "CheckIndexError", "CheckOverflowError", "CheckTypeError", "CheckValueError"]
 
 
 class CheckTypeError(InternalError, TypeError):
@@ -21,3 +21,7 @@ class CheckIndexError(InternalError, IndexError):
 
 class CheckOverflowError(InternalError, OverflowError):
     """A number that its type cannot hold."""
+
+
+class CheckDivisionError(InternalError, ZeroDivisionError):
+    """An expression that divides by the constant zero."""

@@ -323,7 +323,7 @@ class Target:
         """Both as targets, the host attached to the first."""
         if target is None:
             if target_host is not None:
-                raise CheckValueError("Target host is not empty when target is empty.")
+                raise AssertionError("Target host is not empty when target is empty.")
             return None, None
         result = Target(target, target_host)
         return result, result.host

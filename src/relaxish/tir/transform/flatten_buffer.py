@@ -169,11 +169,6 @@ def flatten(func: PrimFunc) -> PrimFunc:
         for extent in buffer.shape:
             flattener.analyzer.mark_global_non_neg_value(extent)
     body: Stmt = flattener.visit(func.body)
-    for param in reversed(func.params):
-        declared = func.buffer_map.get(param)
-        flat = None if declared is None else flattener.flat.get(declared)
-        if flat is not None and flat is not declared:
-            body = DeclBuffer(flat, body)
     return func if body is func.body else func.with_body(body)
 
 
@@ -186,7 +181,7 @@ def FlattenBuffer() -> PrimFuncPass:
 
     After::
 
-        A_1 = T.decl_buffer((128,), "int8", data=A.data)                  # and so on
+        A_1 = T.Buffer((128,), "int8", data=A.data)                       # and so on
         for i, j in T.grid(16, 8):
             C_1[i * 8 + j] = T.Cast("int8", T.Cast("bool", A_1[i * 8 + j]) and T.Cast("bool", B_1[i * 8 + j]))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....arith import Analyzer, IntervalSet, IterMapLevel, ProofStrength, detect_iter_map, eval_set
 from ....ir import dtype as dt
-from ....ir.expr import Range
+from ....ir.expr import PrimExpr, Range
 from ....ir.prim import const
 from ...analysis.structure import expr_deep_equal
 from ...expr import FloorMod, IntImm, IterVar, Mul, Var
@@ -379,7 +379,9 @@ def _new_nest(
     loops: list[tuple[Any, Any]] = []
     values: list[Any] = []
     predicate: Any = _TRUE
-    for iv, ((low, high), bound) in zip(block.iter_vars, solved, strict=True):
+    for iv, (asked, bound) in zip(block.iter_vars, solved, strict=True):
+        # An outer loop of one iteration decides nothing: its variable is not part of the binding.
+        low, high = (_constant_if_known(end, analyzer) for end in asked)
         extent = _extent(low, high)
         if keep_units or not checks.is_one(extent):
             dtype = low.dtype if dt.bits(low.dtype) >= dt.bits(extent.dtype) else extent.dtype
@@ -408,6 +410,11 @@ def _new_nest(
     for var, extent in reversed(loops):
         body = For(var, const(0, var.dtype), extent, ForKind.SERIAL, body)
     return body
+
+
+def _constant_if_known(end: PrimExpr, analyzer: Analyzer) -> PrimExpr:
+    value = analyzer.simplify(end)
+    return value if isinstance(value, IntImm) else end
 
 
 def _place(
