@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relaxish import relax
+from relaxish import relax, tir
 from relaxish.ir import Op, structural_equal
 from relaxish.relax import PyExprMutator, PyExprVisitor
 from relaxish.relax.expr_functor import mutator, visitor
@@ -126,3 +126,39 @@ def test_match_cast_values_are_bound_when_they_change():
     (binding,) = cast.body.blocks[0].bindings
     assert isinstance(binding.value, relax.Call)
     assert PyExprMutator().visit_expr(cast) is cast
+
+
+def test_marked_classes_keep_the_written_one() -> None:
+    @visitor
+    class Names(PyExprVisitor):
+        """Names of variables."""
+
+        def __init__(self) -> None:
+            self.names: list[str] = []
+
+        def visit_var_(self, op: relax.Var) -> None:
+            self.names.append(op.name_hint)
+
+    assert Names.__name__ == "Names" and Names.__doc__ == "Names of variables."
+    assert Names._cls is not Names and issubclass(Names, Names._cls)
+
+    @visitor
+    class More(Names._cls):
+        pass
+
+    x = relax.Var("x", relax.TensorStructInfo((2,), "float32"))
+    more = More()
+    more.visit_expr(relax.Tuple([x, x]))
+    assert more.names == ["x", "x"]
+    with pytest.raises(TypeError, match="_cls"):
+
+        @visitor
+        class Wrong(Names):
+            pass
+
+
+def test_comparisons_are_values() -> None:
+    n = tir.Var("n", "int64")
+    for comparison in (n == 16, n != 16):
+        value = relax.PrimValue(comparison)
+        assert comparison.dtype == value.struct_info.dtype == "bool"

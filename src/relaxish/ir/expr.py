@@ -187,6 +187,8 @@ class EqualOp(ExprOps):
     def __bool__(self) -> bool:
         return self.a is self.b
 
+    dtype = "bool"
+
     def asobject(self) -> PrimExpr:
         """The comparison as an expression."""
         return OPERATORS["equal"](self.a, self.b)
@@ -204,6 +206,8 @@ class NotEqualOp(ExprOps):
 
     def __bool__(self) -> bool:
         return self.a is not self.b
+
+    dtype = "bool"
 
     def asobject(self) -> PrimExpr:
         """The comparison as an expression."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..ir.attrs import DictAttrs
 from ..ir.errors import CheckTypeError, CheckValueError
-from ..ir.expr import CALL_GLOBAL, BaseFunc, PrimExpr, RelaxExpr
+from ..ir.expr import CALL_GLOBAL, BaseFunc, EqualOp, NotEqualOp, PrimExpr, RelaxExpr
 from ..ir.transform import STUB_MAKER
 from ..ir.node import Node, cached, field
 from ..ir.op import Op
@@ -77,6 +77,8 @@ def as_shape_dim(value: Any) -> PrimExpr:
 
 def prim_of(value: Any, dtype: str | None = None) -> PrimExpr:
     """A Python scalar as a scalar expression: ints are int64, floats float64, unless ``dtype`` says otherwise."""
+    if isinstance(value, EqualOp | NotEqualOp):
+        value = value.asobject()
     if isinstance(value, PrimExpr):
         return value
     if isinstance(value, (bool, np.bool_)):

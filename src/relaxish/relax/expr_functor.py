@@ -8,7 +8,7 @@ every change; a binding that did not change is kept as it is, which makes untouc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
@@ -515,35 +515,47 @@ def _same(new: Sequence[Any], old: Sequence[Any]) -> bool:
     return len(new) == len(old) and all(a is b for a, b in zip(new, old))
 
 
+def _decorated(cls: _C, **members: object) -> _C:
+    """A class derived from the user's, which is its ``_cls``. Raises TypeError if that derives from a decorated one."""
+    for base in cls.__mro__:
+        if "_cls" in vars(base):
+            raise TypeError(
+                f"Inheritance from a decorated object `{base.__name__}` is not allowed. "
+                f"Please inherit from `{base.__name__}._cls`."
+            )
+    named = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+    made: Any = type(cls.__name__, (cls,), {**named, "_cls": cls, "_dataflow_is_ordinary": False, **members})
+    return cast(_C, made)
+
+
 def visitor(cls: _C) -> _C:
     """Mark a visitor class: its methods for ordinary variables and blocks do not get those of dataflow blocks.
+
+    The class as it was written is the attribute ``_cls`` of the marked one; derived classes inherit from that.
 
     ::
 
         @relax.expr_functor.visitor
         class CountCalls(PyExprVisitor): ...
     """
-    target: Any = cls
-    target._dataflow_is_ordinary = False
-    return cls
+    return _decorated(cls)
 
 
 def mutator(cls: _C) -> _C:
     """Mark a mutator class: its methods for ordinary variables do not get those of dataflow blocks.
 
-    A class with its own ``__init__`` that forgets ``super().__init__()`` still gets a builder.
+    A class with its own ``__init__`` that forgets ``super().__init__()`` still gets a builder. The class as it was
+    written is the attribute ``_cls``.
     """
-    target: Any = cls
-    target._dataflow_is_ordinary = False
-    original: Callable[..., None] = target.__init__
+    original: Callable[..., None] | None = vars(cls).get("__init__")
+    if original is None:
+        return _decorated(cls)
 
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+    def __init__(self: PyExprMutator, *args: object, **kwargs: object) -> None:  # noqa: N807
         PyExprMutator.__init__(self, args[0] if args and isinstance(args[0], IRModule) else None)
         original(self, *args, **kwargs)
 
-    if "__init__" in cls.__dict__:
-        target.__init__ = __init__
-    return cls
+    return _decorated(cls, __init__=__init__)
 
 
 def rewrite_functions(rewriter: PyExprMutator, mod: IRModule) -> IRModule:

@@ -6,7 +6,7 @@ A one-dimensional int64 tensor whose elements are known expressions travels as a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -76,12 +76,23 @@ def dtype_name(code: int) -> str:
     return str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(code)))
 
 
-class Context:
-    """One import in progress."""
+_NO_SIZES = np.zeros(0, "float32")
 
-    def __init__(self, builder: relax.BlockBuilder, opset: int) -> None:
+
+class Context:
+    """One import in progress.
+
+    ``weights`` has the arrays of initializers that are parameters of the function. Those that an operator needs at
+    import time (axes, sizes) are constants of the function instead; ``settled`` are their variables.
+    """
+
+    def __init__(
+        self, builder: relax.BlockBuilder, opset: int, weights: Mapping[relax.Var, Array] | None = None
+    ) -> None:
         self.builder = builder
         self.opset = opset
+        self.weights = dict(weights or {})
+        self.settled: dict[relax.Var, Constant] = {}
 
     def emit(self, expr: Expr, name: str = "") -> Expr:
         """Bind an expression, so that its shape is known."""
@@ -155,9 +166,17 @@ class Context:
             return None if known is None else np.asarray(known, x.value.dtype)
         return None
 
+    def setting(self, x: Expr | None) -> Array | None:
+        """As :meth:`constant`, for what decides the operator's form: a parameter with a known value becomes a constant."""
+        if isinstance(x, relax.Var) and x in self.weights:
+            data = self.weights[x]
+            self.settled.setdefault(x, relax.const(data, str(data.dtype)))
+            return data
+        return self.constant(x)
+
     def need_constant(self, x: Expr | None, what: str) -> Array:
-        """As :meth:`constant`, with an error naming what had to be one."""
-        value = self.constant(x)
+        """As :meth:`setting`, with an error naming what had to be one."""
+        value = self.setting(x)
         if value is None:
             raise OpAttributeInvalid(f"{what} must be a constant")
         return value
@@ -168,6 +187,9 @@ class Context:
             return list(x.values)
         if isinstance(x, PrimValue):
             return [x.value]
+        if isinstance(x, relax.Var) and self.weights.get(x, _NO_SIZES).dtype.kind == "i":
+            self.setting(x)
+            x = self.settled[x]
         if isinstance(x, Constant):
             array = x.data.numpy()
             if array.size <= _FOLD_LIMIT and np.issubdtype(array.dtype, np.integer) and array.ndim <= 1:

@@ -206,19 +206,36 @@ class _Importer:
         self.read_inputs(graph)
         attrs: dict[str, Any] = {"num_input": len(self.inputs)}
         with builder.function("main", [*self.inputs, *self.param_vars]):
-            ctx = Context(builder, opset)
+            ctx = Context(builder, opset, {v: p.numpy() for v, p in zip(self.param_vars, self.params)})
             with builder.dataflow():
                 for node in graph.node:
                     self.run_node(ctx, node)
+                    self._settle(ctx)
                 outputs = [self.output(ctx, self.values[o.name], o) for o in graph.output]
                 result = builder.emit_output(outputs[0] if len(outputs) == 1 else Tuple(outputs))
             builder.emit_func_output(result)
         module = builder.get()
-        main = module["main"].with_attr(attrs)
+        main = self._without_settled(ctx, module["main"]).with_attr(attrs)
         if self.params:
             main = main.with_attr({"params": self.params})
         module.update_func(module.get_global_var("main"), main)
         return module
+
+    def _settle(self, ctx: Context) -> None:
+        """Parameters that an operator needed at import time are constants for those that follow."""
+        for name, value in self.values.items() if ctx.settled else ():
+            if isinstance(value, relax.Var) and value in ctx.settled:
+                self.values[name] = ctx.settled[value]
+
+    def _without_settled(self, ctx: Context, func: relax.Function) -> relax.Function:
+        """The function without the parameters that only decided the form of operators."""
+        used = set(relax.analysis.all_vars(func.body)) if ctx.settled else set()
+        gone = {v for v in ctx.settled if v not in used}
+        if not gone:
+            return func
+        kept = [(v, p) for v, p in zip(self.param_vars, self.params) if v not in gone]
+        self.param_vars, self.params = [v for v, _ in kept], [p for _, p in kept]
+        return func.with_fields(params=tuple(v for v in func.params if v not in gone))
 
     def output(self, ctx: Context, value: Expr, declared: Any) -> Expr:
         """A graph output as a tensor (sequences stay tuples)."""

@@ -47,7 +47,7 @@ def _range(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     kind = ctx.dtype(inputs[0])
     bounds = []
     for x in inputs:
-        known = ctx.constant(x)
+        known = ctx.setting(x)
         if isinstance(x, PrimValue):
             bounds.append(x.value)
         elif known is not None:

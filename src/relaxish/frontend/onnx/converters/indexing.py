@@ -110,7 +110,7 @@ def _scatter_nd(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
 
 @convert("Compress")
 def _compress(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
-    keep = ctx.constant(inputs[1])
+    keep = ctx.setting(inputs[1])
     if keep is None:
         raise NotImplementedError("Compress with a condition computed at run time")
     x = ctx.tensor(inputs[0])
