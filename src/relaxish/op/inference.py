@@ -36,8 +36,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-#: One integer, or several.
-Ints = int | Sequence[int]
+#: One integer, or several; scalars count that are constants.
+Ints = int | Sequence[int | PrimExpr]
 #: A scalar that may be known at run time only.
 Number = Expr | PrimExpr | float
 #: Dimensions, or an expression that is a shape.

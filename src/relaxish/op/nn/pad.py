@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from ... import topi
+from ...ir.expr import PrimExpr
 from ...relax.block_builder import BlockBuilder
 from ...relax.expr import Call, Expr
 from ...relax.struct_info import StructInfo
-from ..inference import as_expr, check_count, fail, make_call, tensor, tensor_arg, written_dims
+from ..inference import as_expr, as_int, check_count, fail, make_call, tensor, tensor_arg, written_dims
 from ..lowering import te_call
 from ..record import define
 
@@ -22,14 +23,14 @@ _MODES = ("constant", "reflect", "replicate", "circular", "edge", "symmetric")
 
 def pad(
     data: Expr,
-    pad_width: Sequence[int | Sequence[int]],
+    pad_width: Sequence[int | PrimExpr | Sequence[int]],
     pad_mode: str | None = "constant",
     pad_value: float | None = 0.0,
 ) -> Expr:
     """A border around ``data``; ``pad_width`` lists before and after of each axis."""
     widths: list[int] = []
     for item in pad_width:
-        widths += [int(v) for v in item] if isinstance(item, Sequence) else [int(item)]
+        widths += [as_int(v) for v in item] if isinstance(item, Sequence) else [as_int(item)]
     attrs = {"pad_width": tuple(widths), "pad_value": float(pad_value or 0.0), "pad_mode": pad_mode or "constant"}
     return make_call("nn.pad", [as_expr(data)], attrs)
 
