@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..ir.attrs import make_node
 from ..ir.errors import CheckTypeError, CheckValueError
+from ..ir.expr import PrimExpr
 from ..ir.global_info import VDevice
 from ..ir.op import Op
 from ..relax.block_builder import BlockBuilder
@@ -151,34 +152,35 @@ def shape_to_tensor(expr: Expr) -> Call:
     return Call(_SHAPE_TO_TENSOR, (expr,))
 
 
-def _text(value: Any) -> Any:
-    return value if isinstance(value, StringImm) else StringImm(value)
+def _text(value: str | Expr) -> Expr:
+    return value if isinstance(value, StringImm) else StringImm(value)  # type: ignore[arg-type]
 
 
-def print(*values: Any, format: str | Expr = "") -> Call:  # public name of the operator
+def print(*values: Expr, format: str | Expr = "") -> Call:  # public name of the operator
     """Print values at run time; ``format`` is a Python format string."""
     return Call(_PRINT, (_text(format), *(convert_to_expr(v) for v in values)))
 
 
-def assert_op(condition: Any, format_args: Any = None, format: str | Expr = "") -> Call:
+#: What run-time messages are filled with.
+_Shown = Expr | PrimExpr | int
+
+
+def assert_op(condition: Expr, format_args: Sequence[_Shown] | _Shown | None = None, format: str | Expr = "") -> Call:
     """Fail at run time unless ``condition`` holds; the message is ``format`` filled with ``format_args``."""
-    if format_args is None:
-        format_args = []
-    if not isinstance(format_args, (list, tuple)):
-        format_args = [format_args]
-    return Call(_ASSERT, (convert_to_expr(condition), _text(format), *(convert_to_expr(a) for a in format_args)))
+    shown = () if format_args is None else format_args if isinstance(format_args, (list, tuple)) else (format_args,)
+    return Call(_ASSERT, (convert_to_expr(condition), _text(format), *(convert_to_expr(a) for a in shown)))
 
 
-def _device(dst: Any) -> VDevice:
+def _device(dst: VDevice | str | Mapping[str, object]) -> VDevice:
     return dst if isinstance(dst, VDevice) else VDevice(dst)
 
 
-def to_vdevice(data: Expr, dst_vdevice: Any) -> Call:
+def to_vdevice(data: Expr, dst_vdevice: VDevice | str | Mapping[str, object]) -> Call:
     """Copy a tensor to a virtual device."""
     return Call(_TO_VDEVICE, (data,), make_node("relax.attrs.ToVDeviceAttrs", dst_vdevice=_device(dst_vdevice)))
 
 
-def hint_on_device(data: Expr, dst_vdevice: Any, memory_scope: str = "global") -> Call:
+def hint_on_device(data: Expr, dst_vdevice: object, memory_scope: str = "global") -> Call:
     """Hint that a tensor should live on a device."""
     if not isinstance(dst_vdevice, VDevice):
         kind = str(dst_vdevice).split("(")[0].strip()

@@ -13,8 +13,8 @@ from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, Expr, PrimValue, Var
 from ..relax.op_table import Gradient, Infer, Legalize, Sample
 from ..relax.struct_info import PrimStructInfo, StructInfo, TensorStructInfo
-from .base import no_gradients
 from ..tir import const
+from .base import no_gradients
 from .inference import (
     OpTypeError,
     broadcast,
@@ -39,7 +39,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _operand(value: Any) -> Expr:
+def _operand(value: object) -> Expr:
     if isinstance(value, Expr):
         return value
     inner = getattr(value, "_expr", None)
@@ -102,7 +102,7 @@ def _legalize(name: str) -> Legalize:
     return legalize
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: object) -> bool:
     return isinstance(value, Expr) and isinstance(value.struct_info_, TensorStructInfo)
 
 
@@ -130,7 +130,7 @@ def _binary(
     high: float = 3.0,
     gradient: _Gradients | None = None,
 ) -> _BinaryOp:
-    def function(x1: Any, x2: Any) -> Expr:
+    def function(x1: Expr, x2: Expr) -> Expr:
         return make_call(name, [_operand(x1), _operand(x2)])
 
     def samples() -> Sequence[Sample]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..ir.errors import CheckTypeError
 from ..ir.op import Op
 from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, DataTypeImm, Expr, PrimValue, ShapeExpr, StringImm
 from ..relax.struct_info import StructInfo, TensorStructInfo
-from .inference import counted
+from .inference import Number, ShapeLike, counted
 from .kinds import join_same
 from .record import define
 
@@ -34,7 +32,9 @@ define(
 define("builtin.stop_lift_params", counted(lambda call, _: call.args[0].struct_info, 1), axes=join_same)
 
 
-def alloc_tensor(shape: Any, dtype: Any, runtime_device_index: Any, storage_scope: Any = "global") -> Call:
+def alloc_tensor(
+    shape: ShapeLike, dtype: Expr | str, runtime_device_index: Number, storage_scope: Expr | str = "global"
+) -> Call:
     """Allocate a tensor; memory planning turns this into storage and tensors in it."""
     return Call(
         Op.get("relax.builtin.alloc_tensor"),

@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import topi
 from ..ir.expr import PrimExpr
+from ..ir.global_info import VDevice
 from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, Expr, PrimValue, ShapeExpr, Var, const
 from ..relax.op_table import Legalize
@@ -19,8 +20,10 @@ from ..tir import FloatImm, IntImm, ceil, floordiv
 from ..tir import const as tir_const
 from .base import no_gradients, null_value
 from .inference import (
+    Number,
     OpTypeError,
     OpValueError,
+    ShapeLike,
     as_expr,
     as_prim_value,
     as_shape,
@@ -40,11 +43,11 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _dtype_attr(dtype: Any) -> str:
+def _dtype_attr(dtype: str | None) -> str:
     return "" if dtype is None else str(dtype)
 
 
-def _shape_result(call: Call, dtype: str, device: Any = None) -> StructInfo:
+def _shape_result(call: Call, dtype: str, device: VDevice | None = None) -> StructInfo:
     arg = call.args[0]
     info = arg.struct_info_
     if not isinstance(info, ShapeStructInfo):
@@ -71,7 +74,7 @@ def _check_fill(call: Call) -> TensorStructInfo:
     return info
 
 
-def _fill_value(value: Any, dtype: Any) -> Expr:
+def _fill_value(value: Expr | float, dtype: str | None) -> Expr:
     if isinstance(value, (bool, int, float)):
         return const(value, dtype) if dtype else const(value)
     if isinstance(value, Expr):
@@ -79,59 +82,59 @@ def _fill_value(value: Any, dtype: Any) -> Expr:
     raise OpTypeError(f"fill_value must be a tensor or a number, not {type(value).__name__}")
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = None) -> Expr:
+def full(shape: ShapeLike, fill_value: Expr | float, dtype: str | None = None) -> Expr:
     """A tensor of one value."""
     return make_call("full", [as_shape(shape), _fill_value(fill_value, dtype)], {"dtype": _dtype_attr(dtype)})
 
 
-def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Expr:
+def full_like(x: Expr, fill_value: Expr | float, dtype: str | None = None) -> Expr:
     """A tensor of one value, shaped as ``x``."""
     return make_call("full_like", [as_expr(x), _fill_value(fill_value, dtype)], {"dtype": _dtype_attr(dtype)})
 
 
-def ones(shape: Any, dtype: Any) -> Expr:
+def ones(shape: ShapeLike, dtype: str) -> Expr:
     """Ones."""
     return make_call("ones", [as_shape(shape)], {"dtype": _required(dtype, "ones")})
 
 
-def zeros(shape: Any, dtype: Any) -> Expr:
+def zeros(shape: ShapeLike, dtype: str) -> Expr:
     """Zeros."""
     return make_call("zeros", [as_shape(shape)], {"dtype": _required(dtype, "zeros")})
 
 
-def ones_like(x: Any, dtype: Any = None) -> Expr:
+def ones_like(x: Expr, dtype: str | None = None) -> Expr:
     """Ones, shaped as ``x``."""
     return make_call("ones_like", [as_expr(x)], {"dtype": _dtype_attr(dtype)})
 
 
-def zeros_like(x: Any, dtype: Any = None) -> Expr:
+def zeros_like(x: Expr, dtype: str | None = None) -> Expr:
     """Zeros, shaped as ``x``."""
     return make_call("zeros_like", [as_expr(x)], {"dtype": _dtype_attr(dtype)})
 
 
-def _required(dtype: Any, name: str) -> str:
+def _required(dtype: str | None, name: str) -> str:
     if dtype is None or str(dtype) in ("", "void"):
         raise OpValueError(f"relax.{name}: expects the input dtype not to be void")
     return str(dtype)
 
 
-def eye(n: Any, m: Any = None, k: Any = 0, dtype: Any = "float32") -> Expr:
+def eye(n: Number, m: Number | None = None, k: Number = 0, dtype: str = "float32") -> Expr:
     """Ones on the ``k``-th diagonal of an ``n`` by ``m`` matrix."""
     m = n if m is None else m
     return make_call("eye", [as_prim_value(n), as_prim_value(m), as_prim_value(k)], {"dtype": str(dtype)})
 
 
-def eye_like(x: Any, k: Any = 0, dtype: Any = None) -> Expr:
+def eye_like(x: Expr, k: Number = 0, dtype: str | None = None) -> Expr:
     """Ones on the ``k``-th diagonal, shaped as the matrix ``x``."""
     return make_call("eye_like", [as_expr(x), as_prim_value(k)], {"dtype": _dtype_attr(dtype)})
 
 
-def arange(start: Any, end: Any = None, step: Any = 1, dtype: Any = None) -> Expr:
+def arange(start: Number, end: Number | None = None, step: Number = 1, dtype: str | None = None) -> Expr:
     """Evenly spaced values in ``[start, end)``."""
     if end is None:
         start, end = 0, start
 
-    def is_int(value: Any) -> bool:
+    def is_int(value: object) -> bool:
         if isinstance(value, PrimValue):
             value = value.value
         if isinstance(value, PrimExpr):
@@ -144,12 +147,12 @@ def arange(start: Any, end: Any = None, step: Any = 1, dtype: Any = None) -> Exp
     return make_call("arange", args, {"dtype": str(dtype)})
 
 
-def tril(x: Any, k: Any = 0) -> Expr:
+def tril(x: Expr, k: Number = 0) -> Expr:
     """The lower triangle of each matrix; the rest is zero."""
     return make_call("tril", [as_expr(x), as_prim_value(k)])
 
 
-def triu(x: Any, k: Any = 0) -> Expr:
+def triu(x: Expr, k: Number = 0) -> Expr:
     """The upper triangle of each matrix; the rest is zero."""
     return make_call("triu", [as_expr(x), as_prim_value(k)])
 
@@ -176,7 +179,7 @@ def _infer_like(call: Call, builder: BlockBuilder) -> StructInfo:
     return _like(call, call.attrs.dtype)
 
 
-def _prim(call: Call, index: int, integer: bool = True) -> Any:
+def _prim(call: Call, index: int, integer: bool = True) -> PrimExpr | None:
     info = call.args[index].struct_info_
     if not isinstance(info, PrimStructInfo):
         raise type_fail(call, f"expects argument {index} to be a scalar (PrimValue), got {type(info).__name__}")
@@ -225,7 +228,7 @@ def _infer_tri(call: Call, builder: BlockBuilder) -> StructInfo:
     return info
 
 
-def _known(call: Call) -> Any:
+def _known(call: Call) -> Expr:
     """The shape argument to compute over."""
     info = call.args[0].struct_info
     return info.shape if isinstance(info, TensorStructInfo) else call.args[0]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from .. import topi
@@ -20,12 +18,12 @@ from .record import define
 __all__ = ["astype", "wrap_param"]
 
 
-def astype(x: Any, dtype: Any) -> Expr:
+def astype(x: Expr, dtype: str) -> Expr:
     """``x`` converted to ``dtype``."""
     return make_call("astype", [as_expr(x)], {"dtype": str(dtype)})
 
 
-def wrap_param(data: Any, dtype: Any = "float32") -> Expr:
+def wrap_param(data: Expr, dtype: str = "float32") -> Expr:
     """Marks a parameter to be stored as is and used as ``dtype``."""
     return make_call("wrap_param", [as_expr(data)], {"dtype": str(dtype)})
 

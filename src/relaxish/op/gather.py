@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from .. import topi
+from .. import te, topi
+from ..ir.expr import PrimExpr
 from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, Expr, PrimValue
 from ..relax.scalars import const_int, prove_equal
 from ..relax.struct_info import PrimStructInfo, StructInfo
 from .inference import (
+    Number,
     OpTypeError,
     OpValueError,
     as_expr,
@@ -34,28 +37,28 @@ from .record import define
 __all__ = ["gather_elements", "gather_nd", "one_hot", "scatter_elements", "scatter_nd"]
 
 
-def gather_elements(data: Any, indices: Any, axis: int = 0) -> Expr:
+def gather_elements(data: Expr, indices: Expr, axis: int = 0) -> Expr:
     """``out[i][j] = data[indices[i][j]][j]`` for axis 0, and so on."""
     return make_call("gather_elements", [as_expr(data), as_expr(indices)], {"axis": as_int(axis)})
 
 
-def gather_nd(data: Any, indices: Any, batch_dims: int = 0) -> Expr:
+def gather_nd(data: Expr, indices: Expr, batch_dims: int = 0) -> Expr:
     """Slices of ``data`` at the coordinates in the last axis of ``indices``."""
     return make_call("gather_nd", [as_expr(data), as_expr(indices)], {"batch_dims": as_int(batch_dims)})
 
 
-def scatter_elements(data: Any, indices: Any, updates: Any, axis: int = 0, reduction: str = "update") -> Expr:
+def scatter_elements(data: Expr, indices: Expr, updates: Expr, axis: int = 0, reduction: str = "update") -> Expr:
     """``out[indices[i][j]][j] = updates[i][j]`` for axis 0, and so on."""
     args = [as_expr(v) for v in (data, indices, updates)]
     return make_call("scatter_elements", args, {"axis": as_int(axis), "reduction": reduction})
 
 
-def scatter_nd(data: Any, indices: Any, updates: Any, reduction: str = "update") -> Expr:
+def scatter_nd(data: Expr, indices: Expr, updates: Expr, reduction: str = "update") -> Expr:
     """Slices of ``data`` replaced at the coordinates in the last axis of ``indices``."""
     return make_call("scatter_nd", [as_expr(v) for v in (data, indices, updates)], {"reduction": reduction})
 
 
-def one_hot(indices: Any, on_value: Any, off_value: Any, depth: int, axis: int = -1) -> Expr:
+def one_hot(indices: Expr, on_value: Number, off_value: Number, depth: int, axis: int = -1) -> Expr:
     """A new axis with ``on_value`` at the index and ``off_value`` elsewhere."""
     args = [as_expr(indices), as_prim_value(on_value), as_prim_value(off_value)]
     _hot_dtype(args[1], args[2])
@@ -146,7 +149,9 @@ def _infer_scatter_nd(call: Call, builder: BlockBuilder) -> StructInfo:
     return tensor(dims, data.dtype, data.ndim, data.vdevice)
 
 
-def _check_scatter_shape(call: Call, dims: Any, where: Any, new: Any) -> None:
+def _check_scatter_shape(
+    call: Call, dims: Sequence[PrimExpr], where: Sequence[PrimExpr], new: Sequence[PrimExpr]
+) -> None:
     """``updates.shape`` must be ``indices.shape[:-1] + data.shape[K:]``, where K is the last of ``indices.shape``."""
     depth = const_int(where[-1]) if where else None
     if depth is None:
@@ -174,7 +179,7 @@ def _infer_one_hot(call: Call, builder: BlockBuilder) -> StructInfo:
     return tensor([*dims[:at], int(call.attrs.depth), *dims[at:]], dtype, vdevice=info.vdevice)
 
 
-def _hot_dtype(on_value: Any, off_value: Any) -> str:
+def _hot_dtype(on_value: Expr, off_value: Expr) -> str:
     """The dtype that both scalars have."""
     kinds = []
     for value in (on_value, off_value):
@@ -189,7 +194,7 @@ def _hot_dtype(on_value: Any, off_value: Any) -> str:
     return kinds[0]
 
 
-def _coordinates_first(indices: Any) -> Any:
+def _coordinates_first(indices: te.Tensor) -> te.Tensor:
     ndim = len(indices.shape)
     return topi.transpose(indices, [ndim - 1, *range(ndim - 1)])
 
@@ -226,7 +231,9 @@ _X = np.arange(12, dtype="float32").reshape(3, 4)
 _I = np.array([[2, 0, 1, 0], [1, 1, 2, 2]])
 
 
-def _np_scatter(data: Any, indices: Any, updates: Any, axis: int = 0, reduction: str = "update") -> Any:
+def _np_scatter(
+    data: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int = 0, reduction: str = "update"
+) -> np.ndarray:
     out = data.copy()
     for at in np.ndindex(*indices.shape):
         where = list(at)
@@ -235,7 +242,7 @@ def _np_scatter(data: Any, indices: Any, updates: Any, axis: int = 0, reduction:
     return out
 
 
-def _np_scatter_nd(data: Any, indices: Any, updates: Any, reduction: str = "update") -> Any:
+def _np_scatter_nd(data: np.ndarray, indices: np.ndarray, updates: np.ndarray, reduction: str = "update") -> np.ndarray:
     out = data.copy()
     for at in np.ndindex(*indices.shape[:-1]):
         where = tuple(int(v) for v in indices[at])
@@ -243,7 +250,9 @@ def _np_scatter_nd(data: Any, indices: Any, updates: Any, reduction: str = "upda
     return out
 
 
-def _np_one_hot(indices: Any, on_value: Any, off_value: Any, depth: int, axis: int = -1) -> Any:
+def _np_one_hot(
+    indices: np.ndarray, on_value: np.ndarray, off_value: np.ndarray, depth: int, axis: int = -1
+) -> np.ndarray:
     made: Any = np.where(np.expand_dims(indices, -1) == np.arange(depth), on_value, off_value)
     return np.moveaxis(made, -1, axis)
 

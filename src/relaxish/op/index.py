@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from .. import topi
+from .. import te, topi
+from ..arith import Analyzer
 from ..ir.expr import PrimExpr
 from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, Expr, PrimValue, ShapeExpr, Tuple, Var
@@ -26,6 +27,7 @@ from ..tir import all as all_of
 from .base import null_value
 from .grad import take_backward
 from .inference import (
+    Number,
     OpValueError,
     as_expr,
     check_axes,
@@ -46,7 +48,7 @@ from .record import define
 __all__ = ["dynamic_strided_slice", "strided_slice", "take"]
 
 
-def take(x: Any, indices: Any, axis: int | None = None) -> Expr:
+def take(x: Expr, indices: Expr, axis: int | None = None) -> Expr:
     """Slices of ``x`` along ``axis`` at ``indices``; without an axis, ``x`` must have one dimension."""
     indices = (
         indices
@@ -87,7 +89,7 @@ def _legalize_take(builder: BlockBuilder, call: Call) -> Expr:
     axis = opt_int(call.attrs.axis)
     if isinstance(indices.struct_info, PrimStructInfo):
 
-        def scalar(a: Any, index: Any) -> Any:
+        def scalar(a: te.Tensor, index: PrimExpr) -> te.Tensor:
             at = 0 if axis is None else axis % len(a.shape)
             shape = [d for i, d in enumerate(a.shape) if i != at]
             from .. import te
@@ -99,7 +101,7 @@ def _legalize_take(builder: BlockBuilder, call: Call) -> Expr:
     return made
 
 
-def _tuple_of(values: Any) -> Expr:
+def _tuple_of(values: Expr | Iterable[Number]) -> Expr:
     if isinstance(values, Expr):
         if isinstance(values, ShapeExpr):
             return Tuple([PrimValue(v) for v in values.values])
@@ -116,11 +118,18 @@ def _check_lengths(parts: list[Any]) -> None:
         )
 
 
-def _int64(value: Any) -> Any:
+def _int64(value: Number) -> Number:
     return IntImm("int64", int(value)) if isinstance(value, (int, IntImm)) else value
 
 
-def strided_slice(x: Any, axes: Any, begin: Any, end: Any, strides: Any = None, assume_inbound: bool = False) -> Expr:
+def strided_slice(
+    x: Expr,
+    axes: Expr | Sequence[Number],
+    begin: Expr | Sequence[Number],
+    end: Expr | Sequence[Number],
+    strides: Expr | Sequence[Number] | None = None,
+    assume_inbound: bool = False,
+) -> Expr:
     """``x[begin:end:stride]`` on ``axes``."""
     parts = [_tuple_of(p) for p in (axes, begin, end)]
     if strides is not None:
@@ -145,7 +154,14 @@ def _prim_tuple(call: Call, index: int, name: str) -> list[Any] | None:
     return None if any(v is None for v in values) else values
 
 
-def slice_extent(begin: Any, end: Any, stride: Any, extent: Any, inbound: bool = False, analyzer: Any = None) -> Any:
+def slice_extent(
+    begin: PrimExpr,
+    end: PrimExpr,
+    stride: PrimExpr,
+    extent: PrimExpr,
+    inbound: bool = False,
+    analyzer: Analyzer | None = None,
+) -> PrimExpr:
     """How many elements a slice of one axis has."""
     known = [const_int(v) for v in (begin, end, stride, extent)]
     if None not in known:
@@ -211,7 +227,7 @@ def _legalize_slice(builder: BlockBuilder, call: Call) -> Expr:
     )
 
 
-def dynamic_strided_slice(x: Any, begin: Any, end: Any, strides: Any) -> Expr:
+def dynamic_strided_slice(x: Expr, begin: Expr, end: Expr, strides: Expr) -> Expr:
     """A slice of every axis whose bounds are one-dimensional int64 tensors."""
     return make_call("dynamic_strided_slice", [as_expr(v) for v in (x, begin, end, strides)])
 
@@ -236,17 +252,17 @@ def _infer_dynamic(call: Call, builder: BlockBuilder) -> StructInfo:
     return tensor(None, data.dtype, data.ndim, data.vdevice)
 
 
-def dynamic_slice_shape(x: Any, begin: Any, end: Any, strides: Any) -> Any:
+def dynamic_slice_shape(x: te.Tensor, begin: te.Tensor, end: te.Tensor, strides: te.Tensor) -> te.Tensor:
     """The shape of a slice with tensor bounds, as an int64 tensor."""
     from .. import te, tir
 
-    def canonical(index: Any, extent: Any, step: Any) -> Any:
+    def canonical(index: PrimExpr, extent: PrimExpr, step: PrimExpr) -> PrimExpr:
         low = tir.Select(step < 0, const(-1, "int64"), const(0, "int64"))
         high = tir.Select(step < 0, extent - 1, extent)
         index = tir.Select(index < 0, index + extent, index)
         return tir.min(tir.max(index, low), high)
 
-    def body(i: Any) -> Any:
+    def body(i: PrimExpr) -> PrimExpr:
         extent: Any = const(-1, "int64")
         for k, dim in enumerate(x.shape):
             extent = tir.Select(i.equal(const(k, "int64")), dim, extent)
@@ -302,7 +318,14 @@ def _slice_layout(call: Call, desired: Desired, layouts: LayoutMap) -> InferLayo
 _X = np.arange(24, dtype="float32").reshape(4, 6)
 
 
-def _slice_reference(x: Any, axes: Any, begin: Any, end: Any, strides: Any = None, assume_inbound: bool = False) -> Any:
+def _slice_reference(
+    x: np.ndarray,
+    axes: Sequence[int],
+    begin: Sequence[int],
+    end: Sequence[int],
+    strides: Sequence[int] | None = None,
+    assume_inbound: bool = False,
+) -> np.ndarray:
     index = [slice(None)] * x.ndim
     for k, axis in enumerate(axes):
         index[axis] = slice(begin[k], end[k], strides[k] if strides else None)

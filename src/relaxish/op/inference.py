@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, SupportsInt
 
 import numpy as np
 
 from ..ir import dtype as dt
+from ..ir.attrs import Attrs
 from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir.expr import PrimExpr
 from ..ir.global_info import VDevice
@@ -28,11 +29,19 @@ from ..tir import NE, IntImm
 from ..tir import Var as TirVar
 
 __all__ = [
-    "OpTypeError", "OpValueError", "agreed_vdevice", "as_expr", "as_int", "as_prim_value", "as_shape", "broadcast", "check_axes",
-    "check_axis", "common_dtype", "common_vdevice", "counted", "fail", "input_tensors", "make_call", "opt_int",
-    "product_dtype", "provably_differ", "require_float", "shape_info", "tensor", "tensor_arg", "tensor_of_tuple",
-    "type_fail", "unknown_like", "written_dims",
+    "Ints", "Number", "OpTypeError", "OpValueError", "ShapeLike", "agreed_vdevice", "as_expr", "as_int",
+    "as_prim_value", "as_shape", "broadcast", "check_axes", "check_axis", "common_dtype", "common_vdevice", "counted",
+    "fail", "input_tensors", "make_call", "opt_int", "product_dtype", "provably_differ", "require_float",
+    "shape_info", "tensor", "tensor_arg", "tensor_of_tuple", "type_fail", "unknown_like", "written_dims",
 ]  # fmt: skip
+
+
+#: One integer, or several; scalars count that are constants.
+Ints = int | Sequence[int | PrimExpr]
+#: A scalar that may be known at run time only.
+Number = Expr | PrimExpr | float
+#: Dimensions, or an expression that is a shape.
+ShapeLike = Expr | Sequence[int | PrimExpr]
 
 
 class OpTypeError(CheckTypeError):
@@ -59,12 +68,12 @@ def type_fail(call: Call, message: str) -> OpTypeError:
     return OpTypeError(f"{_name(call)}: {message}")
 
 
-def make_call(name: str, args: Sequence[Any], attrs: Any = None) -> Call:
+def make_call(name: str, args: Sequence[Expr], attrs: Attrs | Mapping[str, Any] | None = None) -> Call:
     """A call of operator ``relax.<name>``."""
     return Call(Op.get(name if name.startswith("relax.") else f"relax.{name}"), tuple(args), attrs)
 
 
-def as_expr(value: Any) -> Expr:
+def as_expr(value: object) -> Expr:
     """An argument that must already be an expression."""
     if isinstance(value, Expr):
         return value
@@ -78,7 +87,7 @@ def as_expr(value: Any) -> Expr:
     raise OpTypeError(f"expected a relax expression, got {type(value).__name__}: {value!r}")
 
 
-def as_prim_value(value: Any) -> Expr:
+def as_prim_value(value: object) -> Expr:
     """A scalar argument as an expression."""
     if isinstance(value, Expr):
         return value
@@ -87,7 +96,7 @@ def as_prim_value(value: Any) -> Expr:
     return PrimValue(value)
 
 
-def as_shape(value: Any) -> Expr:
+def as_shape(value: object) -> Expr:
     """A shape argument: a sequence of dimensions, or an expression that is a shape."""
     if isinstance(value, Expr):
         return value
@@ -96,7 +105,7 @@ def as_shape(value: Any) -> Expr:
     return ShapeExpr([_dim(v) for v in value])
 
 
-def _dim(value: Any) -> Any:
+def _dim(value: object) -> object:
     if isinstance(value, PrimValue):
         return value.value
     if isinstance(value, PrimExpr) and value.dtype != "int64" and const_int(value) is not None:
@@ -104,7 +113,7 @@ def _dim(value: Any) -> Any:
     return value
 
 
-def as_int(value: Any) -> int:
+def as_int(value: object) -> int:
     """An integer attribute. Raises for what is no integer: floats and symbols too."""
     if isinstance(value, PrimValue):
         value = value.value
@@ -116,7 +125,7 @@ def as_int(value: Any) -> int:
     return known
 
 
-def opt_int(value: Any) -> int | None:
+def opt_int(value: object) -> int | None:
     """An optional integer attribute."""
     return None if value is None else as_int(value)
 
@@ -196,7 +205,7 @@ def shape_info(call: Call, index: int) -> ShapeStructInfo:
 
 
 def tensor(
-    shape: Sequence[Any] | Expr | None, dtype: str, ndim: int = -1, vdevice: VDevice | None = None
+    shape: Sequence[PrimExpr | int] | Expr | None, dtype: str, ndim: int = -1, vdevice: VDevice | None = None
 ) -> TensorStructInfo:
     """A result: with dimensions if known, else with rank."""
     if shape is None:
@@ -335,7 +344,7 @@ def check_axes(call: Call, ndim: int, axes: Sequence[SupportsInt]) -> list[int]:
     return result
 
 
-def axis_list(value: Any) -> tuple[int, ...] | None:
+def axis_list(value: object) -> tuple[int, ...] | None:
     """An axis attribute: None, one axis or several."""
     if value is None:
         return None
@@ -344,6 +353,6 @@ def axis_list(value: Any) -> tuple[int, ...] | None:
     return (as_int(value),)
 
 
-def int64_list(value: Any) -> tuple[Any, ...]:
+def int64_list(value: object) -> tuple[PrimExpr, ...]:
     """Integers of an attribute that are kept as int64: strides, paddings, cut positions."""
     return tuple(prim_of(v, "int64") for v in axis_list(value) or ())

@@ -17,7 +17,7 @@ from ..relax.scalars import const_int
 from ..relax.struct_info import PrimStructInfo, StructInfo, TensorStructInfo
 from ..runtime.dtype import DataType
 from ..tir import IntImm
-from .inference import as_expr, as_prim_value
+from .inference import Number, as_expr, as_prim_value
 from .inspect_getters import GETTERS, field_getter
 from .record import define
 
@@ -112,10 +112,10 @@ def _define(name: str, infer: Infer, about: str, axis: bool = False) -> Callable
     op = Op.get(record.name)
     op.set_attr("RequiresArgumentShapes", False)
 
-    def function(tensor: Any) -> Call:
+    def function(tensor: Expr) -> Call:
         return Call(op, (as_expr(tensor),))
 
-    def function_of_axis(tensor: Any, axis: Any) -> Call:
+    def function_of_axis(tensor: Expr, axis: Number) -> Call:
         return Call(op, (as_expr(tensor), as_prim_value(axis)))
 
     made: Callable[..., Call] = function_of_axis if axis else function

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from .. import te
+from ..ir.expr import PrimExpr
 from ..relax.axis_groups import Axis, AxisGroupGraph, Edge
 from ..relax.block_builder import BlockBuilder
-from ..relax.expr import Call, Expr, Tuple, Var
+from ..relax.expr import Call, Expr, Var
+from ..relax.op_table import Sample
 from ..relax.scalars import const_int, prove_equal, prove_equal_shapes
 from ..relax.struct_info import StructInfo
 from ..tir import IntImm, const
@@ -38,21 +40,20 @@ from .record import define
 __all__ = ["einsum", "linear", "matmul"]
 
 
-def matmul(x1: Any, x2: Any, out_dtype: Any = None) -> Expr:
+def matmul(x1: Expr, x2: Expr, out_dtype: str | None = None) -> Expr:
     """Matrix product with NumPy's rules for vectors and batches."""
     return make_call("matmul", [as_expr(x1), as_expr(x2)], {"out_dtype": "" if out_dtype is None else str(out_dtype)})
 
 
-def linear(data: Any, weight: Any, bias: Any = None, out_dtype: Any = None) -> Expr:
+def linear(data: Expr, weight: Expr, bias: Expr | None = None, out_dtype: str | None = None) -> Expr:
     """``data @ weight.T (+ bias)``, written with :func:`matmul`."""
     product = matmul(data, permute_dims(weight, axes=None), out_dtype=out_dtype)
     return add(product, bias) if bias is not None else product
 
 
-def einsum(operands: Any, subscripts: str) -> Expr:
+def einsum(operands: Expr | Sequence[Expr], subscripts: str) -> Expr:
     """Einstein sum, e.g. ``einsum((a, b), "ij,jk->ik")``."""
-    args = Tuple(list(operands)) if isinstance(operands, (list, tuple)) else operands
-    return make_call("einsum", [args], {"subscripts": subscripts})
+    return make_call("einsum", [as_expr(operands)], {"subscripts": subscripts})
 
 
 def _infer_matmul(call: Call, builder: BlockBuilder) -> StructInfo:
@@ -86,10 +87,10 @@ def _infer_matmul(call: Call, builder: BlockBuilder) -> StructInfo:
     return tensor(shape, dtype, vdevice=device)
 
 
-def te_matmul(out_shape: Any, dtype: str) -> Any:
+def te_matmul(dtype: str) -> Callable[[te.Tensor, te.Tensor], te.Tensor]:
     """The compute definition for operands of the given result."""
 
-    def compute(a: Any, b: Any) -> Any:
+    def compute(a: te.Tensor, b: te.Tensor) -> te.Tensor:
         shape_a, shape_b = list(a.shape), list(b.shape)
         vector_a, vector_b = len(shape_a) == 1, len(shape_b) == 1
         one = const(1, "int64")
@@ -102,7 +103,7 @@ def te_matmul(out_shape: Any, dtype: str) -> Any:
         batch = max(len(shape_a), len(shape_b)) - 2
         shape = _result_shape(shape_a, shape_b, vector_a, vector_b)
 
-        def element(*indices: Any) -> Any:
+        def element(*indices: PrimExpr) -> PrimExpr:
             k = te.reduce_axis((const(0, str(shape_a[-1].dtype)), shape_a[-1]), "k")
             at_a: list[Any] = []
             at_b: list[Any] = []
@@ -123,9 +124,7 @@ def te_matmul(out_shape: Any, dtype: str) -> Any:
             at_b.append(k.var)
             if not vector_b:
                 at_b.append(indices[-1])
-            left, right = a(*at_a), b(*at_b)
-            if dtype:
-                left, right = left.astype(dtype), right.astype(dtype)
+            left, right = (v.astype(dtype) if dtype else v for v in (a(*at_a), b(*at_b)))
             return te.sum(left * right, axis=k)
 
         return te.compute(shape, element, "matmul")
@@ -154,7 +153,7 @@ def _legalize_matmul(builder: BlockBuilder, call: Call) -> Expr:
                 f"but the {which} {arg} has struct info {arg.struct_info}"
             )
     dtype = str(call.attrs.out_dtype or "")
-    compute = te_matmul(None, "" if dtype == "void" else dtype)
+    compute = te_matmul("" if dtype == "void" else dtype)
     return builder.call_te(compute, call.args[0], call.args[1], primfunc_name_hint="matmul")
 
 
@@ -195,7 +194,7 @@ def _extents(terms: list[str], shapes: list[Any]) -> dict[str, Any]:
     return found
 
 
-def _common_extent(a: Any, b: Any) -> Any:
+def _common_extent(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     x, y = const_int(a), const_int(b)
     if x is not None and y is not None:
         return b if x == 1 else a
@@ -227,17 +226,17 @@ def _infer_einsum(call: Call, builder: BlockBuilder) -> StructInfo:
     return tensor([found[letter] for letter in output], dtype, vdevice=device)
 
 
-def te_einsum(subscripts: str) -> Any:
+def te_einsum(subscripts: str) -> Callable[[Sequence[te.Tensor]], te.Tensor]:
     """The compute definition of an Einstein sum."""
 
-    def compute(operands: Any) -> Any:
+    def compute(operands: Sequence[te.Tensor]) -> te.Tensor:
         terms, output = _parse(None, subscripts, len(operands), [len(t.shape) for t in operands])
         found = _extents(terms, [list(t.shape) for t in operands])
         # The dimensions of an ellipsis come first, then letters in their order.
         summed = sorted(set("".join(terms)) - set(output), key=lambda c: (c in subscripts, c))
         axes = {c: te.reduce_axis((const(0, str(found[c].dtype)), found[c]), c) for c in summed}
 
-        def element(*indices: Any) -> Any:
+        def element(*indices: PrimExpr) -> PrimExpr:
             where = dict(zip(output, indices)) | {c: a.var for c, a in axes.items()}
             value: Any = None
             for tensor_, term in zip(operands, terms):
@@ -261,7 +260,7 @@ def _matmul_gradient(var: Var, call: Call, out: Var, builder: BlockBuilder) -> S
     a, b = call.args
     rank_a, rank_b = a.struct_info.ndim, b.struct_info.ndim
 
-    def swapped(x: Any, rank: int) -> Expr:
+    def swapped(x: Expr, rank: int) -> Expr:
         return permute_dims(x, [*range(rank - 2), rank - 1, rank - 2])
 
     if rank_a == 1 and rank_b == 1:
@@ -297,10 +296,10 @@ def _matmul_axes(output: Var, call: Call, graph: AxisGroupGraph) -> None:
         graph.join(Axis(b, len(b_dims) - 1), Axis(output, lead + rows), Edge.DESCEND)
 
 
-def _samples() -> Any:
+def _samples() -> Sequence[Sample]:
     rng = np.random.default_rng(3)
 
-    def a(*shape: int) -> Any:
+    def a(*shape: int) -> np.ndarray:
         return rng.uniform(-1, 1, shape).astype("float32")
 
     return [((a(4, 5), a(5, 6)), {}), ((a(2, 1, 4, 5), a(3, 5, 6)), {}), ((a(5), a(5, 3)), {}), ((a(4, 5), a(5)), {})]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,11 @@ from ..tir import IndexMap, IntImm, const, floordiv
 from ..tir.schedule import Schedule
 from .base import null_value
 from .inference import (
+    Ints,
+    Number,
     OpTypeError,
     OpValueError,
+    ShapeLike,
     as_expr,
     as_int,
     as_shape,
@@ -65,7 +68,7 @@ __all__ = [
 # ---- broadcast_to -------------------------------------------------------------------------------------------------
 
 
-def broadcast_to(x: Any, shape: Any) -> Expr:
+def broadcast_to(x: Expr, shape: ShapeLike) -> Expr:
     """``x`` repeated to ``shape``."""
     return make_call("broadcast_to", [as_expr(x), as_shape(shape)])
 
@@ -89,7 +92,7 @@ def _infer_broadcast_to(call: Call, builder: BlockBuilder) -> StructInfo:
     return _shaped_as(call.args[1], want, info)
 
 
-def _shaped_as(target: Any, want: ShapeStructInfo, info: TensorStructInfo) -> StructInfo:
+def _shaped_as(target: Expr, want: ShapeStructInfo, info: TensorStructInfo) -> StructInfo:
     """A tensor like ``info`` whose shape is the argument ``target`` itself, or what is known of it."""
     if isinstance(target, (ShapeExpr, Var)):
         return TensorStructInfo(target, info.dtype, info.vdevice)
@@ -99,16 +102,16 @@ def _shaped_as(target: Any, want: ShapeStructInfo, info: TensorStructInfo) -> St
 # ---- stack ------------------------------------------------------------------------------------------------
 
 
-def stack(tensors: Any, axis: int = 0) -> Expr:
+def stack(tensors: Expr | Sequence[Expr], axis: int = 0) -> Expr:
     """Tensors of one shape side by side along a new axis."""
-    items = list(tensors.fields) if isinstance(tensors, Tuple) else list(tensors)
+    items = tensors.fields if isinstance(tensors, Tuple) else list(tensors)  # type: ignore[arg-type]
     return concat([expand_dims(t, axis) for t in items], axis=axis)
 
 
 # ---- expand_dims, squeeze -----------------------------------------------------------------------------------------
 
 
-def expand_dims(x: Any, axis: Any) -> Expr:
+def expand_dims(x: Expr, axis: Ints) -> Expr:
     """New axes of extent one at the positions ``axis`` of the result."""
     return make_call("expand_dims", [as_expr(x)], {"axis": axis_list(axis) or ()})
 
@@ -133,7 +136,7 @@ def _infer_expand_dims(call: Call, builder: BlockBuilder) -> StructInfo:
 def _legalize_expand_dims(builder: BlockBuilder, call: Call) -> Expr:
     axes = [int(a) for a in call.attrs.axis]
 
-    def compute(data: Any) -> Any:
+    def compute(data: te.Tensor) -> te.Tensor:
         ndim = len(data.shape) + len(axes)
         new = {a % ndim for a in axes}
         kept = [i for i in range(ndim) if i not in new]
@@ -144,7 +147,7 @@ def _legalize_expand_dims(builder: BlockBuilder, call: Call) -> Expr:
     return te_call(builder, "expand_dims", compute, call.args[0])
 
 
-def squeeze(x: Any, axis: Any = None) -> Expr:
+def squeeze(x: Expr, axis: Ints | None = None) -> Expr:
     """Without axes of extent one (all of them, or those named)."""
     return make_call("squeeze", [as_expr(x)], {"axis": axis_list(axis)})
 
@@ -189,12 +192,12 @@ def _legalize_squeeze(builder: BlockBuilder, call: Call) -> Expr:
 # ---- reshape, flatten ---------------------------------------------------------------------------------------------
 
 
-def reshape(x: Any, shape: Any) -> Expr:
+def reshape(x: Expr, shape: ShapeLike) -> Expr:
     """The same elements row by row under ``shape``; one entry may be -1, 0 copies the input's dimension."""
     return make_call("reshape", [as_expr(x), _reshape_target(x, shape)])
 
 
-def _reshape_target(x: Any, shape: Any) -> Expr:
+def _reshape_target(x: Expr, shape: ShapeLike) -> Expr:
     if isinstance(shape, Expr) and not isinstance(shape, ShapeExpr):
         return shape
     items = (
@@ -235,7 +238,7 @@ def _reshape_target(x: Any, shape: Any) -> Expr:
     return as_shape(out)
 
 
-def _sequence(shape: Any) -> Any:
+def _sequence(shape: object) -> Sequence[object]:
     if not isinstance(shape, (list, tuple)):
         raise OpTypeError(f"relax.reshape: the new shape is a tuple of dimensions, not {shape!r}")
     return shape
@@ -271,7 +274,7 @@ def _legalize_reshape(builder: BlockBuilder, call: Call) -> Expr:
     return te_call(builder, "reshape", topi.reshape, call.args[0], target)
 
 
-def flatten(x: Any) -> Expr:
+def flatten(x: Expr) -> Expr:
     """One axis with all elements."""
     return make_call("flatten", [as_expr(x)])
 
@@ -296,7 +299,7 @@ def _legalize_flatten(builder: BlockBuilder, call: Call) -> Expr:
 # ---- permute_dims, flip, layout_transform -------------------------------------------------------------------------
 
 
-def permute_dims(x: Any, axes: Any = None) -> Expr:
+def permute_dims(x: Expr, axes: Ints | None = None) -> Expr:
     """Axes in a new order; reversed by default."""
     return make_call("permute_dims", [as_expr(x)], {"axes": axis_list(axes)})
 
@@ -326,7 +329,7 @@ def _legalize_permute_dims(builder: BlockBuilder, call: Call) -> Expr:
     return te_call(builder, "transpose", topi.transpose, call.args[0], None if axes is None else [int(a) for a in axes])
 
 
-def flip(data: Any, axis: int) -> Expr:
+def flip(data: Expr, axis: int) -> Expr:
     """Elements along ``axis`` in reverse."""
     return make_call("flip", [as_expr(data)], {"axis": as_int(axis)})
 
@@ -344,7 +347,11 @@ def _legalize_flip(builder: BlockBuilder, call: Call) -> Expr:
 
 
 def layout_transform(
-    x: Any, index_map: Any, pad_value: Any = None, axis_separators: Any = None, input_axis_separators: Any = None
+    x: Expr,
+    index_map: IndexMap | Callable[..., object],
+    pad_value: Number | None = None,
+    axis_separators: Sequence[int] | None = None,
+    input_axis_separators: Sequence[int] | None = None,
 ) -> Expr:
     """Elements moved by an index map, e.g. ``lambda n, c, h, w: (n, c // 4, h, w, c % 4)``."""
     info = getattr(x, "struct_info_", None)
@@ -400,7 +407,7 @@ def _legalize_layout_transform(builder: BlockBuilder, call: Call) -> Expr:
     if separators:
         name += "_axis_separator"
 
-    def copy(x: Any) -> Any:
+    def copy(x: te.Tensor) -> te.Tensor:
         return te.compute(x.shape, lambda *i: x(*i), name)
 
     func, args, _, symbols = gen_call_tir_inputs(copy, data)
@@ -418,17 +425,17 @@ def _legalize_layout_transform(builder: BlockBuilder, call: Call) -> Expr:
 # ---- collapse_sum -----------------------------------------------------------------------------------
 
 
-def collapse_sum_like(data: Any, collapse_target: Any) -> Expr:
+def collapse_sum_like(data: Expr, collapse_target: Expr) -> Expr:
     """Summed to the shape of ``collapse_target``: the transpose of broadcasting."""
     return make_call("collapse_sum_like", [as_expr(data), as_expr(collapse_target)])
 
 
-def collapse_sum_to(data: Any, shape: Any) -> Expr:
+def collapse_sum_to(data: Expr, shape: ShapeLike) -> Expr:
     """Summed to ``shape``: the transpose of broadcasting."""
     return make_call("collapse_sum_to", [as_expr(data), as_shape(shape)])
 
 
-def _check_collapse(call: Call, dims: Any, target: Any) -> None:
+def _check_collapse(call: Call, dims: Sequence[PrimExpr], target: Sequence[PrimExpr]) -> None:
     for have, want in zip(reversed(dims), reversed(target)):
         if const_int(want) == 1 or prove_equal(have, want):
             continue

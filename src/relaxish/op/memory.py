@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..ir import dtype as dt
 from ..ir.errors import CheckTypeError, CheckValueError
+from ..ir.expr import PrimExpr
 from ..ir.op import Op
 from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, DataTypeImm, Expr, PrimValue, ShapeExpr, Tuple, Var
@@ -20,7 +22,7 @@ from ..relax.struct_info import (
 )
 from ..runtime.registry import register_func
 from ..tir import IntImm
-from .inference import counted
+from .inference import Number, ShapeLike, counted
 from .literals import dtype_expr, prim_expr, shape_expr, string_expr
 from .record import define
 
@@ -45,13 +47,13 @@ define("memory.kill_storage", counted(infer_void, 1), pure=False)
 define("memory.kill_tensor", counted(infer_void, 1), pure=False)
 
 
-def alloc_storage(size: Any, virtual_device_index: Any, storage_scope: Any, dtype: Any) -> Call:
+def alloc_storage(size: ShapeLike, virtual_device_index: Number, storage_scope: Expr | str, dtype: Expr | str) -> Call:
     """Allocate raw memory."""
     device, scope = prim_expr(virtual_device_index), string_expr(storage_scope)
     return Call(Op.get("relax.memory.alloc_storage"), (shape_expr(size), device, scope, dtype_expr(dtype)))
 
 
-def alloc_tensor(storage: Expr, offset: Any, shape: Any, dtype: Any) -> Call:
+def alloc_tensor(storage: Expr, offset: Number, shape: ShapeLike, dtype: Expr | str) -> Call:
     """A tensor at an offset inside storage."""
     return Call(Op.get("relax.memory.alloc_tensor"), (storage, prim_expr(offset), shape_expr(shape), dtype_expr(dtype)))
 
@@ -66,7 +68,7 @@ def kill_tensor(tensor: Expr) -> Call:
     return Call(Op.get("relax.memory.kill_tensor"), (tensor,))
 
 
-def _is_void(arg: Any) -> bool:
+def _is_void(arg: Expr) -> bool:
     """Whether an argument is the empty tuple, which stands for "as it is"."""
     info = arg.struct_info
     return isinstance(info, TupleStructInfo) and not info.fields
@@ -134,7 +136,9 @@ def _infer_view(call: Call, builder: BlockBuilder) -> StructInfo:
     return TensorStructInfo(None if dims is None else list(dims), dtype, info.vdevice, ndim if dims is None else -1)
 
 
-def _exceeds(info: TensorStructInfo, dims: Any, dtype: str, offset: Any, reshaped: bool, recast: bool) -> bool:
+def _exceeds(
+    info: TensorStructInfo, dims: Sequence[PrimExpr] | None, dtype: str, offset: PrimExpr, reshaped: bool, recast: bool
+) -> bool:
     """Whether the view provably reaches beyond the array, by whatever is known of both."""
     have = None if info.dims() is None else product(info.dims() or ())
     need = None if dims is None else product(dims)
@@ -147,7 +151,7 @@ def _exceeds(info: TensorStructInfo, dims: Any, dtype: str, offset: Any, reshape
     return offset is not None and not reshaped and not recast and _greater(offset, IntImm("int64", 0))
 
 
-def _greater(lhs: Any, rhs: Any) -> bool:
+def _greater(lhs: PrimExpr, rhs: PrimExpr) -> bool:
     return const_int(simplify(lhs > rhs)) == 1
 
 
@@ -162,7 +166,12 @@ define("memory.view", _infer_view)
 define("memory.ensure_zero_offset", _infer_zero_offset)
 
 
-def view(data: Expr, shape: Any = None, dtype: Any = None, relative_byte_offset: Any = None) -> Call:
+def view(
+    data: Expr,
+    shape: ShapeLike | None = None,
+    dtype: Expr | str | None = None,
+    relative_byte_offset: Number | None = None,
+) -> Call:
     """The same memory seen with another shape, dtype or offset."""
     if shape is not None and not isinstance(shape, Expr):
         shape = ShapeExpr(shape)

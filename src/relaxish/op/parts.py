@@ -7,17 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from .. import topi
+from .. import te, topi
+from ..arith import Analyzer
+from ..ir.expr import PrimExpr
 from ..ir.structural import same_expression
 from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, Expr, PrimValue, Tuple, Var
 from ..relax.layout import InferLayoutOutput, LayoutDecision, LayoutMap, initial_layout, initial_layout_decision
 from ..relax.scalars import const_int, product, prove_equal, simplify
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
-from ..tir import ceildiv, const
+from ..tir import IntImm, ceildiv, const
 from ..tir import max as tir_max
 from ..tir import min as tir_min
 from .inference import (
+    Ints,
+    Number,
     OpTypeError,
     OpValueError,
     agreed_vdevice,
@@ -51,11 +55,9 @@ from .record import define, example
 __all__ = ["concat", "repeat", "split", "tile"]
 
 
-def concat(tensors: Any, axis: int | None = 0) -> Expr:
+def concat(tensors: Expr | Sequence[Expr], axis: int | None = 0) -> Expr:
     """Tensors one behind the other along ``axis`` (the flat ones if it is None)."""
-    if isinstance(tensors, (list, tuple)):
-        tensors = Tuple([as_expr(t) for t in tensors])
-    return make_call("concat", [tensors], {"axis": opt_int(axis)})
+    return make_call("concat", [as_expr(tensors)], {"axis": opt_int(axis)})
 
 
 def _infer_concat(call: Call, builder: BlockBuilder) -> StructInfo:
@@ -117,19 +119,20 @@ def _legalize_concat(builder: BlockBuilder, call: Call) -> Expr:
     return te_call(builder, "concatenate", topi.concatenate, tuple_fields(builder, call.args[0]), axis)
 
 
-def split(x: Any, indices_or_sections: Any, axis: int = 0) -> Expr:
+def split(x: Expr, indices_or_sections: Sequence[Number] | Number, axis: int = 0) -> Expr:
     """Parts along ``axis``: a number of equal ones, or the cut positions."""
-    if isinstance(indices_or_sections, (list, tuple)):
-        cuts: Any = int64_list([_cut(v) for v in indices_or_sections])
+    cuts: PrimExpr | tuple[PrimExpr, ...]
+    if isinstance(indices_or_sections, Sequence):
+        cuts = int64_list([_cut(v) for v in indices_or_sections])
     else:
-        cuts = _cut(indices_or_sections)
-        if cuts <= 0:
-            raise OpValueError(f"relax.split: expects the number of sections to be a positive integer, not {cuts}")
-        cuts = const(cuts, "int64")
+        count = _cut(indices_or_sections)
+        if count <= 0:
+            raise OpValueError(f"relax.split: expects the number of sections to be a positive integer, not {count}")
+        cuts = const(count, "int64")
     return make_call("split", [as_expr(x)], {"indices_or_sections": cuts, "axis": as_int(axis)})
 
 
-def _cut(value: Any) -> int:
+def _cut(value: Number) -> int:
     known = const_int(value.value if isinstance(value, PrimValue) else value)
     if known is None:
         raise OpTypeError(f"relax.split: expects integers as indices or number of sections, not {value!r}")
@@ -152,7 +155,7 @@ def _infer_split(call: Call, builder: BlockBuilder) -> StructInfo:
     return TupleStructInfo([tensor(_replaced(dims, axis, n), info.dtype, vdevice=info.vdevice) for n in lengths])
 
 
-def _part_lengths(cuts: Any, extent: Any, analyzer: Any) -> list[Any]:
+def _part_lengths(cuts: tuple[IntImm, ...] | IntImm, extent: PrimExpr, analyzer: Analyzer | None) -> list[Any]:
     """The lengths of the parts; cuts beyond the end leave empty parts, and the last equal part may be shorter."""
     if isinstance(cuts, tuple):
         zero = const(0, "int64")
@@ -165,7 +168,7 @@ def _part_lengths(cuts: Any, extent: Any, analyzer: Any) -> list[Any]:
     return [each] * (parts - 1) + [last]
 
 
-def _replaced(dims: Any, axis: int, value: Any) -> list[Any]:
+def _replaced(dims: Sequence[PrimExpr], axis: int, value: PrimExpr) -> list[Any]:
     return [value if i == axis else d for i, d in enumerate(dims)]
 
 
@@ -175,7 +178,7 @@ def _legalize_split(builder: BlockBuilder, call: Call) -> Expr:
     return te_call(builder, "split", topi.split, call.args[0], cuts, int(call.attrs.axis))
 
 
-def repeat(data: Any, repeats: int, axis: int | None = None) -> Expr:
+def repeat(data: Expr, repeats: int, axis: int | None = None) -> Expr:
     """Every element repeated in place along ``axis`` (in the flat data by default)."""
     return make_call("repeat", [as_expr(data)], {"repeats": as_int(repeats), "axis": opt_int(axis)})
 
@@ -197,7 +200,7 @@ def _infer_repeat(call: Call, builder: BlockBuilder) -> StructInfo:
 def _legalize_repeat(builder: BlockBuilder, call: Call) -> Expr:
     count, axis = int(call.attrs.repeats), call.attrs.axis
 
-    def compute(data: Any) -> Any:
+    def compute(data: te.Tensor) -> te.Tensor:
         if axis is None:
             flat = topi.reshape(data, [product(data.shape)])
             return topi.repeat(flat, count, 0)
@@ -206,7 +209,7 @@ def _legalize_repeat(builder: BlockBuilder, call: Call) -> Expr:
     return te_call(builder, "repeat", compute, call.args[0])
 
 
-def tile(data: Any, repeats: Any) -> Expr:
+def tile(data: Expr, repeats: Ints) -> Expr:
     """The whole tensor repeated along each axis."""
     return make_call("tile", [as_expr(data)], {"repeats": axis_list(repeats) or ()})
 

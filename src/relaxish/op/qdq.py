@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from .record import define
 __all__ = ["dequantize", "quantize"]
 
 
-def quantize(data: Any, scale: Any, zero_point: Any, axis: int = -1, out_dtype: str = "int8") -> Expr:
+def quantize(data: Expr, scale: Expr, zero_point: Expr, axis: int = -1, out_dtype: str = "int8") -> Expr:
     """``clip(round(data / scale) + zero_point)`` in ``out_dtype``; what is too large becomes the largest number.
 
     Scale and zero point are for all, by channel (one dimension), or by block: of the data's rank, and along ``axis``
@@ -35,7 +34,7 @@ def quantize(data: Any, scale: Any, zero_point: Any, axis: int = -1, out_dtype: 
     )
 
 
-def dequantize(data: Any, scale: Any, zero_point: Any, axis: int = -1, out_dtype: str = "float32") -> Expr:
+def dequantize(data: Expr, scale: Expr, zero_point: Expr, axis: int = -1, out_dtype: str = "float32") -> Expr:
     """``scale * (data - zero_point)`` in ``out_dtype``; see :func:`quantize` for shapes of scale and zero point."""
     return make_call(
         "dequantize", [as_expr(v) for v in (data, scale, zero_point)], {"out_dtype": out_dtype, "axis": as_int(axis)}
@@ -95,7 +94,7 @@ def _check(call: Call, data_kinds: tuple[str, ...], out_kinds: tuple[str, ...]) 
     return data
 
 
-def _check_blocks(call: Call, name: str, size: Any, dims: Any, axis: int) -> None:
+def _check_blocks(call: Call, name: str, size: Sequence[PrimExpr], dims: Sequence[PrimExpr], axis: int) -> None:
     """A table by block has the data's rank, and differs from its shape only in how many blocks ``axis`` has."""
     fits = len(size) == len(dims) and all(prove_equal(a, b) for k, (a, b) in enumerate(zip(size, dims)) if k != axis)
     blocks, extent = (const_int(d[axis]) if fits else None for d in (size, dims))
@@ -112,26 +111,31 @@ def _infer_dequantize(call: Call, builder: BlockBuilder) -> StructInfo:
     return with_dtype(_check(call, (*_QUANTIZED, "int32", *_FLOATS), _FLOATS), call.attrs.out_dtype)
 
 
-def _at(table: Any, indices: Any, axis: int, data: Any) -> Any:
+#: A scale or zero point: a number, or a table of them.
+_Parameter = te.Tensor | PrimExpr
+
+
+def _at(table: _Parameter, indices: Sequence[PrimExpr], axis: int, data: te.Tensor) -> PrimExpr:
     """The scale or zero point of one element: a number, the only element of a table, or that of the element's channel
     or block.
     """
-    value = table
-    if not isinstance(table, tir.PrimExpr):
-        if all(const_int(d) == 1 for d in table.shape):
-            value = table(*(const(0, "int64") for _ in table.shape))
-        elif len(table.shape) == 1:
-            value = table(indices[axis])
-        else:
-            at = list(indices)
-            blocks, extent = const_int(table.shape[axis]), const_int(data.shape[axis])
-            if blocks != extent:
-                at[axis] = tir.floordiv(at[axis], const((extent or 1) // (blocks or 1), at[axis].dtype))
-            value = table(*at)
+    value: PrimExpr
+    if isinstance(table, PrimExpr):
+        value = table
+    elif all(const_int(d) == 1 for d in table.shape):
+        value = table(*(const(0, "int64") for _ in table.shape))
+    elif len(table.shape) == 1:
+        value = table(indices[axis])
+    else:
+        at = list(indices)
+        blocks, extent = const_int(table.shape[axis]), const_int(data.shape[axis])
+        if blocks != extent:
+            at[axis] = tir.floordiv(at[axis], const((extent or 1) // (blocks or 1), at[axis].dtype))
+        value = table(*at)
     return value.astype("float32" if dt.is_float(value.dtype) else "int32") if value.dtype in _SMALL else value
 
 
-def _clip_cast(value: Any, dtype: str) -> Any:
+def _clip_cast(value: PrimExpr, dtype: str) -> PrimExpr:
     """``value`` limited to what ``dtype`` can hold, and converted."""
     if dtype in _SMALL:
         low, high = (bound(dtype).astype("float32") for bound in (te.min_value, te.max_value))
@@ -139,13 +143,13 @@ def _clip_cast(value: Any, dtype: str) -> Any:
     return te.max(te.min(value, te.max_value(dtype)), te.min_value(dtype)).astype(dtype)
 
 
-#: Of the data, the scale and the zero point, which may be numbers.
-_Compute = Callable[[te.Tensor, te.Tensor | PrimExpr, te.Tensor | PrimExpr], te.Tensor]
+#: Of the data, the scale and the zero point.
+_Compute = Callable[[te.Tensor, _Parameter, _Parameter], te.Tensor]
 
 
 def _te_quantize(axis: int, out: str) -> _Compute:
-    def compute(data: Any, scale: Any, zero: Any) -> Any:
-        def element(*i: Any) -> Any:
+    def compute(data: te.Tensor, scale: _Parameter, zero: _Parameter) -> te.Tensor:
+        def element(*i: PrimExpr) -> PrimExpr:
             scaled = data(*i) / _at(scale, i, axis, data)
             return _clip_cast((tir.round(scaled) if "int" in out else scaled) + _at(zero, i, axis, data), out)
 
@@ -155,10 +159,10 @@ def _te_quantize(axis: int, out: str) -> _Compute:
 
 
 def _te_dequantize(axis: int, out: str) -> _Compute:
-    def compute(data: Any, scale: Any, zero: Any) -> Any:
+    def compute(data: te.Tensor, scale: _Parameter, zero: _Parameter) -> te.Tensor:
         wide = "float32" if "float" in data.dtype else "int32"
 
-        def element(*i: Any) -> Any:
+        def element(*i: PrimExpr) -> PrimExpr:
             centred = data(*i).astype(wide) - _at(zero, i, axis, data)
             value = centred * _at(scale, i, axis, data).astype("float32")
             return value if out == "float32" else _clip_cast(value, out)

@@ -35,17 +35,17 @@ from .record import define
 __all__ = ["argmax", "argmin", "where"]
 
 
-def where(condition: Any, x1: Any, x2: Any) -> Expr:
+def where(condition: Expr, x1: Expr, x2: Expr) -> Expr:
     """``x1`` where the condition holds, else ``x2``; all broadcast."""
     return make_call("where", [as_expr(condition), as_expr(x1), as_expr(x2)])
 
 
-def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Expr:
+def argmax(x: Expr, axis: int | None = None, keepdims: bool = False) -> Expr:
     """Position of the maximum along ``axis`` (of the flat data by default)."""
     return make_call("argmax", [as_expr(x)], {"axis": opt_int(axis), "keepdims": bool(keepdims)})
 
 
-def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Expr:
+def argmin(x: Expr, axis: int | None = None, keepdims: bool = False) -> Expr:
     """Position of the minimum along ``axis`` (of the flat data by default)."""
     return make_call("argmin", [as_expr(x)], {"axis": opt_int(axis), "keepdims": bool(keepdims)})
 

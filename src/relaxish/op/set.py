@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..ir.op import Op
 from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, Expr, PrimValue
@@ -20,7 +18,7 @@ numpy_nonzero = _runtime.nonzero
 
 
 def unique(
-    x: Any,
+    x: Expr,
     sorted: bool | Expr = True,
     return_index: bool | Expr = False,
     return_inverse: bool | Expr = False,
@@ -37,12 +35,12 @@ def unique(
     return make_call("unique", args)
 
 
-def nonzero(x: Any) -> Expr:
+def nonzero(x: Expr) -> Expr:
     """Coordinates of the non-zero elements, one column each."""
     return make_call("nonzero", [as_expr(x)])
 
 
-def _flag(call: Call, arg: Any) -> int:
+def _flag(call: Call, arg: Expr) -> int:
     value = const_int(arg.value) if isinstance(arg, PrimValue) else None
     if value is None:
         raise type_fail(call, f"expects constant flags and a constant axis, but got {arg}")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from .. import te, topi
+from ..ir.expr import PrimExpr
 from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, Expr, PrimValue, const
 from ..relax.layout import InferLayoutOutput, LayoutMap, initial_layout_decision
@@ -15,6 +14,7 @@ from ..relax.struct_info import StructInfo, TensorStructInfo
 from ..tir import Select
 from ..tir import const as tir_const
 from .inference import (
+    Number,
     agreed_vdevice,
     as_expr,
     common_dtype,
@@ -32,7 +32,7 @@ from .record import define
 __all__ = ["ewise_fma", "masked_fill", "multinomial_from_uniform"]
 
 
-def masked_fill(x: Any, mask: Any, value: Any) -> Expr:
+def masked_fill(x: Expr, mask: Expr, value: Number) -> Expr:
     """``value`` where the mask holds, else ``x``."""
     from .create import full_like
     from .search import where
@@ -46,12 +46,12 @@ def masked_fill(x: Any, mask: Any, value: Any) -> Expr:
     return where(as_expr(mask), full_like(x, fill), x)
 
 
-def _dtype_of(x: Any) -> str | None:
+def _dtype_of(x: Expr) -> str | None:
     info = x.struct_info_
     return info.dtype if isinstance(info, TensorStructInfo) and info.dtype else None
 
 
-def ewise_fma(x1: Any, x2: Any, x3: Any) -> Expr:
+def ewise_fma(x1: Expr, x2: Expr, x3: Expr) -> Expr:
     """``x1 * x2 + x3``, element by element."""
     return make_call("ewise_fma", [as_expr(v) for v in (x1, x2, x3)])
 
@@ -80,7 +80,9 @@ def _fma_layout(call: Call, desired: Desired, layouts: LayoutMap) -> InferLayout
     return InferLayoutOutput([layout] * 3, [layout])
 
 
-def multinomial_from_uniform(prob: Any, uniform_sample: Any, sample_indices: Any = None, dtype: str = "int64") -> Expr:
+def multinomial_from_uniform(
+    prob: Expr, uniform_sample: Expr, sample_indices: Expr | None = None, dtype: str = "int64"
+) -> Expr:
     """Draws from the rows of ``prob``, given uniform random numbers in ``[0, 1)``."""
     from .create import arange
     from .manipulate import reshape
@@ -122,13 +124,13 @@ def _infer_multinomial(call: Call, builder: BlockBuilder) -> StructInfo:
     return tensor([count, 1], dtype, vdevice=prob.vdevice)
 
 
-def te_multinomial(prob: Any, uniform: Any, rows: Any, dtype: str) -> Any:
+def te_multinomial(prob: te.Tensor, uniform: te.Tensor, rows: te.Tensor, dtype: str) -> te.Tensor:
     """The number of classes whose cumulated probability does not reach the uniform draw."""
     total = topi.cumsum(prob, 1)
     classes = prob.shape[1]
     k = te.reduce_axis((tir_const(0, "int64"), classes), "k")
 
-    def count(i: Any, j: Any) -> Any:
+    def count(i: PrimExpr, j: PrimExpr) -> PrimExpr:
         row = rows(i, 0)
         whole = total(row, classes - 1)
         below = total(row, k.var) <= uniform(i, 0).astype(prob.dtype) * whole

@@ -29,19 +29,19 @@ from .record import define
 __all__ = ["argsort", "sort", "topk"]
 
 
-def sort(x: Any, axis: int = -1, descending: bool = False) -> Expr:
+def sort(x: Expr, axis: int = -1, descending: bool = False) -> Expr:
     """Sorted values along ``axis``."""
     return make_call("sort", [as_expr(x)], {"axis": as_int(axis), "descending": bool(descending)})
 
 
-def argsort(data: Any, axis: int = -1, descending: bool = False, dtype: str = "int32") -> Expr:
+def argsort(data: Expr, axis: int = -1, descending: bool = False, dtype: str = "int32") -> Expr:
     """Positions that sort ``data`` along ``axis``."""
     attrs = {"axis": as_int(axis), "descending": bool(descending), "dtype": dtype}
     return make_call("argsort", [as_expr(data)], attrs)
 
 
 def topk(
-    data: Any, k: int = 1, axis: int = -1, ret_type: str = "both", largest: bool = True, dtype: str = "int32"
+    data: Expr, k: int = 1, axis: int = -1, ret_type: str = "both", largest: bool = True, dtype: str = "int32"
 ) -> Expr:
     """The ``k`` largest (or smallest) values, their positions, or both."""
     attrs = {"k": as_int(k), "axis": as_int(axis), "ret_type": ret_type, "largest": bool(largest), "dtype": dtype}
@@ -96,8 +96,8 @@ _X = np.random.default_rng(21).permutation(24).astype("float32").reshape(4, 6)
 
 
 def _np_topk(
-    x: Any, k: int = 1, axis: int = -1, ret_type: str = "both", largest: bool = True, dtype: str = "int32"
-) -> Any:
+    x: np.ndarray, k: int = 1, axis: int = -1, ret_type: str = "both", largest: bool = True, dtype: str = "int32"
+) -> tuple[np.ndarray, np.ndarray]:
     order = np.argsort(-x if largest else x, axis=axis, kind="stable")
     index = np.take(order, range(k), axis=axis)
     return np.take_along_axis(x, index, axis), index.astype(dtype)

@@ -139,7 +139,7 @@ def _gradient_of_variance(var: Var, call: Call, out: Var, builder: BlockBuilder)
 def _reduction(
     name: str, compute: _Reduce, reference: Callable[..., Any], gradient: Gradient | None = None
 ) -> Callable[..., Expr]:
-    def function(x: Any, axis: Axis = None, keepdims: bool = False) -> Expr:
+    def function(x: Expr, axis: Axis = None, keepdims: bool = False) -> Expr:
         return make_call(name, [as_expr(x)], {"axis": axis_list(axis), "keepdims": bool(keepdims)})
 
     def samples() -> Sequence[Sample]:
@@ -189,7 +189,7 @@ def _infer_scan(call: Call, builder: BlockBuilder) -> StructInfo:
 def _scan(
     name: str, compute: _Reduce, reference: Callable[..., Any], gradient: Gradient | None = None
 ) -> Callable[..., Expr]:
-    def function(data: Any, axis: int | None = None, dtype: Any = None, exclusive: bool = False) -> Expr:
+    def function(data: Expr, axis: int | None = None, dtype: str | None = None, exclusive: bool = False) -> Expr:
         attrs = {"axis": opt_int(axis), "dtype": "" if dtype is None else str(dtype), "exclusive": bool(exclusive)}
         return make_call(name, [as_expr(data)], attrs)
 

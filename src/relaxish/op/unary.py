@@ -13,7 +13,17 @@ from ..relax.expr import Call, Expr, PrimValue
 from ..relax.op_table import Sample
 from ..relax.struct_info import PrimStructInfo, StructInfo
 from .binary import divide, less, multiply, subtract
-from .inference import as_expr, as_prim_value, check_count, make_call, require_float, tensor_arg, type_fail, with_dtype
+from .inference import (
+    Number,
+    as_expr,
+    as_prim_value,
+    check_count,
+    make_call,
+    require_float,
+    tensor_arg,
+    type_fail,
+    with_dtype,
+)
 from .kinds import ELEMENTWISE
 from .literals import const_like
 from .lowering import by_te, te_call
@@ -63,7 +73,7 @@ def _unary(
             require_float(call, info)
         return with_dtype(info, out) if out else info
 
-    def function(x: Any) -> Expr:
+    def function(x: Expr) -> Expr:
         return make_call(name, [as_expr(x)])
 
     def samples() -> Sequence[Sample]:
@@ -146,7 +156,7 @@ def _legalize_clip(builder: BlockBuilder, call: Call) -> Expr:
     return te_call(builder, "tir_clip", topi.clip, call.args[0], low, high)
 
 
-def clip(x: Any, min: Any, max: Any) -> Expr:
+def clip(x: Expr, min: Number, max: Number) -> Expr:
     """Elements limited to ``[min, max]``."""
     if not isinstance(min, (int, float)) and not isinstance(min, Expr):
         min = getattr(min, "value", min)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from ..ir.op import Op
 from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, DataTypeImm, Expr, ShapeExpr, Tuple
 from ..relax.struct_info import ObjectStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo
-from .inference import counted
+from .inference import Number, ShapeLike, counted
 from .literals import dtype_expr, prim_expr, shape_expr, string_expr
 from .memory import infer_void
 from .record import define
@@ -33,13 +33,15 @@ define("vm.kill_object", counted(infer_void, 1), pure=False)
 define("vm.call_tir_dyn", counted(infer_void, 2), pure=False)
 
 
-def alloc_storage(shape: Any, runtime_device_index: Any, dtype: Any, storage_scope: Any = "global") -> Call:
+def alloc_storage(
+    shape: ShapeLike, runtime_device_index: Number, dtype: Expr | str, storage_scope: Expr | str = "global"
+) -> Call:
     """Allocate storage."""
     device, scope = prim_expr(runtime_device_index), string_expr(storage_scope)
     return Call(Op.get("relax.vm.alloc_storage"), (shape_expr(shape), device, dtype_expr(dtype), scope))
 
 
-def alloc_tensor(storage: Expr, offset: Any, shape: Any, dtype: Any) -> Call:
+def alloc_tensor(storage: Expr, offset: Number, shape: ShapeLike, dtype: Expr | str) -> Call:
     """A tensor at an offset inside storage."""
     return Call(Op.get("relax.vm.alloc_tensor"), (storage, prim_expr(offset), shape_expr(shape), dtype_expr(dtype)))
 
@@ -49,6 +51,6 @@ def kill_object(obj: Expr) -> Call:
     return Call(Op.get("relax.vm.kill_object"), (obj,))
 
 
-def call_tir_dyn(func: Expr, args: Any) -> Call:
+def call_tir_dyn(func: Expr, args: Expr | Sequence[Expr]) -> Call:
     """Call a PrimFunc with tensors followed by a shape that holds its symbolic variables."""
     return Call(Op.get("relax.vm.call_tir_dyn"), (func, args if isinstance(args, Expr) else Tuple(args)))

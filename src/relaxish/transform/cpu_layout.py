@@ -207,10 +207,8 @@ class _Layout(PyExprMutator):
         axis = int(getattr(call.attrs.axis, "value", call.attrs.axis))
         if not isinstance(parts, Tuple) or axis != 1:
             return call
-        twins = [self._twin(part) for part in parts.fields]
-        if any(twin is None for twin in twins):
-            return call
-        return self._back(concat(twins, 3))
+        twins = [twin for twin in map(self._twin, parts.fields) if twin is not None]
+        return self._back(concat(twins, 3)) if len(twins) == len(parts.fields) else call
 
     def _mean(self, call: Call) -> Any:
         twin = self._twin(call.args[0])

@@ -48,7 +48,7 @@ def _cross_entropy(
     return self.emit(op.squeeze(loss, [0])) if single and reduction == 0 else loss
 
 
-def _row(self: Importer, weight: Expr | None, x: Expr, axis: int) -> Expr:
+def _row(self: Importer, weight: Expr, x: Expr, axis: int) -> Expr:
     shape: list[Dim] = [1] * self.rank(x)
     shape[axis] = self.shape(x)[axis]
     return self.emit(op.reshape(weight, shape))

@@ -20,7 +20,7 @@ __all__ = ["allgather", "allreduce", "broadcast_from_worker0", "scatter_from_wor
 _REDUCTIONS = {"sum": 0, "prod": 1, "min": 2, "max": 3, "avg": 4}
 
 
-def allreduce(x: Any, op_type: str = "sum", in_group: bool = True) -> Expr:
+def allreduce(x: Expr, op_type: str = "sum", in_group: bool = True) -> Expr:
     """The tensors of all workers (of the group) combined: ``sum``, ``prod``, ``min``, ``max`` or ``avg``."""
     if op_type not in _REDUCTIONS:
         raise ValueError(f"Allreduce only supports limited reduction operations, including {list(_REDUCTIONS)}, "
@@ -29,18 +29,18 @@ def allreduce(x: Any, op_type: str = "sum", in_group: bool = True) -> Expr:
     return make_call("ccl.allreduce", [as_expr(x)], attrs)
 
 
-def allgather(x: Any, num_workers: int, in_group: bool = True) -> Expr:
+def allgather(x: Expr, num_workers: int, in_group: bool = True) -> Expr:
     """The tensors of all workers, one behind the other along the first axis."""
     attrs = make_node("relax.attrs.AllGatherAttrs", num_workers=int(num_workers), in_group=in_group)
     return make_call("ccl.allgather", [as_expr(x)], attrs)
 
 
-def broadcast_from_worker0(x: Any) -> Expr:
+def broadcast_from_worker0(x: Expr) -> Expr:
     """Worker 0's tensor on every worker."""
     return make_call("ccl.broadcast_from_worker0", [as_expr(x)])
 
 
-def scatter_from_worker0(x: Any, num_workers: int, axis: int = 0) -> Expr:
+def scatter_from_worker0(x: Expr, num_workers: int, axis: int = 0) -> Expr:
     """Worker 0's tensor cut along ``axis``, one piece for each worker."""
     attrs = make_node("relax.attrs.ScatterCollectiveAttrs", num_workers=int(num_workers), axis=int(axis))
     return make_call("ccl.scatter_from_worker0", [as_expr(x)], attrs)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...ir.attrs import make_node
+from ...ir.expr import GlobalVar, PrimExpr
 from ...ir.op import Op
 from ...relax.block_builder import BlockBuilder
 from ...relax.call_forms import call_pure_packed
+from ...relax.distributed import DeviceMesh, Placement
 from ...relax.expr import Call, Expr
 from ...relax.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 from ...tir import Var, const, div, floormod
@@ -29,19 +32,24 @@ from ..record import define
 __all__ = ["annotate_sharding", "call_tir_local_view", "redistribute", "redistribute_replica_to_shard"]
 
 
-def annotate_sharding(input: Any, device_mesh: Any, placement: Any) -> Expr:
+def annotate_sharding(input: Expr, device_mesh: DeviceMesh, placement: Placement) -> Expr:
     """A wish: the tensor is to be placed on the mesh like this. It computes nothing."""
     attrs = make_node("relax.attrs.DistributionAttrs", device_mesh=device_mesh, placement=placement)
     return make_call("dist.annotate_sharding", [as_expr(input)], attrs)
 
 
-def redistribute(input: Any, device_mesh: Any, placement: Any) -> Expr:
+def redistribute(input: Expr, device_mesh: DeviceMesh, placement: Placement) -> Expr:
     """A distributed tensor under another placement."""
     attrs = make_node("relax.attrs.DistributionAttrs", device_mesh=device_mesh, placement=placement)
     return make_call("dist.redistribute", [as_expr(input)], attrs)
 
 
-def call_tir_local_view(gvar: Any, args: Any, out_sinfo: Any, tir_vars: Any = None) -> Call:
+def call_tir_local_view(
+    gvar: GlobalVar,
+    args: Expr | Sequence[Expr],
+    out_sinfo: StructInfo | Sequence[StructInfo],
+    tir_vars: Expr | Sequence[PrimExpr] | None = None,
+) -> Call:
     """As ``call_tir``; every worker calls the function on its own part of the tensors."""
     from ...relax.call_forms import call_tir
 
@@ -49,7 +57,7 @@ def call_tir_local_view(gvar: Any, args: Any, out_sinfo: Any, tir_vars: Any = No
     return Call(Op.get("relax.dist.call_tir_local_view"), plain.args, plain.attrs, plain.sinfo_args)
 
 
-def redistribute_replica_to_shard(input: Any, num_workers: int, axis: int) -> Expr:
+def redistribute_replica_to_shard(input: Expr, num_workers: int, axis: int) -> Expr:
     """Each worker's slice, along ``axis``, of a tensor that all workers hold."""
     attrs = make_node("relax.attrs.ScatterCollectiveAttrs", num_workers=int(num_workers), axis=int(axis))
     return make_call("dist.redistribute_replica_to_shard", [as_expr(input)], attrs)

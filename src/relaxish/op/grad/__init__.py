@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ... import te, tir, topi
+from ...ir.expr import PrimExpr
 from ...ir.primops import match_types
 from ...relax.block_builder import BlockBuilder
 from ...relax.expr import Call, Expr, Var
@@ -13,7 +15,18 @@ from ...relax.struct_info import StructInfo
 from ...tir import const
 from ...topi.utils import prod
 from ..base import no_gradients
-from ..inference import as_expr, as_int, axis_list, check_count, counted, make_call, opt_int, tensor_arg, type_fail
+from ..inference import (
+    Ints,
+    as_expr,
+    as_int,
+    axis_list,
+    check_count,
+    counted,
+    make_call,
+    opt_int,
+    tensor_arg,
+    type_fail,
+)
 from ..lowering import te_call
 from ..record import define
 
@@ -23,17 +36,17 @@ __all__ = [
 ]  # fmt: skip
 
 
-def no_grad(input: Any) -> Expr:
+def no_grad(input: Expr) -> Expr:
     """``input``, through which no gradient flows."""
     return make_call("grad.no_grad", [as_expr(input)])
 
 
-def start_checkpoint(input: Any) -> Expr:
+def start_checkpoint(input: Expr) -> Expr:
     """Marks where a stretch begins whose values are computed again in the backward pass."""
     return make_call("grad.start_checkpoint", [as_expr(input)])
 
 
-def end_checkpoint(input: Any) -> Expr:
+def end_checkpoint(input: Expr) -> Expr:
     """Marks where such a stretch ends."""
     return make_call("grad.end_checkpoint", [as_expr(input)])
 
@@ -61,10 +74,10 @@ for _name in ("start_checkpoint", "end_checkpoint"):
 
 
 def nll_loss_backward(
-    output_grad: Any,
-    predictions: Any,
-    targets: Any,
-    weights: Any = None,
+    output_grad: Expr,
+    predictions: Expr,
+    targets: Expr,
+    weights: Expr | None = None,
     reduction: str = "mean",
     ignore_index: int = -100,
 ) -> Expr:
@@ -77,8 +90,8 @@ def nll_loss_backward(
 
 def _pool_call(
     name: str,
-    output_grad: Any,
-    data: Any,
+    output_grad: Expr,
+    data: Expr,
     windows: dict[str, Any],
     ceil_mode: bool,
     count_include_pad: bool,
@@ -96,12 +109,12 @@ def _pool_call(
 
 
 def max_pool2d_backward(
-    output_grad: Any,
-    data: Any,
-    pool_size: Any = (1, 1),
-    strides: Any = (1, 1),
-    padding: Any = (0, 0, 0, 0),
-    dilation: Any = (1, 1),
+    output_grad: Expr,
+    data: Expr,
+    pool_size: Ints = (1, 1),
+    strides: Ints = (1, 1),
+    padding: Ints = (0, 0, 0, 0),
+    dilation: Ints = (1, 1),
     ceil_mode: bool = False,
     count_include_pad: bool = False,
     layout: str = "NCHW",
@@ -113,12 +126,12 @@ def max_pool2d_backward(
 
 
 def avg_pool2d_backward(
-    output_grad: Any,
-    data: Any,
-    pool_size: Any = (1, 1),
-    strides: Any = (1, 1),
-    padding: Any = (0, 0, 0, 0),
-    dilation: Any = (1, 1),
+    output_grad: Expr,
+    data: Expr,
+    pool_size: Ints = (1, 1),
+    strides: Ints = (1, 1),
+    padding: Ints = (0, 0, 0, 0),
+    dilation: Ints = (1, 1),
     ceil_mode: bool = False,
     count_include_pad: bool = False,
     layout: str = "NCHW",
@@ -129,7 +142,7 @@ def avg_pool2d_backward(
     return _pool_call("avg", output_grad, data, windows, ceil_mode, count_include_pad, layout, out_layout)
 
 
-def take_backward(output_grad: Any, x: Any, indices: Any, axis: int | None = None) -> Expr:
+def take_backward(output_grad: Expr, x: Expr, indices: Expr, axis: int | None = None) -> Expr:
     """The gradient of ``take`` by its data: rows added where they were taken from."""
     return make_call("grad.take_backward", [as_expr(v) for v in (output_grad, x, indices)], {"axis": opt_int(axis)})
 
@@ -138,7 +151,14 @@ def _infer_as_data(call: Call, builder: BlockBuilder) -> StructInfo:
     return tensor_arg(call, 1)
 
 
-def _te_nll(output_grad: Any, predictions: Any, targets: Any, weights: Any, reduction: str, ignore_index: int) -> Any:
+def _te_nll(
+    output_grad: te.Tensor,
+    predictions: te.Tensor,
+    targets: te.Tensor,
+    weights: te.Tensor,
+    reduction: str,
+    ignore_index: int,
+) -> te.Tensor:
     zero = const(0, predictions.dtype)
     if ignore_index >= 0:
         given = weights
@@ -153,7 +173,7 @@ def _te_nll(output_grad: Any, predictions: Any, targets: Any, weights: Any, redu
     if reduction == "mean":
         output_grad = topi.divide(output_grad, topi.sum(picked) if targets.shape else picked)
 
-    def element(*i: Any) -> Any:
+    def element(*i: PrimExpr) -> PrimExpr:
         channel, where = (i[1], [*i[:1], *i[2:]]) if len(i) > 1 else (i[0], [])
         hit = tir.EQ(*match_types(channel, targets(*where)))
         return tir.Select(hit, -picked(*where) * output_grad(*where), zero)
@@ -161,7 +181,9 @@ def _te_nll(output_grad: Any, predictions: Any, targets: Any, weights: Any, redu
     return te.compute(predictions.shape, element, "pred_grad")
 
 
-def _te_nll_no_weight(output_grad: Any, predictions: Any, targets: Any, reduction: str, ignore_index: int) -> Any:
+def _te_nll_no_weight(
+    output_grad: te.Tensor, predictions: te.Tensor, targets: te.Tensor, reduction: str, ignore_index: int
+) -> te.Tensor:
     classes = predictions.shape[1 if len(predictions.shape) > 1 else 0]
     weights = topi.full([classes], predictions.dtype, 1.0)
     return _te_nll(output_grad, predictions, targets, weights, reduction, ignore_index)
@@ -174,14 +196,14 @@ def _legalize_nll(builder: BlockBuilder, call: Call) -> Expr:
     return te_call(builder, name, compute, *call.args, call.attrs.reduction, int(call.attrs.ignore_index))
 
 
-def _te_pool(call: Call, largest: bool) -> Any:
+def _te_pool(call: Call, largest: bool) -> Callable[[te.Tensor, te.Tensor], te.Tensor]:
     a = call.attrs
     window, steps, gaps, pads = ([int(v) for v in a[k]] for k in ("pool_size", "strides", "dilation", "padding"))
     letters = [c for c in a.layout if c.isalpha()]
     dims = [letters.index("H"), letters.index("W")]
     pads = pads * 2 if len(pads) == 2 else pads
 
-    def compute(out: Any, data: Any) -> Any:
+    def compute(out: te.Tensor, data: te.Tensor) -> te.Tensor:
         pooled: Any = None
         if largest:
             pooled = topi.nn.pool2d(data, window, steps, gaps, pads, "max", bool(a.ceil_mode), a.layout)
@@ -191,7 +213,7 @@ def _te_pool(call: Call, largest: bool) -> Any:
         kh = te.reduce_axis((const(0, "int64"), const(window[0], "int64")), "wh")
         kw = te.reduce_axis((const(0, "int64"), const(window[1], "int64")), "ww")
 
-        def element(*i: Any) -> Any:
+        def element(*i: PrimExpr) -> PrimExpr:
             at = list(i)
             tests: list[Any] = []
             for k, (d, r) in enumerate(zip(dims, (kh, kw))):
@@ -215,10 +237,19 @@ def _te_pool(call: Call, largest: bool) -> Any:
     return compute
 
 
-def _divisors(out: Any, data: Any, dims: Any, window: Any, steps: Any, gaps: Any, pads: Any, include: bool) -> Any:
+def _divisors(
+    out: te.Tensor,
+    data: te.Tensor,
+    dims: Sequence[int],
+    window: Sequence[int],
+    steps: Sequence[int],
+    gaps: Sequence[int],
+    pads: Sequence[int],
+    include: bool,
+) -> te.Tensor:
     """How many elements each mean of the forward pass was taken over."""
 
-    def element(*i: Any) -> Any:
+    def element(*i: Any) -> PrimExpr:
         count: Any = const(1, "int64")
         for k, d in enumerate(dims):
             start = i[d] * steps[k] - pads[k]
@@ -258,8 +289,8 @@ def _legalize_pool(name: str, largest: bool) -> Legalize:
     return legalize
 
 
-def _te_take(axis: int | None) -> Any:
-    def compute(output_grad: Any, x: Any, indices: Any) -> Any:
+def _te_take(axis: int | None) -> Callable[[te.Tensor, te.Tensor, te.Tensor], te.Tensor]:
+    def compute(output_grad: te.Tensor, x: te.Tensor, indices: te.Tensor) -> te.Tensor:
         at = 0 if axis is None else axis % len(x.shape)
         inner, count = prod(x.shape[at + 1 :]), prod(indices.shape)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ... import topi
+from ... import te, topi
+from ...ir.expr import PrimExpr
 from ...relax.block_builder import BlockBuilder
 from ...relax.expr import Call, Expr, ShapeExpr
 from ...relax.struct_info import StructInfo
@@ -32,9 +33,9 @@ __all__ = ["resize2d"]
 
 
 def resize2d(
-    data: Any,
-    size: Any,
-    roi: Any = None,
+    data: Expr,
+    size: Expr | int | PrimExpr | Sequence[int | PrimExpr],
+    roi: float | Sequence[float] | None = None,
     layout: str = "NCHW",
     method: str = "linear",
     coordinate_transformation_mode: str = "half_pixel",
@@ -42,10 +43,10 @@ def resize2d(
     cubic_alpha: float = -0.75,
     cubic_exclude: int = 0,
     extrapolation_value: float = 0.0,
-    out_dtype: Any = None,
+    out_dtype: str | None = None,
 ) -> Expr:
     """Images resampled to ``size`` by ``nearest_neighbor``, ``linear`` or ``cubic`` interpolation."""
-    if isinstance(size, int) or (not isinstance(size, Expr) and hasattr(size, "dtype")):
+    if isinstance(size, (int, np.integer, PrimExpr)):
         size = (size, size)
     if isinstance(size, Sequence) and len(size) == 1:
         size = (size[0], size[0])
@@ -88,7 +89,7 @@ def _legalize(builder: BlockBuilder, call: Call) -> Expr:
     if not isinstance(call.args[1], ShapeExpr):
         return call
 
-    def compute(data: Any, size: Any) -> Any:
+    def compute(data: te.Tensor, size: Sequence[PrimExpr]) -> te.Tensor:
         return topi.image.resize2d(
             data,
             a.roi,
@@ -106,7 +107,7 @@ def _legalize(builder: BlockBuilder, call: Call) -> Expr:
     return te_call(builder, "resize2d", compute, *call.args)
 
 
-def _np_linear(x: Any, size: Any, method: str = "linear", **_: Any) -> Any:
+def _np_linear(x: np.ndarray, size: Sequence[int], method: str = "linear", **_: Any) -> np.ndarray:
     """Half-pixel linear interpolation, or nearest with rounding, channels first."""
     for axis, want in zip((2, 3), size):
         have = x.shape[axis]

@@ -49,7 +49,7 @@ def _enter(
     float_only: bool = True,
     gradient: Gradient | None = None,
 ) -> Callable[[Any], Expr]:
-    def function(data: Any) -> Expr:
+    def function(data: Expr) -> Expr:
         return make_call(f"nn.{name}", [as_expr(data)])
 
     function.__name__ = function.__qualname__ = name
@@ -121,7 +121,7 @@ selu = _enter(
 silu = _enter("silu", _te_silu, lambda x: x / (1 + np.exp(-x)), gradient=by_operands(_silu_gradient))
 
 
-def leakyrelu(data: Any, alpha: float = 0.01) -> Expr:
+def leakyrelu(data: Expr, alpha: float = 0.01) -> Expr:
     """Negative elements scaled by ``alpha``."""
     return make_call("nn.leakyrelu", [as_expr(data)], {"alpha": float(alpha)})
 
@@ -137,7 +137,7 @@ define(
 )
 
 
-def prelu(data: Any, alpha: Any, axis: int = 1) -> Expr:
+def prelu(data: Expr, alpha: Expr, axis: int = 1) -> Expr:
     """Negative elements scaled by a slope of their channel."""
     return make_call("nn.prelu", [as_expr(data), as_expr(alpha)], {"axis": as_int(axis)})
 
@@ -167,7 +167,7 @@ define(
 )
 
 
-def softplus(data: Any, beta: float = 1.0, threshold: float = 20.0) -> Expr:
+def softplus(data: Expr, beta: float = 1.0, threshold: float = 20.0) -> Expr:
     """``log(1 + exp(beta x)) / beta``, linear above ``threshold``."""
     return make_call("nn.softplus", [as_expr(data)], {"beta": float(beta), "threshold": float(threshold)})
 
@@ -183,12 +183,12 @@ define(
 )
 
 
-def softmax(data: Any, axis: int = -1) -> Expr:
+def softmax(data: Expr, axis: int = -1) -> Expr:
     """Exponentials divided by their sum along ``axis``."""
     return make_call("nn.softmax", [as_expr(data)], {"axis": as_int(axis)})
 
 
-def log_softmax(data: Any, axis: int = -1) -> Expr:
+def log_softmax(data: Expr, axis: int = -1) -> Expr:
     """The logarithm of :func:`softmax`."""
     return make_call("nn.log_softmax", [as_expr(data)], {"axis": as_int(axis)})
 
@@ -237,7 +237,7 @@ define(
 )
 
 
-def dropout(data: Any, rate: float = 0.5) -> Expr:
+def dropout(data: Expr, rate: float = 0.5) -> Expr:
     """Elements dropped at random while training; returns the result and the mask."""
     return make_call("nn.dropout", [as_expr(data)], {"rate": float(rate)})
 

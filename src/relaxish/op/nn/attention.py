@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ... import te, tir, topi
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
+from ...ir.prim import FloatImm
 from ...relax.block_builder import BlockBuilder
 from ...relax.expr import Call, Expr
+from ...relax.op_table import Sample
 from ...relax.scalars import const_int, prove_equal
-from ...relax.struct_info import StructInfo
+from ...relax.struct_info import StructInfo, TensorStructInfo
 from ...tir import const, floormod
 from ..inference import (
     as_expr,
@@ -31,11 +35,11 @@ __all__ = ["ATTENTION_KERNELS", "attention", "attention_var_len", "lower_attenti
 
 
 def attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    bias: Any = None,
-    scale: Any = None,
+    query: Expr,
+    key: Expr,
+    value: Expr,
+    bias: Expr | None = None,
+    scale: FloatImm | float | None = None,
     causal_mask: str | None = None,
     window_size: int | None = None,
 ) -> Expr:
@@ -55,14 +59,14 @@ def attention(
 
 
 def attention_var_len(
-    queries: Any,
-    keys: Any,
-    values: Any,
-    seqstart_q: Any,
-    max_seqlen_q: Any,
-    seqstart_k: Any = None,
-    max_seqlen_k: Any = None,
-    scale: Any = None,
+    queries: Expr,
+    keys: Expr,
+    values: Expr,
+    seqstart_q: Expr,
+    max_seqlen_q: Expr,
+    seqstart_k: Expr | None = None,
+    max_seqlen_k: Expr | None = None,
+    scale: FloatImm | float | None = None,
     causal_mask: str | None = None,
     window_size: int | None = None,
 ) -> Expr:
@@ -78,7 +82,7 @@ def attention_var_len(
     return make_call("nn.attention_var_len", [as_expr(a) for a in args], attrs)
 
 
-def _same(call: Call, a: Any, b: Any, what: str) -> None:
+def _same(call: Call, a: PrimExpr, b: PrimExpr, what: str) -> None:
     if provably_differ(a, b):
         raise fail(call, f"the {what} should be the same, but they are {a} and {b}")
 
@@ -110,7 +114,7 @@ def _infer(call: Call, builder: BlockBuilder) -> StructInfo:
     return tensor([dq[0], dq[1], dq[2], dv[3]], infos[0].dtype, vdevice=infos[0].vdevice)
 
 
-def _check_bias(call: Call, bias: Any, wanted: tuple[Any, ...]) -> None:
+def _check_bias(call: Call, bias: TensorStructInfo, wanted: tuple[Any, ...]) -> None:
     """The bias has the shape of the scores; all dimensions but the last may be one."""
     if bias.ndim != 4:
         raise fail(call, f"the bias should have 4 dimensions, but it has {bias.ndim}")
@@ -123,7 +127,7 @@ def _check_bias(call: Call, bias: Any, wanted: tuple[Any, ...]) -> None:
 _ARGUMENTS = {"relax.nn.attention": 3, "relax.nn.attention_bias": 4, "relax.nn.attention_var_len": 7}
 
 
-def _for_every_head(x: Any, heads: Any) -> Any:
+def _for_every_head(x: te.Tensor, heads: PrimExpr) -> te.Tensor:
     """Keys or values ``(b, t, g, d)`` as ``(b, t, heads, d)``: each of fewer heads serves as many queries' heads."""
     if prove_equal(x.shape[2], heads):
         return x
@@ -140,19 +144,19 @@ def _wide(dtype: str) -> str:
     return dtype if dt.bits(dtype) >= 32 else "float32"
 
 
-def _head(h: Any, heads: Any, kept: Any) -> Any:
+def _head(h: PrimExpr, heads: PrimExpr, kept: PrimExpr) -> PrimExpr:
     """Which of ``kept`` heads serves head ``h`` of ``heads``."""
     return h if prove_equal(heads, kept) else tir.floordiv(h, tir.floordiv(heads, kept))
 
 
-def _softmax_or_zero(scores: Any) -> Any:
+def _softmax_or_zero(scores: te.Tensor) -> te.Tensor:
     """Softmax along the last axis; rows that are negative infinity all along give zeros."""
     *rows, cols = scores.shape
     low = te.min_value(scores.dtype)
     k = te.reduce_axis((const(0, cols.dtype), cols), "k")
     largest = te.compute(rows, lambda *i: te.max(scores(*i, k.var), axis=k), "T_largest")
 
-    def power(*i: Any) -> Any:
+    def power(*i: PrimExpr) -> PrimExpr:
         top = largest(*i[:-1])
         # A NaN stays one: it is not less than anything.
         return tir.exp(scores(*i) - tir.Select(top < low, low, top))
@@ -169,8 +173,14 @@ def _softmax_or_zero(scores: Any) -> Any:
 
 
 def te_attention(
-    q: Any, k: Any, v: Any, bias: Any, scale: Any, causal_mask: str | None, zero_rows: bool = False
-) -> Any:
+    q: te.Tensor,
+    k: te.Tensor,
+    v: te.Tensor,
+    bias: te.Tensor | None,
+    scale: float | None,
+    causal_mask: str | None,
+    zero_rows: bool = False,
+) -> te.Tensor:
     """The computation, written with matrix products over ``[batch * heads]``.
 
     A given scale is a number of single precision: from there on half precision is computed in single precision. A row
@@ -213,7 +223,7 @@ def te_attention(
     return _weighted_values(s, v, (batch, heads, rows, out_size), wanted)
 
 
-def _below_diagonal(scores: Any, offset: Any) -> Any:
+def _below_diagonal(scores: te.Tensor, offset: PrimExpr) -> te.Tensor:
     """Scores of keys up to ``offset`` behind a query's own place, negative infinity elsewhere."""
     hidden = const(float("-inf"), scores.dtype)
     return te.compute(
@@ -221,7 +231,7 @@ def _below_diagonal(scores: Any, offset: Any) -> Any:
     )
 
 
-def _weighted_values(s: Any, v: Any, shape: tuple[Any, ...], dtype: str) -> Any:
+def _weighted_values(s: te.Tensor, v: te.Tensor, shape: tuple[Any, ...], dtype: str) -> te.Tensor:
     """Values ``(b * heads, t, size)`` by their weights, laid out as ``(b, rows, heads, size)``."""
     out = topi.nn.batch_matmul(s, v, transpose_b=False)
     out = topi.transpose(topi.reshape(out, list(shape)), [0, 2, 1, 3])
@@ -235,7 +245,7 @@ def lower_attention(builder: BlockBuilder, call: Call, zero_rows: bool = True) -
         raise AssertionError("Legalization for sliding-window attention is not supported yet.")
     with_bias = call.op.name == "relax.nn.attention_bias"
 
-    def compute(q: Any, k: Any, v: Any, *rest: Any) -> Any:
+    def compute(q: te.Tensor, k: te.Tensor, v: te.Tensor, *rest: te.Tensor) -> te.Tensor:
         scale = None if a.scale is None else float(a.scale)
         return te_attention(q, k, v, rest[0] if rest else None, scale, a.causal_mask, zero_rows)
 
@@ -252,8 +262,15 @@ def _legalize(builder: BlockBuilder, call: Call) -> Expr:
 
 
 def te_attention_var_len(
-    q: Any, k: Any, v: Any, start_q: Any, start_k: Any, scale: Any, causal_mask: str | None, window: int | None = None
-) -> Any:
+    q: te.Tensor,
+    k: te.Tensor,
+    v: te.Tensor,
+    start_q: te.Tensor,
+    start_k: te.Tensor,
+    scale: float | None,
+    causal_mask: str | None,
+    window: int | None = None,
+) -> te.Tensor:
     """Attention in which a query sees only the keys of its own sequence, of them at most ``window`` before its own.
 
     Queries that see none give zeros.
@@ -265,7 +282,7 @@ def te_attention_var_len(
     factor = const(scale, wide) if scale is not None else const(1, wide) / tir.sqrt(tir.Cast(wide, size))
     low = const(float("-inf"), wide)
 
-    def owner(name: str, length: Any, starts: Any) -> Any:
+    def owner(name: str, length: PrimExpr, starts: te.Tensor) -> te.Tensor:
         s = te.reduce_axis((const(0, "int64"), count), "s")
         return te.compute(
             (length,),
@@ -285,7 +302,7 @@ def te_attention_var_len(
         "scores",
     )
 
-    def masked(h: Any, i: Any, j: Any) -> Any:
+    def masked(h: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
         inside = seq_q(i).equal(seq_k(j))
         if causal_mask is not None or window is not None:
             at_q = i - start_q(seq_q(i)).astype("int64")
@@ -315,7 +332,7 @@ def _legalize_var_len(builder: BlockBuilder, call: Call) -> Expr:
     a = call.attrs
     q, k, v, start_q, start_k = call.args[:5]
 
-    def compute(q: Any, k: Any, v: Any, sq: Any, sk: Any) -> Any:
+    def compute(q: te.Tensor, k: te.Tensor, v: te.Tensor, sq: te.Tensor, sk: te.Tensor) -> te.Tensor:
         scale = None if a.scale is None else float(a.scale)
         window = None if a.window_size is None else int(a.window_size)
         return te_attention_var_len(q, k, v, sq, sk, scale, a.causal_mask, window)
@@ -323,7 +340,14 @@ def _legalize_var_len(builder: BlockBuilder, call: Call) -> Expr:
     return te_call(builder, "attention_var_len", compute, q, k, v, start_q, start_k)
 
 
-def _np_attention(q: Any, k: Any, v: Any, bias: Any = None, scale: Any = None, causal_mask: str | None = None) -> Any:
+def _np_attention(
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    bias: np.ndarray | None = None,
+    scale: float | None = None,
+    causal_mask: str | None = None,
+) -> np.ndarray:
     k, v = (np.repeat(x, q.shape[2] // x.shape[2], axis=2) for x in (k, v))
     p = np.einsum("bihd,bjhd->bhij", q, k) * (scale if scale is not None else q.shape[-1] ** -0.5)
     if bias is not None:
@@ -335,10 +359,10 @@ def _np_attention(q: Any, k: Any, v: Any, bias: Any = None, scale: Any = None, c
     return np.einsum("bhij,bjhd->bihd", e / e.sum(-1, keepdims=True), v).astype(q.dtype)
 
 
-def _samples(with_bias: bool) -> Any:
+def _samples(with_bias: bool) -> Sequence[Sample]:
     rng = np.random.default_rng(12)
 
-    def a(*shape: int) -> Any:
+    def a(*shape: int) -> np.ndarray:
         return rng.uniform(-1, 1, shape).astype("float32")
 
     args = (a(2, 4, 3, 8), a(2, 5, 3, 8), a(2, 5, 3, 6))

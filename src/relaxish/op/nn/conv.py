@@ -12,12 +12,13 @@ from ...ir.expr import PrimExpr
 from ...relax.block_builder import BlockBuilder
 from ...relax.expr import Call, Expr, Var
 from ...relax.layout import InferLayoutOutput, LayoutDecision, LayoutMap, initial_layout, transpose_like
-from ...relax.op_table import Infer, Legalize
+from ...relax.op_table import Infer, Legalize, Sample
 from ...relax.scalars import const_int, simplify
 from ...relax.struct_info import StructInfo
 from ...tir import const, floormod
 from ..index import strided_slice
 from ..inference import (
+    Ints,
     OpValueError,
     as_expr,
     as_int,
@@ -44,7 +45,7 @@ _KERNEL = {1: "OIW", 2: "OIHW", 3: "OIDHW"}
 _KERNEL_T = {1: "IOW", 2: "IOHW"}
 
 
-def _many(value: Any, n: int, what: str) -> tuple[int, ...]:
+def _many(value: Ints, n: int, what: str) -> tuple[int, ...]:
     values = axis_list(value) or ()
     if len(values) == 1:
         values = values * n
@@ -53,7 +54,7 @@ def _many(value: Any, n: int, what: str) -> tuple[int, ...]:
     return values
 
 
-def _padding(value: Any, n: int) -> tuple[int, ...]:
+def _padding(value: Ints, n: int) -> tuple[int, ...]:
     values = axis_list(value) or ()
     if len(values) == 1:
         return values * (2 * n)
@@ -77,7 +78,7 @@ def _conv_call(
     steps: dict[str, Any],
     groups: int,
     layouts: tuple[str, str, str | None],
-    out_dtype: Any,
+    out_dtype: str | None,
 ) -> Expr:
     """A call of ``nn.<name>`` over ``n`` spatial axes; ``steps`` has strides, dilation and both paddings."""
     _check_positive(groups)
@@ -97,16 +98,16 @@ def _conv_call(
 
 
 def conv1d(
-    data: Any,
-    weight: Any,
-    strides: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    data: Expr,
+    weight: Expr,
+    strides: Ints = 1,
+    padding: Ints = 0,
+    dilation: Ints = 1,
     groups: int = 1,
     data_layout: str = "NCW",
     kernel_layout: str = "OIW",
     out_layout: str | None = None,
-    out_dtype: Any = None,
+    out_dtype: str | None = None,
 ) -> Expr:
     """Convolution over one spatial axis."""
     steps = {"strides": strides, "padding": padding, "dilation": dilation}
@@ -115,16 +116,16 @@ def conv1d(
 
 
 def conv2d(
-    data: Any,
-    weight: Any,
-    strides: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    data: Expr,
+    weight: Expr,
+    strides: Ints = 1,
+    padding: Ints = 0,
+    dilation: Ints = 1,
     groups: int = 1,
     data_layout: str = "NCHW",
     kernel_layout: str = "OIHW",
     out_layout: str | None = None,
-    out_dtype: Any = None,
+    out_dtype: str | None = None,
 ) -> Expr:
     """Convolution over two spatial axes."""
     steps = {"strides": strides, "padding": padding, "dilation": dilation}
@@ -133,16 +134,16 @@ def conv2d(
 
 
 def conv3d(
-    data: Any,
-    weight: Any,
-    strides: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    data: Expr,
+    weight: Expr,
+    strides: Ints = 1,
+    padding: Ints = 0,
+    dilation: Ints = 1,
     groups: int = 1,
     data_layout: str = "NCDHW",
     kernel_layout: str = "OIDHW",
     out_layout: str | None = None,
-    out_dtype: Any = None,
+    out_dtype: str | None = None,
 ) -> Expr:
     """Convolution over three spatial axes."""
     steps = {"strides": strides, "padding": padding, "dilation": dilation}
@@ -150,12 +151,12 @@ def conv3d(
     return _conv_call("conv3d", 3, (data, weight), steps, groups, layouts, out_dtype)
 
 
-def _check_channels(call: Call, channels: Any, wanted: Any) -> None:
+def _check_channels(call: Call, channels: PrimExpr, wanted: PrimExpr) -> None:
     if provably_differ(channels, wanted):
         raise fail(call, f"the data has {channels} input channels, but the weight and the groups need {wanted}")
 
 
-def _check_groups(call: Call, value: Any, groups: int, what: str) -> None:
+def _check_groups(call: Call, value: PrimExpr, groups: int, what: str) -> None:
     if provably_differ(floormod(value, const(groups, "int64")), const(0, "int64")):
         raise fail(
             call, f"expects the number of {what} channels, {value}, to be divisible by the number of groups, {groups}"
@@ -226,17 +227,17 @@ def _legalize_conv(n: int) -> Legalize:
 
 
 def conv1d_transpose(
-    data: Any,
-    weight: Any,
-    strides: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
+    data: Expr,
+    weight: Expr,
+    strides: Ints = 1,
+    padding: Ints = 0,
+    output_padding: Ints = 0,
+    dilation: Ints = 1,
     groups: int = 1,
     data_layout: str = "NCW",
     kernel_layout: str = "IOW",
     out_layout: str | None = None,
-    out_dtype: Any = None,
+    out_dtype: str | None = None,
 ) -> Expr:
     """Transposed convolution over one spatial axis."""
     steps = {"strides": strides, "padding": padding, "output_padding": output_padding, "dilation": dilation}
@@ -245,17 +246,17 @@ def conv1d_transpose(
 
 
 def conv2d_transpose(
-    data: Any,
-    weight: Any,
-    strides: Any = (1, 1),
-    padding: Any = (0, 0),
-    output_padding: Any = (0, 0),
-    dilation: Any = (1, 1),
+    data: Expr,
+    weight: Expr,
+    strides: Ints = (1, 1),
+    padding: Ints = (0, 0),
+    output_padding: Ints = (0, 0),
+    dilation: Ints = (1, 1),
     groups: int = 1,
     data_layout: str = "NCHW",
     kernel_layout: str = "IOHW",
     out_layout: str | None = None,
-    out_dtype: Any = None,
+    out_dtype: str | None = None,
 ) -> Expr:
     """Transposed convolution over two spatial axes."""
     steps = {"strides": strides, "padding": padding, "output_padding": output_padding, "dilation": dilation}
@@ -302,7 +303,9 @@ def _legalize_transpose(n: int) -> Legalize:
     return legalize
 
 
-def _np_conv(x: Any, w: Any, strides: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Any:
+def _np_conv(
+    x: np.ndarray, w: np.ndarray, strides: Ints = 1, padding: Ints = 0, dilation: Ints = 1, groups: int = 1
+) -> np.ndarray:
     n = x.ndim - 2
     steps, gaps, pads = _many(strides, n, "strides"), _many(dilation, n, "dilation"), _padding(padding, n)
     padded = np.pad(x, [(0, 0), (0, 0), *((pads[k], pads[k + n]) for k in range(n))])
@@ -322,8 +325,14 @@ def _np_conv(x: Any, w: Any, strides: Any = 1, padding: Any = 0, dilation: Any =
 
 
 def _np_transpose(
-    x: Any, w: Any, strides: Any = 1, padding: Any = 0, output_padding: Any = 0, dilation: Any = 1, groups: int = 1
-) -> Any:
+    x: np.ndarray,
+    w: np.ndarray,
+    strides: Ints = 1,
+    padding: Ints = 0,
+    output_padding: Ints = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+) -> np.ndarray:
     n = x.ndim - 2
     steps, gaps, extra = (_many(v, n, "attr") for v in (strides, dilation, output_padding))
     pads = _padding(padding, n)
@@ -416,7 +425,7 @@ def _floats() -> Callable[..., Any]:
 
 
 def _samples(n: int) -> Callable[[], Any]:
-    def make() -> Any:
+    def make() -> Sequence[Sample]:
         a = _floats()
         size, window = (7, 6, 5)[:n], (3, 2, 3)[:n]
         return [
@@ -429,7 +438,7 @@ def _samples(n: int) -> Callable[[], Any]:
 
 
 def _samples_transpose(n: int) -> Callable[[], Any]:
-    def make() -> Any:
+    def make() -> Sequence[Sample]:
         a = _floats()
         size, window = (4, 5)[:n], (3, 2)[:n]
         return [

@@ -30,6 +30,6 @@ def check_rank(call: Call, what: str, ndim: int, made: Layout) -> None:
         raise fail(call, f"the {what} layout {made.name} does not fit a tensor of {ndim} dimensions")
 
 
-def reorder(convert: Any, dims: Sequence[Any]) -> list[Any]:
+def reorder(convert: BijectiveLayout, dims: Sequence[Any]) -> list[Any]:
     """Dimensions in the reference layout."""
     return list(convert.forward_shape(list(dims)))

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ... import topi
+from ... import te, topi
 from ...relax.block_builder import BlockBuilder
 from ...relax.expr import Call, Expr, ShapeExpr, Var
 from ...relax.scalars import const_int
-from ...relax.struct_info import StructInfo
+from ...relax.struct_info import StructInfo, TensorStructInfo
 from ..base import no_gradients
 from ..binary import divide, multiply
 from ..grad import nll_loss_backward
@@ -37,13 +37,13 @@ from ..unary import negative
 __all__ = ["cross_entropy_with_logits", "nll_loss"]
 
 
-def cross_entropy_with_logits(predictions: Any, labels: Any) -> Expr:
+def cross_entropy_with_logits(predictions: Expr, labels: Expr) -> Expr:
     """``-sum(predictions * labels)``, divided by the batch size if there is a batch; predictions are log-probabilities."""
     return make_call("nn.cross_entropy_with_logits", [as_expr(predictions), as_expr(labels)])
 
 
 def nll_loss(
-    predictions: Any, targets: Any, weights: Any = None, reduction: str = "mean", ignore_index: int = -100
+    predictions: Expr, targets: Expr, weights: Expr | None = None, reduction: str = "mean", ignore_index: int = -100
 ) -> Expr:
     """Negative log likelihood of integer targets, optionally weighted by class."""
     if reduction not in ("none", "sum", "mean"):
@@ -87,7 +87,9 @@ def _infer_nll(call: Call, builder: BlockBuilder) -> StructInfo:
     return tensor(None, dtype, -1 if pred.ndim < 0 else pred.ndim - 1, device)
 
 
-def _check_nll_ranks(call: Call, pred: Any, target: Any, weights: Any) -> None:
+def _check_nll_ranks(
+    call: Call, pred: TensorStructInfo, target: TensorStructInfo, weights: TensorStructInfo | None
+) -> None:
     """Predictions are ``(C,)`` or ``(N, C, d1, ..)``, targets ``()`` or ``(N, d1, ..)``, weights ``(C,)``."""
     if pred.ndim == 0:
         raise fail(call, "expects the ndim of predictions >= 1. However, it is 0")
@@ -103,7 +105,9 @@ def _check_nll_ranks(call: Call, pred: Any, target: Any, weights: Any) -> None:
         raise fail(call, f"expects the ndim of weights == 1. However, it is {weights.ndim}")
 
 
-def _check_nll_shapes(call: Call, pred: Any, target: Any, weights: Any) -> list[Any]:
+def _check_nll_shapes(
+    call: Call, pred: TensorStructInfo, target: TensorStructInfo, weights: TensorStructInfo | None
+) -> list[Any]:
     """Compare batch size, classes and the other extents. Returns the shape of the losses, if predictions are known."""
     dims, wanted = pred.dims(), target.dims()
     classes = None if dims is None else dims[0] if len(dims) == 1 else dims[1]
@@ -121,14 +125,16 @@ def _check_nll_shapes(call: Call, pred: Any, target: Any, weights: Any) -> list[
 
 
 def _legalize_cross_entropy(builder: BlockBuilder, call: Call) -> Expr:
-    def compute(x: Any, y: Any) -> Any:
+    def compute(x: te.Tensor, y: te.Tensor) -> te.Tensor:
         total = topi.negative(topi.sum(topi.multiply(x, y)))
         return topi.divide(total, x.shape[0]) if len(x.shape) > 1 else total
 
     return te_call(builder, "cross_entropy_with_logits", compute, *call.args)
 
 
-def _nll_loss_without_weight(predictions: Any, targets: Any, reduction: str, ignore_index: int) -> Any:
+def _nll_loss_without_weight(
+    predictions: te.Tensor, targets: te.Tensor, reduction: str, ignore_index: int
+) -> te.Tensor:
     classes = predictions.shape[1 if len(predictions.shape) > 1 else 0]
     weights = topi.full([classes], predictions.dtype, 1.0)
     return topi.nn.nll_loss(predictions, targets, weights, reduction, ignore_index)
@@ -141,7 +147,9 @@ def _legalize_nll(builder: BlockBuilder, call: Call) -> Expr:
     return te_call(builder, name, compute, *call.args, call.attrs.reduction, int(call.attrs.ignore_index))
 
 
-def _np_nll(p: Any, t: Any, w: Any = None, reduction: str = "mean", ignore_index: int = -100) -> Any:
+def _np_nll(
+    p: np.ndarray, t: np.ndarray, w: np.ndarray | None = None, reduction: str = "mean", ignore_index: int = -100
+) -> np.ndarray:
     w = np.ones(p.shape[1], p.dtype) if w is None else w
     used = t != ignore_index
     safe = np.where(used, t, 0)

@@ -17,6 +17,7 @@ from ...relax.scalars import prove_equal
 from ...relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ...tir import const, floormod
 from ..inference import (
+    Ints,
     as_expr,
     as_int,
     axis_list,
@@ -40,11 +41,11 @@ __all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"
 
 
 def batch_norm(
-    data: Any,
-    gamma: Any,
-    beta: Any,
-    moving_mean: Any,
-    moving_var: Any,
+    data: Expr,
+    gamma: Expr,
+    beta: Expr,
+    moving_mean: Expr,
+    moving_var: Expr,
     axis: int,
     epsilon: float = 1e-5,
     center: bool = True,
@@ -65,7 +66,7 @@ def batch_norm(
 
 
 def layer_norm(
-    data: Any, gamma: Any, beta: Any, axes: Any, epsilon: float = 1e-5, center: bool = True, scale: bool = True
+    data: Expr, gamma: Expr, beta: Expr, axes: Ints, epsilon: float = 1e-5, center: bool = True, scale: bool = True
 ) -> Expr:
     """Normalised over ``axes`` of each sample."""
     attrs = {"axes": axis_list(axes), "epsilon": float(epsilon), "center": bool(center), "scale": bool(scale)}
@@ -73,12 +74,12 @@ def layer_norm(
 
 
 def group_norm(
-    data: Any,
-    gamma: Any,
-    beta: Any,
+    data: Expr,
+    gamma: Expr,
+    beta: Expr,
     num_groups: int,
     channel_axis: int,
-    axes: Any,
+    axes: Ints,
     epsilon: float = 1e-5,
     center: bool = True,
     scale: bool = True,
@@ -96,11 +97,11 @@ def group_norm(
 
 
 def instance_norm(
-    data: Any,
-    gamma: Any,
-    beta: Any,
+    data: Expr,
+    gamma: Expr,
+    beta: Expr,
     channel_axis: int,
-    axes: Any,
+    axes: Ints,
     epsilon: float = 1e-5,
     center: bool = True,
     scale: bool = True,
@@ -116,7 +117,7 @@ def instance_norm(
     return make_call("nn.instance_norm", [as_expr(v) for v in (data, gamma, beta)], attrs)
 
 
-def rms_norm(data: Any, weight: Any, axes: Any = -1, epsilon: float = 1e-5) -> Expr:
+def rms_norm(data: Expr, weight: Expr, axes: Ints = -1, epsilon: float = 1e-5) -> Expr:
     """Divided by the root mean square over ``axes``, then scaled."""
     return make_call(
         "nn.rms_norm", [as_expr(data), as_expr(weight)], {"axes": axis_list(axes), "epsilon": float(epsilon)}
@@ -248,27 +249,29 @@ def _batch_norm_layout(call: Call, desired: Desired, layouts: LayoutMap) -> Infe
 _RNG = np.random.default_rng(2)
 
 
-def _a(*shape: int) -> Any:
+def _a(*shape: int) -> np.ndarray:
     return _RNG.uniform(0.5, 1.5, shape).astype("float32")
 
 
-def _np_layer_norm(x: Any, g: Any, b: Any, axes: Any, epsilon: float = 1e-5) -> Any:
-    axes = tuple(axes) if isinstance(axes, (list, tuple)) else (axes,)
-    mean, var = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
+def _np_layer_norm(
+    x: np.ndarray, g: np.ndarray, b: np.ndarray, axes: int | Sequence[int], epsilon: float = 1e-5
+) -> np.ndarray:
+    over = (axes,) if isinstance(axes, int) else tuple(axes)
+    mean, var = x.mean(over, keepdims=True), x.var(over, keepdims=True)
     return (x - mean) / np.sqrt(var + epsilon) * g + b
 
 
 def _np_batch_norm(
-    x: Any,
-    g: Any,
-    b: Any,
-    m: Any,
-    v: Any,
+    x: np.ndarray,
+    g: np.ndarray,
+    b: np.ndarray,
+    m: np.ndarray,
+    v: np.ndarray,
     axis: int,
     epsilon: float = 1e-5,
     training: bool = True,
     momentum: float = 0.1,
-) -> Any:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     row = [1] * x.ndim
     row[axis] = -1
     rest = tuple(i for i in range(x.ndim) if i != axis)
@@ -279,7 +282,15 @@ def _np_batch_norm(
     return out, (1 - momentum) * m + momentum * mean, (1 - momentum) * v + momentum * var
 
 
-def _np_group_norm(x: Any, g: Any, b: Any, num_groups: int, channel_axis: int, axes: Any, epsilon: float = 1e-5) -> Any:
+def _np_group_norm(
+    x: np.ndarray,
+    g: np.ndarray,
+    b: np.ndarray,
+    num_groups: int,
+    channel_axis: int,
+    axes: int | Sequence[int],
+    epsilon: float = 1e-5,
+) -> np.ndarray:
     n, c, *rest = x.shape
     grouped = x.reshape(n, num_groups, -1)
     mean, var = grouped.mean(-1, keepdims=True), grouped.var(-1, keepdims=True)

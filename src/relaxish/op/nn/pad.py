@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ... import topi
+from ...ir.expr import PrimExpr
 from ...relax.block_builder import BlockBuilder
 from ...relax.expr import Call, Expr
 from ...relax.struct_info import StructInfo
-from ..inference import as_expr, check_count, fail, make_call, tensor, tensor_arg, written_dims
+from ..inference import as_expr, as_int, check_count, fail, make_call, tensor, tensor_arg, written_dims
 from ..lowering import te_call
 from ..record import define
 
@@ -19,11 +21,16 @@ __all__ = ["pad"]
 _MODES = ("constant", "reflect", "replicate", "circular", "edge", "symmetric")
 
 
-def pad(data: Any, pad_width: Any, pad_mode: str | None = "constant", pad_value: float | None = 0.0) -> Expr:
+def pad(
+    data: Expr,
+    pad_width: Sequence[int | PrimExpr | Sequence[int]],
+    pad_mode: str | None = "constant",
+    pad_value: float | None = 0.0,
+) -> Expr:
     """A border around ``data``; ``pad_width`` lists before and after of each axis."""
     widths: list[int] = []
     for item in pad_width:
-        widths += [int(v) for v in item] if isinstance(item, (list, tuple)) else [int(item)]
+        widths += [as_int(v) for v in item] if isinstance(item, Sequence) else [as_int(item)]
     attrs = {"pad_width": tuple(widths), "pad_value": float(pad_value or 0.0), "pad_mode": pad_mode or "constant"}
     return make_call("nn.pad", [as_expr(data)], attrs)
 
@@ -55,7 +62,7 @@ def _legalize(builder: BlockBuilder, call: Call) -> Expr:
     return te_call(builder, "pad", topi.nn.pad, call.args[0], pad_value=float(a.pad_value), **border)
 
 
-def _np_pad(data: Any, pad_width: Any, pad_mode: str = "constant", pad_value: float = 0.0) -> Any:
+def _np_pad(data: np.ndarray, pad_width: np.ndarray, pad_mode: str = "constant", pad_value: float = 0.0) -> np.ndarray:
     widths = [(pad_width[2 * i], pad_width[2 * i + 1]) for i in range(data.ndim)]
     if pad_mode == "constant":
         return np.pad(data, widths, constant_values=pad_value)

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ... import topi
+from ... import te, topi
+from ...ir.expr import PrimExpr
 from ...relax.block_builder import BlockBuilder
 from ...relax.expr import Call, Expr, Var
 from ...relax.op_table import Gradient, Infer, Legalize
@@ -15,7 +16,7 @@ from ...relax.scalars import const_int, simplify
 from ...relax.struct_info import StructInfo, TensorStructInfo
 from ...tir import IntImm
 from ..grad import avg_pool2d_backward, max_pool2d_backward
-from ..inference import as_expr, check_count, int64_list, make_call, tensor, tensor_arg, written_dims
+from ..inference import Ints, as_expr, check_count, int64_list, make_call, tensor, tensor_arg, written_dims
 from ..kinds import POOLING
 from ..record import define
 from .conv import _many, _padding
@@ -32,11 +33,11 @@ _LAYOUT = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 def _pool_call(
     name: str,
     n: int,
-    data: Any,
-    pool_size: Any,
-    strides: Any,
-    padding: Any,
-    dilation: Any,
+    data: Expr,
+    pool_size: Ints,
+    strides: Ints,
+    padding: Ints,
+    dilation: Ints,
     ceil_mode: bool,
     count_include_pad: bool,
     layout: str,
@@ -57,11 +58,11 @@ def _pool_call(
 
 
 def max_pool1d(
-    data: Any,
-    pool_size: Any = 1,
-    strides: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    data: Expr,
+    pool_size: Ints = 1,
+    strides: Ints = 1,
+    padding: Ints = 0,
+    dilation: Ints = 1,
     ceil_mode: bool = False,
     count_include_pad: bool = False,
     layout: str = "NCW",
@@ -74,11 +75,11 @@ def max_pool1d(
 
 
 def max_pool2d(
-    data: Any,
-    pool_size: Any = (1, 1),
-    strides: Any = (1, 1),
-    padding: Any = (0, 0),
-    dilation: Any = (1, 1),
+    data: Expr,
+    pool_size: Ints = (1, 1),
+    strides: Ints = (1, 1),
+    padding: Ints = (0, 0),
+    dilation: Ints = (1, 1),
     ceil_mode: bool = False,
     count_include_pad: bool = False,
     layout: str = "NCHW",
@@ -91,11 +92,11 @@ def max_pool2d(
 
 
 def max_pool3d(
-    data: Any,
-    pool_size: Any = (1, 1, 1),
-    strides: Any = (1, 1, 1),
-    padding: Any = (0, 0, 0),
-    dilation: Any = (1, 1, 1),
+    data: Expr,
+    pool_size: Ints = (1, 1, 1),
+    strides: Ints = (1, 1, 1),
+    padding: Ints = (0, 0, 0),
+    dilation: Ints = (1, 1, 1),
     ceil_mode: bool = False,
     count_include_pad: bool = False,
     layout: str = "NCDHW",
@@ -108,11 +109,11 @@ def max_pool3d(
 
 
 def avg_pool1d(
-    data: Any,
-    pool_size: Any = 1,
-    strides: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    data: Expr,
+    pool_size: Ints = 1,
+    strides: Ints = 1,
+    padding: Ints = 0,
+    dilation: Ints = 1,
     ceil_mode: bool = False,
     count_include_pad: bool = False,
     layout: str = "NCW",
@@ -125,11 +126,11 @@ def avg_pool1d(
 
 
 def avg_pool2d(
-    data: Any,
-    pool_size: Any = (1, 1),
-    strides: Any = (1, 1),
-    padding: Any = (0, 0),
-    dilation: Any = (1, 1),
+    data: Expr,
+    pool_size: Ints = (1, 1),
+    strides: Ints = (1, 1),
+    padding: Ints = (0, 0),
+    dilation: Ints = (1, 1),
     ceil_mode: bool = False,
     count_include_pad: bool = False,
     layout: str = "NCHW",
@@ -142,11 +143,11 @@ def avg_pool2d(
 
 
 def avg_pool3d(
-    data: Any,
-    pool_size: Any = (1, 1, 1),
-    strides: Any = (1, 1, 1),
-    padding: Any = (0, 0, 0),
-    dilation: Any = (1, 1, 1),
+    data: Expr,
+    pool_size: Ints = (1, 1, 1),
+    strides: Ints = (1, 1, 1),
+    padding: Ints = (0, 0, 0),
+    dilation: Ints = (1, 1, 1),
     ceil_mode: bool = False,
     count_include_pad: bool = False,
     layout: str = "NCDHW",
@@ -158,26 +159,28 @@ def avg_pool3d(
     )
 
 
-def _adaptive_call(n: int, data: Any, output_size: Any, layout: str, out_layout: str | None) -> Expr:
+def _adaptive_call(n: int, data: Expr, output_size: Ints | None, layout: str, out_layout: str | None) -> Expr:
     size = None if output_size is None else int64_list(_many(output_size, n, "output_size"))
     attrs = {"output_size": size, "layout": layout, "out_layout": out_layout or layout}
     return make_call(f"nn.adaptive_avg_pool{n}d", [as_expr(data)], attrs)
 
 
-def adaptive_avg_pool1d(data: Any, output_size: Any = None, layout: str = "NCW", out_layout: str | None = None) -> Expr:
+def adaptive_avg_pool1d(
+    data: Expr, output_size: Ints | None = None, layout: str = "NCW", out_layout: str | None = None
+) -> Expr:
     """The mean of windows that divide one axis into ``output_size`` parts."""
     return _adaptive_call(1, data, output_size, layout, out_layout)
 
 
 def adaptive_avg_pool2d(
-    data: Any, output_size: Any = None, layout: str = "NCHW", out_layout: str | None = None
+    data: Expr, output_size: Ints | None = None, layout: str = "NCHW", out_layout: str | None = None
 ) -> Expr:
     """The mean of windows that divide two axes into ``output_size`` parts."""
     return _adaptive_call(2, data, output_size, layout, out_layout)
 
 
 def adaptive_avg_pool3d(
-    data: Any, output_size: Any = None, layout: str = "NCDHW", out_layout: str | None = None
+    data: Expr, output_size: Ints | None = None, layout: str = "NCDHW", out_layout: str | None = None
 ) -> Expr:
     """The mean of windows that divide three axes into ``output_size`` parts."""
     return _adaptive_call(3, data, output_size, layout, out_layout)
@@ -210,7 +213,7 @@ def _infer_pool(n: int) -> Infer:
     return infer
 
 
-def _pooled(span: Any, extent: Any, head: int, step: int, ceil_mode: bool) -> Any:
+def _pooled(span: PrimExpr, extent: PrimExpr, head: int, step: int, ceil_mode: bool) -> PrimExpr:
     if not ceil_mode:
         return simplify(span // step + 1)
     count = simplify((span + (step - 1)) // step + 1)
@@ -268,7 +271,7 @@ def _legalize_adaptive(n: int) -> Legalize:
         if a.out_layout != a.layout:
             return call
 
-        def te_pool(data: Any) -> Any:
+        def te_pool(data: te.Tensor) -> te.Tensor:
             letters = [c for c in a.layout if c.isalpha()]
             size = (
                 [data.shape[letters.index(c)] for c in "DHW"[3 - n :]]
@@ -296,14 +299,14 @@ def _gradient(kind: str) -> Gradient:
 
 def _np_pool(kind: str, n: int) -> Callable[..., Any]:
     def pool(
-        x: Any,
-        pool_size: Any,
-        strides: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
+        x: np.ndarray,
+        pool_size: Ints,
+        strides: Ints = 1,
+        padding: Ints = 0,
+        dilation: Ints = 1,
         ceil_mode: bool = False,
         count_include_pad: bool = False,
-    ) -> Any:
+    ) -> np.ndarray:
         window = _many(pool_size, n, "pool_size")
         steps = window if strides is None else _many(strides, n, "strides")
         gaps, pads = _many(dilation, n, "dilation"), _padding(padding, n)
@@ -334,7 +337,7 @@ def _np_pool(kind: str, n: int) -> Callable[..., Any]:
 
 
 def _np_adaptive(n: int) -> Callable[..., Any]:
-    def pool(x: Any, output_size: Any = None) -> Any:
+    def pool(x: np.ndarray, output_size: Ints | None = None) -> np.ndarray:
         size = x.shape[2:] if output_size is None else _many(output_size, n, "output_size")
         out = np.zeros((*x.shape[:2], *size), x.dtype)
         for at in np.ndindex(*size):
@@ -346,7 +349,7 @@ def _np_adaptive(n: int) -> Callable[..., Any]:
     return pool
 
 
-def _x(n: int) -> Any:
+def _x(n: int) -> np.ndarray:
     return np.random.default_rng(8).uniform(-1, 1, (2, 3, *(9, 8, 7)[:n])).astype("float32")
 
 

@@ -52,4 +52,4 @@ def _matmul_integer(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> E
                 zero = ctx.emit(op.expand_dims(zero, 1))
             side = ctx.emit(op.subtract(side, zero))
         sides.append(side)
-    return op.matmul(*sides)
+    return op.matmul(sides[0], sides[1])
