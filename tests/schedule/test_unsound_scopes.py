@@ -310,3 +310,12 @@ def test_terms_of_turns_that_overlap_are_not_repeated():
     sch = Schedule(rows, debug_mask="all")
     sch.reverse_compute_at("C", split(sch, 2))
     assert check_program(rows, sch.mod["main"]) is None
+
+
+def test_reindexed_writes_do_not_come_after_reads_of_the_next_turn():
+    sch = Schedule(row_sums)
+    outer = sch.blockize(sch.get_loops("B")[0], preserve_unit_iters=False)
+    _, back = sch.cache_inplace(sch.get_child_blocks(outer)[0], 0, "local")
+    with pytest.raises(ScheduleError, match="too late"):
+        sch.reindex_cache_write(back, 0, "local", lambda v: (v,))
+    assert check_program(row_sums, sch.mod["main"]) is None

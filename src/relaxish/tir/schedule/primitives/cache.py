@@ -140,7 +140,7 @@ class _ShiftedSwap(BufferSwap):
 # -- where a copy goes -------------------------------------------------------------------------------------
 
 
-def _check_reads_follow(
+def check_reads_follow(
     state: ScheduleState,
     scope: StmtSRef,
     writer: StmtSRef,
@@ -366,7 +366,7 @@ def cache_read(
     writer = only_writer(state, scope, buffer)
     consumers = _with_children(state, consumers)
     if writer is not None:
-        _check_reads_follow(state, scope, writer, buffer)
+        check_reads_follow(state, scope, writer, buffer)
         at, position = stage_location(writer, scope, consumers or readers_of(state, scope, writer))
         written = region_of(writer.stmt.writes, buffer)
         assert written is not None
@@ -406,7 +406,7 @@ def cache_write(
     check_region(block_sref, buffer, region, at)
     _check_copies_own_only(state, block_sref, written, at)
     chosen = {c.stmt for c in consumers}
-    _check_reads_follow(state, scope, block_sref, buffer, at, chosen)
+    check_reads_follow(state, scope, block_sref, buffer, at, chosen)
 
     def redirect(node: Block) -> bool:
         return node is own or (node in chosen and _mentions(node, buffer))

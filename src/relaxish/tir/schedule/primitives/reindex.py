@@ -22,7 +22,15 @@ from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
 from ..subst import and_predicate, free_vars, realize_of
 from ..walk import block_realizes_below, driving_loops, seq_or_single, vars_in
-from .cache import check_scope_name, check_starts_afresh, insert_at, only_writer, readers_of, stage_location
+from .cache import (
+    check_reads_follow,
+    check_scope_name,
+    check_starts_afresh,
+    insert_at,
+    only_writer,
+    readers_of,
+    stage_location,
+)
 from .layout import fit, with_index_dtype
 from .reduction import conjuncts
 
@@ -303,7 +311,9 @@ class _ReindexCache(InstructionKind):
         if self.write:
             if only_writer(state, scope, buffer) is not sref:
                 raise PrimitiveError("The block {0} is not the only writer of the buffer in its scope.", [sref])
-            return stage_location(sref, scope, readers_of(state, scope, sref))
+            at, position = stage_location(sref, scope, readers_of(state, scope, sref))
+            check_reads_follow(state, scope, sref, buffer, at)
+            return at, position
         writer = only_writer(state, scope, buffer)
         if writer is None:
             return scope, 0
