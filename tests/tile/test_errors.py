@@ -101,12 +101,33 @@ def test_places_and_types():
     refused(outside, "outside of a kernel")
 
 
-@pytest.mark.parametrize("call", [
-    lambda: T.alloc_tmem((1,), "float32"), T.tcgen05_gemm, T.gemm_sp, T.loop_break, T.sync_grid, lambda: T.alloc_barrier(1),
+@pytest.mark.parametrize("call, words", [
+    (lambda: T.alloc_tmem((1,), "float32"), "T.alloc_tmem.*sm_100"), (T.tcgen05_gemm, "T.tcgen05_gemm.*sm_100"),
+    (T.gemm_sp, "T.gemm_sp"), (T.loop_break, "T.loop_break stands outside of a kernel"), (T.sync_grid, "T.sync_grid"),
+    (lambda: T.alloc_barrier(1), "T.alloc_barrier stands outside of a kernel"),
 ])  # fmt: skip
-def test_what_no_target_has(call):
-    with pytest.raises(T.TileError):
+def test_what_no_target_has(call, words):
+    with pytest.raises(T.TileError, match=words):
         call()
+
+
+def test_breaks_that_end_nothing():
+    def alone():
+        @T.prim_func
+        def main(A: T.Tensor((64,), "float32")):
+            with T.Kernel(1) as _bx:
+                T.loop_break()
+
+    def parallel():
+        @T.prim_func
+        def main(A: T.Tensor((64,), "float32")):
+            with T.Kernel(1) as _bx:
+                for i in T.Parallel(64):
+                    if A[i] > 0:
+                        T.loop_break()
+
+    refused(alone, "T.loop_break stands outside of a loop")
+    refused(parallel, "T.loop_break stands inside of T.Parallel")
 
 
 def test_fragment_used_across_threads():
@@ -204,3 +225,21 @@ def test_other_devices_multiply_by_threads(kind):
     built = relaxish.tir.build(func, target=kind)
     text = built.get_source() if hasattr(built, "get_source") else ""
     assert built is not None and "wmma" not in text
+
+
+def test_guarded_copies_run_ahead():
+    """Tiles that reach beyond the end are copied by the same instruction, with the condition as its operand."""
+
+    @T.prim_func
+    def main(A: T.Tensor((40, 96), "float16"), C: T.Tensor((64, 32), "float32")):
+        with T.Kernel(1, threads=64) as _bx:
+            a = T.alloc_shared((64, 32), "float16")
+            c = T.alloc_fragment((64, 32), "float32")
+            T.clear(c)
+            for ko in T.Pipelined(3, num_stages=2):
+                T.copy(A[0, ko * 32], a)
+                for i, j in T.Parallel(64, 32):
+                    c[i, j] = c[i, j] + T.cast(a[i, j], "float32")
+            T.copy(c, C)
+
+    assert "copy_async<16>(" in source(main, "sm_80").split("__global__")[1]

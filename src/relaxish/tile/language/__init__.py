@@ -20,7 +20,7 @@ from typing import Any
 from ...script.parser import tir as _script
 from ...script.parser.tir import *  # noqa: F403
 from ...script.parser.tir import __all__ as _script_names
-from . import atomics, hints, kernel, loops, memory, operators, reductions, scalars, variables
+from . import atomics, hints, kernel, loops, memory, operators, reductions, scalars, threads, variables
 from .atomics import *  # noqa: F403
 from .hints import *  # noqa: F403
 from .kernel import *  # noqa: F403
@@ -30,11 +30,12 @@ from .operators import *  # noqa: F403
 from .reductions import *  # noqa: F403
 from .regions import TileError
 from .scalars import *  # noqa: F403
+from .threads import *  # noqa: F403
 
 _ = variables
 _OWN = [
     *atomics.__all__, *hints.__all__, *kernel.__all__, *loops.__all__, *memory.__all__, *operators.__all__,
-    *reductions.__all__, *scalars.__all__, "TileError",
+    *reductions.__all__, *scalars.__all__, *threads.__all__, "TileError",
 ]  # fmt: skip
 __all__ = [*_script_names, *(n for n in _OWN if n not in _script_names)]
 
@@ -42,10 +43,6 @@ __all__ = [*_script_names, *(n for n in _OWN if n not in _script_names)]
 # Names that programs elsewhere use -> what to write here.
 _INSTEAD = {
     "print": "programs here print nothing; copy the tile to an argument and look at it",
-    "mbarrier_": "barriers are the compiler's: statement order is program order for the block",
-    "warp_reduce_": "T.reduce_* reduces over all threads that hold a row",
-    "shfl_": "T.reduce_* and T.copy move values between threads; T.tvm_warp_shuffle does in kernels written for one thread",
-    "ballot": "T.any_of and T.all_of ask about a tile; T.tvm_warp_activemask is there in kernels written for one thread",
 }
 
 

@@ -56,7 +56,7 @@ def inside_kernel(what: str) -> Any:
     """The kernel around. Raises TileError."""
     from .kernel import KernelFrame
 
-    found = IRBuilder.current().find(KernelFrame)
+    found = IRBuilder.current().find(KernelFrame) if IRBuilder.is_in_scope() else None
     if found is None:
         raise TileError(f"{what} stands outside of a kernel: open one with `with T.Kernel(...)`")
     return found

@@ -17,13 +17,14 @@ from ...ir.primops import cast
 from ...tir import BufferLoad, BufferStore, IfThenElse, if_then_else
 from ...tir.functor import substitute
 from ...tir.transform.tiles.names import ATOMIC, OP, TILE_SCOPES
+from .breaks import end_loops
 
 __all__ = ["finish_kernel"]
 
 
-def finish_kernel(body: Any, blocks: dict[Any, Range], safe_values: dict[Any, Any]) -> Any:
-    """The body of a kernel with its accesses guarded and its blocks closed."""
-    body = _Guard(blocks, safe_values).visit(body)
+def finish_kernel(body: Any, blocks: dict[Any, Range], safe_values: dict[Any, Any], allocated: list[Any]) -> Any:
+    """The body of a kernel with its accesses guarded and its blocks closed; what it then needs is added to ``allocated``."""
+    body = end_loops(_Guard(blocks, safe_values).visit(body), allocated)
     return _Close(blocks).visit(body)
 
 

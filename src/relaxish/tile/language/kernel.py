@@ -17,6 +17,7 @@ from ...tir.transform.tiles.names import KERNEL, SWIZZLE
 from .blocks import inside_kernel
 from .finish import finish_kernel
 from .regions import TileError
+from .threads import made_barriers
 
 __all__ = [
     "ClusterKernel", "Kernel", "KernelFrame", "get_block_binding", "get_block_bindings", "get_block_extent",
@@ -41,6 +42,7 @@ class KernelFrame(B.frame.BlockFrame):
         self.hints: dict[str, Any] = {}
         self.reducers: list[tuple[Any, str]] = []
         self.fragment_layouts: dict[Any, Any] = {}
+        self.barriers: dict[Any, list[int]] = {}
 
     def __enter__(self) -> Any:
         super().__enter__()
@@ -50,10 +52,12 @@ class KernelFrame(B.frame.BlockFrame):
 
     def finish(self) -> None:
         annotations = {KERNEL: list(self.threads), **self.hints}
+        if self.barriers and self.thread_vars:
+            self.stmts[:0] = made_barriers([c for counts in self.barriers.values() for c in counts], self.thread_vars)
         body = as_stmt(self.stmts)
         for tag, var in reversed(list(zip(_AXES, self.thread_vars, strict=False))):
             body = _bound(var, Range(0, self.threads[_AXES.index(tag)]), f"threadIdx.{tag}", body)
-        body = finish_kernel(body, dict(zip(self.vars, self.doms, strict=True)), self.safe_values)
+        body = finish_kernel(body, dict(zip(self.vars, self.doms, strict=True)), self.safe_values, self.alloc_buffers)
         reads, writes = _touched(body, self.alloc_buffers)
         block = Block(
             (), reads, writes, self.name, body, None, self.alloc_buffers, (), annotations, span=self.entry_span

@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...ir.expr import Range, as_expr
-from ...ir.prim import Min, Var, const
+from ...ir.prim import Min, StringImm, Var, const
 from ...script.ir_builder import tir as B
 from ...script.ir_builder.tir.frame import ForFrame
 from ...tir import For, IfThenElse, LetStmt
 from ...tir.stmt import ForKind
 from ...tir.transform.tiles.names import PARALLEL, STAGES
 from .blocks import inside_kernel
+from .breaks import BREAK
 from .regions import TileError
 
 __all__ = [
@@ -140,5 +141,7 @@ vectorized = Vectorized = _plain_loop(B.vectorized, "vectorized")
 
 
 def loop_break() -> None:
-    """Loops here run to their ends."""
-    raise TileError("T.loop_break: loops run to their ends; write the condition as `if` in the body, or a while loop")
+    """End the innermost loop here. It is then run turn by turn, as long as no thread of the block has come here; what
+    decides is to be the same for all of them."""
+    inside_kernel("T.loop_break")
+    B.evaluate(StringImm(BREAK))

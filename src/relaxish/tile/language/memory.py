@@ -15,7 +15,7 @@ from .blocks import inside_kernel
 from .regions import TileError, as_dtype
 
 __all__ = [
-    "Buffer", "StridedTensor", "Tensor", "alloc_barrier", "alloc_fragment", "alloc_global", "alloc_local", "alloc_reducer",
+    "Buffer", "StridedTensor", "Tensor", "alloc_fragment", "alloc_global", "alloc_local", "alloc_reducer",
     "alloc_shared", "alloc_tmem", "alloc_var", "dyn", "dynamic", "empty", "ptr", "reshape", "symbolic", "view",
 ]  # fmt: skip
 
@@ -148,18 +148,11 @@ def alloc_reducer(shape: Any, dtype: Any, op: str = "sum", replication: str | No
     return made
 
 
-def alloc_barrier(arrive_count: Any) -> Any:
-    """Barriers are the compiler's business here: statements of a kernel run in the order they are written."""
-    raise TileError(
-        f"T.alloc_barrier({arrive_count}): kernels here have no barriers of their own; statement order is program order for "
-        "the block, and the compiler waits where it must. Use T.copy, T.gemm and T.Pipelined"
-    )
-
-
 def alloc_tmem(shape: Any, dtype: Any) -> Any:
-    """Tensor memory is Blackwell's (sm_100); no target of this compiler has it."""
+    """Tensor memory is Blackwell's (sm_100), which this compiler does not write for."""
     raise TileError(
-        f"T.alloc_tmem({shape}, {dtype!r}): no supported architecture has tensor memory; use T.alloc_fragment"
+        f"T.alloc_tmem({shape}, {dtype!r}) needs the tensor memory of sm_100; programs here are for sm_53 to sm_90a and run there as "
+        "those of earlier architectures: use T.alloc_fragment"
     )
 
 

@@ -220,8 +220,11 @@ def wgmma_gemm(A: Any, B: Any, C: Any, **options: Any) -> None:
 
 
 def tcgen05_gemm(*args: Any, **options: Any) -> None:
-    """Products in tensor memory are Blackwell's (sm_100)."""
-    raise TileError("T.tcgen05_gemm: no supported architecture has tensor memory; use T.gemm")
+    """Products in tensor memory are Blackwell's (sm_100), which this compiler does not write for."""
+    raise TileError(
+        "T.tcgen05_gemm needs the tensor memory of sm_100; programs here are for sm_53 to sm_90a: use T.gemm, which takes the unit "
+        "that the target has"
+    )
 
 
 def gemm_sp(*args: Any, **options: Any) -> None:

@@ -92,7 +92,8 @@ def _arrive(gen: ThreadFunction, call: Any) -> Any:
 
 @emulates("ptx_wait_barrier")
 def _wait_barrier(gen: ThreadFunction, call: Any) -> Any:
-    return gen.call("rx_mbarrier_wait", _numbered(gen, call.args[0]), 0, gen.site())
+    parity = gen.integer(gen.visit(call.args[1])) if len(call.args) > 1 else 0
+    return gen.call("rx_mbarrier_wait", _numbered(gen, call.args[0]), parity, gen.site())
 
 
 @emulates("ptx_cp_async_barrier")

@@ -12,7 +12,8 @@ from typing import Any
 
 from ....arith.affine import coefficient
 from ....ir import dtype as dt
-from ....ir.prim import Cast, IntImm, PrimExpr, Var, const
+from ....ir.expr import PrimExpr
+from ....ir.prim import Cast, IntImm, Var, const
 from ....ir.types import PointerType, PrimType
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
@@ -239,12 +240,13 @@ class CpuKernel(Walk):
             panel = None if n in read else self.panels.of(nests, n, self.around, loop)
             if panel is not None:
                 self.panels.once(panel, loop)
-                self.through[nests[n].body.buffer] = self.panels.load(panel)
-                read[n] = nests[n].body.buffer
+                read[n] = panel.nest.body.buffer
+                self.through[read[n]] = self.panels.load(panel)
         kept = [n for n in range(len(items)) if n not in read]
         fused = None
-        if loop is not None and all(nests[n] is not None for n in kept):
-            fused = self.panels.fused({n: nests[n] for n in kept}, nests, loop)
+        left = {n: nest for n in kept if (nest := nests[n]) is not None}
+        if loop is not None and len(left) == len(kept):
+            fused = self.panels.fused(left, nests, loop)
         made = seq([self.visit(items[n]) for n in kept]) if fused is None else _Fused(fused)
         for buffer in read.values():
             self.through.pop(buffer)
@@ -416,7 +418,7 @@ class CpuKernel(Walk):
             load: substitute(value, dict(zip(names, load.indices, strict=True)))
             for load in (p.a, p.b) if load.buffer in known for names, value in [known[load.buffer]]
         }  # fmt: skip
-        store = Replace(found).visit(p.store)
+        store: Any = Replace(found).visit(p.store)
         return replace(p, store=store, a=found.get(p.a, p.a), b=found.get(p.b, p.b))
 
 

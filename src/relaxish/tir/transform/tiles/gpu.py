@@ -12,7 +12,8 @@ from typing import Any
 from ....ir import dtype as dt
 from ....ir.expr import Range
 from ....ir.functor import Mutator, post_order_visit
-from ....ir.prim import Add, Cast, IntImm, Max, Min, PrimExpr, StringImm, Var, const
+from ....ir.expr import PrimExpr
+from ....ir.prim import Add, Cast, IntImm, Max, Min, StringImm, Var, const
 from ....ir.types import PointerType, PrimType
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad, Select

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....ir.functor import post_order_visit
 from ....ir.prim import IterVar, Var, const
 from ....ir.types import PointerType, PrimType
 from ...buffer import decl_buffer
 from ...function import PrimFunc
 from ...functor import Substitute
 from ...stmt import BlockRealize, For, ForKind
-from ..base import PrimFuncPass, func_pass
-from .arch import arch_of
+from ..base import PrimFuncPass, func_pass, op_name
+from .arch import Arch, arch_of
 from .gpu import GpuKernel
 from .hopper import lower_product
 from .infer import nests_of
@@ -27,11 +28,34 @@ def lower_for_device(func: PrimFunc, target: Any) -> PrimFunc:
 
     def lower(kernel: Kernel) -> Any:
         if written_for_threads(kernel):
+            _check_threads(kernel, arch)
             return _as_it_is(kernel)
         made = lower_product(kernel) if arch.hopper else None
         return GpuKernel(kernel, arch).lower() if made is None else made
 
     return rewrite_kernels(func, lower)
+
+
+# What a thread's program may call -> (what programs write, the compute capability that has it).
+_NEEDS = {
+    "create_barriers": ("T.alloc_barrier (mbarrier)", 80), "ptx_arrive_barrier_expect_tx": ("T.mbarrier_expect_tx", 90),
+    "tvm_warp_activemask": ("T.activemask", 30),
+    **{f"__{vote}_sync": ("T.ballot, T.any_sync and T.all_sync", 30) for vote in ("ballot", "any", "all")},
+}  # fmt: skip
+
+
+def _check_threads(kernel: Kernel, arch: Arch) -> None:
+    """Raise TileLoweringError for what threads cannot do on an architecture."""
+
+    def look(node: Any) -> None:
+        name = op_name(node)
+        if name == "call_extern":
+            name = str(getattr(node.args[0], "value", ""))
+        what, level = _NEEDS.get(name, ("", 0))
+        if level > arch.level:
+            raise TileLoweringError(f"{what}: {arch.name} has no such instruction, sm_{level} and later have")
+
+    post_order_visit(kernel.block.body, look)
 
 
 def _as_it_is(kernel: Kernel) -> Any:

@@ -64,7 +64,7 @@ def _conditions(body: Any) -> list[Any]:
     def look(node: Any) -> None:
         if isinstance(node, IfThenElse):
             found.append(node.condition)
-        elif op_name(node) == "tir.if_then_else":
+        elif op_name(node) == "if_then_else":
             found.append(node.args[0])
 
     post_order_visit(body, look)
@@ -89,7 +89,7 @@ def _corner(term: Any, loops: Sequence[tuple[Var, Any]]) -> Any:
 
 class _Unguard(Mutator):
     def visit_Call(self, node: Any) -> Any:
-        if op_name(node) == "tir.if_then_else":
+        if op_name(node) == "if_then_else":
             return self.visit(node.args[1])
         return self.default_visit(node)
 
@@ -107,7 +107,7 @@ class _Selects(Mutator):
 
     def visit_Call(self, node: Any) -> Any:
         made = self.default_visit(node)
-        if op_name(made) == "tir.if_then_else" and all(_harmless(a) for a in made.args):
+        if op_name(made) == "if_then_else" and all(_harmless(a) for a in made.args):
             return Select(*made.args)
         return made
 
@@ -146,7 +146,7 @@ def vectorizable(body: Any, var: Var, private: Sequence[Any] = ()) -> bool:
             fine = fine and node.buffer not in private and any(f not in (None, 0) for f in factors)
         elif isinstance(node, IfThenElse):
             fine = fine and not _mentions(node.condition, var)
-        elif op_name(node) == "tir.if_then_else":
+        elif op_name(node) == "if_then_else":
             fine = fine and not _mentions(node.args[0], var)
         elif isinstance(node, Stmt) and not isinstance(node, SeqStmt):
             fine = False

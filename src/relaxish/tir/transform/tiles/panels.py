@@ -25,7 +25,7 @@ from ...stmt import BufferStore, For, ForKind, LetStmt
 from ..base import seq
 from .nests import serial_loops
 from .product import Product, product_of
-from .program import Nest, loads_of
+from .program import Nest, as_int, loads_of
 from .register_tiles import product_loops, tile_of
 
 if TYPE_CHECKING:
@@ -107,9 +107,11 @@ class Panels:
         if not all(isinstance(e, IntImm) for e in bounds):
             return None
         outer: list[tuple[Var, Any, int]] = [(v, const(0, v.dtype), int(e.value)) for v, e in axes if v in used]
-        outer += [(f.loop_var, f.min, int(f.extent.value)) for f in around if f is not loop and f.loop_var in used]
+        outer += [
+            (f.loop_var, f.min, as_int(f.extent, "an extent")) for f in around if f is not loop and f.loop_var in used
+        ]
         saved = math.prod(int(e.value) for v, e in axes if v not in used) - 1
-        turns = int(loop.extent.value) if loop is not None and loop.loop_var in used else 1
+        turns = as_int(loop.extent, "an extent") if loop is not None and loop.loop_var in used else 1
         count = math.prod(nest.extents) * math.prod(e for _, _, e in outer) * turns
         if saved < 1 or saved * count < _LEAST_SAVED or count * dt.bits(nest.body.buffer.dtype) > 8 * _MOST_BYTES:
             return None
@@ -205,7 +207,9 @@ class Panels:
     def once(self, panel: Panel, loop: For | None) -> None:
         """Fill a panel before any block begins, by all cores."""
         self.buffers.append(panel.buffer)
-        turns = [] if loop is None or panel.turn is None else [(loop.loop_var, loop.min, int(loop.extent.value))]
+        turns = (
+            [] if loop is None or panel.turn is None else [(loop.loop_var, loop.min, as_int(loop.extent, "an extent"))]
+        )
         body = self.fill(panel)
         every = [*panel.outer, *turns]
         number = Var("part", "int32")
@@ -235,7 +239,7 @@ class Panels:
         results = [product_of(n).c for n in products]
         if not products or len(set(results)) < len(results) or any(product_of(n).clear for n in products):
             return None
-        count, depth = int(loop.extent.value), max(product_of(n).depth for n in products)
+        count, depth = as_int(loop.extent, "an extent"), max(product_of(n).depth for n in products)
         chunks = max(1, round(count * depth / _DEPTH))
         turns = -(-count // chunks)
         copies: dict[Any, Panel] = {}

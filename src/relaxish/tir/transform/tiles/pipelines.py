@@ -149,7 +149,7 @@ class _Async:
 
     def _vector(self, store: Any, var: Var | None, width: int) -> Any:
         value, condition = store.value, None
-        if op_name(value) == "tir.if_then_else" and getattr(value.args[2], "value", None) == 0:
+        if op_name(value) == "if_then_else" and getattr(value.args[2], "value", None) == 0:
             condition, value = value.args[0], value.args[1]
         nbytes = width * dt.bits(store.buffer.dtype) // 8
         if store.buffer not in self.views or not isinstance(value, BufferLoad) or nbytes not in (4, 8, 16):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ....ir.functor import Mutator
-from ....ir.prim import Cast, PrimExpr
+from ....ir.expr import PrimExpr
+from ....ir.prim import Cast
 from ....ir.structural import same_expression
 from ...expr import BufferLoad
 from ...stmt import BlockRealize, BufferStore, For, IfThenElse, SeqStmt, Stmt
@@ -21,14 +23,15 @@ _PRIVATE = ("local", VAR, FRAGMENT)
 
 def joined(store: BufferStore, left: PrimExpr, right: PrimExpr) -> PrimExpr:
     """An update's operation on other operands."""
-    value = store.value
+    value: Any = store.value
     # max, min, + and the bitwise calls all have two operands, the first of which is the result so far.
-    return value.with_fields(args=(left, right)) if hasattr(value, "args") else type(value)(left, right)
+    made: PrimExpr = value.with_fields(args=(left, right)) if hasattr(value, "args") else type(value)(left, right)
+    return made
 
 
 def element_of(store: BufferStore) -> PrimExpr:
     """What a reduction takes into its result."""
-    value = store.value
+    value: Any = store.value
     made: PrimExpr = value.args[1] if hasattr(value, "args") else value.b
     return made
 
@@ -84,7 +87,7 @@ class AtomicUpdates(Mutator):
         """The value before goes to a variable first: the instruction gives it."""
         first = node.seq[0]
         if len(node.seq) == 2 and isinstance(first, BufferStore) and first.buffer.scope() in ("local", VAR):
-            update = self.visit(node.seq[1])
+            update: Any = self.visit(node.seq[1])
             guarded = update
             while isinstance(guarded, IfThenElse):
                 guarded = guarded.then_case
