@@ -8,12 +8,23 @@ from typing import Any
 
 from ... import op as _op
 from ... import relax, tir
+from ...relax.expr import Expr
+from ...relax.struct_info import StructInfo
+from ...tir import PrimFunc
 from .core import Object, Tensor, wrap_nested
 
 __all__ = ["debug_func", "extern", "print_", "tensor_expr_op", "tensor_ir_inplace_op", "tensor_ir_op"]
 
 
-def _builder(what: str) -> Any:
+#: An argument of a loop program: a tensor, or a symbolic integer passed beside the tensors.
+Argument = Tensor | Object | tir.Var | tir.IntImm | int
+#: An argument of a packed function.
+PackedArgument = Tensor | Object | relax.Expr | tir.PrimExpr | float | str | Sequence[Any]
+#: A tensor, or (nested) sequences of tensors.
+Nested = Tensor | Object | Sequence[Any]
+
+
+def _builder(what: str) -> relax.BlockBuilder:
     current = relax.BlockBuilder.current()
     if current is None:
         raise RuntimeError(f"{what} runs while a module is exported: it needs an active BlockBuilder")
@@ -34,7 +45,7 @@ def tensor_expr_op(
     return wrap_nested(made, name_hint)
 
 
-def _split_args(name: str, args: Any) -> tuple[list[Any], Any]:
+def _split_args(name: str, args: Argument | Sequence[Argument]) -> tuple[list[Expr], relax.ShapeExpr | None]:
     """Tensors, and the symbolic integers passed beside them (None if there are none)."""
     tensors: list[Any] = []
     scalars: list[Any] = []
@@ -48,11 +59,13 @@ def _split_args(name: str, args: Any) -> tuple[list[Any], Any]:
     return tensors, relax.ShapeExpr(scalars) if scalars else None
 
 
-def _outputs(out: Any) -> Any:
-    return [o._expr.struct_info for o in out] if isinstance(out, (list, tuple)) else [out._expr.struct_info]
+def _outputs(out: Tensor | Sequence[Tensor]) -> list[StructInfo]:
+    return [o._expr.struct_info for o in ([out] if isinstance(out, Tensor) else out)]
 
 
-def tensor_ir_op(func: Any, name_hint: str, args: Any, out: Any) -> Any:
+def tensor_ir_op(
+    func: PrimFunc, name_hint: str, args: Argument | Sequence[Argument], out: Tensor | Sequence[Tensor]
+) -> Any:
     """A PrimFunc as an operator: it reads ``args`` and writes tensors like ``out`` (one, or a list of them)."""
     tensors, scalars = _split_args("tensor_ir_op", args)
     builder = _builder("tensor_ir_op")
@@ -60,7 +73,13 @@ def tensor_ir_op(func: Any, name_hint: str, args: Any, out: Any) -> Any:
     return wrap_nested(builder.emit(_op.call_tir(function, tensors, _outputs(out), tir_vars=scalars)), name_hint)
 
 
-def tensor_ir_inplace_op(func: Any, name_hint: str, args: Any, inplace_indices: int | list[int], out: Any) -> Any:
+def tensor_ir_inplace_op(
+    func: PrimFunc,
+    name_hint: str,
+    args: Argument | Sequence[Argument],
+    inplace_indices: int | list[int],
+    out: Tensor | Sequence[Tensor],
+) -> Any:
     """As :func:`tensor_ir_op`; the outputs overwrite the arguments at ``inplace_indices``."""
     tensors, scalars = _split_args("tensor_ir_inplace_op", args)
     builder = _builder("tensor_ir_inplace_op")
@@ -69,7 +88,7 @@ def tensor_ir_inplace_op(func: Any, name_hint: str, args: Any, inplace_indices: 
     return wrap_nested(builder.emit(call), name_hint)
 
 
-def to_packed_argument(arg: Any) -> Any:
+def to_packed_argument(arg: PackedArgument) -> Expr:
     """An argument of a packed function as an expression. Raises TypeError for what cannot be one."""
     if isinstance(arg, (Tensor, Object)):
         return arg._expr
@@ -88,14 +107,14 @@ def to_packed_argument(arg: Any) -> Any:
     raise TypeError(f"Unsupported input type: {type(arg).__name__}")
 
 
-def struct_info_of(out: Any) -> Any:
+def struct_info_of(out: Nested) -> StructInfo:
     """The struct info of a tensor, or of a (nested) sequence of them."""
-    if isinstance(out, (list, tuple)):
+    if isinstance(out, Sequence):
         return relax.TupleStructInfo([struct_info_of(o) for o in out])
     return out._expr.struct_info
 
 
-def extern(name: str, args: Sequence[Any], out: Any) -> Any:
+def extern(name: str, args: Sequence[Any], out: Nested) -> Any:
     """A registered packed function, called in destination-passing style: it gets ``args``, then tensors like ``out``."""
     return wrap_nested(_op.call_dps_packed(name, to_packed_argument(list(args)), struct_info_of(out)), name)
 

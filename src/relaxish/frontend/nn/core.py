@@ -7,21 +7,33 @@ A :class:`Module` is written like a PyTorch module, with a ``forward`` that call
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Sequence, ValuesView
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ... import op as relax_op
 from ... import relax, tir
+from ...relax.expr import Expr
+from ...relax.struct_info import StructInfo
+from ...runtime import Device
 from ...runtime.ndarray import NDArray, array
+from ..common import Pipeline
 from .subroutine import SubroutineMixin
+
+if TYPE_CHECKING:
+    from .jit import CompiledModule
+    from .spec import ModuleSpec
 
 __all__ = [
     "Effect", "Module", "ModuleDict", "ModuleList", "Object", "Parameter", "Sequential", "Tensor", "get_default_dtype",
     "expr_of", "set_default_dtype", "wrap_nested",
 ]  # fmt: skip
 
+#: A dimension; a name stands for a symbolic one.
+Dim = int | tir.PrimExpr
+#: Strides, paddings, axes: one number, or one for each axis.
+Steps = int | Sequence[int]
 _DEFAULT_DTYPE = ["float32"]
 
 
@@ -35,98 +47,20 @@ def set_default_dtype(dtype: str) -> None:
     _DEFAULT_DTYPE[0] = dtype
 
 
-class _Operators:
-    """Python operators on tensors."""
-
-    def __add__(self, other: Any) -> Tensor:
-        return _binary("add", self, other)
-
-    def __radd__(self, other: Any) -> Tensor:
-        return _binary("add", other, self)
-
-    def __sub__(self, other: Any) -> Tensor:
-        return _binary("subtract", self, other)
-
-    def __rsub__(self, other: Any) -> Tensor:
-        return _binary("subtract", other, self)
-
-    def __mul__(self, other: Any) -> Tensor:
-        return _binary("multiply", self, other)
-
-    def __rmul__(self, other: Any) -> Tensor:
-        return _binary("multiply", other, self)
-
-    def __truediv__(self, other: Any) -> Tensor:
-        return _binary("divide", self, other)
-
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return _binary("divide", other, self)
-
-    def __pow__(self, other: Any) -> Tensor:
-        return _binary("power", self, other)
-
-    def __mod__(self, other: Any) -> Tensor:
-        return _binary("floor_mod", self, other)
-
-    def __neg__(self) -> Tensor:
-        return _wrap(relax_op.negative(self._expr), "negative")  # type: ignore[attr-defined]
-
-    def __matmul__(self, other: Any) -> Tensor:
-        return _binary("matmul", self, other)
-
-    def __lt__(self, other: Any) -> Tensor:
-        return _binary("less", self, other)
-
-    def __le__(self, other: Any) -> Tensor:
-        return _binary("less_equal", self, other)
-
-    def __gt__(self, other: Any) -> Tensor:
-        return _binary("greater", self, other)
-
-    def __ge__(self, other: Any) -> Tensor:
-        return _binary("greater_equal", self, other)
-
-    def astype(self, dtype: str) -> Tensor:
-        """Elementwise conversion."""
-        return _wrap(relax_op.astype(self._expr, dtype), "astype")  # type: ignore[attr-defined]
-
-    def maximum(self, other: Any) -> Tensor:
-        """Elementwise maximum."""
-        return _binary("maximum", self, other)
-
-    def minimum(self, other: Any) -> Tensor:
-        """Elementwise minimum."""
-        return _binary("minimum", self, other)
-
-    def reshape(self, *shape: Any) -> Tensor:
-        """The same elements in another shape."""
-        dims = shape[0] if len(shape) == 1 and isinstance(shape[0], (list, tuple)) else shape
-        return _wrap(relax_op.reshape(self._expr, list(dims)), "reshape")  # type: ignore[attr-defined]
-
-    def permute_dims(self, *axes: Any) -> Tensor:
-        """Axes in another order; reversed if none are given."""
-        order = axes[0] if len(axes) == 1 and isinstance(axes[0], (list, tuple)) else axes
-        return _wrap(relax_op.permute_dims(self._expr, list(order) or None), "permute_dims")  # type: ignore[attr-defined]
-
-    def repeat(self, repeats: int, axis: int | None = None) -> Tensor:
-        """Every element (of an axis) several times."""
-        return _wrap(relax_op.repeat(self._expr, repeats, axis), "repeat")  # type: ignore[attr-defined]
-
-
-class Tensor(_Operators):
+class Tensor:
     """A tensor while a module is traced: it wraps the Relax expression of its value."""
 
     __slots__ = ("_expr",)
     _expr: Any
 
-    def __init__(self, *, _expr: Any) -> None:
+    def __init__(self, *, _expr: Expr) -> None:
         info = _expr.struct_info_
         if info is not None and not isinstance(info, relax.TensorStructInfo):
             raise TypeError(f"a Tensor wraps a tensor value, not {type(info).__name__}")
         self._expr = _expr
 
     @staticmethod
-    def from_const(data: Any) -> Tensor:
+    def from_const(data: np.typing.ArrayLike) -> Tensor:
         """A constant."""
         return Tensor(_expr=relax.const(data))
 
@@ -136,7 +70,7 @@ class Tensor(_Operators):
         return Tensor(_expr=relax.const(data, dtype))
 
     @staticmethod
-    def from_struct_info(struct_info: Any, name: str = "tensor") -> Tensor:
+    def from_struct_info(struct_info: StructInfo, name: str = "tensor") -> Tensor:
         """A fresh variable of known struct info."""
         return Tensor(_expr=relax.Var(name, struct_info))
 
@@ -160,6 +94,80 @@ class Tensor(_Operators):
         """Element type."""
         return str(self._expr.struct_info.dtype)
 
+    def __add__(self, other: Operand) -> Tensor:
+        return _binary("add", self, other)
+
+    def __radd__(self, other: Operand) -> Tensor:
+        return _binary("add", other, self)
+
+    def __sub__(self, other: Operand) -> Tensor:
+        return _binary("subtract", self, other)
+
+    def __rsub__(self, other: Operand) -> Tensor:
+        return _binary("subtract", other, self)
+
+    def __mul__(self, other: Operand) -> Tensor:
+        return _binary("multiply", self, other)
+
+    def __rmul__(self, other: Operand) -> Tensor:
+        return _binary("multiply", other, self)
+
+    def __truediv__(self, other: Operand) -> Tensor:
+        return _binary("divide", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Tensor:
+        return _binary("divide", other, self)
+
+    def __pow__(self, other: Operand) -> Tensor:
+        return _binary("power", self, other)
+
+    def __mod__(self, other: Operand) -> Tensor:
+        return _binary("floor_mod", self, other)
+
+    def __neg__(self) -> Tensor:
+        return wrap_tensor(relax_op.negative(self._expr), "negative")
+
+    def __matmul__(self, other: Operand) -> Tensor:
+        return _binary("matmul", self, other)
+
+    def __lt__(self, other: Operand) -> Tensor:
+        return _binary("less", self, other)
+
+    def __le__(self, other: Operand) -> Tensor:
+        return _binary("less_equal", self, other)
+
+    def __gt__(self, other: Operand) -> Tensor:
+        return _binary("greater", self, other)
+
+    def __ge__(self, other: Operand) -> Tensor:
+        return _binary("greater_equal", self, other)
+
+    def astype(self, dtype: str) -> Tensor:
+        """Elementwise conversion."""
+        return wrap_tensor(relax_op.astype(self._expr, dtype), "astype")
+
+    def maximum(self, other: Operand) -> Tensor:
+        """Elementwise maximum."""
+        return _binary("maximum", self, other)
+
+    def minimum(self, other: Operand) -> Tensor:
+        """Elementwise minimum."""
+        return _binary("minimum", self, other)
+
+    def reshape(self, *shape: Any) -> Tensor:
+        """The same elements in another shape."""
+        dims = shape[0] if len(shape) == 1 and isinstance(shape[0], (list, tuple)) else shape
+        return wrap_tensor(relax_op.reshape(self._expr, list(dims)), "reshape")
+
+    def permute_dims(self, *axes: Any) -> Tensor:
+        """Axes in another order; reversed if none are given."""
+        order = axes[0] if len(axes) == 1 and isinstance(axes[0], (list, tuple)) else axes
+        return wrap_tensor(relax_op.permute_dims(self._expr, list(order) or None), "permute_dims")
+
+    def repeat(self, repeats: int, axis: int | None = None) -> Tensor:
+        """Every element (of an axis) several times."""
+        return wrap_tensor(relax_op.repeat(self._expr, repeats, axis), "repeat")
+
     def __repr__(self) -> str:
         return f'Tensor({self.shape}, "{self.dtype}")'
 
@@ -181,7 +189,7 @@ def _dims(shape: Sequence[Any]) -> list[Any]:
     return made
 
 
-def _to_expr(value: Any, like: str) -> Any:
+def _to_expr(value: Operand | Expr, like: str) -> Expr:
     if isinstance(value, Tensor):
         return value._expr
     if isinstance(value, relax.Expr):
@@ -189,16 +197,26 @@ def _to_expr(value: Any, like: str) -> Any:
     return relax.const(value, like)
 
 
-def _binary(name: str, a: Any, b: Any) -> Tensor:
-    dtype = a.dtype if isinstance(a, Tensor) else b.dtype
-    return _wrap(getattr(relax_op, name)(_to_expr(a, dtype), _to_expr(b, dtype)), name)
+def _binary(name: str, a: Operand, b: Operand) -> Tensor:
+    dtype = next(x.dtype for x in (a, b) if isinstance(x, Tensor))
+    return wrap_tensor(getattr(relax_op, name)(_to_expr(a, dtype), _to_expr(b, dtype)), name)
 
 
-def _wrap(expr: Any, name: str) -> Any:
-    return wrap_nested(expr, name)
+def wrap_tensor(expr: Expr, name: str) -> Tensor:
+    """As :func:`wrap_nested`, of an expression whose value is one tensor."""
+    made = wrap_nested(expr, name)
+    assert isinstance(made, Tensor)
+    return made
 
 
-def wrap_nested(expr: Any, name: str) -> Any:
+def wrap_tuple(expr: Expr, name: str) -> tuple[Any, ...]:
+    """As :func:`wrap_nested`, of an expression whose value is a tuple."""
+    made = wrap_nested(expr, name)
+    assert isinstance(made, tuple)
+    return made
+
+
+def wrap_nested(expr: Expr, name: str) -> Wrapped:
     """Bind an expression in the current BlockBuilder and wrap it; tuples become tuples of tensors."""
     builder = relax.BlockBuilder.current()
     if builder is None:
@@ -216,7 +234,7 @@ def wrap_nested(expr: Any, name: str) -> Any:
     return Object(_expr=expr, _name=name)
 
 
-def expr_of(value: Any) -> Any:
+def expr_of(value: Wrapped | Expr | Sequence[Any]) -> Expr:
     """What ``forward`` returned, as one expression."""
     if isinstance(value, (Tensor, Object)):
         return value._expr
@@ -247,7 +265,7 @@ class Parameter(Tensor):
         return self._data
 
     @data.setter
-    def data(self, data: Any) -> None:
+    def data(self, data: NDArray | np.typing.ArrayLike | None) -> None:
         if data is None:
             self._data = None
             return
@@ -272,7 +290,7 @@ class Parameter(Tensor):
 class Object:
     """A value that is no tensor: a cache, a token, a closure."""
 
-    def __init__(self, *, _expr: Any, _name: str = "object") -> None:
+    def __init__(self, *, _expr: Expr, _name: str = "object") -> None:
         self._expr = _expr
         self._name = _name
 
@@ -280,10 +298,16 @@ class Object:
         return f"Object({self._name})"
 
 
+#: The result of an operator: a tensor, another value, or a tuple of such.
+Wrapped = Tensor | Object | tuple[Any, ...]
+#: An operand of an element-wise operator; numbers take the tensor's dtype.
+Operand = Tensor | relax.Expr | float
+
+
 class Effect:
     """State threaded through the exported functions: created, read, written and returned."""
 
-    def emit_init(self, name_hint: str, builder: Any) -> list[Any]:
+    def emit_init(self, name_hint: str, builder: relax.BlockBuilder) -> list[Any]:
         """Emit the initial state; returns variables."""
         raise NotImplementedError
 
@@ -303,7 +327,7 @@ class Effect:
         """Change the dtype of the state."""
 
 
-def _children(value: Any) -> Iterator[tuple[str, Any]]:
+def _children(value: object) -> Iterator[tuple[str, Any]]:
     """Named parts of a module or container; plain lists, tuples and dictionaries count."""
     if isinstance(value, ModuleList):
         yield from ((str(i), item) for i, item in enumerate(value.modules))
@@ -317,7 +341,7 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((str(k), item) for k, item in value.items())
 
 
-def _walk(value: Any, prefix: str, wanted: Callable[[Any], bool], seen: set[int]) -> Iterator[tuple[str, Any]]:
+def _walk(value: object, prefix: str, wanted: Callable[[Any], bool], seen: set[int]) -> Iterator[tuple[str, Any]]:
     for name, item in _children(value):
         path = f"{prefix}.{name}" if prefix else name
         if wanted(item):
@@ -391,7 +415,7 @@ class Module(SubroutineMixin):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.forward(*args, **kwargs)
 
-    def export_tvm(self, spec: Any, debug: bool = False, allow_extern: bool = False) -> Any:
+    def export_tvm(self, spec: ModuleSpec | dict[str, Any], debug: bool = False, allow_extern: bool = False) -> Any:
         """Trace the methods named in ``spec``.
 
         Returns ``(module, [(name, parameter), ...])``, plus external modules if ``allow_extern``.
@@ -415,12 +439,12 @@ class Module(SubroutineMixin):
 
     def jit(
         self,
-        spec: Any,
-        device: Any = "cpu",
-        pipeline: Any = "default_build",
+        spec: ModuleSpec | dict[str, Any],
+        device: str | Device = "cpu",
+        pipeline: Pipeline = "default_build",
         out_format: str = "torch",
         debug: bool = False,
-    ) -> Any:
+    ) -> CompiledModule:
         """Export, build and bind the parameters; the result is called with torch tensors or NumPy arrays.
 
         ``out_format`` is ``"torch"`` or ``"numpy"``.
@@ -461,8 +485,8 @@ class ModuleList(Module):
 class Sequential(ModuleList):
     """Modules applied one after another."""
 
-    def __init__(self, *modules: Any) -> None:
-        super().__init__(modules[0] if len(modules) == 1 and isinstance(modules[0], (list, tuple)) else modules)
+    def __init__(self, *modules: Module | Sequence[Module]) -> None:
+        super().__init__([m for given in modules for m in ([given] if isinstance(given, Module) else given)])
 
 
 class ModuleDict(Module):
@@ -483,14 +507,14 @@ class ModuleDict(Module):
     def __len__(self) -> int:
         return len(self.modules)
 
-    def items(self) -> Any:
+    def items(self) -> ItemsView[str, Module]:
         """Names and modules."""
         return self.modules.items()
 
-    def keys(self) -> Any:
+    def keys(self) -> KeysView[str]:
         """Names."""
         return self.modules.keys()
 
-    def values(self) -> Any:
+    def values(self) -> ValuesView[Module]:
         """Modules."""
         return self.modules.values()

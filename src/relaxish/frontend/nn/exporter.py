@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import relax, tir
 from ...ir import IRModule
+from ...relax.expr import Var
+from ...relax.struct_info import StructInfo
 from . import spec as specs
 from .core import Effect, Object, Parameter, Tensor, expr_of
+
+if TYPE_CHECKING:
+    from .extern import ExternModule
 
 __all__ = ["Exporter"]
 
@@ -33,7 +38,7 @@ class Exporter:
             raise RuntimeError("this can only be used while a module is exported")
         return made
 
-    def add_external_module(self, mod: Any) -> None:
+    def add_external_module(self, mod: ExternModule) -> None:
         """Remember an external module to link; each once."""
         if not any(mod is known for known in self.extern_mods):
             self.extern_mods.append(mod)
@@ -91,7 +96,7 @@ class Exporter:
         symbols: dict[str, tir.Var] = {}
         return [_input(name, arg, symbols) for name, arg in zip(spec.arg_names, spec.arg_specs)]
 
-    def _argument(self, var: Any, arg: Any) -> Any:
+    def _argument(self, var: Var, arg: Any) -> Any:
         """The value a method receives for an input; tuples are taken apart."""
         if isinstance(arg, specs.Tuple):
             items = [
@@ -147,7 +152,7 @@ class Exporter:
             for index, (name, param) in enumerate(params):
                 param._expr = self.builder.emit(relax.TupleGetItem(param_vars[0], index), name)
 
-    def _outputs(self, spec: specs.MethodSpec, outputs: Any, effects: list[tuple[str, Effect]]) -> Any:
+    def _outputs(self, spec: specs.MethodSpec, outputs: Any, effects: list[tuple[str, Effect]]) -> Var:
         states = [var for _, effect in effects for var in effect.finalize()]
         result = expr_of(outputs)
         if spec.effect_mode == "none" or not states:
@@ -155,7 +160,7 @@ class Exporter:
         return self.builder.emit_output(relax.Tuple([result, relax.Tuple(states)]))
 
 
-def _input(name: str, arg: Any, symbols: dict[str, tir.Var]) -> tuple[Any, Any]:
+def _input(name: str, arg: Any, symbols: dict[str, tir.Var]) -> tuple[Var, Any]:
     """The variable of one argument, with the spec (or the symbolic integer) it stands for."""
     if isinstance(arg, specs.Int):
         symbol = symbols.setdefault(name, tir.Var(name, "int64"))
@@ -171,7 +176,7 @@ def _input(name: str, arg: Any, symbols: dict[str, tir.Var]) -> tuple[Any, Any]:
     raise TypeError(f"argument {name} has no usable spec: {arg!r}")
 
 
-def _renamed(param: Parameter, symbols: dict[str, tir.Var]) -> Any:
+def _renamed(param: Parameter, symbols: dict[str, tir.Var]) -> StructInfo:
     """The parameter's struct info with symbolic dimensions shared by name within a method."""
     info = param._expr.struct_info
     dims = [

@@ -25,7 +25,7 @@ from ...runtime.ndarray import NDArray
 from ...runtime.registry import register_func
 from ...support.errors import RelaxishError
 from .calls import struct_info_of, to_packed_argument
-from .core import Module, wrap_nested
+from .core import Module, wrap_nested, Wrapped
 
 __all__ = ["ExternModule", "ObjectModule", "SourceModule", "add_extern"]
 
@@ -72,7 +72,7 @@ class ExternModule(Module):
     def __getitem__(self, func_name: str) -> Callable[..., Any]:
         infer = self._symbols[func_name]
 
-        def call(*args: Any) -> Any:
+        def call(*args: Any) -> Wrapped:
             add_extern(self)
             out = struct_info_of(infer(*args))
             return wrap_nested(_op.call_dps_packed(func_name, to_packed_argument(list(args)), out), func_name)
@@ -104,7 +104,7 @@ def _packed(name: str, function: Any) -> Callable[..., None]:
     return call
 
 
-def _native(value: Any) -> Any:
+def _native(value: Any) -> object:
     if isinstance(value, NDArray):
         return ctypes.byref(_tensor(value))
     if isinstance(value, str):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from collections.abc import Callable, Sequence
 
 from ...runtime import NDArray, VirtualMachine
-from ...runtime import device as make_device
+from ...runtime import Device, device as make_device
 from ...runtime.ndarray import array, from_dlpack
-from ..common import build_module
+from ..common import build_module, Pipeline
 from .core import Module
+
+if TYPE_CHECKING:
+    from .spec import ModuleSpec
 
 __all__ = ["CompiledModule", "jit"]
 
@@ -18,13 +22,15 @@ __all__ = ["CompiledModule", "jit"]
 class CompiledModule:
     """A built module: methods by name, parameters bound, effects threaded through."""
 
-    def __init__(self, vm: Any, params: list[NDArray], effects: Any, out_format: str) -> None:
+    def __init__(
+        self, vm: VirtualMachine, params: list[NDArray], effects: Sequence[Any] | None, out_format: str
+    ) -> None:
         self.vm = vm
         self.params = params
         self.effects = effects
         self.out_format = out_format
 
-    def __getitem__(self, method: str) -> Any:
+    def __getitem__(self, method: str) -> Callable[..., Any]:
         function = self.vm[method]
 
         def call(*args: Any) -> Any:
@@ -58,7 +64,14 @@ def _to_runtime(value: Any) -> Any:
     return value
 
 
-def jit(module: Module, spec: Any, device: Any, pipeline: Any, out_format: str, debug: bool) -> CompiledModule:
+def jit(
+    module: Module,
+    spec: ModuleSpec | dict[str, Any],
+    device: str | Device,
+    pipeline: Pipeline,
+    out_format: str,
+    debug: bool,
+) -> CompiledModule:
     """See :meth:`Module.jit`. Raises ValueError for an unknown format or parameters without data."""
     if out_format not in ("torch", "numpy"):
         raise ValueError(f"Unknown out_format {out_format!r}; it is 'torch' or 'numpy'")

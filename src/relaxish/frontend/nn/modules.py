@@ -8,7 +8,7 @@ from typing import Any
 from ... import op as relax_op
 from ... import relax
 from . import op
-from .core import Effect, Module, ModuleList, Parameter, Tensor, get_default_dtype
+from .core import Dim, Effect, get_default_dtype, Module, ModuleList, Parameter, Steps, Tensor
 
 __all__ = [
     "Attention", "AvgPool2D", "BatchNorm2D", "Conv1D", "Conv2D", "Conv3D", "ConvTranspose1D", "Dropout", "Embedding",
@@ -23,7 +23,7 @@ class IOEffect(Effect):
     def __init__(self) -> None:
         self.effect: Any = None
 
-    def emit_init(self, name_hint: str, builder: Any) -> list[Any]:
+    def emit_init(self, name_hint: str, builder: relax.BlockBuilder) -> list[Any]:
         return [builder.emit(relax_op.null_value(), f"{name_hint}.io")]
 
     def create(self, name_hint: str) -> list[Any]:
@@ -97,7 +97,7 @@ class Linear(Module):
     """``x @ weight.T + bias``; the weight is ``[out_features, in_features]``."""
 
     def __init__(
-        self, in_features: Any, out_features: Any, bias: bool = True, dtype: str | None = None,
+        self, in_features: Dim | str, out_features: Dim | str, bias: bool = True, dtype: str | None = None,
         out_dtype: str | None = None,
     ) -> None:  # fmt: skip
         self.in_features = in_features
@@ -112,7 +112,7 @@ class Linear(Module):
         return out if self.bias is None else out + self.bias
 
 
-def _spatial(value: Any, rank: int) -> list[int]:
+def _spatial(value: Steps, rank: int) -> list[int]:
     return [value] * rank if isinstance(value, int) else list(value)
 
 
@@ -120,8 +120,8 @@ class _Conv(Module):
     rank = 2
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
-        dilation: Any = 1, groups: int = 1, bias: bool = True, dtype: str | None = None, data_layout: str = "",
+        self, in_channels: int, out_channels: int, kernel_size: Steps, stride: Steps = 1, padding: Steps = 0,
+        dilation: Steps = 1, groups: int = 1, bias: bool = True, dtype: str | None = None, data_layout: str = "",
     ) -> None:  # fmt: skip
         self.in_channels = in_channels
         self.out_channels = out_channels
@@ -179,7 +179,12 @@ class ConvTranspose1D(Module):
 class MaxPool2D(Module):
     """Maximum over windows."""
 
-    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
+    def __init__(
+        self,
+        kernel_size: Steps,
+        stride: Steps | None = None,
+        padding: Steps = 0,
+    ) -> None:
         self.kernel_size, self.padding = kernel_size, padding
         self.stride = kernel_size if stride is None else stride
 
@@ -190,7 +195,12 @@ class MaxPool2D(Module):
 class AvgPool2D(Module):
     """Mean over windows."""
 
-    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
+    def __init__(
+        self,
+        kernel_size: Steps,
+        stride: Steps | None = None,
+        padding: Steps = 0,
+    ) -> None:
         self.kernel_size, self.padding = kernel_size, padding
         self.stride = kernel_size if stride is None else stride
 
@@ -216,7 +226,11 @@ class LayerNorm(Module):
     """Normalisation over the trailing dimensions ``normalized_shape`` (one int: the last)."""
 
     def __init__(
-        self, normalized_shape: Any, eps: float | None = 1e-5, elementwise_affine: bool = True, dtype: str | None = None
+        self,
+        normalized_shape: Steps,
+        eps: float | None = 1e-5,
+        elementwise_affine: bool = True,
+        dtype: str | None = None,
     ) -> None:
         self.normalized_shape = normalized_shape
         self.eps = eps
@@ -232,7 +246,12 @@ class RMSNorm(Module):
     """Division by the root mean square over ``axes``."""
 
     def __init__(
-        self, hidden_size: int, axes: Any, epsilon: float = 1e-5, bias: bool = True, dtype: str | None = None
+        self,
+        hidden_size: int,
+        axes: Steps,
+        epsilon: float = 1e-5,
+        bias: bool = True,
+        dtype: str | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.axes = axes
@@ -261,7 +280,7 @@ class GroupNorm(Module):
 class Embedding(Module):
     """Rows of a table by index."""
 
-    def __init__(self, num: Any, dim: Any, dtype: str | None = None) -> None:
+    def __init__(self, num: Dim | str, dim: Dim | str, dtype: str | None = None) -> None:
         self.num, self.dim = num, dim
         self.weight = Parameter((num, dim), dtype)
 
@@ -360,7 +379,7 @@ class KVCache(Effect):
         self.dtype = dtype or get_default_dtype()
         self.cache: Any = None
 
-    def emit_init(self, name_hint: str, builder: Any) -> list[Any]:
+    def emit_init(self, name_hint: str, builder: relax.BlockBuilder) -> list[Any]:
         shape = relax.ShapeExpr([self.init_seq_len, *self.unit_shape])
         made = relax_op.call_pure_packed(
             "vm.builtin.attention_kv_cache_create",
@@ -386,7 +405,7 @@ class KVCache(Effect):
         if dtype is not None:
             self.dtype = dtype
 
-    def view(self, seq_len: Any) -> Tensor:
+    def view(self, seq_len: Dim) -> Tensor:
         """The first ``seq_len`` entries."""
         shape = relax.ShapeExpr([seq_len, *self.unit_shape])
         info = relax.TensorStructInfo(shape, self.dtype)
@@ -407,7 +426,7 @@ class KVCache(Effect):
         self.cache = _builder().emit(grown)
 
 
-def _builder() -> Any:
+def _builder() -> relax.BlockBuilder:
     current = relax.BlockBuilder.current()
     if current is None:
         raise RuntimeError("a KVCache is used while a module is exported")

@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from typing import Any
 
+
 import numpy as np
 
 from ... import op as _op
 from ... import te, tir
 from ...backend.gpu_generic.sampling import generic_get_sample_index
 from ...script import tir as T
+from ...tir import Buffer, PrimExpr, PrimFunc
 from .calls import tensor_expr_op, tensor_ir_op
-from .core import Tensor, wrap_nested
+from .core import Tensor, wrap_tensor
 
 __all__ = [
     "multinomial_from_uniform",
@@ -23,7 +25,7 @@ __all__ = [
 
 
 def _cumsum(x: Tensor) -> Tensor:
-    return wrap_nested(_op.cumsum(x._expr, 1, exclusive=False), "cumsum")
+    return wrap_tensor(_op.cumsum(x._expr, 1, exclusive=False), "cumsum")
 
 
 def _rows(prob: Tensor, uniform_sample: Tensor, sample_indices: Tensor | None) -> Tensor:
@@ -87,14 +89,21 @@ def sample_top_p_top_k_from_sorted_prob(
     return tensor_ir_op(lookup, "get_index_from_sorted", args, out)
 
 
-def _below(total: Any, top_p: Any, top_k: Any, i: Any, j: Any) -> Any:
+def _below(total: Buffer, top_p: Buffer, top_k: Buffer, i: PrimExpr, j: PrimExpr | int) -> PrimExpr:
     """Whether both limits allow a token after the ``j``-th."""
     return tir.all(total[i, j] < top_p[i, 0], j + 1 < top_k[i, 0])
 
 
 @T.macro
 def _store_last_kept(
-    result: Any, values: Any, total: Any, top_p: Any, top_k: Any, row: Any, token: Any, vocabulary: Any
+    result: Any,
+    values: Buffer,
+    total: Buffer,
+    top_p: Buffer,
+    top_k: Buffer,
+    row: PrimExpr,
+    token: PrimExpr,
+    vocabulary: PrimExpr,
 ) -> None:
     """Store the value of a row's last token that is kept, if this is the one before it (or the first or last one)."""
     if _below(total, top_p, top_k, row, 0) == 0:
@@ -106,7 +115,7 @@ def _store_last_kept(
             result[row, 0] = values[row, token + 1]
 
 
-def _get_renorm_prob(kind: str, index: str) -> Any:
+def _get_renorm_prob(kind: str, index: str) -> PrimFunc:
     """The cumulated probability of the tokens that are kept."""
 
     @T.prim_func(private=True)
@@ -124,7 +133,7 @@ def _get_renorm_prob(kind: str, index: str) -> Any:
     return get_renorm_prob
 
 
-def _get_index_from_sorted(kind: str, index: str, rows_dtype: str) -> Any:
+def _get_index_from_sorted(kind: str, index: str, rows_dtype: str) -> PrimFunc:
     """The token at which the renormalised cumulated probability exceeds the draw."""
 
     @T.prim_func(private=True)
@@ -163,7 +172,7 @@ def renormalize_top_p_top_k_prob(prob: Tensor, sorted_prob: Tensor, top_p: Tenso
         Tensor.placeholder([batch, 1], kind),
     )
 
-    def keep(values: Any, limit: Any) -> Any:
+    def keep(values: te.Tensor, limit: te.Tensor) -> te.Tensor:
         return te.compute(
             (batch, vocabulary),
             lambda i, j: tir.Select(values[i, j] >= limit[i, 0], values[i, j], tir.const(0.0, kind)),
@@ -171,11 +180,11 @@ def renormalize_top_p_top_k_prob(prob: Tensor, sorted_prob: Tensor, top_p: Tenso
         )
 
     filtered = tensor_expr_op(keep, "filter_with_top_p_top_k", [prob, cutoff])
-    total = wrap_nested(_op.sum(filtered._expr, 1, True), "sum")
-    return wrap_nested(_op.divide(filtered._expr, total._expr), "divide")
+    total = wrap_tensor(_op.sum(filtered._expr, 1, True), "sum")
+    return wrap_tensor(_op.divide(filtered._expr, total._expr), "divide")
 
 
-def _get_renorm_cutoff(kind: str, index: str) -> Any:
+def _get_renorm_cutoff(kind: str, index: str) -> PrimFunc:
     """The smallest probability that is kept."""
 
     @T.prim_func(private=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from .core import Module
 
 __all__ = ["Int", "MethodSpec", "ModuleSpec", "Object", "Tensor", "Tuple"]
 
@@ -32,7 +34,7 @@ class Tensor:
 class Object:
     """An opaque argument of a given class of :class:`~relaxish.frontend.nn.Object`."""
 
-    def __init__(self, object_type: Any) -> None:
+    def __init__(self, object_type: type) -> None:
         self.object_type = object_type
 
     def __repr__(self) -> str:
@@ -42,7 +44,7 @@ class Object:
 class Tuple:
     """Several arguments as one."""
 
-    def __init__(self, name: str, elements: Any) -> None:
+    def __init__(self, name: str, elements: list[Any] | tuple[Any, ...]) -> None:
         self.name = name
         self.elements = elements
 
@@ -57,7 +59,7 @@ class MethodSpec:
     """
 
     def __init__(
-        self, method: Any, arg_names: list[str], arg_specs: list[Any], param_mode: str, effect_mode: str
+        self, method: Callable[..., Any], arg_names: list[str], arg_specs: list[Any], param_mode: str, effect_mode: str
     ) -> None:
         for label, mode in (("param_mode", param_mode), ("effect_mode", effect_mode)):
             if mode not in _MODES:
@@ -69,7 +71,7 @@ class MethodSpec:
         self.effect_mode = effect_mode
 
     @staticmethod
-    def from_raw(spec: Any, method: Any) -> MethodSpec:
+    def from_raw(spec: MethodSpec | Mapping[str, Any], method: Callable[..., Any]) -> MethodSpec:
         """From a dictionary of argument specs; the key ``"$"`` holds the modes. Every argument must be given."""
         if isinstance(spec, MethodSpec):
             return spec
@@ -93,7 +95,7 @@ class MethodSpec:
         )  # fmt: skip
 
     @staticmethod
-    def from_torch(args: list[Any], method: Any) -> MethodSpec:
+    def from_torch(args: list[Any], method: Callable[..., Any]) -> MethodSpec:
         """From example torch tensors and ints."""
         names = [n for n in inspect.signature(method).parameters if n != "self"][: len(args)]
         specs: list[Any] = []
@@ -105,7 +107,7 @@ class MethodSpec:
         return MethodSpec(method, names, specs, "plain", "plain")
 
 
-def _argument(name: str, value: Any) -> Any:
+def _argument(name: str, value: Any) -> Int | Tensor | Object | Tuple | Any:
     if value is int or isinstance(value, Int):
         return Int()
     if isinstance(value, str) and value == "int":
@@ -121,13 +123,13 @@ def _argument(name: str, value: Any) -> Any:
 class ModuleSpec:
     """The methods of a module to export."""
 
-    def __init__(self, module: Any, method_names: list[str], method_specs: list[MethodSpec]) -> None:
+    def __init__(self, module: Module, method_names: list[str], method_specs: list[MethodSpec]) -> None:
         self.module = module
         self.method_names = method_names
         self.method_specs = method_specs
 
     @staticmethod
-    def from_raw(spec: Any, module: Any) -> ModuleSpec:
+    def from_raw(spec: ModuleSpec | Mapping[str, Any], module: Module) -> ModuleSpec:
         """From ``{"method": {"argument": spec}}``."""
         if isinstance(spec, ModuleSpec):
             return spec

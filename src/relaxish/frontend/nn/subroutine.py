@@ -6,9 +6,13 @@ import functools
 import inspect
 import re
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ... import relax
+from ...relax.expr import Expr, Var
+
+if TYPE_CHECKING:
+    from .core import Module, Object, Tensor, Wrapped
 
 __all__ = ["SubroutineMixin"]
 
@@ -41,7 +45,7 @@ def _dispatching(forward: Callable[..., Any]) -> Callable[..., Any]:
     """``forward``, which calls a subroutine where the class asks for one."""
 
     @functools.wraps(forward)
-    def dispatch(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def dispatch(self: Module, *args: Any, **kwargs: Any) -> Any:
         if not self.define_subroutine:
             return forward(self, *args, **kwargs)
         builder = relax.BlockBuilder.current()
@@ -56,7 +60,13 @@ def _dispatching(forward: Callable[..., Any]) -> Callable[..., Any]:
     return dispatch
 
 
-def _call(builder: Any, module: Any, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def _call(
+    builder: relax.BlockBuilder,
+    module: Module,
+    forward: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Wrapped:
     from .core import wrap_nested
 
     bound = inspect.signature(forward).bind(module, *args, **kwargs)
@@ -71,7 +81,7 @@ def _call(builder: Any, module: Any, forward: Callable[..., Any], args: Any, kwa
     return wrap_nested(relax.Call(function, operands), name)
 
 
-def _expr(owner: str, key: str, value: Any) -> Any:
+def _expr(owner: str, key: str, value: object) -> Expr:
     expr = value if isinstance(value, relax.Expr) else getattr(value, "_expr", None)
     if expr is None:
         raise TypeError(f"argument {key!r} of the subroutine {owner} is a {type(value).__name__}, not a tensor")
@@ -79,8 +89,13 @@ def _expr(owner: str, key: str, value: Any) -> Any:
 
 
 def _subroutine(
-    builder: Any, module: Any, forward: Callable[..., Any], name: str, given: dict[str, Any], weights: dict[str, Any]
-) -> Any:
+    builder: relax.BlockBuilder,
+    module: Module,
+    forward: Callable[..., Any],
+    name: str,
+    given: dict[str, Any],
+    weights: dict[str, Any],
+) -> relax.GlobalVar:
     """Trace ``forward`` into a private function; an equal one that is there already is taken instead."""
     from .core import expr_of
 
@@ -90,6 +105,7 @@ def _subroutine(
     try:
         for key, var in weights.items():
             owners[key]._expr = var
+        result: Expr
         with builder.aside() as inner, inner.function(name, [*given.values(), *weights.values()], private=True):
             arguments = {k: _argument(v) for k, v in given.items()}
             if dataflow:
@@ -104,7 +120,7 @@ def _subroutine(
     return made
 
 
-def _argument(var: Any) -> Any:
+def _argument(var: Var) -> Tensor | Object:
     """A parameter of the function as ``forward`` takes it."""
     from .core import Object, Tensor
 

@@ -25,7 +25,7 @@ class Mutator:
     2
     """
 
-    def visit_module(self, name: str, node: Module) -> Any:
+    def visit_module(self, name: str, node: Module) -> Module:
         """Visit the attributes of a module; subclasses replace it."""
         for key, value in list(node.__dict__.items()):
             made = self._visit_child(f"{name}.{key}" if name else key, value)
@@ -33,21 +33,21 @@ class Mutator:
                 setattr(node, key, made)
         return node
 
-    def visit_effect(self, name: str, node: Effect) -> Any:
+    def visit_effect(self, name: str, node: Effect) -> Effect:
         """Visit an effect."""
         return node
 
-    def visit_param(self, name: str, node: Parameter) -> Any:
+    def visit_param(self, name: str, node: Parameter) -> Parameter:
         """Visit a parameter."""
         return node
 
-    def visit_modulelist(self, name: str, node: ModuleList) -> Any:
+    def visit_modulelist(self, name: str, node: ModuleList) -> Module:
         """Visit the items of a module list."""
         for index, value in enumerate(node):
             node[index] = self._visit_child(f"{name}.{index}" if name else str(index), value)
         return node
 
-    def visit_moduledict(self, name: str, node: ModuleDict) -> Any:
+    def visit_moduledict(self, name: str, node: ModuleDict) -> Module:
         """Visit the items of a module dictionary."""
         for key, value in list(node.items()):
             node[key] = self._visit_child(f"{name}.{key}" if name else key, value)

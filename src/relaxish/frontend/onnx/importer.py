@@ -237,16 +237,17 @@ class _Importer:
         self.param_vars, self.params = [v for v, _ in kept], [p for _, p in kept]
         return func.with_fields(params=tuple(v for v in func.params if v not in gone))
 
-    def output(self, ctx: Context, value: Expr, declared: Any) -> Expr:
+    def output(self, ctx: Context, value: Expr, declared: onnx.ValueInfoProto) -> Expr:
         """A graph output as a tensor (sequences stay tuples)."""
         if isinstance(value, Tuple):
             return value
         made = ctx.tensor(value)
         if made is value:
             return made
-        to = dtype_name(
-            declared.type.tensor_type.elem_type
-        )  # sizes are known as int64, whatever the model cast them to
+        code = declared.type.tensor_type.elem_type
+        if not code:  # the model does not say
+            return made
+        to = dtype_name(code)  # sizes are known as int64, whatever the model cast them to
         return made if ctx.dtype(made) == to else ctx.emit(op.astype(made, to))
 
 

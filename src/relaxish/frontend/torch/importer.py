@@ -17,7 +17,7 @@ from ...relax.expr import Expr, Var
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-__all__ = ["Deferred", "Dim", "Importer", "Number", "Value", "dtype_of", "torch_dtype"]
+__all__ = ["Deferred", "Dim", "Importer", "Number", "Steps", "Value", "dtype_of", "torch_dtype"]
 
 #: A size: a number, or an expression where it is symbolic.
 Dim = int | PrimExpr
@@ -25,6 +25,8 @@ Dim = int | PrimExpr
 Number = int | float | PrimExpr
 #: An argument that may be a tensor or a number.
 Value = Expr | Number
+#: Strides, paddings, kernels: one number, or one for each spatial axis.
+Steps = int | Sequence[int]
 _T = TypeVar("_T")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from ... import op
 from ...relax.expr import Expr
 from ...support.errors import OpNotImplemented
-from .importer import Dim, dtype_of, Importer, Number
+from .importer import Dim, dtype_of, Importer, Number, Steps
 from .table import Converter, converter, CONVERTERS, Made
 from .windows import many
 
@@ -42,9 +42,9 @@ def _conv(rank: int) -> Callable[..., Expr]:
         x: Expr,
         weight: Expr,
         bias: Expr | None = None,
-        stride: int | Sequence[int] = 1,
-        padding: str | int | Sequence[int] = 0,
-        dilation: int | Sequence[int] = 1,
+        stride: Steps = 1,
+        padding: str | Steps = 0,
+        dilation: Steps = 1,
         groups: int = 1,
     ) -> Expr:
         dilation = many(dilation, rank)
@@ -82,11 +82,11 @@ def _conv_transpose(rank: int) -> Converter:
         x: Expr,
         weight: Expr,
         bias: Expr | None = None,
-        stride: int | Sequence[int] = 1,
-        padding: int | Sequence[int] = 0,
-        output_padding: int | Sequence[int] = 0,
+        stride: Steps = 1,
+        padding: Steps = 0,
+        output_padding: Steps = 0,
         groups: int = 1,
-        dilation: int | Sequence[int] = 1,
+        dilation: Steps = 1,
     ) -> Expr:
         def convolved(x: Expr) -> Expr:
             out = self.emit(
@@ -113,11 +113,11 @@ def _conv_transpose3d(
     x: Expr,
     weight: Expr,
     bias: Expr | None = None,
-    stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
-    output_padding: int | Sequence[int] = 0,
+    stride: Steps = 1,
+    padding: Steps = 0,
+    output_padding: Steps = 0,
     groups: int = 1,
-    dilation: int | Sequence[int] = 1,
+    dilation: Steps = 1,
 ) -> Expr:
     """A convolution of the image with zeros put between its elements, by the mirrored kernel."""
     if self.rank(x) == 4:
@@ -150,11 +150,11 @@ def _convolution(
     x: Expr,
     weight: Expr,
     bias: Expr | None,
-    stride: int | Sequence[int],
-    padding: int | Sequence[int],
-    dilation: int | Sequence[int],
+    stride: Steps,
+    padding: Steps,
+    dilation: Steps,
     transposed: bool,
-    output_padding: int | Sequence[int],
+    output_padding: Steps,
     groups: int,
 ) -> Made:
     rank = self.rank(weight) - 2
@@ -207,10 +207,10 @@ def _max_pool(rank: int) -> Converter:
     def convert(
         self: Importer,
         x: Expr,
-        kernel: int | Sequence[int],
-        stride: int | Sequence[int] = (),
-        padding: int | Sequence[int] = 0,
-        dilation: int | Sequence[int] = 1,
+        kernel: Steps,
+        stride: Steps = (),
+        padding: Steps = 0,
+        dilation: Steps = 1,
         ceil_mode: bool = False,
     ) -> Expr:
         kernel = many(kernel, rank)
@@ -230,9 +230,9 @@ def _avg_pool(rank: int) -> Converter:
     def convert(
         self: Importer,
         x: Expr,
-        kernel: int | Sequence[int],
-        stride: int | Sequence[int] = (),
-        padding: int | Sequence[int] = 0,
+        kernel: Steps,
+        stride: Steps = (),
+        padding: Steps = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
         divisor_override: int | None = None,

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 import torch
 
 from ... import op
 from ...ir import dtype as dt
 from ...relax.expr import Expr
-from .importer import Dim, dtype_of, Importer, torch_dtype
+from .importer import Dim, dtype_of, Importer, Steps, torch_dtype
 from .table import Converter, converter, CONVERTERS, Made
 
 __all__: list[str] = []
 
 
-def _axes(dim: int | Sequence[int] | None) -> list[int] | None:
+def _axes(dim: Steps | None) -> list[int] | None:
     if dim is None or (isinstance(dim, (list, tuple)) and not dim):
         return None
     return [dim] if isinstance(dim, int) else list(dim)
@@ -26,7 +26,7 @@ def _reduce(function: Callable[..., Any], widen: bool = False) -> Callable[..., 
     def convert(
         self: Importer,
         x: Expr,
-        dim: int | Sequence[int] | None = None,
+        dim: Steps | None = None,
         keepdim: bool = False,
         *,
         dtype: torch.dtype | None = None,
@@ -48,7 +48,7 @@ CONVERTERS.update(
 
 
 def _extreme(reduce: Callable[..., Any], arg: Callable[..., Any]) -> Callable[..., Any]:
-    def convert(self: Importer, x: Expr, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Made:
+    def convert(self: Importer, x: Expr, dim: Steps | None = None, keepdim: bool = False) -> Made:
         if dim is None:
             return self.emit(reduce(x))
         if self.is_tensor(dim):
@@ -63,7 +63,7 @@ CONVERTERS["min"] = _extreme(op.min, op.argmin)
 
 
 def _arg_reduce(function: Callable[..., Any]) -> Callable[..., Any]:
-    def convert(self: Importer, x: Expr, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Expr:
+    def convert(self: Importer, x: Expr, dim: Steps | None = None, keepdim: bool = False) -> Expr:
         return self.emit(function(x, dim, keepdim))
 
     return convert
@@ -77,7 +77,7 @@ def _spread(function: Callable[..., Any]) -> Callable[..., Any]:
     def convert(
         self: Importer,
         x: Expr,
-        dim: bool | int | Sequence[int] | None = None,
+        dim: bool | Steps | None = None,
         unbiased: bool | float = True,
         keepdim: bool = False,
         *,
@@ -114,12 +114,12 @@ CONVERTERS["std"] = _spread(op.std)
 
 
 @converter("any")
-def _any(self: Importer, x: Expr, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Expr:
+def _any(self: Importer, x: Expr, dim: Steps | None = None, keepdim: bool = False) -> Expr:
     return self.cast(self.emit(op.max(_as_int(self, x), _axes(dim), keepdim)), "bool")
 
 
 @converter("all")
-def _all(self: Importer, x: Expr, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Expr:
+def _all(self: Importer, x: Expr, dim: Steps | None = None, keepdim: bool = False) -> Expr:
     return self.cast(self.emit(op.min(_as_int(self, x), _axes(dim), keepdim)), "bool")
 
 
@@ -169,7 +169,7 @@ def _safe_softmax(self: Importer, x: Expr, dim: int, dtype: torch.dtype | None =
 
 
 @converter("logsumexp")
-def _logsumexp(self: Importer, x: Expr, dim: int | Sequence[int] | None, keepdim: bool = False) -> Expr:
+def _logsumexp(self: Importer, x: Expr, dim: Steps | None, keepdim: bool = False) -> Expr:
     axes = _axes(dim)
     top = self.emit(op.max(x, axes, True))
     total = self.emit(op.sum(self.emit(op.exp(self.emit(op.subtract(x, top)))), axes, True))
@@ -182,7 +182,7 @@ def _norm(
     self: Importer,
     x: Expr,
     ord: float = 2,
-    dim: int | Sequence[int] | None = None,
+    dim: Steps | None = None,
     keepdim: bool = False,
     *,
     dtype: torch.dtype | None = None,
@@ -216,9 +216,7 @@ def _aminmax(self: Importer, x: Expr, *, dim: int | None = None, keepdim: bool =
 
 
 def _with_mean(name: str) -> Callable[..., Any]:
-    def convert(
-        self: Importer, x: Expr, dim: int | Sequence[int] | None = None, *args: Any, **kwargs: Any
-    ) -> list[Expr]:
+    def convert(self: Importer, x: Expr, dim: Steps | None = None, *args: Any, **kwargs: Any) -> list[Expr]:
         axes = None if isinstance(dim, bool) else dim
         keepdim = kwargs.get("keepdim", args[1] if len(args) > 1 else False)
         spread = CONVERTERS[name](self, x, dim, *args, **kwargs)

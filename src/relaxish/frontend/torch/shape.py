@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from ... import op, relax, tir
 from ...relax.expr import Expr
-from .importer import Dim, dtype_of, Importer, Value
+from .importer import Dim, dtype_of, Importer, Steps, Value
 from .table import converter, CONVERTERS, Made
 
 __all__: list[str] = []
@@ -68,7 +68,7 @@ def _unsqueeze(self: Importer, x: Expr, dim: int) -> Expr:
 
 
 @converter("squeeze", "squeeze_copy")
-def _squeeze(self: Importer, x: Expr, dim: int | Sequence[int] | None = None) -> Expr:
+def _squeeze(self: Importer, x: Expr, dim: Steps | None = None) -> Expr:
     dims = [dim] if isinstance(dim, int) else list(dim) if dim is not None else None
     if dims is None:
         return self.emit(op.squeeze(x))
@@ -119,7 +119,7 @@ def _split_at(self: Importer, x: Expr, cuts: list[int], dim: int) -> list[Any]:
 
 
 @converter("split", "split_with_sizes", "split_copy", "split_with_sizes_copy", "unsafe_split")
-def _split(self: Importer, x: Expr, size: int | Sequence[int], dim: int = 0) -> list[Any]:
+def _split(self: Importer, x: Expr, size: Steps, dim: int = 0) -> list[Any]:
     dim = self.axis(x, dim)
     if isinstance(size, int):
         cuts = list(range(size, self.known(x, dim, "split"), size))
@@ -225,7 +225,7 @@ def _flip(self: Importer, x: Expr, dims: Sequence[int]) -> Expr:
 
 
 @converter("roll")
-def _roll(self: Importer, x: Expr, shifts: int | Sequence[int], dims: int | Sequence[int] = ()) -> Expr:
+def _roll(self: Importer, x: Expr, shifts: Steps, dims: Steps = ()) -> Expr:
     shifts = [shifts] if isinstance(shifts, int) else list(shifts)
     dims = [dims] if isinstance(dims, int) else list(dims)
     original = self.shape(x)

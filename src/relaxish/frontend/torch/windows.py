@@ -11,7 +11,7 @@ from ...ir import dtype as dt
 from ...relax.expr import Expr
 from ...support.errors import OpNotImplemented
 from ...tir import PrimExpr
-from .importer import Deferred, Dim, dtype_of, Importer
+from .importer import Deferred, Dim, dtype_of, Importer, Steps
 from .table import Converter, CONVERTERS
 
 __all__ = ["largest_positions", "many"]
@@ -109,10 +109,10 @@ def _with_indices(rank: int) -> Converter:
     def convert(
         self: Importer,
         x: Expr,
-        kernel: int | Sequence[int],
-        stride: int | Sequence[int] = (),
-        padding: int | Sequence[int] = 0,
-        dilation: int | Sequence[int] = 1,
+        kernel: Steps,
+        stride: Steps = (),
+        padding: Steps = 0,
+        dilation: Steps = 1,
         *rest: Any,
     ) -> list[Any]:
         out = CONVERTERS[f"max_pool{rank}d"](self, x, kernel, stride, padding, dilation, *rest)

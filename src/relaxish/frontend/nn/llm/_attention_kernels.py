@@ -17,6 +17,7 @@ from typing import Any
 from .... import tir
 from ....script.ir_builder import IRBuilder
 from ....script.ir_builder import tir as T
+from ....tir import Buffer, PrimExpr
 from ._threads import WARP, rows_by_threads
 from .position_embedding import rotated
 
@@ -80,19 +81,19 @@ def scalars(*names: str) -> list[Any]:
     return [T.arg(n, tir.Var(n, "int32" if n in ("causal", "rotary_mode") else "float32")) for n in names]
 
 
-def size_var(name: str) -> Any:
+def size_var(name: str) -> tir.SizeVar:
     """A symbolic dimension."""
     return tir.SizeVar(name, "int32")
 
 
-def matched(handle: Any, shape: Sequence[Any], dtype: str, name: str) -> Any:
+def matched(handle: tir.Var, shape: Sequence[Any], dtype: str, name: str) -> Buffer:
     """A parameter as a buffer."""
     made = T.match_buffer(handle, shape, dtype, offset_factor=1)
     IRBuilder.name(name, made)
     return made
 
 
-def local(stack: ExitStack, shape: Sequence[int], dtype: str, name: str) -> Any:
+def local(stack: ExitStack, shape: Sequence[int], dtype: str, name: str) -> Buffer:
     """Memory of one thread, until ``stack`` closes."""
     made = stack.enter_context(T.decl_buffer(shape, dtype, scope="local"))
     IRBuilder.name(name, made)
@@ -104,7 +105,7 @@ def _lanes(dim: int) -> int:
 
 
 @contextmanager
-def rows_of_heads(sizes: Sizes, rows: Any) -> Iterator[tuple[Any, Any]]:
+def rows_of_heads(sizes: Sizes, rows: PrimExpr) -> Iterator[tuple[PrimExpr, PrimExpr | None]]:
     """The outer loop over ``rows * q_heads``: parallel on a CPU; on a GPU a warp takes each.
 
     Gives the number of the row and head, and of the thread in its warp (None on a CPU).
@@ -136,7 +137,7 @@ class Attention:
     def _partial_sums(self) -> int:
         return _lanes(self.sizes.key_dim)
 
-    def emit(self, queries: Queries, keys: Keys, row: Any, head: Any, kv_head: Any) -> None:
+    def emit(self, queries: Queries, keys: Keys, row: PrimExpr, head: PrimExpr, kv_head: PrimExpr) -> None:
         """One row and head: ``row`` numbers the query among all rows."""
         self._load_query(queries, row, head)
         T.buffer_store(self.state, tir.const(_LOWEST, "float32"), [0])
@@ -173,10 +174,10 @@ class Attention:
         with T.serial(dim) as d:
             store(d, d)
 
-    def _each(self, buffer: Any, dim: int, value: Callable[[Any, Any], Any]) -> None:
+    def _each(self, buffer: Buffer, dim: int, value: Callable[[PrimExpr, PrimExpr], PrimExpr]) -> None:
         self._each_of(dim, lambda d, slot: T.buffer_store(buffer, value(d, slot), [slot]))
 
-    def _load_query(self, queries: Queries, row: Any, head: Any) -> None:
+    def _load_query(self, queries: Queries, row: PrimExpr, head: PrimExpr) -> None:
         scale = self.rope.sm_scale * tir.const(LOG2_E, "float32")
         dim = self.sizes.key_dim
         plain = lambda d, _slot: queries.q[row, head, d].astype("float32") * scale
@@ -184,7 +185,7 @@ class Attention:
             self._each(self.query, dim, plain)
             return
 
-        def turn(d: Any, slot: Any) -> None:
+        def turn(d: PrimExpr, slot: PrimExpr) -> None:
             turned = self._turned(lambda i: queries.q[row, head, i], d, queries.position(row))
             T.buffer_store(self.query, turned * scale, [slot])
 
@@ -194,18 +195,18 @@ class Attention:
             with T.Else():
                 self._each(self.query, dim, plain)
 
-    def _turned(self, read: Callable[[Any], Any], d: Any, position: Any) -> Any:
+    def _turned(self, read: Callable[[PrimExpr], PrimExpr], d: PrimExpr, position: PrimExpr) -> PrimExpr:
         sizes = self.sizes
         rotary = sizes.rotary_dim or sizes.key_dim
         at = position.astype("float32") * self.rope.scale
         turned = rotated(read, d, at, rotary, self.rope.theta, "float32", sizes.rope_scaling)
         return turned if rotary == sizes.key_dim else tir.if_then_else(d < rotary, turned, read(d).astype("float32"))
 
-    def _step(self, keys: Keys, kv_head: Any, token: Any) -> None:
+    def _step(self, keys: Keys, kv_head: PrimExpr, token: PrimExpr) -> None:
         """Take one key into account."""
         plain = lambda d, _slot: keys.key(token, kv_head, d).astype("float32")
 
-        def turn(d: Any, slot: Any) -> None:
+        def turn(d: PrimExpr, slot: PrimExpr) -> None:
             position = keys.position(token) if keys.position else keys.offset + token
             T.buffer_store(self.keys, self._turned(lambda i: keys.key(token, kv_head, i), d, position), [slot])
 
@@ -239,7 +240,7 @@ class Attention:
                 )  # fmt: skip
 
     @staticmethod
-    def _value(keys: Keys, token: Any, kv_head: Any, d: Any) -> Any:
+    def _value(keys: Keys, token: PrimExpr, kv_head: PrimExpr, d: PrimExpr) -> PrimExpr:
         return keys.value(token, kv_head, d).astype("float32")
 
     def _share_score(self) -> None:
@@ -267,7 +268,7 @@ class WarpAttention(Attention):
     All threads keep the same state; only the sum of a score goes from thread to thread.
     """
 
-    def __init__(self, sizes: Sizes, rope: Rope, lane: Any) -> None:
+    def __init__(self, sizes: Sizes, rope: Rope, lane: PrimExpr) -> None:
         super().__init__(sizes, rope)
         self.lane = lane
 
@@ -321,12 +322,12 @@ class WarpAttention(Attention):
         T.buffer_store(self.state, self.score[0], [3])
 
 
-def attention_by(sizes: Sizes, rope: Rope, lane: Any) -> Attention:
+def attention_by(sizes: Sizes, rope: Rope, lane: PrimExpr | None) -> Attention:
     """By one thread, or by the threads of a warp."""
     return Attention(sizes, rope) if lane is None else WarpAttention(sizes, rope, lane)
 
 
-def owner_of(stack: ExitStack, indptr: Any, batch: Any, row: Any) -> Any:
+def owner_of(stack: ExitStack, indptr: Buffer, batch: PrimExpr, row: PrimExpr) -> PrimExpr:
     """A loop program piece: the sequence that row ``row`` belongs to, found by walking ``indptr``."""
     found = local(stack, (1,), "int32", "owner")
     T.buffer_store(found, tir.const(0, "int32"), [0])

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import AbstractContextManager
 
 from .... import tir
 from ....script.ir_builder import tir as T
+from ....tir import Buffer, PrimExpr
+from ..core import Dim
 from ._attention_kernels import matched, size_var
 from ._paged_kernels import _function, _handles
 from ._threads import each_by_lane, rows_by_threads
 
 
-def _loop(extent: Any, threads: bool) -> Any:
+def _loop(extent: PrimExpr, threads: bool) -> AbstractContextManager[tuple[PrimExpr, PrimExpr | None]]:
     return rows_by_threads(extent, threads, parallel=False)
 
 
-def _place(position: Any, page_size: int) -> tuple[Any, Any]:
+def _place(position: PrimExpr, page_size: Dim) -> tuple[PrimExpr, PrimExpr]:
     return tir.floordiv(position, page_size), tir.floormod(position, page_size)
 
 
@@ -37,7 +39,7 @@ def append(head_dim: int, kv_heads: int, dtype: str, page_size: int, threads: bo
     return _function("tir_kv_cache_transpose_append", emit)
 
 
-def _copy_row(dim: int, target: Any, at: list[Any], source: Any, where: list[Any], lane: Any) -> None:
+def _copy_row(dim: int, target: Buffer, at: list[Dim], source: Buffer, where: list[Dim], lane: PrimExpr | None) -> None:
     with T.vectorized(dim) if lane is None else each_by_lane(dim, lane) as d:
         T.buffer_store(target, source[(*where, d)], [*at, d])
 
@@ -59,7 +61,7 @@ def append_latent(dim: int, dtype: str, page_size: int, threads: bool = False) -
 
 
 def debug_get(
-    num_layers: int, kv_heads: int, head_dim: int, dtype: str, page_size: Any, threads: bool = False
+    num_layers: int, kv_heads: int, head_dim: int, dtype: str, page_size: int | None, threads: bool = False
 ) -> tir.PrimFunc:
     """Read stored keys and values: ``(pages, position_map, k_data, v_data, layer_id)``."""
 
@@ -80,7 +82,9 @@ def debug_get(
     return _function("tir_kv_cache_debug_get_kv", emit)
 
 
-def debug_get_latent(num_layers: int, dim: int, dtype: str, page_size: Any, threads: bool = False) -> tir.PrimFunc:
+def debug_get_latent(
+    num_layers: int, dim: int, dtype: str, page_size: int | None, threads: bool = False
+) -> tir.PrimFunc:
     """Read stored latent vectors: ``(pages, position_map, compressed_kv_with_k_pe_data, layer_id)``."""
 
     def emit() -> None:

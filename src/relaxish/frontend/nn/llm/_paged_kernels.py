@@ -9,6 +9,7 @@ from typing import Any
 from .... import tir
 from ....script.ir_builder import IRBuilder
 from ....script.ir_builder import tir as T
+from ....tir import Buffer, PrimExpr
 from ._attention_kernels import (
     Keys,
     Queries,
@@ -55,7 +56,7 @@ class _Pages:
         filling = (3, self.batch) if sliding else (self.batch,)
         self.filling = matched(args["length_info"], filling, "int32", "length_info")
 
-    def count(self, b: Any) -> Any:
+    def count(self, b: PrimExpr) -> PrimExpr:
         """Number of keys of a sequence."""
         pages = self.indptr[b + 1] - self.indptr[b]
         before = (pages - 1) * self.page_size
@@ -65,16 +66,16 @@ class _Pages:
             filled = before + self.filling[b]
         return tir.if_then_else(pages > 0, filled, 0)
 
-    def _slot(self, b: Any, token: Any) -> Any:
+    def _slot(self, b: PrimExpr, token: PrimExpr) -> PrimExpr:
         if not self.sliding:
             return token
         sink = self.filling[2, b]
         return tir.if_then_else(token < sink, token, token - sink + self.filling[1, b])
 
-    def read(self, b: Any, part: int) -> Callable[[Any, Any, Any], Any]:
+    def read(self, b: PrimExpr, part: int) -> Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]:
         """Element of a key (``part`` 0) or value (1)."""
 
-        def element(token: Any, head: Any, d: Any) -> Any:
+        def element(token: PrimExpr, head: PrimExpr, d: PrimExpr) -> PrimExpr:
             slot = self._slot(b, token)
             page = self.values[self.indptr[b] + tir.floordiv(slot, self.page_size)]
             at = tir.floormod(slot, self.page_size)
@@ -230,19 +231,26 @@ def prefill_latent(sizes: Sizes, page_size: int) -> tir.PrimFunc:
     return _function("batch_prefill_paged_kv_mla", emit)
 
 
-def _tree_order(handles: Mapping[str, Any], ends: Any) -> tuple[Any, Any]:
+def _tree_order(handles: Mapping[str, Any], ends: PrimExpr) -> tuple[Buffer, Buffer]:
     nodes = size_var("tree_size")
     indptr = matched(handles["tree_order_indptr"], (ends,), "int32", "tree_order_indptr")
     return indptr, matched(handles["tree_order"], (nodes, 2), "int32", "tree_order")
 
 
 def _restrict(
-    stack: ExitStack, keys: Keys, causal: Any, order: tuple[Any, Any] | None, indptr: Any, b: Any, row: Any
+    stack: ExitStack,
+    keys: Keys,
+    causal: PrimExpr | None,
+    order: tuple[Buffer, Buffer] | None,
+    indptr: Buffer,
+    b: PrimExpr,
+    row: PrimExpr,
 ) -> None:
     """Which keys a row sees: with ``causal`` those up to its own, in a tree those before the tree and its ancestors."""
     if order is None:
         # How many keys: the row's own distance from the last row is cut off.
         limit = local(stack, (1,), "int32", "limit")
+        assert causal is not None  # without a tree, kernels are told
         behind = indptr[b + 1] - 1 - row
         T.buffer_store(limit, tir.if_then_else(causal > 0, keys.count - behind, keys.count), [0])
         keys.count = limit[0]
@@ -252,7 +260,7 @@ def _restrict(
     start = keys.count - nodes
     own = order_indptr[b] + row - indptr[b] + nodes - (indptr[b + 1] - indptr[b])
 
-    def visible(_row: Any, token: Any) -> Any:
+    def visible(_row: PrimExpr, token: PrimExpr) -> PrimExpr:
         other = order_indptr[b] + tir.max(token - start, 0)
         inside = tir.all(orders[own, 0] >= orders[other, 0], orders[own, 0] < orders[other, 1])
         return tir.any(token < start, inside)

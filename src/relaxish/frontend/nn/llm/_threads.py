@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from .... import tir
 from ....script.ir_builder import tir as T
+from ..core import Dim
+from ....tir import PrimExpr
 
 __all__ = ["WARP", "each_by_lane", "first_lane", "rows_by_threads"]
 
@@ -15,7 +16,9 @@ WARP = 32  # threads that take one iteration
 
 
 @contextmanager
-def rows_by_threads(extent: Any, threads: bool, parallel: bool = True) -> Iterator[tuple[Any, Any]]:
+def rows_by_threads(
+    extent: PrimExpr, threads: bool, parallel: bool = True
+) -> Iterator[tuple[PrimExpr, PrimExpr | None]]:
     """A loop whose iterations are warps of a GPU, or go on CPU threads. Gives its variable and the thread of the warp."""
     if threads:
         with T.thread_binding(0, extent, thread="blockIdx.x") as item:
@@ -27,7 +30,7 @@ def rows_by_threads(extent: Any, threads: bool, parallel: bool = True) -> Iterat
 
 
 @contextmanager
-def each_by_lane(dim: Any, lane: Any) -> Iterator[Any]:
+def each_by_lane(dim: Dim, lane: PrimExpr | None) -> Iterator[PrimExpr]:
     """A loop over the elements of a row that this thread has: all of them, or every 32nd."""
     if lane is None:
         with T.serial(dim) as d:
@@ -40,7 +43,7 @@ def each_by_lane(dim: Any, lane: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def first_lane(lane: Any) -> Iterator[None]:
+def first_lane(lane: PrimExpr | None) -> Iterator[None]:
     """What one thread of the warp does."""
     if lane is None:
         yield

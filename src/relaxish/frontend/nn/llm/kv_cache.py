@@ -17,9 +17,11 @@ from typing import Any, Literal
 
 from .... import op as relax_op
 from .... import relax, tir
+from ....relax.expr import Expr, Var
 from ....support.errors import RelaxishError
 from ....target import Target
-from ..core import Object, Tensor
+from ....tir import PrimExpr, PrimFunc
+from ..core import Dim, Object, Tensor
 from . import _page_kernels as page_kernels
 from . import _paged_kernels as kernels
 from ._attention_kernels import Sizes
@@ -63,18 +65,18 @@ class RopeMode(IntEnum):
     INLINE = 2
 
 
-def _emit(value: Any) -> Any:
+def _emit(value: Expr) -> Var:
     builder = relax.BlockBuilder.current()
     if builder is None:
         raise RuntimeError("a paged KV cache is used while a module is exported: it needs an active BlockBuilder")
     return builder.emit(value)
 
 
-def _prim(value: Any) -> Any:
+def _prim(value: Dim | PrimExpr) -> relax.PrimValue:
     return relax.PrimValue(value)
 
 
-def _info(shape: Sequence[Any], dtype: str) -> Any:
+def _info(shape: Sequence[Any], dtype: str) -> relax.TensorStructInfo:
     return relax.TensorStructInfo(list(shape), dtype)
 
 
@@ -146,7 +148,7 @@ class PagedKVCache(Object):
         )
         return _unpacked(_emit(call), (b, s, heads, dim))
 
-    def get_query_positions(self, total_length: Any) -> Tensor:
+    def get_query_positions(self, total_length: PrimExpr) -> Tensor:
         """The position of each of the ``total_length`` new tokens in its sequence."""
         info = _info((total_length,), "int32")
         return Tensor(
@@ -154,7 +156,7 @@ class PagedKVCache(Object):
         )
 
 
-def _unpacked(both: Any, shape: tuple[Any, Any, Any, Any]) -> tuple[Tensor, Tensor]:
+def _unpacked(both: Expr, shape: tuple[Dim, Dim, Dim, Dim]) -> tuple[Tensor, Tensor]:
     b, s, heads, dim = shape
     out = Tensor(_expr=_emit(relax.TupleGetItem(both, 0))).reshape(b, s, heads, dim)
     return out, Tensor(_expr=_emit(relax.TupleGetItem(both, 1))).reshape(b, s, heads)
@@ -175,7 +177,7 @@ class TIRPagedKVCache(PagedKVCache):
         prefill_chunk_size: tir.Var,
         page_size: tir.Var | int,
         support_sliding_window: tir.Var,
-        layer_partition: Any,
+        layer_partition: Expr,
         num_hidden_layers: int,
         num_attention_heads: int,
         num_key_value_heads: int,
@@ -187,7 +189,7 @@ class TIRPagedKVCache(PagedKVCache):
         rope_scale: int,
         rope_theta: int,
         rope_scaling: Mapping[str, Any],
-        rope_ext_factors: Any,
+        rope_ext_factors: Expr | None,
         rotary_dim: int,
         enable_disaggregation: bool,
         dtype: str,
@@ -215,10 +217,10 @@ class TIRPagedKVCache(PagedKVCache):
         functions = {key: builder.add_func(func, f"kv_cache_{key}") for key, func in made.items()}
         none = relax.Tuple([])
 
-        def one(key: str) -> Any:
+        def one(key: str) -> Expr:
             return functions.get(key, _prim(0))
 
-        def attention(key: str) -> Any:
+        def attention(key: str) -> Expr:
             return relax.Tuple([relax.StringImm("tir"), functions[key]]) if key in functions else none
 
         config = [max_batch_size, max_total_seq_len, prefill_chunk_size, page_size, support_sliding_window]
@@ -246,7 +248,7 @@ class TIRPagedKVCache(PagedKVCache):
         super().__init__(_expr=_emit(call), _name=name)
 
 
-def _static_page(page_size: Any) -> int:
+def _static_page(page_size: PrimExpr | int) -> int:
     """Kernels are made for one page size: 16, unless the model names another."""
     if isinstance(page_size, int | tir.IntImm):
         return int(page_size)
@@ -309,7 +311,7 @@ def _attention_prefill_cpu(
 
 
 def _attention_prefill(
-    h_kv: int, h_q: int, d: int, dtype: str, sliding_window: bool, rope_scaling: Mapping[str, Any], target: Any,
+    h_kv: int, h_q: int, d: int, dtype: str, sliding_window: bool, rope_scaling: Mapping[str, Any], target: Target | None,
     page_size: int = 16,
 ) -> tir.PrimFunc:  # fmt: skip
     return kernels.prefill(Sizes(h_kv, h_q, d, d, dtype, rope_scaling, threads=True), page_size, sliding_window)
@@ -325,7 +327,7 @@ def _attention_decode_cpu(
 
 def _attention_decode(
     num_kv_heads: int, num_qo_heads: int, head_dim: int, qkv_dtype: str, sliding_window: bool,
-    rope_scaling: Mapping[str, Any], target: Any, page_size: int = 16,
+    rope_scaling: Mapping[str, Any], target: Target | None, page_size: int = 16,
 ) -> tir.PrimFunc:  # fmt: skip
     sizes = Sizes(num_kv_heads, num_qo_heads, head_dim, head_dim, qkv_dtype, rope_scaling, threads=True)
     return kernels.decode(sizes, page_size, sliding_window)
@@ -338,13 +340,13 @@ def _attention_prefill_ragged_cpu(
 
 
 def _attention_prefill_ragged(
-    h_kv: int, h_q: int, d_qk: int, d_v: int, dtype: str, rope_scaling: Mapping[str, Any], target: Any
+    h_kv: int, h_q: int, d_qk: int, d_v: int, dtype: str, rope_scaling: Mapping[str, Any], target: Target | None
 ) -> tir.PrimFunc:
     return kernels.prefill_ragged(Sizes(h_kv, h_q, d_qk, d_v, dtype, rope_scaling, threads=True))
 
 
 def _attention_prefill_mla(
-    h_q: int, d_latent: int, d_rope: int, dtype: str, sliding_window: bool, target: Any, page_size: int = 16
+    h_q: int, d_latent: int, d_rope: int, dtype: str, sliding_window: bool, target: Target | None, page_size: int = 16
 ) -> tir.PrimFunc:
     if sliding_window:
         raise RelaxishError("attention over latent vectors has no sliding window")
@@ -356,7 +358,9 @@ def _merge_state_inplace_cpu(v_dtype: str) -> tir.PrimFunc:
     return kernels.merge_state(v_dtype, False)
 
 
-def _merge_state_inplace(num_heads: int, head_dim: int, v_dtype: str, target: Any, global_symbol: Any = None) -> Any:
+def _merge_state_inplace(
+    num_heads: int, head_dim: int, v_dtype: str, target: Target | None, global_symbol: str | None = None
+) -> PrimFunc:
     made = kernels.merge_state(v_dtype, True)
     return made.with_attr("global_symbol", global_symbol) if global_symbol else made
 
@@ -383,11 +387,11 @@ def _copy_single_page_cpu(num_heads: int, page_size: int, head_dim: int, dtype: 
     return page_kernels.copy_page(num_heads, page_size, head_dim, dtype)
 
 
-def _copy_single_page(num_heads: int, page_size: int, head_dim: int, dtype: str, target: Any) -> tir.PrimFunc:
+def _copy_single_page(num_heads: int, page_size: int, head_dim: int, dtype: str, target: Target | None) -> tir.PrimFunc:
     return page_kernels.copy_page(num_heads, page_size, head_dim, dtype, True)
 
 
-def _copy_single_page_mla(page_size: int, head_dim: int, dtype: str, target: Any) -> tir.PrimFunc:
+def _copy_single_page_mla(page_size: int, head_dim: int, dtype: str, target: Target | None) -> tir.PrimFunc:
     gpu = str(getattr(getattr(target, "kind", None), "name", "llvm")) not in ("llvm", "c")
     return page_kernels.copy_page_latent(page_size, head_dim, dtype, gpu)
 
@@ -396,5 +400,7 @@ def _compact_kv_copy_cpu(num_heads: int, head_dim: int, dtype: str, page_size: i
     return page_kernels.compact(num_heads, head_dim, dtype, page_size)
 
 
-def _compact_kv_copy(num_heads: int, head_dim: int, dtype: str, target: Any, page_size: int = 16) -> tir.PrimFunc:
+def _compact_kv_copy(
+    num_heads: int, head_dim: int, dtype: str, target: Target | None, page_size: int = 16
+) -> tir.PrimFunc:
     return page_kernels.compact(num_heads, head_dim, dtype, page_size, True)

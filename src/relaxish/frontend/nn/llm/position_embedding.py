@@ -13,8 +13,10 @@ from typing import Any
 
 from .... import te, tir
 from ....script.ir_builder import IRBuilder
+from ....ir.plain import plain_int
 from ....script.ir_builder import tir as T
 from ....target import Target
+from ....tir import Buffer, PrimExpr
 from .. import op
 from ..core import Tensor
 from ._threads import each_by_lane, rows_by_threads
@@ -36,7 +38,7 @@ __all__ = [
 Frequency = tuple[Any, Any, dict[Any, Any]]
 
 
-def _of_angle(angle: Any, dtype: str, factor: float = 1.0) -> Frequency:
+def _of_angle(angle: PrimExpr, dtype: str, factor: float = 1.0) -> Frequency:
     var = tir.Var("freq", "float32")
     cos, sin = tir.cos(var), tir.sin(var)
     if factor != 1.0:
@@ -44,25 +46,25 @@ def _of_angle(angle: Any, dtype: str, factor: float = 1.0) -> Frequency:
     return cos.astype(dtype), sin.astype(dtype), {var: angle}
 
 
-def _inverse(s: Any, d: Any, d_range: int, theta: Any, step: Any) -> Any:
+def _inverse(s: PrimExpr, d: PrimExpr, d_range: int, theta: PrimExpr | float, step: PrimExpr) -> PrimExpr:
     """``s / theta ** (step / d_range)``."""
     base = tir.const(theta, "float32") if isinstance(theta, int | float) else theta
     return s / tir.power(base, step / tir.const(d_range, "float32"))
 
 
-def rope_freq_default(s: Any, d: Any, d_range: int, theta: float, dtype: str) -> Frequency:
+def rope_freq_default(s: PrimExpr, d: PrimExpr, d_range: int, theta: float, dtype: str) -> Frequency:
     """Neighbouring halves: dimension ``d`` turns with ``d + d_range / 2``."""
     return _of_angle(_inverse(s, d, d_range, theta, d * 2 % d_range), dtype)
 
 
-def rope_freq_gptj(s: Any, d: Any, d_range: int, theta: float, dtype: str) -> Frequency:
+def rope_freq_gptj(s: PrimExpr, d: PrimExpr, d_range: int, theta: float, dtype: str) -> Frequency:
     """Interleaved: dimensions ``2 i`` and ``2 i + 1`` turn together."""
     return _of_angle(_inverse(s, d, d_range, theta, 2 * (d // 2) % d_range), dtype)
 
 
 def rope_freq_llama4(
-    s: Any,
-    d: Any,
+    s: PrimExpr,
+    d: PrimExpr,
     d_range: int,
     theta: float,
     dtype: str,
@@ -77,8 +79,8 @@ def rope_freq_llama4(
 
 
 def rope_freq_llama3(
-    s: Any,
-    d: Any,
+    s: PrimExpr,
+    d: PrimExpr,
     d_range: int,
     theta: float,
     dtype: str,
@@ -92,7 +94,9 @@ def rope_freq_llama3(
     return _smoothed(s, plain, dtype, factor, low_freq_factor, high_freq_factor, original_max_position_embeddings)
 
 
-def _smoothed(s: Any, plain: Any, dtype: str, factor: float, low: float, high: float, original: float) -> Frequency:
+def _smoothed(
+    s: PrimExpr, plain: PrimExpr, dtype: str, factor: float, low: float, high: float, original: float
+) -> Frequency:
     var = tir.Var("orig_freq", "float32")
     span = high - low
     smooth = var * tir.const(original / (2 * math.pi * span), "float32") - tir.const(low / span, "float32")
@@ -103,14 +107,14 @@ def _smoothed(s: Any, plain: Any, dtype: str, factor: float, low: float, high: f
 
 
 def rope_freq_longrope(
-    s: Any,
-    d: Any,
+    s: PrimExpr,
+    d: PrimExpr,
     d_range: int,
     theta: float,
     dtype: str,
     max_position_embeddings: int,
     original_max_position_embeddings: int,
-    ext_factors: Any = None,
+    ext_factors: Buffer | None = None,
 ) -> Frequency:
     """Each dimension has a factor of its own, and all are stretched for the longer context."""
     scale = max_position_embeddings / original_max_position_embeddings
@@ -136,8 +140,8 @@ def yarn_find_correction_range(
 
 
 def rope_freq_yarn(
-    s: Any,
-    d: Any,
+    s: PrimExpr,
+    d: PrimExpr,
     d_range: int,
     theta: float,
     dtype: str,
@@ -176,10 +180,12 @@ def switch_rope_freq_func(rope_scaling: Mapping[str, Any] | None) -> Callable[..
     raise ValueError(f"Unsupported RoPE scaling type: {kind}")
 
 
-def _partial(func: Callable[..., Frequency], config: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+def _partial(
+    func: Callable[..., Frequency], config: Mapping[str, Any], names: tuple[str, ...]
+) -> Callable[..., Frequency]:
     given = {name: config[name] for name in names}
 
-    def chosen(s: Any, d: Any, d_range: int, theta: float, dtype: str, **more: Any) -> Frequency:
+    def chosen(s: PrimExpr, d: PrimExpr, d_range: int, theta: float, dtype: str, **more: Any) -> Frequency:
         return func(s, d, d_range, theta, dtype, **given, **more)
 
     return chosen
@@ -190,15 +196,15 @@ def _is_interleaved(rope_scaling: Mapping[str, Any] | None) -> bool:
 
 
 def rotated(
-    read: Callable[[Any], Any],
-    d: Any,
-    position: Any,
+    read: Callable[[PrimExpr], PrimExpr],
+    d: PrimExpr,
+    position: PrimExpr,
     rotary_dim: int,
-    theta: Any,
+    theta: PrimExpr | float,
     dtype: str,
     rope_scaling: Mapping[str, Any] | None,
-    ext_factors: Any = None,
-) -> Any:
+    ext_factors: Buffer | None = None,
+) -> PrimExpr:
     """Element ``d`` of a turned vector; ``read(i)`` gives element ``i`` of the vector."""
     more = {"ext_factors": ext_factors} if ext_factors is not None else {}
     cos, sin, values = switch_rope_freq_func(rope_scaling)(position, d, rotary_dim, theta, "float32", **more)
@@ -216,7 +222,7 @@ def rotated(
 
 def llama_rope(
     qkv: Tensor,
-    total_seq_len: Any,
+    total_seq_len: PrimExpr,
     theta: float,
     scale: float,
     num_q_heads: int,
@@ -234,10 +240,10 @@ def llama_rope(
     rotary = head_dim if rotary_dim is None else rotary_dim
     dtype = qkv.dtype
 
-    def part(x: te.Tensor, first: int, count: int, turn: bool, length: Any) -> te.Tensor:
+    def part(x: te.Tensor, first: int, count: int, turn: bool, length: PrimExpr) -> te.Tensor:
         seq = x.shape[1]
 
-        def element(b: Any, s: Any, h: Any, d: Any) -> Any:
+        def element(b: PrimExpr, s: PrimExpr, h: PrimExpr, d: PrimExpr) -> PrimExpr:
             if not turn:
                 return x[b, s, h + first, d]
             position = (s + (length - seq)).astype("float32") * tir.const(scale, "float32")
@@ -317,7 +323,7 @@ def llama_rope_with_position_map(
 
 
 @contextmanager
-def _rows(count: Any, heads: int, threads: bool) -> Iterator[tuple[Any, Any, Any]]:
+def _rows(count: PrimExpr, heads: int, threads: bool) -> Iterator[tuple[PrimExpr, PrimExpr, PrimExpr | None]]:
     """A loop over rows and heads: (row, head, thread of the warp or None)."""
     if threads:
         with rows_by_threads(count * heads, True) as (item, lane):
@@ -328,11 +334,11 @@ def _rows(count: Any, heads: int, threads: bool) -> Iterator[tuple[Any, Any, Any
 
 
 def _emit_turned(
-    qkv: Any, out: Any, s: Any, h: Any, first: int, heads: int, position: Any, apply_rope: Any, rotary: int,
-    theta: float, scale: float, dtype: str, rope_scaling: Any, factors: Any, lane: Any,
+    qkv: Buffer, out: Buffer, s: PrimExpr, h: PrimExpr, first: int, heads: int, position: PrimExpr, apply_rope: PrimExpr, rotary: int,
+    theta: float, scale: float, dtype: str, rope_scaling: Mapping[str, Any] | None, factors: Buffer | None, lane: PrimExpr | None,
 ) -> None:  # fmt: skip
     """The statements that write one head of ``out``, turned if ``apply_rope``."""
-    head_dim = int(qkv.shape[2])
+    head_dim = plain_int(qkv.shape[2])
     with T.If(tir.all(h >= first, h < first + heads)), T.Then(), T.If(apply_rope > 0):
         with T.Then(), each_by_lane(head_dim, lane) as d:
             at = position.astype("float32") * tir.const(scale, "float32")

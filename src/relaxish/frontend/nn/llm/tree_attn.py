@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .... import tir
+from ....target import Target
 from ._attention_kernels import Sizes
 from ._paged_kernels import prefill, prefill_ragged
 
@@ -19,7 +20,9 @@ def tree_attn_cpu(h_kv: int, h_q: int, d: int, dtype: str, rope_scaling: Mapping
     return prefill_ragged(Sizes(h_kv, h_q, d, d, dtype, rope_scaling), tree=True)
 
 
-def tree_attn(h_kv: int, h_q: int, d: int, dtype: str, rope_scaling: Mapping[str, Any], target: Any) -> tir.PrimFunc:
+def tree_attn(
+    h_kv: int, h_q: int, d: int, dtype: str, rope_scaling: Mapping[str, Any], target: Target | None
+) -> tir.PrimFunc:
     """Tree attention among the new tokens, for GPUs."""
     return prefill_ragged(Sizes(h_kv, h_q, d, d, dtype, rope_scaling, threads=True), tree=True)
 
@@ -37,7 +40,7 @@ def tree_attn_with_paged_kv_cache(
     d: int,
     dtype: str,
     rope_scaling: Mapping[str, Any],
-    target: Any,
+    target: Target | None,
     page_size: int = _PAGE_SIZE,
 ) -> tir.PrimFunc:
     """Tree attention over a paged cache that holds the new tokens already, for GPUs."""
