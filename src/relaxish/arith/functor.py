@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from ..ir.expr import PrimExpr
 from ..ir.functor import Mutator
 from ..ir.node import Node
-from ..ir.prim import CmpOp, SizeVar
-from ..tir.buffer import Buffer
-from ..tir.stmt import Stmt
 from ._ir import IntImm, Var
 
 
-def free_vars(e: PrimExpr | Stmt | Sequence[PrimExpr | Sequence[PrimExpr]]) -> list[Var]:
+def free_vars(e: Any) -> list[Var]:
     """The variables an expression mentions, in order of first sight (bound ones included)."""
     seen: dict[Any, None] = {}
     stack = [e]
@@ -32,7 +28,7 @@ def free_vars(e: PrimExpr | Stmt | Sequence[PrimExpr | Sequence[PrimExpr]]) -> l
     return list(seen)
 
 
-def uses_var(e: PrimExpr | Stmt | tuple[Sequence[CmpOp], PrimExpr], var: Any) -> bool:
+def uses_var(e: Any, var: Any) -> bool:
     """Whether ``e`` mentions ``var`` (or, given a function or container, any variable it accepts)."""
     test = var if callable(var) and not isinstance(var, Var) else (lambda v: v is var)
     return any(test(v) for v in free_vars(e))
@@ -44,15 +40,15 @@ class Substitution(Mutator):
     def __init__(self, mapping: Mapping[Any, Any]) -> None:
         self.mapping = mapping
 
-    def visit_Var(self, e: Var | SizeVar) -> PrimExpr:
+    def visit_Var(self, e: Any) -> Any:
         return self.mapping.get(e, e)
 
     visit_SizeVar = visit_Var
 
-    def visit_IntImm(self, e: IntImm) -> PrimExpr:
+    def visit_IntImm(self, e: Any) -> Any:
         return e
 
-    def visit_Buffer(self, e: Buffer) -> Buffer:
+    def visit_Buffer(self, e: Any) -> Any:
         return e
 
 
