@@ -9,7 +9,8 @@ from enum import IntEnum, IntFlag
 from typing import Any, Protocol
 
 from ..ir import dtype as dt
-from ..ir.expr import as_expr
+from ..ir.expr import ExprLike, as_expr
+from ..ir.prim import CmpOp
 from . import build as B
 from ._ir import EQ, GE, GT, LE, LT, Add, IntImm, IterVar, Mul, PrimExpr, Range, Sub, Var
 from .canonical_simplify import CanonicalSimplifier
@@ -135,7 +136,7 @@ class Analyzer:
         self.canonical.bindings.pop(var, None)
         self._forget()
 
-    def update(self, var: Var, info: Any, override: bool = False) -> None:
+    def update(self, var: Var, info: ConstIntBound | ModularSet | IntSet, override: bool = False) -> None:
         """Set one kind of knowledge: a :class:`ConstIntBound`, :class:`ModularSet` or integer set."""
         if isinstance(info, ConstIntBound):
             self.const_int_bound.update(var, (info.min_value, info.max_value), override)
@@ -217,10 +218,9 @@ class Analyzer:
 
     # -- simplification ------------------------------------------------------------------------------------
 
-    def simplify(self, expr: PrimExpr, steps: int = 2) -> PrimExpr:
+    def simplify(self, expr: ExprLike, steps: int = 2) -> PrimExpr:
         """The simplest form found by alternating canonical and rewrite simplification."""
-        kind = type(expr)
-        if kind is IntImm:
+        if type(expr) is IntImm:
             return expr
         if not isinstance(expr, PrimExpr):
             return as_expr(expr)
@@ -263,7 +263,7 @@ class Analyzer:
 
     # -- proofs --------------------------------------------------------------------------------------------
 
-    def can_prove(self, expr: PrimExpr, strength: ProofStrength = ProofStrength.DEFAULT) -> bool:
+    def can_prove(self, expr: ExprLike, strength: ProofStrength = ProofStrength.DEFAULT) -> bool:
         """Whether the condition certainly holds."""
         expr = as_expr(expr)
         if type(expr) is IntImm:
@@ -286,7 +286,7 @@ class Analyzer:
             return False
         return self.const_int_bound.bound(self.simplify(found.min_value))[0] >= plan[1]
 
-    def can_prove_equal(self, lhs: PrimExpr, rhs: PrimExpr) -> bool:
+    def can_prove_equal(self, lhs: ExprLike, rhs: ExprLike) -> bool:
         """Whether both are always the same."""
         lhs, rhs = as_expr(lhs), as_expr(rhs)
         if lhs is rhs:
@@ -353,11 +353,11 @@ class Analyzer:
                 self.unbind(var)
 
 
-def e_b_minus_a(e: Any) -> PrimExpr:
+def e_b_minus_a(e: CmpOp) -> PrimExpr:
     """``b - a`` of a comparison."""
     return B.sub(e.b, e.a)
 
 
-def e_a_minus_b(e: Any) -> PrimExpr:
+def e_a_minus_b(e: GE) -> PrimExpr:
     """``a - b`` of a comparison."""
     return B.sub(e.a, e.b)

@@ -24,7 +24,7 @@ class Simplifier(Protocol):
         ...
 
 
-def _clauses(e: Any) -> Iterator[PrimExpr]:
+def _clauses(e: PrimExpr) -> Iterator[PrimExpr]:
     """The parts of a conjunction; ``and`` inside ``or`` is multiplied out."""
     if type(e) is And:
         yield from _clauses(e.a)
@@ -37,7 +37,7 @@ def _clauses(e: Any) -> Iterator[PrimExpr]:
         yield e
 
 
-def _terms(e: Any) -> Iterator[PrimExpr]:
+def _terms(e: PrimExpr) -> Iterator[PrimExpr]:
     if type(e) is Or:
         yield from _terms(e.a)
         yield from _terms(e.b)
@@ -45,11 +45,11 @@ def _terms(e: Any) -> Iterator[PrimExpr]:
         yield e
 
 
-def _contains(chunk: Chunk, e: Any) -> bool:
+def _contains(chunk: Chunk, e: PrimExpr) -> bool:
     return any(B.deep_equal(e, other) for other in chunk)
 
 
-def _is(e: Any, value: bool) -> bool:
+def _is(e: PrimExpr, value: bool) -> bool:
     return B.as_int(e) == int(value)
 
 

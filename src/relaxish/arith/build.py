@@ -6,6 +6,7 @@ operators (both sides are known to agree here) and fold constants on the way.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -13,34 +14,9 @@ from ..ir import dtype as dt
 from ..ir.errors import CheckDivisionError
 from ..ir.prim import const as large_const
 from ._ir import (
-    EQ,
-    GE,
-    GT,
-    LE,
-    LT,
-    NE,
-    Add,
-    And,
-    Broadcast,
-    Cast,
-    Div,
-    FloatImm,
-    FloorDiv,
-    FloorMod,
-    IntImm,
-    Max,
-    Min,
-    Mod,
-    Mul,
-    Not,
-    Or,
-    PrimExpr,
-    Ramp,
-    Select,
-    Sub,
-    Var,
-    binary_classes,
-)
+    EQ, GE, GT, LE, LT, NE, Add, And, Broadcast, Cast, Div, FloatImm, FloorDiv, FloorMod, IntImm, Max, Min, Mod, Mul,
+    Not, Or, PrimExpr, Ramp, Select, Sub, Var, binary_classes,
+)  # fmt: skip
 
 
 @lru_cache(maxsize=4096)
@@ -74,11 +50,11 @@ def wrap(dtype: str, value: int) -> int:
     return value & ((1 << bits) - 1)
 
 
-def _ints(a: Any, b: Any) -> bool:
+def _ints(a: PrimExpr, b: PrimExpr) -> bool:
     return type(a) is IntImm and type(b) is IntImm
 
 
-def _floats(a: Any, b: Any) -> bool:
+def _floats(a: PrimExpr, b: PrimExpr) -> bool:
     return type(a) is FloatImm and type(b) is FloatImm
 
 
@@ -124,7 +100,7 @@ def sub(a: Any, b: Any) -> PrimExpr:
     return Sub(a, b)
 
 
-def may_be_nan(e: Any) -> bool:
+def may_be_nan(e: PrimExpr) -> bool:
     """Whether ``e`` is data of a floating-point type, which may be NaN or infinite; variables count as numbers."""
     return not isinstance(e, (Var, IntImm, FloatImm)) and dt.is_float(e.dtype)
 
@@ -163,7 +139,7 @@ def floordiv(a: Any, b: Any) -> PrimExpr:
     return FloorDiv(a, b)
 
 
-def floormod(a: Any, b: Any) -> PrimExpr:
+def floormod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     """``a % b`` with the sign of ``b``."""
     if type(b) is IntImm:
         if b.value == 0:
@@ -183,7 +159,7 @@ def trunc_div(a: int, b: int) -> int:
     return q if (a >= 0) == (b >= 0) else -q
 
 
-def truncdiv(a: Any, b: Any) -> PrimExpr:
+def truncdiv(a: PrimExpr, b: Any) -> PrimExpr:
     """``a / b``, rounding to zero for integers."""
     kb = type(b)
     if kb is IntImm:
@@ -203,7 +179,7 @@ def truncdiv(a: Any, b: Any) -> PrimExpr:
     return Div(a, b)
 
 
-def truncmod(a: Any, b: Any) -> PrimExpr:
+def truncmod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     """``a`` modulo ``b`` with the sign of ``a``."""
     if type(b) is IntImm:
         if b.value == 0:
@@ -217,7 +193,7 @@ def truncmod(a: Any, b: Any) -> PrimExpr:
     return Mod(a, b)
 
 
-def widened(a: Any, b: Any) -> tuple[Any, Any]:
+def widened(a: PrimExpr, b: PrimExpr) -> tuple[Any, Any]:
     """Two integers in the wider of their types: sets of one dimension may come from 32 and 64 bit indices."""
     if a.dtype == b.dtype:
         return a, b
@@ -253,7 +229,7 @@ def false(dtype: str = "bool") -> PrimExpr:
     return const(dtype, 0)
 
 
-def _fold_cmp(cls: Any, test: Any) -> Any:
+def _fold_cmp(cls: Any, test: Callable[..., Any]) -> Callable[..., Any]:
     def compare(a: Any, b: Any) -> PrimExpr:
         if _ints(a, b) or _floats(a, b):
             return const("bool", test(a.value, b.value))
@@ -270,7 +246,7 @@ gt = _fold_cmp(GT, lambda a, b: a > b)
 ge = _fold_cmp(GE, lambda a, b: a >= b)
 
 
-def and_(a: Any, b: Any) -> PrimExpr:
+def and_(a: Any, b: PrimExpr) -> PrimExpr:
     """``a and b``."""
     if type(a) is IntImm:
         return b if a.value else a
@@ -279,7 +255,7 @@ def and_(a: Any, b: Any) -> PrimExpr:
     return And(a, b)
 
 
-def or_(a: Any, b: Any) -> PrimExpr:
+def or_(a: PrimExpr, b: Any) -> PrimExpr:
     """``a or b``."""
     if type(a) is IntImm:
         return a if a.value else b
@@ -288,14 +264,14 @@ def or_(a: Any, b: Any) -> PrimExpr:
     return Or(a, b)
 
 
-def not_(a: Any) -> PrimExpr:
+def not_(a: PrimExpr) -> PrimExpr:
     """``not a``."""
     if type(a) is IntImm:
         return const("bool", not a.value)
     return Not(a)
 
 
-def select(cond: Any, a: Any, b: Any) -> PrimExpr:
+def select(cond: Any, a: PrimExpr, b: PrimExpr) -> PrimExpr:
     """``a if cond else b`` (both evaluated)."""
     if type(cond) is IntImm:
         return a if cond.value else b
@@ -326,12 +302,12 @@ def cast(dtype: str, value: Any) -> PrimExpr:
     return Cast(dtype, value)
 
 
-def ramp(base: PrimExpr, stride: PrimExpr, lanes: Any) -> PrimExpr:
+def ramp(base: PrimExpr, stride: PrimExpr, lanes: PrimExpr) -> PrimExpr:
     """A vector ``base, base + stride, ...``."""
     return Ramp(base, stride, lanes)
 
 
-def broadcast(value: PrimExpr, lanes: Any) -> PrimExpr:
+def broadcast(value: PrimExpr, lanes: PrimExpr) -> PrimExpr:
     """A vector of equal lanes."""
     return Broadcast(value, lanes)
 
@@ -357,7 +333,7 @@ BUILDERS: dict[Any, Any] = {
 }
 
 
-def try_fold(cls: Any, a: Any, b: Any) -> PrimExpr | None:
+def try_fold(cls: Any, a: PrimExpr, b: Any) -> PrimExpr | None:
     """The constant-folded ``cls(a, b)``, or None where nothing folds."""
     ka, kb = type(a), type(b)
     if ka is not IntImm and kb is not IntImm and ka is not FloatImm and kb is not FloatImm and a is not b:

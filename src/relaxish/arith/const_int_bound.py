@@ -8,6 +8,7 @@ from math import gcd
 from typing import TYPE_CHECKING, Any
 
 from ..ir import dtype as dt
+from ..ir.prim import BinaryOp
 from ..support.errors import InternalError
 from . import build as B
 from ._ir import (
@@ -176,7 +177,7 @@ class ConstIntBoundAnalyzer:
         self._memo[id(e)] = (e, result)
         return result
 
-    def _var(self, e: Any) -> Bound:
+    def _var(self, e: PrimExpr) -> Bound:
         found = self.vars.get(e)
         if found is not None:
             return found
@@ -184,18 +185,18 @@ class ConstIntBoundAnalyzer:
             return 0, POS_INF
         return everything(e.dtype)
 
-    def _add(self, e: Any) -> Bound:
+    def _add(self, e: Add) -> Bound:
         a, b = self.bound(e.a), self.bound(e.b)
         return inf_add(a[0], b[0]), inf_add(a[1], b[1])
 
-    def _sub(self, e: Any) -> Bound:
+    def _sub(self, e: Sub) -> Bound:
         a, b = self.bound(e.a), self.bound(e.b)
         return inf_add(a[0], -b[1]), inf_add(a[1], -b[0])
 
-    def _mul(self, e: Any) -> Bound:
+    def _mul(self, e: Mul) -> Bound:
         return _corners(self.bound(e.a), self.bound(e.b), _inf_mul)
 
-    def _divide(self, e: Any, op: Callable[[int, int], int]) -> Bound:
+    def _divide(self, e: BinaryOp, op: Callable[[int, int], int]) -> Bound:
         a, b = self.bound(e.a), self.bound(e.b)
         if b == (0, 0):
             return everything(e.dtype)
@@ -208,13 +209,13 @@ class ConstIntBoundAnalyzer:
             return min(p[0] for p in parts), max(p[1] for p in parts)
         return _corners(a, b, op)
 
-    def _truncdiv(self, e: Any) -> Bound:
+    def _truncdiv(self, e: Div) -> Bound:
         return self._divide(e, _inf_truncdiv)
 
-    def _floordiv(self, e: Any) -> Bound:
+    def _floordiv(self, e: FloorDiv) -> Bound:
         return self._divide(e, _inf_floordiv)
 
-    def _truncmod(self, e: Any) -> Bound:
+    def _truncmod(self, e: Mod) -> Bound:
         a, b = self.bound(e.a), self.bound(e.b)
         if b[0] <= 0:
             return everything(e.dtype)
@@ -223,7 +224,7 @@ class ConstIntBoundAnalyzer:
             return a if a[1] < b[0] else (0, min(a[1], cap))
         return max(a[0], -cap), min(max(a[1], 0), cap)
 
-    def _floormod(self, e: Any) -> Bound:
+    def _floormod(self, e: FloorMod) -> Bound:
         a, b = self.bound(e.a), self.bound(e.b)
         if b[0] > 0 or (b[0] == 0 and b[1] > 0):
             cap = inf_add(b[1], -1)
@@ -242,25 +243,25 @@ class ConstIntBoundAnalyzer:
         low, high = inf_add(b[0], 1), inf_add(b[1], -1)
         return _intersect((min(0, low), max(0, high)), everything(e.dtype))
 
-    def _min(self, e: Any) -> Bound:
+    def _min(self, e: Min) -> Bound:
         a, b = self.bound(e.a), self.bound(e.b)
         return min(a[0], b[0]), min(a[1], b[1])
 
-    def _max(self, e: Any) -> Bound:
+    def _max(self, e: Max) -> Bound:
         a, b = self.bound(e.a), self.bound(e.b)
         return max(a[0], b[0]), max(a[1], b[1])
 
-    def _select(self, e: Any) -> Bound:
+    def _select(self, e: Select) -> Bound:
         a, b = self.bound(e.true_value), self.bound(e.false_value)
         return min(a[0], b[0]), max(a[1], b[1])
 
-    def _cast(self, e: Any) -> Bound:
+    def _cast(self, e: Cast) -> Bound:
         if not dt.is_integral(e.value.dtype):
             return self._ceil_log2(e.value) or everything(e.dtype)
         value, allowed = self.bound(e.value), everything(e.dtype)
         return _intersect(value, allowed)
 
-    def _ceil_log2(self, e: Any) -> Bound | None:
+    def _ceil_log2(self, e: PrimExpr) -> Bound | None:
         """``ceil(log2(x))`` of an integer: how many bits a counter needs."""
         for name in ("tir.ceil", "tir.log2"):
             if type(e) is not Call or getattr(e.op, "name", "") != name:
@@ -293,7 +294,7 @@ class ConstIntBoundAnalyzer:
     def _broadcast(self, e: Any) -> Bound:
         return self.bound(e.value)
 
-    def _call(self, e: Any) -> Bound:
+    def _call(self, e: Call) -> Bound:
         name = getattr(e.op, "name", "")
         if name == "tir.shift_right":
             a, b = self.bound(e.args[0]), self.bound(e.args[1])

@@ -10,7 +10,7 @@ from . import build as B
 from .effects import is_pure
 
 
-def strip_likely(e: Any) -> Any:
+def strip_likely(e: PrimExpr) -> PrimExpr:
     """The condition inside ``likely(...)``."""
     while type(e) is Call and getattr(e.op, "name", "") == "tir.likely":
         e = e.args[0]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..ir.functor import Visitor
+from ..ir.prim import SizeVar
 from . import build as B
 from ._ir import EQ, GE, GT, LE, LT, Add, FloorDiv, Mul, PrimExpr, Sub, Var
 from .analyzer import Analyzer
@@ -21,13 +22,13 @@ class _Count(Visitor):
         self.var = var
         self.count = 0
 
-    def visit_Var(self, e: Any) -> None:
+    def visit_Var(self, e: Var | SizeVar) -> None:
         self.count += e is self.var
 
     visit_SizeVar = visit_Var
 
 
-def _occurrences(var: Var, e: Any) -> int:
+def _occurrences(var: Var, e: PrimExpr) -> int:
     counter = _Count(var)
     counter.visit(e)
     return counter.count

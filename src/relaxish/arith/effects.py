@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ir.expr import PrimExpr
 from ..ir.functor import Visitor
-from ..ir.prim import CallEffectKind
+from ..ir.prim import Call, CallEffectKind
 
 __all__ = ["CallEffectKind", "call_effect", "is_pure", "side_effect"]
 
@@ -29,14 +30,14 @@ class _Effects(Visitor):
             self.kind = max(self.kind, CallEffectKind.ReadState)
         super().default_visit(node)
 
-    def visit_Call(self, node: Any) -> None:
+    def visit_Call(self, node: Call) -> None:
         # Nothing is stronger than a change of state: arguments of special calls and jumps count as one.
         self.kind = max(self.kind, min(call_effect(node), CallEffectKind.UpdateState))
         for arg in node.args:
             self.visit(arg)
 
 
-def call_effect(call: Any) -> CallEffectKind:
+def call_effect(call: Call) -> CallEffectKind:
     """The effect of a call, its arguments apart."""
     op = call.op
     getter = getattr(op, "get_attr", None)
@@ -50,13 +51,13 @@ def call_effect(call: Any) -> CallEffectKind:
     return CallEffectKind.Pure if op.name.startswith(_PURE_PREFIXES) else CallEffectKind.Opaque
 
 
-def side_effect(expr: Any) -> CallEffectKind:
+def side_effect(expr: PrimExpr) -> CallEffectKind:
     """The strongest effect anywhere in ``expr``."""
     walker = _Effects()
     walker.visit(expr)
     return walker.kind
 
 
-def is_pure(expr: Any) -> bool:
+def is_pure(expr: PrimExpr) -> bool:
     """No effects and no reads of memory."""
     return side_effect(expr) <= CallEffectKind.Pure

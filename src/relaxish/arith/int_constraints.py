@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from ..ir.expr import ExprLike, as_expr
 from ..ir.node import Converted, Node, field
@@ -14,7 +13,7 @@ from .functor import substitute
 from .int_set import IntSetEvaluator, from_range
 
 
-def _exprs(values: Any) -> tuple[PrimExpr, ...]:
+def _exprs(values: Sequence[PrimExpr]) -> tuple[PrimExpr, ...]:
     return tuple(as_expr(v) for v in values)
 
 
@@ -112,7 +111,11 @@ class IntConstraintsTransform(Node):
     dst_to_src: dict[Var, PrimExpr] = field(conv=dict)
 
 
-def as_system(equations: Any, variables: Any, ranges: Any) -> IntConstraints:
+def as_system(
+    equations: IntConstraints | PrimExpr | Sequence[PrimExpr],
+    variables: Sequence[Var] | None,
+    ranges: Mapping[Var, Range] | None,
+) -> IntConstraints:
     """The arguments of a solver as one system."""
     if isinstance(equations, IntConstraints):
         return equations

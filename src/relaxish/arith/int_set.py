@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from ..support.entry_points import lazy_package
 from ..ir import dtype as dt
+from ..ir.expr import ExprLike
 from ..ir.node import Node, field
 from . import build as B
 from ._ir import (
@@ -60,7 +61,7 @@ class IntervalSet(IntSet):
     min_value: PrimExpr = field()
     max_value: PrimExpr = field()
 
-    def __init__(self, min_value: Any, max_value: Any) -> None:
+    def __init__(self, min_value: ExprLike, max_value: ExprLike) -> None:
         self.min_value = _int(min_value)
         self.max_value = _int(max_value)
 
@@ -149,7 +150,7 @@ def from_range(r: Range) -> IntervalSet:
     return from_min_extent(r.min, r.extent)
 
 
-def int_set_of_vector(e: Any) -> IntervalSet:
+def int_set_of_vector(e: PrimExpr) -> IntervalSet:
     """Bounds of the lanes of ``e``."""
     if type(e) is Ramp:
         lanes = B.lanes_value(e)
@@ -173,7 +174,11 @@ def int_set_of_vector(e: Any) -> IntervalSet:
     return IntSetEvaluator(analyzer, {}, True).eval(e)
 
 
-def to_int_set(x: Any) -> IntervalSet:
+#: What stands for a set of integers: numbers and expressions for the set of themselves.
+SetLike: TypeAlias = Union["IntSet", Range, IterVar, ExprLike]
+
+
+def to_int_set(x: SetLike) -> IntervalSet:
     """A set from a set, range, expression or number."""
     if isinstance(x, IntervalSet):
         return x
@@ -186,7 +191,7 @@ def to_int_set(x: Any) -> IntervalSet:
     raise TypeError(f"cannot turn {type(x).__name__} into an integer set")
 
 
-def _is_inf(e: Any) -> bool:
+def _is_inf(e: PrimExpr) -> bool:
     return e is _POS_INF or e is _NEG_INF
 
 
@@ -288,7 +293,7 @@ class IntSetEvaluator:
         b = self.eval(high) if not _is_inf(high) else IntervalSet(high, high)
         return IntervalSet(a.min_value, b.max_value)
 
-    def _untouched(self, e: Any) -> bool:
+    def _untouched(self, e: PrimExpr) -> bool:
         if not self.dom_map:
             return True
         from .functor import free_vars
@@ -330,10 +335,10 @@ class IntSetEvaluator:
         dtype = dt.element_of(e.dtype) if self.eval_vec else e.dtype
         return combine(self.analyzer, type(e), a, b, dtype)
 
-    def _select(self, e: Any) -> IntervalSet:
+    def _select(self, e: Select) -> IntervalSet:
         return union(self.analyzer, self.eval(e.true_value), self.eval(e.false_value))
 
-    def _cast(self, e: Any) -> IntervalSet:
+    def _cast(self, e: Cast) -> IntervalSet:
         s = self.eval(e.value)
         # The set of a vector is the set of its lanes.
         dtype = dt.element_of(e.dtype)
@@ -341,15 +346,15 @@ class IntSetEvaluator:
         high = s.max_value if _is_inf(s.max_value) else B.cast(dtype, s.max_value)
         return IntervalSet(low, low if s.min_value is s.max_value else high)
 
-    def _ramp(self, e: Any) -> IntervalSet:
+    def _ramp(self, e: PrimExpr) -> IntervalSet:
         if not self.eval_vec:
             return everything()
         return self.eval_interval(int_set_of_vector(e))
 
-    def _broadcast(self, e: Any) -> IntervalSet:
+    def _broadcast(self, e: Broadcast) -> IntervalSet:
         return self.eval(e.value) if self.eval_vec else everything()
 
-    def _call(self, e: Any) -> IntervalSet:
+    def _call(self, e: Call) -> IntervalSet:
         name = getattr(e.op, "name", "")
         if name == "tir.if_then_else":
             return union(self.analyzer, self.eval(e.args[1]), self.eval(e.args[2]))
@@ -437,7 +442,7 @@ def _multiply(analyzer: Analyzer, a: IntervalSet, b: IntervalSet, dtype: str) ->
     return everything()
 
 
-def _divide(analyzer: Analyzer, a: IntervalSet, b: IntervalSet, build: Any) -> IntervalSet:
+def _divide(analyzer: Analyzer, a: IntervalSet, b: IntervalSet, build: Callable[..., Any]) -> IntervalSet:
     if not _point(b):
         if (
             b.has_lower()
@@ -493,7 +498,7 @@ _EVAL: dict[type, Callable[[IntSetEvaluator, Any], IntervalSet]] = {
 }
 
 
-def eval_set(e: Any, dom_map: Mapping[Any, Any] | None = None, analyzer: Analyzer | None = None) -> IntervalSet:
+def eval_set(e: SetLike, dom_map: Mapping[Any, Any] | None = None, analyzer: Analyzer | None = None) -> IntervalSet:
     """The interval of ``e`` (an expression, range or set) when each variable runs over its set in ``dom_map``."""
     from .analyzer import Analyzer
 

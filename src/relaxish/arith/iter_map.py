@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from math import lcm
 from typing import Any
 
-from ..ir.expr import as_expr
+from ..ir.expr import ExprLike, as_expr
+from ..ir.prim import BinaryOp
 from . import build as B
 from ._ir import EQ, GE, GT, LE, LT, Add, FloorDiv, FloorMod, IntImm, Mul, PrimExpr, Range, Sub, Var
 from .analyzer import Analyzer
@@ -22,7 +23,7 @@ from .iter_map_nodes import (
 from .products import product_terms
 
 
-def _is_map(e: Any) -> bool:
+def _is_map(e: PrimExpr) -> bool:
     return type(e) is IterSumExpr or type(e) is IterSplitExpr
 
 
@@ -52,13 +53,13 @@ class IterMapRewriter:
 
     # -- small proofs --------------------------------------------------------------------------------------
 
-    def equal(self, a: Any, b: Any) -> bool:
+    def equal(self, a: PrimExpr, b: PrimExpr) -> bool:
         """``a == b``, certainly."""
         if type(a) is IntImm and type(b) is IntImm:
             return a.value == b.value
         return self.analyzer.can_prove_equal(a, b)
 
-    def divides(self, a: Any, b: Any) -> bool:
+    def divides(self, a: PrimExpr, b: PrimExpr) -> bool:
         """``a % b == 0``, certainly."""
         if type(a) is IntImm and type(b) is IntImm:
             return b.value != 0 and a.value % b.value == 0
@@ -66,7 +67,7 @@ class IterMapRewriter:
             return True
         return self.analyzer.can_prove_equal(B.floormod(a, b), B.const(a.dtype, 0))
 
-    def quotient(self, a: Any, b: Any) -> PrimExpr:
+    def quotient(self, a: PrimExpr, b: PrimExpr) -> PrimExpr:
         """``a // b``, simplified."""
         if B.is_one(b):
             return a
@@ -75,7 +76,7 @@ class IterMapRewriter:
         rest = _without_factors(a, b)
         return rest if rest is not None else self.analyzer.simplify(B.floordiv(a, b))
 
-    def times(self, a: Any, b: Any) -> PrimExpr:
+    def times(self, a: PrimExpr, b: PrimExpr) -> PrimExpr:
         """``a * b``, simplified."""
         made = B.mul(a, b)
         return made if type(made) is IntImm or B.is_one(a) or B.is_one(b) else self.analyzer.simplify(made)
@@ -86,7 +87,7 @@ class IterMapRewriter:
         """The fused form of one index. Raises IterMapError."""
         return self.fuse(self.to_sum(self.mutate(e)))
 
-    def to_sum(self, e: Any) -> IterSumExpr:
+    def to_sum(self, e: PrimExpr) -> IterSumExpr:
         """Any form as a sum."""
         if type(e) is IterSumExpr:
             return e
@@ -96,7 +97,7 @@ class IterMapRewriter:
             raise IterMapError(f"{e} is not an affine use of the iterators")
         return IterSumExpr((), e)
 
-    def mutate(self, e: Any) -> Any:
+    def mutate(self, e: Any) -> PrimExpr:
         """Rewrite below ``e``."""
         kind = type(e)
         if kind is IntImm:
@@ -113,7 +114,7 @@ class IterMapRewriter:
             raise IterMapError(f"{e} is not an affine use of the iterators")
         return e
 
-    def _linear(self, a: Any, b: Any, sign: int, e: Any) -> Any:
+    def _linear(self, a: PrimExpr, b: PrimExpr, sign: int, e: BinaryOp) -> PrimExpr:
         if not _is_map(a) and not _is_map(b):
             return e if a is e.a and b is e.b else (B.add if sign > 0 else B.sub)(a, b)
         left, right = self.to_sum(a), self.to_sum(b)
@@ -136,7 +137,7 @@ class IterMapRewriter:
     def _same_split(self, a: IterSplitExpr, b: IterSplitExpr) -> bool:
         return a.source is b.source and self.equal(a.lower_factor, b.lower_factor) and self.equal(a.extent, b.extent)
 
-    def _scaled(self, a: Any, b: Any, e: Any) -> Any:
+    def _scaled(self, a: PrimExpr, b: PrimExpr, e: Mul) -> PrimExpr:
         if not _is_map(a) and not _is_map(b):
             return e if a is e.a and b is e.b else B.mul(a, b)
         if _is_map(a) and _is_map(b):
@@ -155,7 +156,7 @@ class IterMapRewriter:
         args = [IterSplitExpr(s.source, s.lower_factor, s.extent, self.times(s.scale, b)) for s in total.args]
         return IterSumExpr(args, self.times(total.base, b))
 
-    def _divided(self, a: Any, b: Any, e: Any) -> Any:
+    def _divided(self, a: PrimExpr, b: PrimExpr, e: BinaryOp) -> PrimExpr:
         is_div = type(e) is FloorDiv
         if type(b) is IterSumExpr and not b.args:
             b = b.base
@@ -172,7 +173,7 @@ class IterMapRewriter:
             return self._divide_parts(total, b, e, is_div)
         return self._divide_split(total.args[0], total.base, b, e, is_div)
 
-    def _divide_parts(self, total: IterSumExpr, b: PrimExpr, e: Any, is_div: bool) -> Any:
+    def _divide_parts(self, total: IterSumExpr, b: PrimExpr, e: PrimExpr, is_div: bool) -> PrimExpr:
         """Divide a sum that does not fuse: whole multiples of ``b`` apart from a rest that stays below it."""
         whole = [s for s in total.args if self.divides(s.scale, b)]
         rest = [s for s in total.args if not self.divides(s.scale, b)]
@@ -188,7 +189,7 @@ class IterMapRewriter:
         out = self.to_sum(left)
         return IterSumExpr([*made, *out.args], B.add(out.base, self.quotient(total.base, b)))
 
-    def _divide_split(self, s: IterSplitExpr, base: Any, b: Any, e: Any, is_div: bool) -> Any:
+    def _divide_split(self, s: IterSplitExpr, base: PrimExpr, b: PrimExpr, e: PrimExpr, is_div: bool) -> PrimExpr:
         zero = B.const(e.dtype, 0)
         if self.divides(s.scale, b):
             if not self.divides(base, b) and is_div:
@@ -223,7 +224,9 @@ class IterMapRewriter:
             return IterSumExpr((IterSplitExpr(source, lower, extent[0], B.const(e.dtype, 1)),), offset)
         return IterSumExpr((IterSplitExpr(source, lower, extent[0], scale),), zero)
 
-    def _split_factors(self, s: IterSplitExpr, divisor: Any, e: Any, is_div: bool) -> tuple[Any, tuple[Any, IterMark]]:
+    def _split_factors(
+        self, s: IterSplitExpr, divisor: PrimExpr, e: PrimExpr, is_div: bool
+    ) -> tuple[Any, tuple[Any, IterMark]]:
         source = s.source
         if self.divides(s.extent, divisor):
             if is_div:
@@ -239,7 +242,9 @@ class IterMapRewriter:
             return self.times(s.lower_factor, divisor), (self.quotient(extent, divisor), source)
         return s.lower_factor, (divisor, source)
 
-    def _divide_padded(self, s: Any, base: Any, divisor: Any, scale: Any, e: Any, is_div: bool) -> Any:
+    def _divide_padded(
+        self, s: IterSplitExpr, base: PrimExpr, divisor: PrimExpr, scale: PrimExpr, e: PrimExpr, is_div: bool
+    ) -> PrimExpr:
         whole = B.is_one(s.lower_factor) and self.equal(s.extent, s.source.extent)
         if self.level == IterMapLevel.Bijective or not whole or type(base) is not IntImm or type(divisor) is not IntImm:
             raise IterMapError(f"the offset of {e} is not divisible")
@@ -414,7 +419,7 @@ class IterMapRewriter:
             current = IterSumExpr(rest, self.analyzer.simplify(B.add(current.base, shift)))
         return None if current is total else current
 
-    def add_constraint(self, e: PrimExpr, low: Any, high: Any) -> None:
+    def add_constraint(self, e: PrimExpr, low: PrimExpr | None, high: PrimExpr | None) -> None:
         """Use ``low <= e < high`` of a predicate to bound a fused iterator."""
         total = self.to_sum(self.mutate(e))
         if not total.args:
@@ -514,7 +519,7 @@ class IterMapRewriter:
             return self.equal(expected, mark.extent)
         return self.divides(mark.extent, expected) or self.equal(expected, mark.extent)
 
-    def _skip(self, left: list[IterSplitExpr], expected: Any) -> int | None:
+    def _skip(self, left: list[IterSplitExpr], expected: PrimExpr) -> int | None:
         best = None
         for i, s in enumerate(left):
             if not self.divides(s.lower_factor, expected):
@@ -524,7 +529,7 @@ class IterMapRewriter:
         return best
 
 
-def _without_factors(product: Any, divisor: Any) -> PrimExpr | None:
+def _without_factors(product: PrimExpr, divisor: PrimExpr) -> PrimExpr | None:
     """``product / divisor`` where the divisor's factors are all among the product's: exact, whatever their signs."""
     (left, scale), (gone, unit) = product_terms(product), product_terms(divisor)
     if unit == 0 or scale % unit:
@@ -544,7 +549,7 @@ def _without_factors(product: Any, divisor: Any) -> PrimExpr | None:
     return result if B.is_one(rest) else B.mul(result, rest)
 
 
-def _key(e: Any) -> Any:
+def _key(e: PrimExpr) -> int:
     return e.value if type(e) is IntImm else id(e)
 
 
@@ -594,7 +599,7 @@ def _merge_bounds(found: list[tuple[PrimExpr, Any, Any]]) -> list[tuple[PrimExpr
 
 
 def _prepare(
-    analyzer: Analyzer, inputs: Mapping[Any, Range], predicate: Any, level: IterMapLevel, trivial: bool
+    analyzer: Analyzer, inputs: Mapping[Any, Range], predicate: ExprLike, level: IterMapLevel, trivial: bool
 ) -> IterMapRewriter:
     """A rewriter that knows the predicate. Raises IterMapError."""
     domains = {v: r for v, r in inputs.items()}
@@ -624,7 +629,7 @@ def _prepare(
 def detect(
     indices: Sequence[Any],
     inputs: Mapping[Any, Range],
-    predicate: Any,
+    predicate: ExprLike,
     level: IterMapLevel,
     trivial: bool,
     analyzer: Analyzer | None = None,
@@ -642,7 +647,7 @@ def detect(
 def detect_iter_map(
     indices: Sequence[Any],
     input_iters: Mapping[Any, Range],
-    predicate: Any = True,
+    predicate: ExprLike = True,
     check_level: IterMapLevel | str = IterMapLevel.Surjective,
     simplify_trivial_iterators: bool = True,
     analyzer: Analyzer | None = None,
@@ -659,7 +664,7 @@ def detect_iter_map(
     return IterMapResult(tuple(found), (), rewriter.padding)
 
 
-def normalize_iter_map_to_expr(e: Any) -> PrimExpr:
+def normalize_iter_map_to_expr(e: PrimExpr) -> PrimExpr:
     """The plain expression of an iterator map."""
     if type(e) is IterSumExpr:
         result: PrimExpr = B.const(e.base.dtype, 0)
@@ -696,7 +701,7 @@ def _provably_equal(a: PrimExpr, b: PrimExpr) -> bool:
 def iter_map_simplify(
     indices: Sequence[Any],
     input_iters: Mapping[Any, Range],
-    predicate: Any = True,
+    predicate: ExprLike = True,
     check_level: IterMapLevel | str = IterMapLevel.Surjective,
     simplify_trivial_iterators: bool = True,
     analyzer: Analyzer | None = None,
@@ -739,7 +744,7 @@ def normalize_to_iter_sum(index: PrimExpr, input_iters: Mapping[Any, Range]) -> 
     return IterSumExpr([*symbolic, *constants], total.base)
 
 
-def _const_or(e: Any, default: int) -> int:
+def _const_or(e: PrimExpr, default: int) -> int:
     return e.value if type(e) is IntImm else default
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..ir.expr import ExprLike
 from . import build as B
 from ._ir import PrimExpr, Range, Var
 from .analyzer import Analyzer
@@ -205,7 +206,7 @@ class _Divider:
         return self.analyzer.can_prove_equal(B.floormod(a, b), self._const(a, 0))
 
 
-def _value(e: Any) -> Any:
+def _value(e: PrimExpr) -> int:
     value = B.as_int(e)
     return id(e) if value is None else value
 
@@ -214,7 +215,7 @@ def subspace_divide(
     bindings: Sequence[PrimExpr],
     input_iters: Mapping[Any, Range],
     sub_iters: Sequence[Var],
-    predicate: Any = True,
+    predicate: ExprLike = True,
     check_level: IterMapLevel | str = IterMapLevel.Surjective,
     simplify_trivial_iterators: bool = True,
 ) -> list[list[IterMark]]:

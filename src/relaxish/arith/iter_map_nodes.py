@@ -48,7 +48,13 @@ class IterSplitExpr(IterMapExpr):
     extent: PrimExpr = field()
     scale: PrimExpr = field()
 
-    def __init__(self, source: IterMark, lower_factor: Any = None, extent: Any = None, scale: Any = None) -> None:
+    def __init__(
+        self,
+        source: IterMark,
+        lower_factor: ExprLike | None = None,
+        extent: ExprLike | None = None,
+        scale: ExprLike | None = None,
+    ) -> None:
         self.source = source
         self.dtype = source.source.dtype
         self.lower_factor = B.const(self.dtype, 1) if lower_factor is None else as_expr(lower_factor)
@@ -67,7 +73,7 @@ class IterSumExpr(IterMapExpr):
     args: tuple[IterSplitExpr, ...] = field()
     base: PrimExpr = field()
 
-    def __init__(self, args: Sequence[IterSplitExpr], base: Any) -> None:
+    def __init__(self, args: Sequence[IterSplitExpr], base: ExprLike) -> None:
         self.args = tuple(args)
         self.base = as_expr(base)
         self.dtype = self.base.dtype

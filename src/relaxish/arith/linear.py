@@ -83,7 +83,7 @@ def detect_common_subexpr(expr: PrimExpr, threshold: int) -> dict[PrimExpr, int]
     """Subexpressions that occur at least ``threshold`` times, with their counts."""
     found: list[list[Any]] = []
 
-    def count(e: Any) -> None:
+    def count(e: PrimExpr) -> None:
         if not isinstance(e, PrimExpr) or type(e) is IntImm or isinstance(e, Var):
             return
         for entry in found:
@@ -92,7 +92,7 @@ def detect_common_subexpr(expr: PrimExpr, threshold: int) -> dict[PrimExpr, int]
                 return
         found.append([e, 1])
 
-    def walk(e: Any) -> None:
+    def walk(e: PrimExpr | Sequence[PrimExpr]) -> None:
         if isinstance(e, PrimExpr):
             for child in e.iter_children():
                 walk(child)

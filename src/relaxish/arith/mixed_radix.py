@@ -87,7 +87,7 @@ class MixedRadix:
             return expr
         return self._expr(self._together(poly), expr.dtype)
 
-    def is_at_least_zero(self, expr: Any) -> bool:
+    def is_at_least_zero(self, expr: PrimExpr) -> bool:
         """Whether the value is certainly not negative."""
         return self._at_least_zero(self.poly(expr))
 
@@ -120,7 +120,7 @@ class MixedRadix:
                     return divide(self.poly(e.a), product, count)
         return {(self._of(e),): 1}
 
-    def _of(self, e: Any) -> int:
+    def _of(self, e: PrimExpr) -> int:
         if isinstance(e, Var):
             return self._atom(("of", e))
         for other, atom in self._opaque:

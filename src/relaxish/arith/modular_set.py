@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
+from ..ir.prim import BinaryOp
 from ..support.errors import InternalError
 from . import build as B
 from ._ir import (
@@ -152,18 +153,18 @@ class ModularSetAnalyzer:
         self._memo[id(e)] = (e, result)
         return result
 
-    def _var(self, e: Any) -> Entry:
+    def _var(self, e: PrimExpr) -> Entry:
         return self.vars.get(e, ANY)
 
-    def _add(self, e: Any) -> Entry:
+    def _add(self, e: Add) -> Entry:
         a, b = self.entry(e.a), self.entry(e.b)
         return _norm(gcd(a[0], b[0]), a[1] + b[1])
 
-    def _sub(self, e: Any) -> Entry:
+    def _sub(self, e: Sub) -> Entry:
         a, b = self.entry(e.a), self.entry(e.b)
         return _norm(gcd(a[0], b[0]), a[1] - b[1])
 
-    def _mul(self, e: Any) -> Entry:
+    def _mul(self, e: Mul) -> Entry:
         a, b = self.entry(e.a), self.entry(e.b)
         coeff = gcd(a[0] * b[0], gcd(a[0] * b[1], b[0] * a[1]))
         return _norm(coeff, a[1] * b[1])
@@ -184,21 +185,21 @@ class ModularSetAnalyzer:
             return _norm(coeff, a[1] % coeff)
         return ANY
 
-    def _divide(self, e: Any) -> Entry:
+    def _divide(self, e: BinaryOp) -> Entry:
         b = self.entry(e.b)
         return self._div_const(e.a, b[1], type(e) is FloorDiv) if b[0] == 0 and b[1] else ANY
 
-    def _modulo(self, e: Any) -> Entry:
+    def _modulo(self, e: BinaryOp) -> Entry:
         b = self.entry(e.b)
         return self._mod_const(e.a, b[1], type(e) is FloorMod) if b[0] == 0 and b[1] > 0 else ANY
 
-    def _either(self, e: Any) -> Entry:
+    def _either(self, e: BinaryOp) -> Entry:
         return _union(self.entry(e.a), self.entry(e.b))
 
-    def _select(self, e: Any) -> Entry:
+    def _select(self, e: Select) -> Entry:
         return _union(self.entry(e.true_value), self.entry(e.false_value))
 
-    def _cast(self, e: Any) -> Entry:
+    def _cast(self, e: Cast) -> Entry:
         return self.entry(e.value) if e.dtype in ("int32", "int64") and e.value.dtype in ("int32", "int64") else ANY
 
     def _let(self, e: Let) -> Entry:
@@ -213,7 +214,7 @@ class ModularSetAnalyzer:
         self._memo.clear()
         return result
 
-    def _call(self, e: Any) -> Entry:
+    def _call(self, e: Call) -> Entry:
         name = getattr(e.op, "name", "")
         if name in ("tir.shift_right", "tir.bitwise_and", "tir.shift_left"):
             b = self.entry(e.args[1])

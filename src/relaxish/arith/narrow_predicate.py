@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..ir.functor import Mutator
+from ..ir.prim import And, CmpOp, Or
 from . import build as B
 from ._ir import EQ, GE, GT, LE, LT, NE, Add, FloorDiv, IntImm, Mul, Not, PrimExpr, Range, Sub, Var
 from .functor import free_vars
@@ -21,7 +22,7 @@ class _Narrower(Mutator):
         self.goal = LEAST
         self.unknown = False
 
-    def extreme(self, e: Any, goal: bool) -> Any:
+    def extreme(self, e: PrimExpr, goal: bool) -> PrimExpr:
         """``e`` at its extreme."""
         before, self.goal = self.goal, goal
         try:
@@ -29,7 +30,7 @@ class _Narrower(Mutator):
         finally:
             self.goal = before
 
-    def condition(self, e: PrimExpr, goal: bool) -> Any:
+    def condition(self, e: PrimExpr, goal: bool) -> PrimExpr:
         """A condition at its extreme: a literal where some operand has none."""
         outside, self.unknown = self.unknown, False
         made = self.extreme(e, goal)
@@ -38,11 +39,11 @@ class _Narrower(Mutator):
         self.unknown = outside
         return made
 
-    def _unknown(self, e: Any) -> Any:
+    def _unknown(self, e: PrimExpr) -> PrimExpr:
         self.unknown = True
         return e
 
-    def visit_Var(self, e: Var) -> Any:
+    def visit_Var(self, e: Var) -> PrimExpr:
         dom = self.ranges.get(e)
         if dom is None:
             return e
@@ -52,50 +53,50 @@ class _Narrower(Mutator):
 
     # -- conditions ----------------------------------------------------------------------------------------
 
-    def visit_And(self, e: Any) -> Any:
+    def visit_And(self, e: And | Or) -> PrimExpr:
         return type(e)(self.condition(e.a, self.goal), self.condition(e.b, self.goal))
 
     visit_Or = visit_And
 
-    def visit_Not(self, e: Not) -> Any:
+    def visit_Not(self, e: Not) -> PrimExpr:
         inner = self.condition(e.a, not self.goal)
         return B.const("bool", not inner.value) if type(inner) is IntImm else Not(inner)
 
-    def _order(self, e: Any, rising: bool) -> Any:
+    def _order(self, e: CmpOp, rising: bool) -> PrimExpr:
         """A comparison: ``rising`` if it becomes true as its first side grows."""
         first = self.goal if rising else not self.goal
         return type(e)(self.extreme(e.a, first), self.extreme(e.b, not first))
 
-    def visit_LT(self, e: LT) -> Any:
+    def visit_LT(self, e: LT) -> PrimExpr:
         return self._order(e, False)
 
-    def visit_LE(self, e: LE) -> Any:
+    def visit_LE(self, e: LE) -> PrimExpr:
         return self._order(e, False)
 
-    def visit_GT(self, e: GT) -> Any:
+    def visit_GT(self, e: GT) -> PrimExpr:
         return self._order(e, True)
 
-    def visit_GE(self, e: GE) -> Any:
+    def visit_GE(self, e: GE) -> PrimExpr:
         return self._order(e, True)
 
-    def visit_EQ(self, e: EQ) -> Any:
+    def visit_EQ(self, e: EQ) -> PrimExpr:
         return B.and_(self.condition(LE(e.a, e.b), self.goal), self.condition(LE(e.b, e.a), self.goal))
 
-    def visit_NE(self, e: NE) -> Any:
+    def visit_NE(self, e: NE) -> PrimExpr:
         return B.or_(self.condition(LT(e.a, e.b), self.goal), self.condition(LT(e.b, e.a), self.goal))
 
     # -- arithmetic ----------------------------------------------------------------------------------------
 
-    def visit_Add(self, e: Add) -> Any:
+    def visit_Add(self, e: Add) -> PrimExpr:
         return Add(self.visit(e.a), self.visit(e.b))
 
-    def visit_Sub(self, e: Sub) -> Any:
+    def visit_Sub(self, e: Sub) -> PrimExpr:
         return Sub(self.visit(e.a), self.extreme(e.b, not self.goal))
 
-    def visit_Mul(self, e: Mul) -> Any:
+    def visit_Mul(self, e: Mul) -> PrimExpr:
         return self._by_constant(e, e.a, e.b) if type(e.b) is IntImm else self._by_constant(e, e.b, e.a)
 
-    def _by_constant(self, e: Any, value: Any, factor: Any) -> Any:
+    def _by_constant(self, e: Any, value: PrimExpr, factor: PrimExpr) -> PrimExpr:
         if not self._free(e):
             return e
         if type(factor) is not IntImm:
@@ -103,27 +104,27 @@ class _Narrower(Mutator):
         made = self.extreme(value, self.goal if factor.value >= 0 else not self.goal)
         return type(e)(made, factor) if factor is e.b else type(e)(factor, made)
 
-    def visit_FloorDiv(self, e: FloorDiv) -> Any:
+    def visit_FloorDiv(self, e: FloorDiv) -> PrimExpr:
         if type(e.b) is IntImm and e.b.value == 0:
             return self._unknown(e)
         return self._by_constant(e, e.a, e.b)
 
     visit_Div = visit_FloorDiv
 
-    def visit_FloorMod(self, e: Any) -> Any:
+    def visit_FloorMod(self, e: PrimExpr) -> PrimExpr:
         return self._unknown(e)  # neither rising nor falling
 
     visit_Mod = visit_FloorMod
     visit_BufferLoad = visit_FloorMod
     visit_ProducerLoad = visit_FloorMod
 
-    def visit_Select(self, e: Any) -> Any:
+    def visit_Select(self, e: PrimExpr) -> PrimExpr:
         return self._unknown(e) if self._free(e) else e
 
     visit_Call = visit_Select
     visit_Let = visit_Select
 
-    def _free(self, e: Any) -> bool:
+    def _free(self, e: PrimExpr) -> bool:
         return any(v in self.ranges for v in free_vars(e))
 
 

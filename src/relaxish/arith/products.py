@@ -9,7 +9,7 @@ from . import build as B
 from ._ir import IntImm, Mul, PrimExpr
 
 
-def product_terms(e: Any) -> tuple[list[Any], int]:
+def product_terms(e: PrimExpr) -> tuple[list[Any], int]:
     """The factors of a product in order, and its constants multiplied."""
     if type(e) is Mul:
         left, right = product_terms(e.a), product_terms(e.b)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from ._ir import CommReducer, Reduce
+from ._ir import CommReducer, PrimExpr, Reduce
 from .functor import free_vars
 from .rules import is_droppable
 
 
-def keep_used_components(node: Any, simplify: Callable[[Any], Any]) -> Reduce:
+def keep_used_components(node: Reduce, simplify: Callable[[PrimExpr], PrimExpr]) -> Reduce:
     """``node`` with a simplified combiner, reduced to the components that its value depends on.
 
     Components with effects stay.

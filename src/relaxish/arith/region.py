@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..ir.expr import ExprLike
 from . import build as B
 from ._ir import IntImm, PrimExpr, Range
 from .analyzer import Analyzer
@@ -55,7 +56,7 @@ def _skips_no_padding(analyzer: Analyzer, sums: Sequence[IterSumExpr]) -> bool:
 
 
 def estimate_region_strict_bound(
-    region: Sequence[Range], var_dom: Mapping[Any, Range], predicate: Any = True, analyzer: Analyzer | None = None
+    region: Sequence[Range], var_dom: Mapping[Any, Range], predicate: ExprLike = True, analyzer: Analyzer | None = None
 ) -> list[IntervalSet] | None:
     """The exact region, or None where it is no box; ``analyzer`` brings facts on free variables."""
     analyzer = analyzer or Analyzer()
@@ -78,7 +79,7 @@ def estimate_region_strict_bound(
 
 
 def estimate_region_lower_bound(
-    region: Sequence[Range], var_dom: Mapping[Any, Range], predicate: Any = True
+    region: Sequence[Range], var_dom: Mapping[Any, Range], predicate: ExprLike = True
 ) -> list[IntervalSet] | None:
     """A region that is certainly touched, or None where none is known."""
     if all(type(r.min) is IntImm and type(r.extent) is IntImm for r in region):
@@ -87,7 +88,7 @@ def estimate_region_lower_bound(
 
 
 def estimate_region_upper_bound(
-    region: Sequence[Range], var_dom: Mapping[Any, Range], predicate: Any = True, analyzer: Analyzer | None = None
+    region: Sequence[Range], var_dom: Mapping[Any, Range], predicate: ExprLike = True, analyzer: Analyzer | None = None
 ) -> list[IntervalSet]:
     """A region that covers everything touched; ``analyzer`` brings facts on free variables."""
     exact = estimate_region_strict_bound(region, var_dom, predicate, analyzer)
@@ -107,7 +108,7 @@ def estimate_region_upper_bound(
     return out
 
 
-def _single_dim(r: Range, var_dom: Mapping[Any, Range], predicate: Any, analyzer: Analyzer) -> IntervalSet | None:
+def _single_dim(r: Range, var_dom: Mapping[Any, Range], predicate: ExprLike, analyzer: Analyzer) -> IntervalSet | None:
     """One dimension on its own; its iterators need not be independent of other dimensions."""
     exact = estimate_region_strict_bound([r], var_dom, predicate, analyzer)
     return exact[0] if exact is not None else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..ir.expr import PrimExpr
 from ..ir.functor import Mutator, Visitor
 from ..ir.node import Node
 from ..target import Target
@@ -14,7 +15,7 @@ from ._ir import Call
 _LEAVES = frozenset(("Var", "SizeVar", "IntImm", "FloatImm"))
 
 
-def is_vscale(e: Any) -> bool:
+def is_vscale(e: PrimExpr) -> bool:
     """Whether ``e`` is the call ``vscale()``."""
     return type(e) is Call and getattr(e.op, "name", "") == "tir.vscale"
 
@@ -23,12 +24,12 @@ class _Finder(Visitor):
     def __init__(self) -> None:
         self.found = False
 
-    def visit_Call(self, node: Any) -> None:
+    def visit_Call(self, node: Call) -> None:
         self.found = self.found or is_vscale(node)
         super().default_visit(node)
 
 
-def contains_vscale(e: Any) -> bool:
+def contains_vscale(e: PrimExpr) -> bool:
     """Whether ``vscale()`` occurs in ``e``."""
     if type(e).__name__ in _LEAVES or not isinstance(e, Node):
         return False
@@ -52,11 +53,11 @@ class _SetVscale(Mutator):
     def __init__(self, value: int) -> None:
         self.value = value
 
-    def visit_Call(self, node: Any) -> Any:
+    def visit_Call(self, node: Call) -> PrimExpr:
         return B.const(node.dtype, self.value) if is_vscale(node) else self.default_visit(node)
 
 
-def holds_for_known_values(e: Any, prove: Callable[[Any], bool]) -> bool:
+def holds_for_known_values(e: PrimExpr, prove: Callable[[Any], bool]) -> bool:
     """Whether ``prove`` succeeds on a condition for each vector length of the target in scope, if it has any."""
     if not contains_vscale(e):
         return False

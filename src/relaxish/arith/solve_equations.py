@@ -116,7 +116,7 @@ def _linear_rows(system: IntConstraints, analyzer: Analyzer) -> tuple[Matrix, li
 
 
 def solve_linear_equations(
-    equations: Any, variables: Sequence[Var] | None = None, ranges: Mapping[Var, Range] | None = None
+    equations: Sequence[EQ], variables: Sequence[Var] | None = None, ranges: Mapping[Var, Range] | None = None
 ) -> IntConstraintsTransform:
     """Solve ``A x = b``: fewer free variables that parametrise all solutions, and relations that remain.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import gcd, lcm
-from typing import Any
+from typing import Any, Literal, overload
 
 from . import build as B
 from ._ir import EQ, GE, GT, LE, LT, IntImm, PrimExpr, Range, Var
@@ -51,7 +51,7 @@ class _Elimination:
     def _not_positive(self, e: PrimExpr) -> bool:
         return self.analyzer.can_prove(B.le(e, _zero(e)))
 
-    def _add(self, into: list[PrimExpr], new: Any) -> None:
+    def _add(self, into: list[PrimExpr], new: PrimExpr) -> None:
         """Add a condition unless it holds anyway or a stronger one is there; drop weaker ones."""
         if self.analyzer.can_prove(new) or any(B.deep_equal(new, old) for old in into):
             return
@@ -215,12 +215,26 @@ def _from_zero(system: IntConstraints) -> IntConstraintsTransform:
     return IntConstraintsTransform(system, IntConstraints(made[::-1], ranges, relations), src_to_dst, dst_to_src)
 
 
+@overload
 def solve_linear_inequalities(
-    equations: Any,
+    equations: IntConstraints | PrimExpr | Sequence[PrimExpr],
+    variables: Sequence[Var] | None = None,
+    ranges: Mapping[Var, Range] | None = None,
+    deskew_range: Literal[False] = False,
+) -> IntConstraints: ...
+@overload
+def solve_linear_inequalities(
+    equations: IntConstraints | PrimExpr | Sequence[PrimExpr],
+    variables: Sequence[Var] | None,
+    ranges: Mapping[Var, Range] | None,
+    deskew_range: Literal[True],
+) -> IntConstraintsTransform: ...
+def solve_linear_inequalities(
+    equations: IntConstraints | PrimExpr | Sequence[PrimExpr],
     variables: Sequence[Var] | None = None,
     ranges: Mapping[Var, Range] | None = None,
     deskew_range: bool = False,
-) -> Any:
+) -> IntConstraints | IntConstraintsTransform:
     """The range of each variable in terms of the later ones, and the conditions those ranges do not say.
 
     Without ``deskew_range`` an :class:`IntConstraints`; with it an :class:`IntConstraintsTransform` whose

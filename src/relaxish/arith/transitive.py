@@ -24,7 +24,7 @@ Place = int
 Pair = tuple[Place, Place]
 
 
-def _offset(e: Any) -> tuple[Any, int]:
+def _offset(e: PrimExpr) -> tuple[Any, int]:
     if type(e) is Add and type(e.b) is IntImm:
         return e.a, e.b.value
     if type(e) is Sub and type(e.b) is IntImm:
@@ -111,7 +111,7 @@ class TransitiveComparisons:
         if old is None or c < old:
             self._upper[pair] = c
 
-    def _side(self, e: Any, make: bool) -> tuple[Place | None, int]:
+    def _side(self, e: PrimExpr, make: bool) -> tuple[Place | None, int]:
         """Where the variable part of one side is kept, and its constant offset."""
         if type(e) is IntImm:
             return _ORIGIN, e.value

@@ -6,14 +6,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Visitor
 from ...arith.functor import free_vars
 from ...arith.int_set import IntervalSet
-from ...ir.prim import Call, IntImm, Not, Ramp, Var, const
+from ...ir.prim import Call, IntImm, Let, Not, Ramp, Var, const
 from ...ir.primops import max_, min_
+from ..buffer import Buffer
+from ..expr import BufferLoad
 from ..functor import substitute
-from ..stmt import Block, BufferRegion
+from ..stmt import Allocate, Block, BlockRealize, BufferRegion, BufferStore, For, IfThenElse, LetStmt, MatchBufferRegion
 
 __all__ = ["get_block_access_region", "get_block_read_write_region"]
 
@@ -34,7 +36,7 @@ class _Detector(Visitor):
         self.opaques: dict[Any, Any] = {}
         self.analyzer = Analyzer()
 
-    def _touch(self, table: dict[Any, Any], buffer: Any, region: list[Range]) -> None:
+    def _touch(self, table: dict[Any, Any], buffer: Buffer, region: list[Range]) -> None:
         from ..schedule.region import evaluate_region, union_sets
 
         if self.only_known and buffer.data not in self.by_var:
@@ -58,12 +60,12 @@ class _Detector(Visitor):
             return False
         return not self.loops or not any(v in self.loops for r in region for v in free_vars(r.min))
 
-    def visit_For(self, node: Any) -> None:
+    def visit_For(self, node: For) -> None:
         self.loops[node.loop_var] = Range.from_min_extent(node.min, node.extent)
         self.default_visit(node)
         self.loops.pop(node.loop_var, None)
 
-    def visit_IfThenElse(self, node: Any) -> None:
+    def visit_IfThenElse(self, node: IfThenElse) -> None:
         self.visit(node.condition)
         with self._assuming(node.condition):
             self.visit(node.then_case)
@@ -72,7 +74,7 @@ class _Detector(Visitor):
                 self.visit(node.else_case)
 
     @contextmanager
-    def _assuming(self, condition: Any) -> Iterator[None]:
+    def _assuming(self, condition: PrimExpr) -> Iterator[None]:
         """Loops run only as far as a condition around the accesses lets them."""
         from ..transform.condition_bounds import solve_condition
 
@@ -92,7 +94,7 @@ class _Detector(Visitor):
         high = self.analyzer.simplify(min_(a.min + a.extent, b.min + b.extent))
         return Range.from_min_extent(low, self.analyzer.simplify(high - low))
 
-    def visit_LetStmt(self, node: Any) -> None:
+    def visit_LetStmt(self, node: LetStmt | Let) -> None:
         self.visit(node.value)
         self.lets[node.var] = substitute(node.value, self.lets)
         self.visit(node.body)
@@ -100,26 +102,26 @@ class _Detector(Visitor):
 
     visit_Let = visit_LetStmt
 
-    def visit_Var(self, node: Any) -> None:
+    def visit_Var(self, node: Var) -> None:
         buffer = self.by_var.get(node)
         if buffer is not None:
             full = [Range.from_min_extent(const(0, d.dtype), d) for d in buffer.shape]
             self._touch(self.opaques, buffer, full)
 
-    def visit_Allocate(self, node: Any) -> None:
+    def visit_Allocate(self, node: Allocate) -> None:
         self.default_visit(node)
         for table in (self.reads, self.writes, self.opaques):  # nobody outside knows this memory
             for buffer in [b for b in table if b.data is node.buffer_var]:
                 del table[buffer]
 
-    def visit_Buffer(self, node: Any) -> None:
+    def visit_Buffer(self, node: Buffer) -> None:
         pass
 
-    def visit_BufferLoad(self, node: Any) -> None:
+    def visit_BufferLoad(self, node: BufferLoad) -> None:
         self._touch(self.reads, node.buffer, [_point(i) for i in node.indices])
         self.visit(node.indices)
 
-    def visit_BufferStore(self, node: Any) -> None:
+    def visit_BufferStore(self, node: BufferStore) -> None:
         self._touch(self.writes, node.buffer, [_point(i) for i in node.indices])
         self.visit(node.value)
         self.visit(node.indices)
@@ -146,7 +148,7 @@ class _Detector(Visitor):
             return
         self.default_visit(node)
 
-    def visit_BlockRealize(self, node: Any) -> None:
+    def visit_BlockRealize(self, node: BlockRealize) -> None:
         block = node.block
         values = {iv.var: v for iv, v in zip(block.iter_vars, node.iter_values, strict=True)}
         for table, regions in ((self.reads, block.reads), (self.writes, block.writes)):
@@ -176,7 +178,7 @@ class _Detector(Visitor):
             out.append(BufferRegion(buffer, tuple(dims)))
         return out
 
-    def _range(self, low: Any, high: Any, extent: Any) -> Range:
+    def _range(self, low: PrimExpr, high: PrimExpr, extent: PrimExpr) -> Range:
         if low is high:
             return Range.from_min_extent(low, const(1, low.dtype))
         if "inf" in str(type(low).__name__).lower() or _infinite(low) or _infinite(high):
@@ -187,18 +189,18 @@ class _Detector(Visitor):
         return Range.from_min_extent(self.analyzer.simplify(low), size)
 
 
-def _infinite(expr: Any) -> bool:
+def _infinite(expr: PrimExpr) -> bool:
     return isinstance(expr, Var) and expr.name in ("pos_inf", "neg_inf")
 
 
-def _point(index: Any) -> Range:
+def _point(index: PrimExpr) -> Range:
     if isinstance(index, Ramp) and isinstance(index.stride, IntImm) and index.stride.value > 0:
         lanes = index.lanes
         return Range.from_min_extent(index.base, (lanes - 1) * index.stride + 1)
     return Range.from_min_extent(index, const(1, index.dtype))
 
 
-def _through_match(match: Any, region: list[Range]) -> list[Range]:
+def _through_match(match: MatchBufferRegion, region: list[Range]) -> list[Range]:
     """A region of a matched view as a region of the buffer it views."""
     source = match.source.region
     offset = len(source) - len(region)

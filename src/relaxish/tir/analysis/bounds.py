@@ -7,10 +7,13 @@ from typing import Any
 from ...ir.expr import Range
 from ...ir.functor import Visitor
 from ...ir.module import IRModule
+from ...ir.prim import Call
 from ...ir.transform import Pass, PassContext, PassInfo
 from ...support.errors import ScheduleError
-from ..expr import IntImm
+from ..buffer import Buffer
+from ..expr import BufferLoad, IntImm
 from ..function import PrimFunc
+from ..stmt import Block, BufferStore, For, IfThenElse
 
 __all__ = ["OOBChecker"]
 
@@ -24,26 +27,26 @@ class _Accesses(Visitor):
         self.analyzer = Analyzer()
         self.found: list[str] = []
 
-    def visit_For(self, node: Any) -> None:
+    def visit_For(self, node: For) -> None:
         self.visit(node.extent)
         self.analyzer.bind(node.loop_var, Range.from_min_extent(node.min, node.extent), True)
         self.visit(node.body)
 
-    def visit_Block(self, node: Any) -> None:
+    def visit_Block(self, node: Block) -> None:
         for iv in node.iter_vars:
             self.analyzer.bind(iv.var, iv.dom, True)
         if node.init is not None:
             self.visit(node.init)
         self.visit(node.body)
 
-    def visit_IfThenElse(self, node: Any) -> None:
+    def visit_IfThenElse(self, node: IfThenElse) -> None:
         self.visit(node.condition)
         with self.analyzer.constraint_scope(node.condition):
             self.visit(node.then_case)
         if node.else_case is not None:
             self.visit(node.else_case)
 
-    def visit_Call(self, node: Any) -> None:
+    def visit_Call(self, node: Call) -> None:
         if getattr(node.op, "name", "") != "tir.if_then_else":
             self.default_visit(node)
             return
@@ -53,10 +56,10 @@ class _Accesses(Visitor):
             self.visit(inside)
         self.visit(outside)
 
-    def visit_Buffer(self, node: Any) -> None:
+    def visit_Buffer(self, node: Buffer) -> None:
         pass
 
-    def visit_BufferLoad(self, node: Any) -> None:
+    def visit_BufferLoad(self, node: BufferLoad | BufferStore) -> None:
         self._check(node)
         self.default_visit(node)
 

@@ -16,7 +16,8 @@ from ...ir.expr import Range
 from ...ir.functor import Visitor
 from ...arith.build import is_zero
 from ..buffer import Buffer
-from ..expr import Var
+from ..expr import BufferLoad, Var
+from ..stmt import Block, BufferStore
 
 __all__ = ["BufferAxis", "BufferAxisGroups", "split_variable"]
 
@@ -78,17 +79,17 @@ class BufferAxisGroups(Visitor):
             stack.extend(reversed(self._joined.get(current, ())))
         return found
 
-    def visit_BufferStore(self, store: Any) -> None:
+    def visit_BufferStore(self, store: BufferStore) -> None:
         """Notes the access."""
         self.default_visit(store)
         self._accesses.append((store.buffer, store.indices))
 
-    def visit_BufferLoad(self, load: Any) -> None:
+    def visit_BufferLoad(self, load: BufferLoad) -> None:
         """Notes the access."""
         self.default_visit(load)
         self._accesses.append((load.buffer, load.indices))
 
-    def visit_Block(self, block: Any) -> None:
+    def visit_Block(self, block: Block) -> None:
         """Joins the axes that the block's accesses index alike."""
         if block.name_hint == "root":
             self.default_visit(block)

@@ -6,12 +6,13 @@ from typing import Any
 
 from ...arith import ConstIntBound
 from ...ir import dtype as dt
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Visitor
 from ...ir.module import IRModule
-from ..expr import IntImm
+from ...ir.prim import BinaryOp, CmpOp, LogicalOp, Select
+from ..expr import BufferLoad, IntImm
 from ..function import PrimFunc
-from ..stmt import Stmt
+from ..stmt import Allocate, Block, BlockRealize, BufferStore, For, IfThenElse, Stmt
 from ..walk import operands
 
 __all__ = ["calculate_allocated_bytes", "estimate_tir_flops"]
@@ -47,23 +48,23 @@ class _Flops(Visitor[Count]):
     def default_visit(self, node: Any) -> Count:
         return self.count(*operands(node))
 
-    def visit_For(self, node: Any) -> Count:
+    def visit_For(self, node: For) -> Count:
         self.analyzer.bind(node.loop_var, Range.from_min_extent(node.min, node.extent), True)
         times = self.analyzer.const_int_bound(node.extent).max_value
         body = self.visit(node.body)
         # Where nothing is known of the extent one iteration is counted.
         return {key: value * (1 if times >= ConstIntBound.POS_INF else times) for key, value in body.items()}
 
-    def visit_BlockRealize(self, node: Any) -> Count:
+    def visit_BlockRealize(self, node: BlockRealize) -> Count:
         return self.count(node.block.body)
 
-    def visit_Block(self, node: Any) -> Count:
+    def visit_Block(self, node: Block) -> Count:
         return self.count(node.init, node.body)
 
-    def visit_BufferStore(self, node: Any) -> Count:
+    def visit_BufferStore(self, node: BufferStore) -> Count:
         return self.count(node.value)
 
-    def visit_BufferLoad(self, node: Any) -> Count:
+    def visit_BufferLoad(self, node: BufferLoad | CmpOp) -> Count:
         return {}
 
     visit_CmpOp = visit_BufferLoad
@@ -73,21 +74,21 @@ class _Flops(Visitor[Count]):
 
     visit_Allocate = visit_AllocateConst = visit_DeclBuffer = visit_BufferRealize = visit_AttrStmt
 
-    def visit_BinaryOp(self, node: Any) -> Count:
+    def visit_BinaryOp(self, node: BinaryOp) -> Count:
         return _plus(self.count(node.a, node.b), {node.dtype: 1.0})
 
-    def visit_LogicalOp(self, node: Any) -> Count:
+    def visit_LogicalOp(self, node: LogicalOp) -> Count:
         return self.count(node.a, node.b)
 
-    def visit_IfThenElse(self, node: Any) -> Count:
+    def visit_IfThenElse(self, node: IfThenElse) -> Count:
         branches = _larger(self.count(node.then_case), self.count(node.else_case))
         return _plus(self.count(node.condition), branches)
 
-    def visit_Select(self, node: Any) -> Count:
+    def visit_Select(self, node: Select) -> Count:
         return _plus(self.count(node.condition), _larger(self.count(node.true_value), self.count(node.false_value)))
 
 
-def estimate_tir_flops(stmt_or_mod: Any) -> float:
+def estimate_tir_flops(stmt_or_mod: Stmt | PrimFunc | IRModule) -> float:
     """Arithmetic operations of a statement or of all functions of a module.
 
     A function may state its own count as the attribute ``estimated_flops``. Loops of unknown extent count once.
@@ -123,7 +124,7 @@ class _Bytes(Visitor):
         self.current[scope] = self.current.get(scope, 0) + size
         self.peak[scope] = max(self.peak.get(scope, 0), self.current[scope])
 
-    def visit_Allocate(self, node: Any) -> None:
+    def visit_Allocate(self, node: Allocate) -> None:
         size = dt.nbytes(node.dtype)
         for extent in node.extents:
             if not isinstance(extent, IntImm):
@@ -135,11 +136,11 @@ class _Bytes(Visitor):
         self.visit(node.body)
         self.current[scope] -= size
 
-    def visit_PrimExpr(self, node: Any) -> None:
+    def visit_PrimExpr(self, node: PrimExpr) -> None:
         pass
 
 
-def calculate_allocated_bytes(func_or_mod: Any) -> dict[str, Any]:
+def calculate_allocated_bytes(func_or_mod: PrimFunc | IRModule) -> dict[str, Any]:
     """Bytes allocated per memory scope, at most at one time, for every function."""
     if isinstance(func_or_mod, PrimFunc):
         functions = {"main": func_or_mod}

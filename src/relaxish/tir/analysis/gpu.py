@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...ir import dtype as dt
 from ...ir.errors import CheckValueError
+from ...ir.expr import PrimExpr
 from ...ir.functor import Visitor
 from ...ir.module import IRModule
-from ..expr import IntImm
+from ...ir.prim import Cast
+from ..buffer import Buffer
+from ..expr import BufferLoad, IntImm
 from ..function import PrimFunc
+from ..stmt import AttrStmt, Block, BufferStore, For
 
 __all__ = ["verify_gpu_code"]
 
@@ -60,7 +64,7 @@ class _Usage(Visitor):
         if limit in self.limits and value > self.limits[limit]:
             self.ok = False
 
-    def _thread_scope(self, name: str, extent: Any, node: Any) -> None:
+    def _thread_scope(self, name: str, extent: PrimExpr, node: Any) -> None:
         if not isinstance(extent, IntImm):
             raise CheckValueError(f"the extent of {name} must be known to verify GPU code, it is {extent}")
         if self.depth == 0:
@@ -87,14 +91,14 @@ class _Usage(Visitor):
         self._need("max_static_shared_memory_per_block", self.static)
         self._need("max_kernels", self.kernels)
 
-    def visit_AttrStmt(self, node: Any) -> None:
+    def visit_AttrStmt(self, node: AttrStmt) -> None:
         if node.attr_key in ("thread_extent", "virtual_thread"):
             tag = node.node.thread_tag
             self._thread_scope(tag if tag.startswith("threadIdx") else node.node.var.name, node.value, node)
         else:
             self.visit(node.body)
 
-    def visit_For(self, node: Any) -> None:
+    def visit_For(self, node: For) -> None:
         if node.thread_binding is not None:
             tag = node.thread_binding.thread_tag
             self._thread_scope("vthread" if tag.startswith("vthread") else tag, node.extent, node)
@@ -111,7 +115,7 @@ class _Usage(Visitor):
         if self.depth == 0:
             self._leave_kernel()
 
-    def visit_Block(self, node: Any) -> None:
+    def visit_Block(self, node: Block) -> None:
         if node.init is not None:
             self.visit(node.init)
         self.visit(node.body)
@@ -120,7 +124,7 @@ class _Usage(Visitor):
         if node.alloc_buffers and self.depth == 0:
             self._leave_kernel()
 
-    def _count(self, scope: str, dtype: str, extents: Any) -> None:
+    def _count(self, scope: str, dtype: str, extents: Sequence[PrimExpr]) -> None:
         size = _bytes(dtype)
         for extent in extents:
             size *= int(extent.value) if isinstance(extent, IntImm) else 1
@@ -134,20 +138,20 @@ class _Usage(Visitor):
         if dt.lanes(dtype) > 1:
             self._need("max_vector_bytes", _bytes(dtype))
 
-    def visit_BufferLoad(self, node: Any) -> None:
+    def visit_BufferLoad(self, node: BufferLoad) -> None:
         self._vector(node.dtype)
         self.visit(node.indices)
 
-    def visit_BufferStore(self, node: Any) -> None:
+    def visit_BufferStore(self, node: BufferStore) -> None:
         self._vector(node.value.dtype)
         self.visit(node.value)
         self.visit(node.indices)
 
-    def visit_Cast(self, node: Any) -> None:
+    def visit_Cast(self, node: Cast) -> None:
         self._vector(node.dtype)
         self.visit(node.value)
 
-    def visit_Buffer(self, node: Any) -> None:
+    def visit_Buffer(self, node: Buffer) -> None:
         pass
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.expr import PrimExpr
 from ...ir.functor import Visitor
+from ...ir.prim import Var
 from ..buffer import Buffer
-from ..expr import IterVar
+from ..expr import BufferLoad, IterVar
 from ..function import PrimFunc
-from ..stmt import Block, For
+from ..stmt import Block, BlockRealize, BufferStore, For
 from ..walk import post_order_visit
 
 __all__ = ["detect_buffer_access_lca"]
@@ -50,7 +52,7 @@ class _Accesses(Visitor):
         self.path.pop()
         del self.loops[node.loop_var]
 
-    def visit_BlockRealize(self, node: Any) -> None:
+    def visit_BlockRealize(self, node: BlockRealize) -> None:
         block: Block = node.block
         for buffer in block.alloc_buffers:
             self.of_pointer.setdefault(buffer.data, buffer)
@@ -69,7 +71,7 @@ class _Accesses(Visitor):
             if part is not None:
                 self.visit(part)
 
-    def _keep_above_carrying_loops(self, realize: Any) -> None:
+    def _keep_above_carrying_loops(self, realize: BlockRealize) -> None:
         """What a block indexes with an opaque or ordered axis outlives the loops that drive this axis."""
         above: dict[Any, Path] = {}
         for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
@@ -88,23 +90,23 @@ class _Accesses(Visitor):
             self._touch(region.buffer, place)
 
     @staticmethod
-    def _mentioned(expr: Any, table: dict[Any, Path]) -> list[Path]:
+    def _mentioned(expr: PrimExpr, table: dict[Any, Path]) -> list[Path]:
         paths: list[Path] = []
         post_order_visit(
             expr, lambda n: paths.append(table[n]) if getattr(n, "_is_var", False) and n in table else None
         )
         return paths
 
-    def visit_BufferLoad(self, node: Any) -> None:
+    def visit_BufferLoad(self, node: BufferLoad) -> None:
         self._touch(node.buffer, self.path)
         self.visit(node.indices)
 
-    def visit_BufferStore(self, node: Any) -> None:
+    def visit_BufferStore(self, node: BufferStore) -> None:
         self._touch(node.buffer, self.path)
         self.visit(node.value)
         self.visit(node.indices)
 
-    def visit_Var(self, node: Any) -> None:
+    def visit_Var(self, node: Var) -> None:
         buffer = self.of_pointer.get(node)
         if buffer is not None:
             self._touch(buffer, self.path)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...ir.expr import PrimExpr
 from ...ir.functor import Visitor
 from ...ir.module import IRModule
+from ...ir.prim import Call, IterVar, Let, Reduce, Var
 from ...ir.structural import same_expression
+from ..buffer import Buffer
 from ..expr import CallEffectKind, IntImm
 from ..function import PrimFunc
 from ..op import effect_of
-from ..stmt import Block, BlockRealize, For, Stmt
+from ..stmt import Allocate, AllocateConst, AttrStmt, Block, BlockRealize, BufferStore, DeclBuffer, For, LetStmt, Stmt
 
 __all__ = [
     "assert_pure_function",
@@ -23,7 +26,7 @@ __all__ = [
 ]
 
 
-def expr_deep_equal(lhs: Any, rhs: Any) -> bool:
+def expr_deep_equal(lhs: PrimExpr, rhs: PrimExpr) -> bool:
     """Whether two expressions are the same tree over the very same variables and buffers."""
     return same_expression(lhs, rhs)
 
@@ -47,11 +50,11 @@ class _Undefined(Visitor):
         self.defined = set(defs)
         self.found: dict[Any, None] = {}
 
-    def visit_Var(self, node: Any) -> None:
+    def visit_Var(self, node: Var) -> None:
         if node not in self.defined:
             self.found[node] = None
 
-    def visit_Buffer(self, node: Any) -> None:
+    def visit_Buffer(self, node: Buffer) -> None:
         self.visit(node.data)
 
     def _scoped(self, variables: Sequence[Any], parts: Sequence[Any]) -> None:
@@ -62,18 +65,18 @@ class _Undefined(Visitor):
                 self.visit(part)
         self.defined.difference_update(new)
 
-    def visit_For(self, node: Any) -> None:
+    def visit_For(self, node: For) -> None:
         self.visit(node.min)
         self.visit(node.extent)
         self._scoped([node.loop_var], [node.body])
 
-    def visit_LetStmt(self, node: Any) -> None:
+    def visit_LetStmt(self, node: LetStmt | Let) -> None:
         self.visit(node.value)
         self._scoped([node.var], [node.body])
 
     visit_Let = visit_LetStmt
 
-    def visit_AttrStmt(self, node: Any) -> None:
+    def visit_AttrStmt(self, node: AttrStmt) -> None:
         self.visit(node.value)
         var = getattr(node.node, "var", None)
         if node.attr_key in ("thread_extent", "virtual_thread") and var is not None:
@@ -83,23 +86,23 @@ class _Undefined(Visitor):
             self.visit(node.node)
         self.visit(node.body)
 
-    def visit_IterVar(self, node: Any) -> None:
+    def visit_IterVar(self, node: IterVar) -> None:
         if node.dom is not None:
             self.visit(node.dom)
 
-    def visit_Allocate(self, node: Any) -> None:
+    def visit_Allocate(self, node: Allocate) -> None:
         self.visit(node.extents)
         self.visit(node.condition)
         self._scoped([node.buffer_var], [node.body])
 
-    def visit_AllocateConst(self, node: Any) -> None:
+    def visit_AllocateConst(self, node: AllocateConst) -> None:
         self._scoped([node.buffer_var], [node.body])
 
-    def visit_DeclBuffer(self, node: Any) -> None:
+    def visit_DeclBuffer(self, node: DeclBuffer) -> None:
         buffer = node.buffer
         self._scoped([e for e in (buffer.data, buffer.elem_offset, *buffer.strides) if _is_var(e)], [node.body])
 
-    def visit_Reduce(self, node: Any) -> None:
+    def visit_Reduce(self, node: Reduce) -> None:
         self._scoped([iv.var for iv in node.axis], [node.source, node.condition])
 
     def visit_Block(self, node: Any) -> None:
@@ -113,7 +116,7 @@ class _Undefined(Visitor):
         self._scoped(own, parts)
 
 
-def _is_var(expr: Any) -> bool:
+def _is_var(expr: PrimExpr) -> bool:
     return getattr(expr, "_is_var", False) or type(expr).__name__ in ("Var", "SizeVar")
 
 
@@ -174,7 +177,7 @@ class _Effects(Visitor):
         self.own: set[Any] = set()
         self.impure = ""
 
-    def visit_Allocate(self, node: Any) -> None:
+    def visit_Allocate(self, node: Allocate) -> None:
         self.own.add(node.buffer_var)
         self.default_visit(node)
 
@@ -182,12 +185,12 @@ class _Effects(Visitor):
         self.own.update(buffer.data for buffer in node.alloc_buffers)
         self.default_visit(node)
 
-    def visit_BufferStore(self, node: Any) -> None:
+    def visit_BufferStore(self, node: BufferStore) -> None:
         if node.buffer.data not in self.own:
             self.impure = f"Pure functions must not write to buffers, but the function stores to {node.buffer.name}"
         self.default_visit(node)
 
-    def visit_Call(self, node: Any) -> None:
+    def visit_Call(self, node: Call) -> None:
         if effect_of(node) == CallEffectKind.UpdateState:
             self.impure = f"Pure functions must not contain calls to impure operators, but there is {node}"
         self.default_visit(node)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.errors import CheckValueError
+from ...ir.expr import PrimExpr
 from ...ir.functor import Visitor, post_order_visit
 from ...ir.module import IRModule
-from ...ir.prim import Var
+from ...ir.prim import Let, Var
+from ..buffer import Buffer
+from ..expr import BufferLoad
 from ..function import PrimFunc
+from ..stmt import Allocate, AttrStmt, BufferStore, For, LetStmt
 from .structure import expr_deep_equal
 
 __all__ = ["verify_memory", "verify_ssa"]
@@ -21,7 +25,7 @@ class _Definitions(Visitor):
         self.values: dict[Any, Any] = {}
         self.twice = False
 
-    def define(self, var: Any, value: Any) -> None:
+    def define(self, var: PrimExpr, value: PrimExpr) -> None:
         """Note a definition."""
         self.twice = self.twice or var in self.values
         self.values.setdefault(var, value)
@@ -36,22 +40,22 @@ class _Definitions(Visitor):
                     part, lambda item: self.values.setdefault(item, item) if isinstance(item, Var) else None
                 )
 
-    def visit_For(self, node: Any) -> None:
+    def visit_For(self, node: For) -> None:
         self.define(node.loop_var, node.loop_var)
         self.default_visit(node)
 
-    def visit_LetStmt(self, node: Any) -> None:
+    def visit_LetStmt(self, node: LetStmt) -> None:
         self.define(node.var, node.value)
         self.visit(node.value)
         self.visit(node.body)
 
-    def visit_Let(self, node: Any) -> None:
+    def visit_Let(self, node: Let) -> None:
         known = self.values.setdefault(node.var, node.value)
         self.twice = self.twice or not expr_deep_equal(known, node.value)
         self.visit(node.value)
         self.visit(node.body)
 
-    def visit_Allocate(self, node: Any) -> None:
+    def visit_Allocate(self, node: Allocate) -> None:
         self.define(node.buffer_var, node.buffer_var)
         self.default_visit(node)
 
@@ -86,19 +90,19 @@ class _HostAccess(Visitor):
         self.inside = 0
         self.bad = False
 
-    def visit_AttrStmt(self, node: Any) -> None:
+    def visit_AttrStmt(self, node: AttrStmt) -> None:
         deeper = node.attr_key in ("thread_extent", "pipeline_exec_scope", "device_scope")
         self.inside += deeper
         self.visit(node.body)
         self.inside -= deeper
 
-    def visit_For(self, node: Any) -> None:
+    def visit_For(self, node: For) -> None:
         bound = node.thread_binding is not None
         self.inside += bound
         self.visit(node.body)
         self.inside -= bound
 
-    def visit_BufferLoad(self, node: Any) -> None:
+    def visit_BufferLoad(self, node: BufferLoad | BufferStore) -> None:
         self._check(node)
         self.default_visit(node)
 
@@ -108,7 +112,7 @@ class _HostAccess(Visitor):
         if not self.inside and node.buffer.data in self.buffers:
             self.bad = True
 
-    def visit_Buffer(self, node: Any) -> None:
+    def visit_Buffer(self, node: Buffer) -> None:
         pass
 
 

@@ -9,9 +9,11 @@ from typing import Any
 from ...ir.errors import CheckValueError
 from ...ir.functor import Visitor
 from ...ir.module import IRModule
+from ...ir.prim import Let, Reduce
 from ..buffer import Buffer
 from ..expr import IterVar, Var
 from ..function import PrimFunc
+from ..stmt import Allocate, AllocateConst, AttrStmt, Block, BufferRealize, For, LetStmt
 
 __all__ = ["verify_well_formed"]
 
@@ -29,14 +31,14 @@ class _OuterLoops(Visitor):
         self.depth_of: dict[Any, int] = {}
         self.blocks: list[Any] = []
 
-    def visit_For(self, node: Any) -> None:
+    def visit_For(self, node: For) -> None:
         self.visit(node.min)
         self.visit(node.extent)
         self.depth_of[node.loop_var] = len(self.blocks)
         self.visit(node.body)
         self.depth_of.pop(node.loop_var, None)  # nested definitions are the other check's business
 
-    def visit_Block(self, node: Any) -> None:
+    def visit_Block(self, node: Block) -> None:
         if node.iter_vars:
             self.blocks.append(node)
         for part in (node.reads, node.writes, *(m.source for m in node.match_buffers), node.init, node.body):
@@ -79,7 +81,7 @@ class _Scopes(Visitor):
         for tag in [tag for tag, var in self.thread_of.items() if var in own]:
             del self.thread_of[tag]
 
-    def _define(self, var: Any, own: set[Any]) -> None:
+    def _define(self, var: Var, own: set[Any]) -> None:
         if var not in self.threads:
             if var in self.live:
                 raise _IllFormed(f"TIR is ill-formed, due to multiple nested definitions of variable {var.name}.")
@@ -127,7 +129,7 @@ class _Scopes(Visitor):
         past = " While this variable was previously defined, this definition is no longer in-scope."
         raise _IllFormed(f"Invalid use of undefined variable {node.name}.{past if node in self.gone else ''}")
 
-    def visit_Let(self, node: Any) -> None:
+    def visit_Let(self, node: Let | LetStmt) -> None:
         self.visit(node.value)
         with self._scope() as own:
             self._define(node.var, own)
@@ -135,14 +137,14 @@ class _Scopes(Visitor):
 
     visit_LetStmt = visit_Let
 
-    def visit_For(self, node: Any) -> None:
+    def visit_For(self, node: For) -> None:
         self.visit(node.min)
         self.visit(node.extent)
         with self._scope() as own:
             self._define(node.loop_var, own)
             self.visit(node.body)
 
-    def visit_AttrStmt(self, node: Any) -> None:
+    def visit_AttrStmt(self, node: AttrStmt) -> None:
         self.visit(node.value)
         with self._scope() as own:
             if node.attr_key in _THREAD_ATTRS and isinstance(node.node, IterVar):
@@ -154,7 +156,7 @@ class _Scopes(Visitor):
                 self.visit(node.node)
             self.visit(node.body)
 
-    def visit_Allocate(self, node: Any) -> None:
+    def visit_Allocate(self, node: Allocate | AllocateConst) -> None:
         self.visit(node.extents)
         self.visit(getattr(node, "condition", ()))
         with self._scope() as own:
@@ -163,7 +165,7 @@ class _Scopes(Visitor):
 
     visit_AllocateConst = visit_Allocate
 
-    def visit_BufferRealize(self, node: Any) -> None:
+    def visit_BufferRealize(self, node: BufferRealize) -> None:
         self.visit(node.bounds)
         self.visit(node.condition)
         with self._scope() as own:
@@ -171,13 +173,13 @@ class _Scopes(Visitor):
                 self._define(node.buffer.data, own)
             self.visit(node.body)
 
-    def visit_Reduce(self, node: Any) -> None:
+    def visit_Reduce(self, node: Reduce) -> None:
         with self._scope() as own:
             for axis in node.axis:
                 self._define_axis(axis, own)
             self.visit((node.source, node.init, node.condition))
 
-    def visit_Block(self, node: Any) -> None:
+    def visit_Block(self, node: Block) -> None:
         with self._scope() as own:
             for axis in node.iter_vars:
                 self._define_axis(axis, own)

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...arith import Analyzer, IterMapLevel, iter_map_simplify
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Mutator
-from ...ir.prim import const
+from ...ir.prim import IterVar, const
+from ..buffer import Buffer
 from ..expr import BufferLoad, Call, IntImm, Not, Select, Var
-from ..stmt import Block, BufferRegion, BufferStore, For
+from ..stmt import Block, BufferRegion, BufferStore, For, Stmt
 from .subst import and_predicate
 from .walk import vars_in
 
@@ -45,24 +46,24 @@ class AccessMutator(Mutator):
             for old, new in zip(indices, made, strict=True)
         )
 
-    def learn(self, var: Any, dom: Range) -> None:
+    def learn(self, var: Var, dom: Range) -> None:
         """The domain of a loop or block variable."""
         self.analyzer.bind(var, dom, True)
         self.ranges[var] = dom
 
     @contextmanager
-    def _given(self, condition: Any) -> Iterator[None]:
+    def _given(self, condition: PrimExpr) -> Iterator[None]:
         matters = any(v in self.ranges for v in vars_in(condition))
         self.conditions += [condition] if matters else []
         yield
         if matters:
             self.conditions.pop()
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         self.learn(node.loop_var, Range.from_min_extent(self.visit(node.min), self.visit(node.extent)))
         return self.default_visit(node)
 
-    def visit_IterVar(self, node: Any) -> Any:
+    def visit_IterVar(self, node: IterVar) -> IterVar:
         if node.dom is None:
             return node
         # Domains of inner blocks may begin at variables of outer ones.
@@ -70,7 +71,7 @@ class AccessMutator(Mutator):
         self.learn(node.var, dom)
         return node if dom is node.dom else node.with_fields(dom=dom)
 
-    def visit_Select(self, node: Select) -> Any:
+    def visit_Select(self, node: Select) -> PrimExpr:
         condition = self.visit(node.condition)
         with self._given(condition):
             then = self.visit(node.true_value)
@@ -78,7 +79,7 @@ class AccessMutator(Mutator):
             other = self.visit(node.false_value)
         return node.with_fields(condition=condition, true_value=then, false_value=other)
 
-    def visit_Call(self, node: Call) -> Any:
+    def visit_Call(self, node: Call) -> PrimExpr:
         if getattr(node.op, "name", "") != "tir.if_then_else":
             return self.default_visit(node)
         condition = self.visit(node.args[0])
@@ -96,25 +97,25 @@ class AccessSimplifier(AccessMutator):
         super().__init__()
         self.values = values
 
-    def visit_Var(self, node: Any) -> Any:
+    def visit_Var(self, node: Var) -> PrimExpr:
         return self.values.get(node, node)
 
-    def visit_Buffer(self, node: Any) -> Any:
+    def visit_Buffer(self, node: Buffer) -> Buffer:
         return node
 
-    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> PrimExpr:
         return node.with_fields(indices=self.simplest(self.visit(node.indices)))
 
-    def visit_BufferStore(self, node: BufferStore) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         return node.with_fields(value=self.visit(node.value), indices=self.simplest(self.visit(node.indices)))
 
-    def visit_BufferRegion(self, node: BufferRegion) -> Any:
+    def visit_BufferRegion(self, node: BufferRegion) -> BufferRegion:
         lows = self.simplest(self.visit(tuple(d.min for d in node.region)))
         extents = (self.analyzer.simplify(self.visit(d.extent)) for d in node.region)
         region = tuple(Range.from_min_extent(low, e) for low, e in zip(lows, extents, strict=True))
         return BufferRegion(node.buffer, region)
 
-    def visit_Block(self, node: Block) -> Any:
+    def visit_Block(self, node: Block) -> Block:
         for iv in node.iter_vars:
             self.visit_IterVar(iv)
         return self.default_visit(node)

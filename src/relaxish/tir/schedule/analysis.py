@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...arith import Analyzer
+from ...ir.expr import PrimExpr
+from ..buffer import Buffer
 from ..expr import IntImm, Var
 from ..index_map import IndexMap
 from ..stmt import For, SeqStmt
@@ -103,7 +105,7 @@ def _single_branch_loops(block_sref: Any) -> list[Any]:
     return out
 
 
-def _driven_by(value: Any, loop_var: Any, loop_vars: set[Any], analyzer: Analyzer) -> bool:
+def _driven_by(value: PrimExpr, loop_var: PrimExpr, loop_vars: set[Any], analyzer: Analyzer) -> bool:
     """Whether ``value`` is ``loop_var`` plus something that no loop changes."""
     if loop_var not in vars_in(value):
         return False
@@ -127,7 +129,7 @@ def is_output_block(sch: Schedule, block: BlockRV) -> bool:
 
 
 def suggest_index_map(
-    buffer: Any, indices: Sequence[Any], loops: Sequence[For], predicate: Any, analyzer: Any = None
+    buffer: Buffer, indices: Sequence[Any], loops: Sequence[For], predicate: Any, analyzer: Any = None
 ) -> IndexMap | None:
     """A layout in which the accesses of ``buffer`` under ``loops`` are consecutive; None if none is found.
 

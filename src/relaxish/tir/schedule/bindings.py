@@ -7,10 +7,11 @@ from typing import Any
 
 from ...arith import Analyzer, IterMapLevel, detect_iter_map, iter_map_simplify
 from ...arith.affine import affine
+from ...ir.expr import PrimExpr
 from ...ir.functor import Mutator
 from ...ir.structural import same_expression
 from ...ir.prim import Add, FloorDiv, FloorMod, IntImm, Mul, Var, const
-from ..stmt import For
+from ..stmt import BlockRealize, For, Stmt
 from .subst import is_true
 
 __all__ = ["is_affine_binding", "simplify_bindings"]
@@ -59,7 +60,7 @@ def _split_term(expr: Any, ranges: Mapping[Any, Any], scale: int) -> tuple[Any, 
     raise _NotSimple
 
 
-def _piece(var: Any, total: int, lower: int, extent: int, scale: int) -> tuple[Any, ...]:
+def _piece(var: PrimExpr, total: int, lower: int, extent: int, scale: int) -> tuple[Any, ...]:
     """The term of the ``extent`` values of ``var`` above its lowest ``lower``, in its normal form."""
     if extent < 2 or total % (lower * extent):
         raise _NotSimple
@@ -118,7 +119,7 @@ def _mixed_radix(terms: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def is_affine_binding(
-    values: Sequence[Any], predicate: Any, ranges: Mapping[Any, Any], analyzer: Analyzer | None = None
+    values: Sequence[Any], predicate: PrimExpr, ranges: Mapping[Any, Any], analyzer: Analyzer | None = None
 ) -> bool:
     """Whether block bindings are independent quasi-affine maps of the loops (each with unit lowest scale).
 
@@ -154,7 +155,7 @@ def _quick_simplify(values: Sequence[Any], ranges: Mapping[Any, Any], keep_units
     return out
 
 
-def _rebuild(value: Any, terms: list[tuple[Any, ...]], base: int) -> Any:
+def _rebuild(value: PrimExpr, terms: list[tuple[Any, ...]], base: int) -> PrimExpr:
     dtype = value.dtype
     made: Any = None
     for _, _, _, scale, piece in terms:
@@ -167,7 +168,9 @@ def _rebuild(value: Any, terms: list[tuple[Any, ...]], base: int) -> Any:
     return value if same_expression(made, value) else made
 
 
-def simplified_values(values: Sequence[Any], ranges: Mapping[Any, Any], predicate: Any, keep_units: bool) -> list[Any]:
+def simplified_values(
+    values: Sequence[Any], ranges: Mapping[Any, Any], predicate: PrimExpr, keep_units: bool
+) -> list[Any]:
     """Bindings in the normal form of iteration maps."""
     if is_true(predicate):
         try:
@@ -193,10 +196,10 @@ class _Simplifier(Mutator):
         self.keep_units = keep_units
         self.reuse = reuse
 
-    def visit_PrimExpr(self, node: Any) -> Any:
+    def visit_PrimExpr(self, node: PrimExpr) -> PrimExpr:
         return node
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         from ...ir.expr import Range
 
         self.ranges[node.loop_var] = Range.from_min_extent(node.min, node.extent)
@@ -204,7 +207,7 @@ class _Simplifier(Mutator):
         del self.ranges[node.loop_var]
         return node if body is node.body else node.with_fields(body=body)
 
-    def visit_BlockRealize(self, node: Any) -> Any:
+    def visit_BlockRealize(self, node: BlockRealize) -> Stmt:
         if not node.iter_values:
             block = node.block
             body = self.visit(block.body)
@@ -224,6 +227,6 @@ class _Simplifier(Mutator):
         return node.with_fields(iter_values=tuple(values))
 
 
-def simplify_bindings(stmt: Any, outer: Mapping[Any, Any], keep_units: bool, reuse: dict[Any, Any]) -> Any:
+def simplify_bindings(stmt: Stmt, outer: Mapping[Any, Any], keep_units: bool, reuse: dict[Any, Any]) -> Stmt:
     """Normalise the bindings of all blocks in ``stmt``; ``outer`` gives the ranges of the loops around it."""
     return _Simplifier(dict(outer), keep_units, reuse).visit(stmt)

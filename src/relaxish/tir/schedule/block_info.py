@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from ...arith import neg_inf, pos_inf
-from ...ir.expr import Range
+from ...arith.analyzer import Analyzer
+from ...ir.expr import PrimExpr, Range
 from ..expr import IntImm
 from ..stmt import Block, For
 from .sref import DepKind, StmtSRef
@@ -94,7 +96,7 @@ def _enclosing_block(sref: StmtSRef) -> StmtSRef | None:
     return at
 
 
-def _compute_tree(root_block: Any) -> dict[int, tuple[bool, bool]]:
+def _compute_tree(root_block: Block) -> dict[int, tuple[bool, bool]]:
     """Flags of every block of a program, by position in a preorder walk of the blocks."""
     from ...ir.prim import const
     from ..function import PrimFunc
@@ -169,7 +171,7 @@ def _covered(state: ScheduleState, consumer: StmtSRef, region: Any, producers: l
     return True
 
 
-def bind_shape_vars(state: ScheduleState, sref: StmtSRef, analyzer: Any) -> None:
+def bind_shape_vars(state: ScheduleState, sref: StmtSRef, analyzer: Analyzer) -> None:
     """Tell an analyzer that the symbolic dimensions of the function's parameters are not negative."""
     _, func, _ = state.func_of(sref)
     for buffer in func.buffer_map.values():
@@ -178,7 +180,7 @@ def bind_shape_vars(state: ScheduleState, sref: StmtSRef, analyzer: Any) -> None
                 analyzer.mark_global_non_neg_value(dim)
 
 
-def contains(produced: list[Any], wanted: list[Any], shape: Any, analyzer: Any) -> bool:
+def contains(produced: list[Any], wanted: list[Any], shape: Sequence[PrimExpr], analyzer: Analyzer) -> bool:
     """Whether the box ``produced`` holds the box ``wanted``, as far as that lies in a buffer of ``shape``."""
     for have, need, extent in zip(produced, wanted, shape, strict=True):
         low, high = need[0], need[1]
@@ -189,7 +191,7 @@ def contains(produced: list[Any], wanted: list[Any], shape: Any, analyzer: Any) 
     return True
 
 
-def _at_most(a: Any, b: Any, analyzer: Any) -> bool:
+def _at_most(a: PrimExpr, b: PrimExpr, analyzer: Analyzer) -> bool:
     # A bound is infinite where the index depends on data (a gathered position, say).
     if a is b or a is neg_inf() or b is pos_inf():
         return True

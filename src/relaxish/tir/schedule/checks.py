@@ -7,10 +7,10 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ...arith import Analyzer
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ..expr import IntImm, IterVar
 from ..op import all as tir_all
-from ..stmt import Block, BlockRealize, For
+from ..stmt import Block, BlockRealize, BufferStore, For
 from .errors import PrimitiveError
 from .sref import DepKind, StmtSRef
 from .subst import realize_of
@@ -149,12 +149,12 @@ def reduces_output_index(block: Block) -> bool:
     hit = False
 
     class Stores(Visitor):
-        def visit_BufferStore(self, node: Any) -> None:
+        def visit_BufferStore(self, node: BufferStore) -> None:
             nonlocal hit
             if node.buffer in written and any(v in reduction for v in vars_in(node.indices)):
                 hit = True
 
-        def visit_PrimExpr(self, node: Any) -> None:
+        def visit_PrimExpr(self, node: PrimExpr) -> None:
             pass
 
     Stores().visit(block.body)

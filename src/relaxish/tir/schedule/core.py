@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from ...ir.expr import GlobalVar, PrimExpr
+from ...ir.expr import ExprLike, GlobalVar, PrimExpr
+from ...ir.module import IRModule
 from ..expr import IntImm, Var
+from ..function import PrimFunc
 from ..index_map import IndexMap
 from ..stmt import Block, For
 from .errors import PrimitiveError, render_error
@@ -30,7 +32,7 @@ class ScheduleCore:
 
     def __init__(
         self,
-        mod: Any,
+        mod: IRModule | PrimFunc,
         *,
         seed: int | None = None,
         debug_mask: str | int = "none",
@@ -58,7 +60,7 @@ class ScheduleCore:
                     self._func_working_on = gv
 
     @classmethod
-    def _create_non_traced(cls: type[_S], mod: Any, **options: Any) -> _S:
+    def _create_non_traced(cls: type[_S], mod: IRModule, **options: Any) -> _S:
         """A schedule that keeps no trace."""
         made = cls(mod, **options)
         made._trace = None
@@ -67,7 +69,7 @@ class ScheduleCore:
     # -- what it is ----------------------------------------------------------------------------------------
 
     @property
-    def mod(self) -> Any:
+    def mod(self) -> IRModule:
         """The module as it is now."""
         return self._state.mod
 
@@ -165,7 +167,7 @@ class ScheduleCore:
             raise ValueError(f"The {kind} no longer exists in the IR: a former primitive removed it.")
         return found
 
-    def value_of(self, expr: Any) -> Any:
+    def value_of(self, expr: ExprLike | LoopRV | Mapping[str, str]) -> Any:
         """An expression over sampled integers with their values filled in."""
         from .walk import vars_in
 
@@ -210,7 +212,7 @@ class ScheduleCore:
             self._trace.append(Instruction(kind, inputs, attrs, outputs), decision)
         return outputs
 
-    def _new_rv(self, value: Any) -> Any:
+    def _new_rv(self, value: StmtSRef | int | None) -> Any:
         if value is None:
             return None
         rv: Any
@@ -230,7 +232,7 @@ class ScheduleCore:
         return json.dumps(self._trace.as_json() if self._trace is not None else None)
 
 
-def _check_seed(seed: Any) -> None:
+def _check_seed(seed: int | None) -> None:
     if seed is None:
         return
     if isinstance(seed, bool) or not isinstance(seed, int):

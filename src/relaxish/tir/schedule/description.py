@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...ir.expr import PrimExpr
 from ...ir.functor import Visitor
 from ..expr import BufferLoad
 from ..stmt import Block, BufferStore, For
@@ -41,7 +42,7 @@ def body_signature(block: Block) -> list[Any]:
             out.append(("store", node.buffer.dtype))
             self.visit(node.value)
 
-        def visit_PrimExpr(self, node: Any) -> None:
+        def visit_PrimExpr(self, node: PrimExpr) -> None:
             out.append((type(node).__name__, node.dtype, getattr(getattr(node, "op", None), "name", "")))
             self.default_visit(node)
 

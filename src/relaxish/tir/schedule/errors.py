@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from ...ir.module import IRModule
 from ...support.errors import ScheduleError
+from ..stmt import Stmt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,7 +54,7 @@ def location_name(stmt: Any, index: int) -> str:
     return f"tir.{type(stmt).__name__}#{index}"
 
 
-def describe(stmt: Any) -> str:
+def describe(stmt: Stmt | None) -> str:
     """A short name of a statement: ``block "C"``, ``loop i_0``."""
     if stmt is None:
         return "(removed statement)"
@@ -66,7 +68,7 @@ def describe(stmt: Any) -> str:
     return type(stmt).__name__
 
 
-def _program_text(mod: Any, locations: Sequence[Any]) -> str:
+def _program_text(mod: IRModule, locations: Sequence[Any]) -> str:
     """The module as text with the offending statements named and underlined, as far as the printer can."""
     from ...ir.node import Node
 
@@ -84,7 +86,7 @@ def _program_text(mod: Any, locations: Sequence[Any]) -> str:
 class _DetailedError(ScheduleError):
     """Says everything, when asked: default schedules try primitives by the dozen and drop what fails."""
 
-    def __init__(self, error: PrimitiveError, mod: Any, primitive: str, step: int | None) -> None:
+    def __init__(self, error: PrimitiveError, mod: IRModule, primitive: str, step: int | None) -> None:
         super().__init__()
         self._parts: Any = (mod, tuple(error.locations), primitive, error.message(), error.hint, step)
 
@@ -113,7 +115,7 @@ class _DetailedError(ScheduleError):
         return ScheduleError, (str(self),)
 
 
-def render_error(error: PrimitiveError, mod: Any, primitive: str, step: int | None, level: str) -> ScheduleError:
+def render_error(error: PrimitiveError, mod: IRModule, primitive: str, step: int | None, level: str) -> ScheduleError:
     """The error a user sees, at the detail ``level`` asks for ("detail", "fast" or "none")."""
     if level == "none":
         made = ScheduleError("ScheduleError: (not rendered)")

@@ -6,18 +6,18 @@ from typing import Any
 
 from ...arith import build as B
 from ...ir import dtype as dt
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Mutator
-from ...ir.prim import BinaryOp, CmpOp, IntImm, Var
+from ...ir.prim import BinaryOp, CmpOp, IntImm, Ramp, Var
 from ..buffer import Buffer
-from ..expr import IterVar
+from ..expr import BufferLoad, IterVar
 from ..function import PrimFunc
-from ..stmt import BufferRegion, BufferStore, For
+from ..stmt import Block, BufferRegion, BufferStore, For, Stmt
 
 __all__ = ["index_dtype_of", "with_index_dtype"]
 
 
-def index_dtype_of(block: Any) -> str:
+def index_dtype_of(block: Block) -> str:
     """The widest index type in the regions a block reads and writes; int32 for a block that touches nothing."""
     widths = [
         dt.bits(part.dtype)
@@ -54,10 +54,10 @@ class _Widen(Mutator):
         """The new variable for an index variable."""
         return self.variables.setdefault(var, Var(var.name, self.dtype, var.span))
 
-    def visit_Var(self, var: Var) -> Any:
+    def visit_Var(self, var: Var) -> PrimExpr:
         return self.variables.get(var, var)
 
-    def visit_BinaryOp(self, e: BinaryOp) -> Any:
+    def visit_BinaryOp(self, e: BinaryOp) -> PrimExpr:
         a, b = self.visit(e.a), self.visit(e.b)
         if a is e.a and b is e.b:
             return e
@@ -66,18 +66,18 @@ class _Widen(Mutator):
             a, b = B.cast(wide, a), B.cast(wide, b)
         return type(e)(a, b) if isinstance(e, CmpOp) else B.BUILDERS[type(e)](a, b)
 
-    def visit_Range(self, r: Range) -> Any:
+    def visit_Range(self, r: Range) -> Range:
         return Range.from_min_extent(self.index(r.min), self.index(r.extent))
 
-    def visit_IterVar(self, axis: IterVar) -> Any:
+    def visit_IterVar(self, axis: IterVar) -> IterVar:
         return IterVar(self.visit(axis.dom), self.variable(axis.var), axis.iter_type, axis.thread_tag, axis.span)
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         var = self.variable(loop.loop_var)
         low, extent = self.index(loop.min), self.index(loop.extent)
         return loop.with_fields(loop_var=var, min=low, extent=extent, body=self.visit(loop.body))
 
-    def visit_Buffer(self, buffer: Buffer) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         known = self.buffers.get(buffer)
         if known is None:
             free = (*buffer.shape, *buffer.strides, buffer.elem_offset)
@@ -92,16 +92,16 @@ class _Widen(Mutator):
             self.buffers[buffer] = known
         return known
 
-    def visit_BufferRegion(self, region: BufferRegion) -> Any:
+    def visit_BufferRegion(self, region: BufferRegion) -> BufferRegion:
         return BufferRegion(self.visit(region.buffer), tuple(self.visit(r) for r in region.region))
 
-    def visit_BufferLoad(self, load: Any) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         return load.with_fields(buffer=self.visit(load.buffer), indices=tuple(self.index(i) for i in load.indices))
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         indices = tuple(self.index(i) for i in store.indices)
         return store.with_fields(buffer=self.visit(store.buffer), value=self.visit(store.value), indices=indices)
 
-    def visit_Ramp(self, e: Any) -> Any:
+    def visit_Ramp(self, e: Ramp) -> PrimExpr:
         base = self.visit(e.base)
         return e if base is e.base else e.with_fields(base=base, stride=B.cast(base.dtype, e.stride))

@@ -83,7 +83,9 @@ class InstructionKind(Identity):
             return {name: named[name] for name in self.text_order}
         return named
 
-    def as_python(self, inputs: Sequence[str], attrs: Sequence[Any], decision: Any, outputs: Sequence[str]) -> str:
+    def as_python(
+        self, inputs: Sequence[str], attrs: Sequence[Any], decision: Sequence[int] | None, outputs: Sequence[str]
+    ) -> str:
         """One line of Python that repeats the instruction on a schedule called ``sch``."""
         rendered = []
         for name, value in self.arguments([Raw(x) for x in inputs], attrs).items():
@@ -168,7 +170,7 @@ class Instruction(Identity):
         return self.kind.as_python([_short(x) for x in self.inputs], attrs, None, ["_" for _ in self.outputs])
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     """An input without context: random variables have no names here."""
     if isinstance(value, (BlockRV, LoopRV, Var)):
         return "_"

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...arith import Analyzer
+from ...ir.expr import PrimExpr
 from ...ir.functor import Visitor
-from ...ir.prim import const
+from ...ir.prim import IterVar, const
+from ..buffer import Buffer
 from ..expr import BufferLoad, IntImm, Var
 from ..index_map import IndexMap
 from ..stmt import Block, BufferStore
@@ -30,7 +32,11 @@ class AutoTensorizeMappingInfo:
     """
 
     def __init__(
-        self, mappings: list[IndexMap], lhs_buffer_map: dict[Any, Any], lhs_iters: Any, rhs_iters: Any
+        self,
+        mappings: list[IndexMap],
+        lhs_buffer_map: dict[Any, Any],
+        lhs_iters: Sequence[IterVar],
+        rhs_iters: Sequence[IterVar],
     ) -> None:
         self.mappings = mappings
         self.lhs_buffer_map = lhs_buffer_map
@@ -95,7 +101,7 @@ def get_auto_tensorize_mapping_info(
     if len(set(buffers.values())) != len(buffers):
         return None
 
-    def part(iv: Any, accesses: Any) -> tuple[Any, ...]:
+    def part(iv: IterVar, accesses: Sequence[tuple[Buffer, set[PrimExpr]]]) -> tuple[Any, ...]:
         return (iv.iter_type, *(iv.var in used for _, used in accesses))
 
     groups: dict[tuple[Any, ...], list[Any]] = {}
@@ -111,7 +117,7 @@ def get_auto_tensorize_mapping_info(
     return AutoTensorizeMappingInfo([index_map], buffers, node.iter_vars, desc.realize.block.iter_vars)
 
 
-def _fused(ivs: list[Any], names: dict[Any, Any]) -> Any:
+def _fused(ivs: list[Any], names: dict[Any, Any]) -> PrimExpr:
     """Several variables as one number, the last counting fastest."""
     made: Any = const(0, ivs[0].var.dtype)
     scale: Any = const(1, ivs[0].var.dtype)

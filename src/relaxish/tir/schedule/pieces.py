@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...arith import Analyzer
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Visitor
 from ..expr import IterVar, Var
 from ..stmt import Block, BlockRealize, For, SeqStmt
@@ -141,7 +141,7 @@ class _Kinds(Visitor):
                 self.found.setdefault(var, set()).add(iv.iter_type)
         self.visit(node.block.body)
 
-    def of(self, var: Any) -> int:
+    def of(self, var: PrimExpr) -> int:
         """The kind of a block variable that stands for ``var``."""
         kinds = self.found.get(var, {IterVar.DataPar})
         return kinds.copy().pop() if len(kinds) == 1 else IterVar.Opaque

@@ -7,12 +7,12 @@ from typing import Any
 
 from ...arith import Analyzer, estimate_region_lower_bound, estimate_region_upper_bound, neg_inf, pos_inf
 from ...arith.affine import Term, affine
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.prim import IntImm, Var, const
 from ..functor import substitute
 from ..op import max as tir_max
 from ..op import min as tir_min
-from ..stmt import For
+from ..stmt import BlockRealize, BufferRegion, For
 from .sref import StmtSRef
 from .subst import is_true, realize_of
 from .walk import vars_in
@@ -56,7 +56,7 @@ class _NotLinear(Exception):
     """Interval evaluation by hand does not apply."""
 
 
-def _sum(rest: Sequence[Term[int]], constant: int, dtype: str) -> Any:
+def _sum(rest: Sequence[Term[int]], constant: int, dtype: str) -> PrimExpr:
     made: Any = None
     for each in rest:
         term = each.var if each.coef == 1 else each.var * const(each.coef, dtype)
@@ -68,7 +68,7 @@ def _sum(rest: Sequence[Term[int]], constant: int, dtype: str) -> Any:
     return made if constant == 0 else made - const(-constant, dtype)
 
 
-def _quick_dim(dim: Any, doms: Mapping[Any, Any], exact: bool, taken: set[Any]) -> tuple[Any, Any]:
+def _quick_dim(dim: Range, doms: Mapping[Any, Any], exact: bool, taken: set[Any]) -> tuple[Any, Any]:
     """The interval of one dimension; ``exact`` demands that every point of it is really touched."""
     if type(dim.extent) is not IntImm:
         raise _NotLinear
@@ -97,7 +97,7 @@ def _quick_dim(dim: Any, doms: Mapping[Any, Any], exact: bool, taken: set[Any]) 
 
 
 def evaluate_region(
-    region: Sequence[Any], doms: Mapping[Any, Any], predicate: Any, analyzer: Analyzer, lower_bound: bool = False
+    region: Sequence[Any], doms: Mapping[Any, Any], predicate: PrimExpr, analyzer: Analyzer, lower_bound: bool = False
 ) -> Box | None:
     """The box that ``region`` sweeps while the variables in ``doms`` run.
 
@@ -116,17 +116,17 @@ def evaluate_region(
     return [(_simplify(s.min_value, analyzer), _simplify(s.max_value, analyzer)) for s in sets]
 
 
-def _simplify(expr: Any, analyzer: Analyzer) -> Any:
+def _simplify(expr: PrimExpr, analyzer: Analyzer) -> PrimExpr:
     return expr if isinstance(expr, (IntImm, Var)) else analyzer.simplify(expr)
 
 
 def relax_region(
-    region: Any,
+    region: BufferRegion,
     block_sref: StmtSRef,
     stop: StmtSRef | None,
     analyzer: Analyzer,
     lower_bound: bool = False,
-    realize: Any = None,
+    realize: BlockRealize | None = None,
     extra_scope: str = "",
 ) -> Box | None:
     """The box a block's ``region`` covers seen from ``stop``: bindings substituted, inner loops relaxed.
@@ -157,7 +157,7 @@ def union_sets(a: Box, b: Box, analyzer: Analyzer) -> Box:
     ]
 
 
-def _extreme(a: Any, b: Any, analyzer: Analyzer, low: bool) -> Any:
+def _extreme(a: PrimExpr, b: PrimExpr, analyzer: Analyzer, low: bool) -> PrimExpr:
     if a is b:
         return a
     if isinstance(a, IntImm) and isinstance(b, IntImm):

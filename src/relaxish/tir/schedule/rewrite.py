@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...ir.expr import PrimExpr
 from ...ir.functor import Mutator
+from ...ir.prim import FloatImm, IntImm, IterVar, Var
+from ..buffer import Buffer
 from ..stmt import Block, BlockRealize, For, MatchBufferRegion, SeqStmt
 from .errors import PrimitiveError
 from .sref import StmtSRef
@@ -39,13 +42,13 @@ class ScopeRewriter(Mutator):
         self.dead = dead
         self.reuse: dict[Any, Any] = {}
 
-    def visit_PrimExpr(self, node: Any) -> Any:
+    def visit_PrimExpr(self, node: PrimExpr) -> PrimExpr:
         return node
 
-    def visit_Buffer(self, node: Any) -> Any:
+    def visit_Buffer(self, node: Buffer) -> Buffer:
         return node
 
-    def visit_IterVar(self, node: Any) -> Any:
+    def visit_IterVar(self, node: IterVar) -> IterVar:
         return node
 
     def visit_SeqStmt(self, node: SeqStmt) -> Any:
@@ -69,7 +72,7 @@ class ScopeRewriter(Mutator):
         block = self.visit(node.block)
         return node if block is node.block else node.with_fields(block=block)
 
-    def visit_Block(self, node: Block) -> Any:
+    def visit_Block(self, node: Block) -> Block:
         made = self.rewrite_block(node)
         if made is not node:
             self.reuse[node] = made
@@ -89,27 +92,27 @@ class BufferSwap(Mutator):
         self.data = {old.data: new.data for old, new in buffers.items() if old.data is not new.data}
         self.reuse = reuse if reuse is not None else {}
 
-    def visit_Var(self, node: Any) -> Any:
+    def visit_Var(self, node: Var) -> PrimExpr:
         return self.data.get(node, node)
 
-    def visit_IntImm(self, node: Any) -> Any:
+    def visit_IntImm(self, node: IntImm | FloatImm) -> PrimExpr:
         return node
 
     visit_FloatImm = visit_IntImm
 
-    def visit_Buffer(self, node: Any) -> Any:
+    def visit_Buffer(self, node: Buffer) -> Buffer:
         return self.buffers.get(node, node)
 
-    def visit_IterVar(self, node: Any) -> Any:
+    def visit_IterVar(self, node: IterVar) -> IterVar:
         return node
 
-    def view_of(self, view: Any, source: Any) -> Any:
+    def view_of(self, view: Buffer, source: Buffer) -> Buffer:
         """What becomes of a view when the buffer it views becomes ``source``: it follows its memory scope."""
         from .buffers import with_scope
 
         return view if view.scope() == source.scope() else with_scope(view, source.scope(), view.name)
 
-    def visit_MatchBufferRegion(self, node: MatchBufferRegion) -> Any:
+    def visit_MatchBufferRegion(self, node: MatchBufferRegion) -> MatchBufferRegion:
         source = self.visit(node.source)
         if source is node.source:
             return node
@@ -120,7 +123,7 @@ class BufferSwap(Mutator):
                 self.data[node.buffer.data] = view.data
         return MatchBufferRegion(view, source)
 
-    def visit_Block(self, node: Block) -> Any:
+    def visit_Block(self, node: Block) -> Block:
         # Views come first: the body refers to what they become.
         matches = tuple(self.visit(m) for m in node.match_buffers)
         made = self.default_visit(node.with_fields(match_buffers=())) if matches else self.default_visit(node)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any
 
+from ...ir.module import IRModule
 from ..stmt import SeqStmt
 from .identity import Identity
 
@@ -140,7 +141,7 @@ class BlockScope(Identity):
 class BlockDependenceInfo:
     """Block scopes of a whole module without a schedule: ``get_block_scope(get_sref(block))``."""
 
-    def __init__(self, mod: Any) -> None:
+    def __init__(self, mod: IRModule) -> None:
         from .state import ScheduleState
 
         self._state = ScheduleState(mod)

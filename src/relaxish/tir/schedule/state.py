@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from ...ir.expr import GlobalVar
 from ...ir.module import IRModule
 from ..function import PrimFunc
 from ..stmt import Block, BlockRealize, For, SeqStmt
@@ -68,7 +69,7 @@ class ScheduleState:
     ``replace`` is the only way a program changes: the nodes on the path to the root are rebuilt, all else is shared.
     """
 
-    def __init__(self, mod: Any, *, debug_mask: str | int = "none", enable_check: bool = True) -> None:
+    def __init__(self, mod: IRModule | PrimFunc, *, debug_mask: str | int = "none", enable_check: bool = True) -> None:
         if isinstance(mod, PrimFunc):
             mod = IRModule({"main": mod})
         if not isinstance(mod, IRModule):
@@ -89,7 +90,7 @@ class ScheduleState:
             if isinstance(func, PrimFunc) and isinstance(func.body, BlockRealize):
                 self._build(func.body.block, gvar)
 
-    def _build(self, root: Block, gvar: Any) -> None:
+    def _build(self, root: Block, gvar: GlobalVar) -> None:
         root_sref = StmtSRef(root, None)
         self.stmt2ref[root] = root_sref
         self.roots[root_sref] = gvar
@@ -130,7 +131,7 @@ class ScheduleState:
             self._mod = self._base.with_fields(functions=dict(self._funcs))
         return self._mod
 
-    def update_func(self, gvar: Any, func: Any) -> None:
+    def update_func(self, gvar: GlobalVar, func: PrimFunc) -> None:
         """Replace a function's header (parameters, buffer map); its body must be the state's own."""
         self._funcs[gvar] = func
         self._mod = None
@@ -159,7 +160,7 @@ class ScheduleState:
         self._origins[gvar] = (root, [])
         return root, srefs
 
-    def _remember_origin(self, gvar: Any, root: Any) -> None:
+    def _remember_origin(self, gvar: GlobalVar, root: Block) -> None:
         self._origins[gvar] = (root, [self.stmt2ref[b] for b in blocks_in_order(root)])
 
     def copy(self) -> tuple[ScheduleState, dict[StmtSRef, StmtSRef]]:
@@ -413,7 +414,7 @@ def _same_items(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
     return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
 
 
-def _walk_nodes(root: Any) -> Iterator[tuple[Any, Any]]:
+def _walk_nodes(root: Block) -> Iterator[tuple[Any, Any]]:
     stack: list[tuple[Any, Any]] = [(root, None)]
     while stack:
         node, above = stack.pop()

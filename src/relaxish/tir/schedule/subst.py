@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from ...ir.expr import PrimExpr
 from ...ir.functor import Mutator, Visitor
-from ...ir.prim import IntImm
+from ...ir.prim import FloatImm, IntImm, IterVar, Let, Var
+from ..buffer import Buffer
 from ..op import logical_and
-from ..stmt import Block, BlockRealize
+from ..stmt import Block, BlockRealize, For, LetStmt, MatchBufferRegion, Stmt
 
 __all__ = [
     "LoopSubstituter",
@@ -29,40 +31,40 @@ class _FreeVars(Visitor):
         self.used: set[Any] = set()
         self.defined: set[Any] = set()
 
-    def visit_Var(self, node: Any) -> None:
+    def visit_Var(self, node: Var) -> None:
         self.used.add(node)
 
-    def visit_IntImm(self, node: Any) -> None:
+    def visit_IntImm(self, node: IntImm | FloatImm) -> None:
         pass
 
     visit_FloatImm = visit_IntImm
 
-    def visit_Buffer(self, node: Any) -> None:
+    def visit_Buffer(self, node: Buffer) -> None:
         pass
 
-    def visit_IterVar(self, node: Any) -> None:
+    def visit_IterVar(self, node: IterVar) -> None:
         self.defined.add(node.var)
         if node.dom is not None:
             self.visit(node.dom)
 
-    def visit_MatchBufferRegion(self, node: Any) -> None:
+    def visit_MatchBufferRegion(self, node: MatchBufferRegion) -> None:
         self.defined.add(node.buffer.data)
         for part in (*node.buffer.strides, node.buffer.elem_offset):
             self.visit(part)
             self.defined |= self.used & {part}
         self.visit(node.source)
 
-    def visit_For(self, node: Any) -> None:
+    def visit_For(self, node: For) -> None:
         self.defined.add(node.loop_var)
         self.default_visit(node)
 
-    def visit_LetStmt(self, node: Any) -> None:
+    def visit_LetStmt(self, node: LetStmt | Let) -> None:
         self.defined.add(node.var)
         self.default_visit(node)
 
     visit_Let = visit_LetStmt
 
-    def visit_BlockRealize(self, node: Any) -> None:
+    def visit_BlockRealize(self, node: BlockRealize) -> None:
         self.visit(node.iter_values)
         self.visit(node.predicate)
         self.used |= free_vars(node.block)
@@ -89,7 +91,7 @@ class LoopSubstituter(Mutator):
         self.keys = frozenset(values)
         self.reuse: dict[Any, Any] = {}
 
-    def visit_Var(self, node: Any) -> Any:
+    def visit_Var(self, node: Var) -> PrimExpr:
         return self.values.get(node, node)
 
     def visit_IntImm(self, node: Any) -> Any:
@@ -98,7 +100,7 @@ class LoopSubstituter(Mutator):
     visit_FloatImm = visit_IntImm
     visit_Buffer = visit_IntImm
 
-    def visit_Block(self, node: Any) -> Any:
+    def visit_Block(self, node: Block) -> Block:
         if self.keys.isdisjoint(free_vars(node)):
             return node
         made = self.default_visit(node)
@@ -128,12 +130,12 @@ def chain_reuse(reuse: dict[Any, Any], more: dict[Any, Any]) -> None:
             reuse[old] = new
 
 
-def is_true(expr: Any) -> bool:
+def is_true(expr: PrimExpr) -> bool:
     """Whether ``expr`` is the constant true."""
     return isinstance(expr, IntImm) and expr.value != 0
 
 
-def and_predicate(a: Any, b: Any) -> Any:
+def and_predicate(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     """``a && b`` with constants folded."""
     if is_true(a):
         return b
@@ -143,18 +145,18 @@ def and_predicate(a: Any, b: Any) -> Any:
 
 
 class _Append(Mutator):
-    def __init__(self, condition: Any) -> None:
+    def __init__(self, condition: PrimExpr) -> None:
         self.condition = condition
         self.reuse: dict[Any, Any] = {}
 
-    def visit_PrimExpr(self, node: Any) -> Any:
+    def visit_PrimExpr(self, node: PrimExpr) -> PrimExpr:
         return node
 
-    def visit_BlockRealize(self, node: Any) -> Any:
+    def visit_BlockRealize(self, node: BlockRealize) -> Stmt:
         return node.with_fields(predicate=and_predicate(node.predicate, self.condition))
 
 
-def append_predicate(stmt: Any, condition: Any) -> Any:
+def append_predicate(stmt: Stmt, condition: PrimExpr) -> Stmt:
     """Guard every nearest block in ``stmt`` with one more condition."""
     return _Append(condition).visit(stmt)
 
@@ -170,7 +172,7 @@ def realize_of(sref: Any) -> BlockRealize:
     return found
 
 
-def find_realize(stmt: Any, block: Block) -> Any:
+def find_realize(stmt: Stmt, block: Block) -> Any:
     """The realize of ``block`` among the nearest realizes in ``stmt``."""
     if isinstance(stmt, BlockRealize):
         return stmt if stmt.block is block else None

@@ -14,12 +14,14 @@ __all__ = ["assert_structural_equal_ignore_global_symbol", "verify_trace_roundtr
 TEXT_FORMATS = ("python", "json")
 
 
-def assert_structural_equal_ignore_global_symbol(mod1: Any, mod2: Any, *args: Any, **kwargs: Any) -> None:
+def assert_structural_equal_ignore_global_symbol(
+    mod1: PrimFunc | IRModule, mod2: PrimFunc | IRModule, *args: Any, **kwargs: Any
+) -> None:
     """Assert that two functions or modules are equal but for the names their functions are exported under."""
     assert_structural_equal(_anonymous(mod1), _anonymous(mod2), *args, **kwargs)
 
 
-def _anonymous(value: Any) -> Any:
+def _anonymous(value: PrimFunc | IRModule) -> PrimFunc | IRModule:
     if isinstance(value, PrimFunc):
         return value.with_attr("global_symbol", "main")
     functions = {

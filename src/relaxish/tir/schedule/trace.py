@@ -103,7 +103,7 @@ class Trace(Identity):
         """
         rv_map: dict[Any, Any] = {}
 
-        def lookup(rv: Any) -> Any:
+        def lookup(rv: BlockRV | LoopRV | PrimExpr) -> BlockRV | LoopRV | PrimExpr:
             return rv_map.get(rv, rv)
 
         for inst in self._kept(remove_postproc):

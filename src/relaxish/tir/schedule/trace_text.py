@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import ast
 import inspect
 import operator
 from typing import TYPE_CHECKING, Any
 
+from ...ir.prim import BinaryOp
 from .instruction import kind_table
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ def _fail(node: ast.AST, why: str) -> ValueError:
     return ValueError(f"trace text, line {getattr(node, 'lineno', '?')}: {why}: {ast.unparse(node)}")
 
 
-def _lambda(node: ast.Lambda) -> Any:
+def _lambda(node: ast.Lambda) -> Callable[..., Any]:
     args = node.args
     plain_names = [a.arg for a in args.args]
     if args.vararg or args.kwarg or args.kwonlyargs or args.defaults:
@@ -101,7 +103,7 @@ def _call(node: ast.Call, env: dict[str, Any]) -> Any:
     raise _fail(node, "this call is not allowed in a trace")
 
 
-def evaluate_expr(text: str, env: dict[str, Any]) -> Any:
+def evaluate_expr(text: str, env: dict[str, Any]) -> BinaryOp:
     """A scalar expression over the names in ``env``."""
     return _evaluate(ast.parse(text, mode="eval").body, env)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ...ir.expr import PrimExpr
 from ...ir.functor import Mutator, Visitor
-from ..stmt import AllocateConst, Block, BlockRealize, DeclBuffer, For, IfThenElse, SeqStmt, Stmt
+from ...ir.prim import IterVar, Var
+from ..stmt import AllocateConst, Block, BlockRealize, BufferRegion, DeclBuffer, For, IfThenElse, SeqStmt, Stmt
 
 __all__ = [
     "block_realizes_below",
@@ -22,7 +24,7 @@ __all__ = [
 ]
 
 
-def stmt_children(stmt: Any) -> list[Any]:
+def stmt_children(stmt: Stmt) -> list[Any]:
     """The outermost loops and blocks in a statement (itself, if it is one)."""
     if isinstance(stmt, For):
         return [stmt]
@@ -82,13 +84,13 @@ class _ReplaceOne(Mutator):
         found = self.mapping.get(id(x))
         return found if found is not None else super().visit(x)
 
-    def visit_PrimExpr(self, node: Any) -> Any:
+    def visit_PrimExpr(self, node: PrimExpr) -> PrimExpr:
         return node
 
-    def visit_BufferRegion(self, node: Any) -> Any:
+    def visit_BufferRegion(self, node: BufferRegion) -> BufferRegion:
         return node
 
-    def visit_IterVar(self, node: Any) -> Any:
+    def visit_IterVar(self, node: IterVar) -> IterVar:
         return node
 
 
@@ -97,7 +99,7 @@ def replace_stmts(stmt: Any, mapping: dict[int, Any]) -> Any:
     return _ReplaceOne(mapping).visit(stmt)
 
 
-def _swap(stmt: Any, old: Any, new: Any) -> Any:
+def _swap(stmt: Stmt, old: Stmt, new: Stmt) -> Any:
     """``stmt`` with the child ``old`` replaced, None when it does not occur."""
     if stmt is old:
         return new
@@ -127,7 +129,7 @@ def _swap(stmt: Any, old: Any, new: Any) -> Any:
     return None
 
 
-def replace_child(parent: Any, old: Any, new: Any) -> Any:
+def replace_child(parent: Any, old: Stmt, new: Stmt) -> Stmt:
     """The loop or block ``parent`` with its direct child loop or block ``old`` replaced by ``new``."""
     body = _swap(parent.body, old, new)
     if body is None:
@@ -173,7 +175,7 @@ class _VarCollector(Visitor):
     def __init__(self) -> None:
         self.found: dict[Any, None] = {}
 
-    def visit_Var(self, node: Any) -> None:
+    def visit_Var(self, node: Var) -> None:
         self.found[node] = None
 
 
@@ -193,7 +195,7 @@ class _Uses(Visitor):
         if not self.hit:
             super().visit(x)
 
-    def visit_Var(self, node: Any) -> None:
+    def visit_Var(self, node: Var) -> None:
         if self.test(node):
             self.hit = True
 

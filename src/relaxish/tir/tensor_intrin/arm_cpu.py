@@ -5,8 +5,8 @@ Source: Arm C Language Extensions, "Advanced SIMD intrinsics" (SMULL, SADDLP, AD
 
 from __future__ import annotations
 
-from typing import Any
 
+from ...ir.expr import PrimExpr
 from ...ir.prim import const
 from ..buffer import Buffer
 from ..expr import Broadcast, Ramp
@@ -43,7 +43,7 @@ def _lanes() -> Ramp:
     return Ramp(const(0, "int32"), const(1, "int32"), const(4, "int32"))
 
 
-def _repeated(a: Buffer, dtype: str, times: int) -> Any:
+def _repeated(a: Buffer, dtype: str, times: int) -> PrimExpr:
     """The four values of A, ``times`` over."""
     word = reinterpret("int32", a.vload([0], f"{dtype}x4"))
     return reinterpret(f"{dtype}x{4 * times}", Broadcast(word, times))

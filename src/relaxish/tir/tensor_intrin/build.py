@@ -10,7 +10,7 @@ from ...ir.prim import const
 from ..buffer import Buffer, decl_buffer
 from ..expr import IterVar, Var
 from ..function import PrimFunc
-from ..stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind
+from ..stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, Stmt
 
 __all__ = ["copy_nest", "dot_description", "full", "intrin_buffer", "on_lanes", "pointwise", "root_func"]
 
@@ -39,14 +39,14 @@ def _element(buffer: Buffer, indices: Sequence[Any]) -> BufferRegion:
     return BufferRegion(buffer, tuple(Range.from_min_extent(i, const(1, "int32")) for i in indices))
 
 
-def _serial_nest(loops: Sequence[Var], extents: Sequence[int], body: Any) -> Any:
+def _serial_nest(loops: Sequence[Var], extents: Sequence[int], body: Stmt) -> Stmt:
     """Serial loops around a statement, the first one outermost."""
     for var, extent in reversed(list(zip(loops, extents, strict=True))):
         body = For(var, 0, extent, ForKind.SERIAL, body)
     return body
 
 
-def root_func(params: Sequence[Buffer], reads: Sequence[Buffer], writes: Sequence[Buffer], body: Any) -> PrimFunc:
+def root_func(params: Sequence[Buffer], reads: Sequence[Buffer], writes: Sequence[Buffer], body: Stmt) -> PrimFunc:
     """A function of buffers whose body is one root block with the given accesses."""
     block = Block((), tuple(full(b) for b in reads), tuple(full(b) for b in writes), "root", body)
     handles = [Var(b.name, "handle") for b in params]
@@ -85,7 +85,7 @@ def dot_description(
 
 def pointwise(
     name: str, kinds: str, extents: Sequence[int], store: Callable[..., tuple[Any, Sequence[Any], list[Any]]]
-) -> Any:
+) -> Stmt:
     """Loops around one block of one store.
 
     ``kinds`` has an "S" (spatial) or "R" (reduction) for each loop. ``store(*axes)`` gives ((buffer, value), indices,
@@ -103,14 +103,14 @@ def pointwise(
     return _serial_nest(loops, extents, BlockRealize(tuple(loops), const(True, "bool"), block))
 
 
-def on_lanes(body: Callable[[Var], Any], lanes: int = 32) -> Any:
+def on_lanes(body: Callable[[Var], Any], lanes: int = 32) -> Stmt:
     """A loop over the lanes of a warp (``threadIdx.x``); ``body`` makes its body from the lane's variable."""
     lane = Var("tx", "int32")
     thread = IterVar(None, Var("threadIdx.x", "int32"), IterVar.ThreadIndex, "threadIdx.x")
     return For(lane, 0, lanes, ForKind.THREAD_BINDING, body(lane), thread)
 
 
-def copy_nest(name: str, source: Buffer, target: Buffer) -> Any:
+def copy_nest(name: str, source: Buffer, target: Buffer) -> Stmt:
     """Loops around one block that copies a buffer of two dimensions."""
     shape = [int(d.value) for d in source.shape]  # type: ignore[attr-defined]
     return pointwise(name, "SS", shape, lambda i, j: ((target, source[i, j]), [i, j], [(source, [i, j])]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...ir.expr import PrimExpr
 from ...ir.prim import const
 from ..buffer import Buffer, decl_buffer
 from ..expr import Var
@@ -28,7 +29,7 @@ def _tile(name: str, dtype: str, scope: str, strided: bool) -> Buffer:
     return decl_buffer([_SIDE, _SIDE], dtype, name, strides=strides, scope=scope, offset_factor=1)
 
 
-def _index(buffer: Buffer) -> Any:
+def _index(buffer: Buffer) -> PrimExpr:
     """Which fragment of its fragment buffer a tile is."""
     stride = buffer.strides[0]
     return buffer.elem_offset // stride // _SIDE * (stride // _SIDE) + buffer.elem_offset % stride // _SIDE
@@ -46,7 +47,7 @@ def _fill(dtype: str) -> tuple[PrimFunc, PrimFunc]:
 def _load(dtype: str, scope: str, transposed: bool) -> tuple[PrimFunc, PrimFunc]:
     a, c = _tile("A", dtype, scope, False), _tile("C", dtype, _SCOPE, False)
 
-    def at(i: Any, j: Any) -> tuple[Any, Sequence[Any], list[Any]]:
+    def at(i: PrimExpr, j: PrimExpr) -> tuple[Any, Sequence[Any], list[Any]]:
         target = [j, i] if transposed else [i, j]
         return (c, a[i, j]), target, [(a, [i, j])]
 

@@ -12,12 +12,13 @@ from functools import partial
 from typing import Any
 
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.prim import Cast, const
 from ..buffer import Buffer, decl_buffer
 from ..expr import Var
 from ..function import PrimFunc, TensorIntrin
 from ..op import call_builtin
-from ..stmt import BufferStore, Evaluate, For, ForKind, SeqStmt
+from ..stmt import BufferStore, Evaluate, For, ForKind, SeqStmt, Stmt
 from . import mma_layouts as layouts
 from .build import on_lanes, pointwise, root_func
 
@@ -70,19 +71,19 @@ def _operand(matrix: str, dtype: str, transposed: bool) -> _Operand:
     return _Operand(16, 32, layouts.shared_16x32_to_ldmatrix_32x16_layout, address, False)
 
 
-def _tf32_a(i: Any, k: Any) -> tuple[Any, Any]:
+def _tf32_a(i: PrimExpr, k: PrimExpr) -> tuple[Any, Any]:
     return i % 8 * 4 + k % 4, i // 8 + k // 4 * 2
 
 
-def _tf32_b(j: Any, k: Any) -> tuple[Any, Any]:
+def _tf32_b(j: PrimExpr, k: PrimExpr) -> tuple[Any, Any]:
     return j % 8 * 4 + k % 4, j // 8 * 2 + k // 4
 
 
-def _tf32_a_row(lane: Any, _element: Any) -> tuple[Any, Any]:
+def _tf32_a_row(lane: PrimExpr, _element: int) -> tuple[Any, Any]:
     return lane % 16, lane // 16 * 4
 
 
-def _tf32_b_row(lane: Any, _element: Any) -> tuple[Any, Any]:
+def _tf32_b_row(lane: PrimExpr, _element: int) -> tuple[Any, Any]:
     return lane % 8 + lane // 16 * 8, lane // 8 % 2 * 4
 
 
@@ -102,7 +103,7 @@ def _ldmatrix(matrix: str, dtype: str, transposed: bool, scope: str) -> tuple[Pr
     elements = o.rows * o.columns // LANES
     shared, warp = _shared(o.rows, o.columns, dtype, scope, False), _warp("warp", elements, dtype)
 
-    def load(i: Any, j: Any) -> tuple[Any, Any, Any]:
+    def load(i: PrimExpr, j: PrimExpr) -> tuple[Any, Any, Any]:
         return (warp, shared[i, j]), list(o.place(i, j)), [(shared, [i, j])]
 
     desc = root_func([warp, shared], [shared], [warp], pointwise("shared_warp", "SS", (o.rows, o.columns), load))
@@ -132,12 +133,12 @@ def _mma(in_dtype: str, out_dtype: str, trans_a: bool, trans_b: bool) -> tuple[P
     def buffers() -> tuple[Buffer, Buffer, Buffer]:
         return _warp("A", elements, in_dtype), _warp("B", elements, in_dtype), _warp("C", results, out_dtype)
 
-    def wide(value: Any) -> Any:
+    def wide(value: PrimExpr) -> PrimExpr:
         return value if in_dtype == out_dtype else Cast(out_dtype, value)
 
     a, b, c = buffers()
 
-    def update(i: Any, j: Any, r: Any) -> tuple[Any, Any, Any]:
+    def update(i: PrimExpr, j: PrimExpr, r: PrimExpr) -> tuple[Any, Any, Any]:
         at_a = list(place_a(*((r, i) if trans_a else (i, r))))
         at_b = list(place_b(*((j, r) if trans_b else (r, j))))
         at_c = list(place_c(i, j))
@@ -149,7 +150,7 @@ def _mma(in_dtype: str, out_dtype: str, trans_a: bool, trans_b: bool) -> tuple[P
 
     operand = "tf32" if in_dtype == "float32" else _PTX[in_dtype]
 
-    def multiply(lane: Var) -> Any:
+    def multiply(lane: Var) -> Stmt:
         def half(columns: int) -> Evaluate:
             return Evaluate(call_builtin(
                 out_dtype, "ptx_mma", f"m16n8k{k}", "row", "col", operand, operand, _PTX[out_dtype],
@@ -167,7 +168,7 @@ def _fill(dtype: str) -> tuple[PrimFunc, PrimFunc]:
     results = _SIDE * _SIDE // LANES
     c = _warp("C_warp", results, dtype)
 
-    def clear(i: Any, j: Any) -> tuple[Any, Any, Any]:
+    def clear(i: PrimExpr, j: PrimExpr) -> tuple[Any, Any, Any]:
         return (c, const(0, dtype)), list(layouts.shared_16x16_to_ldmatrix_32x8_layout(i, j)), []
 
     desc = root_func([c], [], [c], pointwise("C_warp", "SS", (_SIDE, _SIDE), clear))
@@ -184,7 +185,7 @@ def _store(dtype: str, scope: str, by_intrinsic: bool) -> tuple[PrimFunc, PrimFu
 
     warp, c = buffers(False)
 
-    def copy(i: Any, j: Any) -> tuple[Any, Any, Any]:
+    def copy(i: PrimExpr, j: PrimExpr) -> tuple[Any, Any, Any]:
         source = list(layouts.shared_16x16_to_ldmatrix_32x8_layout(i, j))
         return (c, warp[tuple(source)]), [i, j], [(warp, source)]
 
@@ -194,7 +195,7 @@ def _store(dtype: str, scope: str, by_intrinsic: bool) -> tuple[PrimFunc, PrimFu
     return desc, root_func([warp, c], [warp], [c], body)
 
 
-def _store_lane(warp: Buffer, c: Buffer, lane: Var, dtype: str, results: int, by_intrinsic: bool) -> Any:
+def _store_lane(warp: Buffer, c: Buffer, lane: Var, dtype: str, results: int, by_intrinsic: bool) -> Stmt:
     if by_intrinsic:
         return Evaluate(call_builtin(
             dtype, "mma_store", _SIDE, _SIDE, c.access_ptr("w"), warp.data, warp.elem_offset, c.strides[0]

@@ -6,8 +6,10 @@ Source: PTX ISA, "Matrix fragments for mma.m16n8k8".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from ...ir.expr import ExprLike, PrimExpr
 from ...ir.prim import Cast, const
 from ..buffer import Buffer, decl_buffer
 from ..expr import Var
@@ -29,7 +31,7 @@ def _tile(name: str, shape: tuple[int, int], dtype: str, scope: str, strided: bo
     return decl_buffer(list(shape), dtype, name, strides=strides, scope=scope, data_alignment=64, offset_factor=1)
 
 
-def _register(buffer: Buffer, matrix: str) -> Any:
+def _register(buffer: Buffer, matrix: str) -> PrimExpr:
     """The first register of a tile: registers go by blocks of the whole matrix, 8 x 8 matrices within a block."""
     stride = buffer.strides[0]
     i, j = buffer.elem_offset // stride, buffer.elem_offset % stride
@@ -40,7 +42,7 @@ def _register(buffer: Buffer, matrix: str) -> Any:
     return i // 16 * (stride // 8) * 4 + j // 8 * 4 + i % 16 // 8 * 2
 
 
-def _pair(lane: Var, body: Any, rows: Any = 0) -> For:
+def _pair(lane: Var, body: Callable[..., Any], rows: ExprLike = 0) -> For:
     """``body`` of the two neighbouring elements that a lane has in an 8 x 8 matrix."""
     element = Var("v", "int32")
     at = [rows + lane // 4, lane % 4 * 2 + element]
@@ -90,12 +92,12 @@ def _sync(in_dtype: str, out_dtype: str) -> tuple[PrimFunc, PrimFunc]:
             _tile("C", (_M, _N), out_dtype, _SCOPE + "C", strided),
         )
 
-    def wide(value: Any) -> Any:
+    def wide(value: PrimExpr) -> PrimExpr:
         return value if in_dtype == out_dtype else Cast(out_dtype, value)
 
     a, b, c = buffers(False)
 
-    def update(i: Any, j: Any, k: Any) -> tuple[Any, Any, Any]:
+    def update(i: PrimExpr, j: PrimExpr, k: PrimExpr) -> tuple[Any, Any, Any]:
         value = c[i, j] + wide(a[i, k]) * wide(b[k, j])
         return (c, value), [i, j], [(c, [i, j]), (a, [i, k]), (b, [k, j])]
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ...ir.expr import PrimExpr
 from ...ir.prim import Cast, const
 from ..buffer import Buffer, decl_buffer
 from ..expr import BufferLoad, Ramp, Var
@@ -25,39 +26,39 @@ _SIDE = 16
 Place = Callable[[Any, Any], tuple[Any, Any]]
 
 
-def place_a(i: Any, j: Any) -> tuple[Any, Any]:
+def place_a(i: PrimExpr, j: PrimExpr) -> tuple[Any, Any]:
     """Lane and element of the left operand; each lane has four neighbours of a row."""
     return i + 16 * (j // 4), j % 4
 
 
-def place_b(i: Any, j: Any) -> tuple[Any, Any]:
+def place_b(i: PrimExpr, j: PrimExpr) -> tuple[Any, Any]:
     """Lane and element of the right operand and of the result; each lane has four neighbours of a column."""
     return j + i // 4 * 16, i % 4
 
 
-def place_thin_a(i: Any, j: Any) -> tuple[Any, Any]:
+def place_thin_a(i: PrimExpr, j: PrimExpr) -> tuple[Any, Any]:
     """Lane and element of a left operand of four columns: one element a lane."""
     return j * 16 + i, 0
 
 
-def place_thin_b(i: Any, j: Any) -> tuple[Any, Any]:
+def place_thin_b(i: PrimExpr, j: PrimExpr) -> tuple[Any, Any]:
     """Lane and element of a right operand of four rows."""
     return i * 16 + j, 0
 
 
-def _at_a(lane: Any, local: Any) -> tuple[Any, Any]:
+def _at_a(lane: PrimExpr, local: PrimExpr) -> tuple[Any, Any]:
     return lane % 16, lane // 16 * 4 + local
 
 
-def _at_b(lane: Any, local: Any) -> tuple[Any, Any]:
+def _at_b(lane: PrimExpr, local: PrimExpr) -> tuple[Any, Any]:
     return lane // 16 * 4 + local, lane % 16
 
 
-def _at_thin_a(lane: Any, _local: Any) -> tuple[Any, Any]:
+def _at_thin_a(lane: PrimExpr, _local: PrimExpr) -> tuple[Any, Any]:
     return lane % 16, lane // 16
 
 
-def _at_thin_b(lane: Any, _local: Any) -> tuple[Any, Any]:
+def _at_thin_b(lane: PrimExpr, _local: PrimExpr) -> tuple[Any, Any]:
     return lane // 16, lane % 16
 
 
@@ -100,7 +101,7 @@ def _load(kind: _Kind, right: bool) -> tuple[PrimFunc, PrimFunc]:
     place, back = kind.place[right], kind.back[right]
     warp, tile = _warp("reg", kind.elements, kind.dtype), _tile(rows, columns, kind.dtype, "shared", False)
 
-    def load(i: Any, j: Any) -> tuple[Any, Any, Any]:
+    def load(i: PrimExpr, j: PrimExpr) -> tuple[Any, Any, Any]:
         return (warp, tile[i, j]), list(place(i, j)), [(tile, [i, j])]
 
     desc = root_func([warp, tile], [tile], [warp], pointwise("shared_warp", "SS", (rows, columns), load))
@@ -114,7 +115,7 @@ def _load(kind: _Kind, right: bool) -> tuple[PrimFunc, PrimFunc]:
     return desc, root_func([warp, tile], [tile], [warp], on_lanes(fetch, LANES))
 
 
-def _lane_of(buffer: Buffer, lane: Var, elements: int) -> Any:
+def _lane_of(buffer: Buffer, lane: Var, elements: int) -> PrimExpr:
     """All elements of a lane as one value; a single one is a scalar."""
     if elements == 1:
         return buffer[lane, 0]
@@ -131,12 +132,12 @@ def _multiply(kind: _Kind) -> tuple[PrimFunc, PrimFunc]:
             _warp("C", results, kind.out),
         )
 
-    def wide(value: Any) -> Any:
+    def wide(value: PrimExpr) -> PrimExpr:
         return value if kind.dtype == kind.out else Cast(kind.out, value)
 
     a, b, c = buffers()
 
-    def update(i: Any, j: Any, r: Any) -> tuple[Any, Any, Any]:
+    def update(i: PrimExpr, j: PrimExpr, r: PrimExpr) -> tuple[Any, Any, Any]:
         at_a, at_b, at_c = list(kind.place[0](i, r)), list(kind.place[1](r, j)), list(place_b(i, j))
         value = c[tuple(at_c)] + wide(a[tuple(at_a)]) * wide(b[tuple(at_b)])
         return (c, value), at_c, [(c, at_c), (a, at_a), (b, at_b)]
@@ -181,7 +182,7 @@ def _store(dtype: str) -> tuple[PrimFunc, PrimFunc]:
     results = _SIDE * _SIDE // LANES
     warp, c = _warp("C_warp", results, dtype), _tile(_SIDE, _SIDE, dtype, "global", False)
 
-    def copy(i: Any, j: Any) -> tuple[Any, Any, Any]:
+    def copy(i: PrimExpr, j: PrimExpr) -> tuple[Any, Any, Any]:
         source = list(place_b(i, j))
         return (c, warp[tuple(source)]), [i, j], [(warp, source)]
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.prim import Cast, const
 from ..buffer import Buffer, decl_buffer
 from ..expr import Var
@@ -46,7 +47,7 @@ def result_place(i: Any, j: Any) -> tuple[Any, Any]:
     return i // 16 * 32 + i % 8 * 4 + j % 8 // 2, j // 8 * 4 + i % 16 // 8 * 2 + j % 2
 
 
-def _operand_place(i: Any, k: Any, depth: int) -> tuple[Any, Any]:
+def _operand_place(i: PrimExpr, k: PrimExpr, depth: int) -> tuple[Any, Any]:
     """(thread, element) of a left operand in registers."""
     pack = depth // 8
     return i // 16 * 32 + i % 8 * 4 + k // pack % 4, k // (4 * pack) * 2 * pack + i % 16 // 8 * pack + k % pack
@@ -64,7 +65,7 @@ def _registers(name: str, count: int, dtype: str) -> Buffer:
     return decl_buffer([THREADS, count], dtype, name, scope="local", data_alignment=64, offset_factor=1)
 
 
-def _at_core(row: Any, k: Any, dtype: str) -> list[Any]:
+def _at_core(row: PrimExpr, k: PrimExpr, dtype: str) -> list[Any]:
     width = 128 // dt.bits(dtype)
     return [row // 8, k // width, row % 8, k % width]
 
@@ -80,7 +81,7 @@ def _sync(n: int, in_dtype: str, out_dtype: str, scope: str, held: bool) -> tupl
 
     a, b, c = buffers(False)
 
-    def update(i: Any, j: Any, k: Any) -> tuple[Any, Any, Any]:
+    def update(i: PrimExpr, j: PrimExpr, k: PrimExpr) -> tuple[Any, Any, Any]:
         at_a: list[Any] = list(_operand_place(i, k, depth)) if held else _at_core(i, k, in_dtype)
         at_b, at_c = _at_core(j, k, in_dtype), list(result_place(i, j))
         left, right = a[tuple(at_a)], b[tuple(at_b)]
@@ -115,7 +116,7 @@ def _sync(n: int, in_dtype: str, out_dtype: str, scope: str, held: bool) -> tupl
 def _fill(n: int, dtype: str) -> tuple[PrimFunc, PrimFunc]:
     c = _registers("C", n // 2, dtype)
 
-    def clear(i: Any, j: Any) -> tuple[Any, Any, Any]:
+    def clear(i: PrimExpr, j: PrimExpr) -> tuple[Any, Any, Any]:
         return (c, const(0, dtype)), list(result_place(i, j)), []
 
     desc = root_func([c], [], [c], pointwise("C", "SS", (ROWS, n), clear))
@@ -136,7 +137,7 @@ def _store(n: int, dtype: str, scope: str) -> tuple[PrimFunc, PrimFunc]:
 
     c, d = buffers(False)
 
-    def copy(i: Any, j: Any) -> tuple[Any, Any, Any]:
+    def copy(i: PrimExpr, j: PrimExpr) -> tuple[Any, Any, Any]:
         source = list(result_place(i, j))
         return (d, c[tuple(source)]), [i, j], [(c, source)]
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from ...ir.expr import PrimExpr
 from ...ir.prim import Cast, const
 from ..buffer import Buffer, decl_buffer
 from ..expr import Var
@@ -45,7 +46,7 @@ def _tile(name: str, shape: Sequence[int], dtype: str, scope: str, strided: bool
     )  # fmt: skip
 
 
-def fragment_index(buffer: Buffer, rows: int, columns: int) -> Any:
+def fragment_index(buffer: Buffer, rows: int, columns: int) -> PrimExpr:
     """The number of the fragment that a tile is, from its offset in the buffer of all fragments (row-major)."""
     stride = buffer.strides[0]
     return buffer.elem_offset // stride // rows * (stride // columns) + buffer.elem_offset % stride // columns
@@ -108,12 +109,12 @@ def _sync(shape: Sequence[int], in_dtype: str, out_dtype: str, transposed: bool)
             _tile("C", (m, n), out_dtype, "wmma.accumulator", strided),
         )
 
-    def wide(value: Any) -> Any:
+    def wide(value: PrimExpr) -> PrimExpr:
         return value if in_dtype == out_dtype else Cast(out_dtype, value)
 
     a, b, c = tiles(False)
 
-    def update(i: Any, j: Any, r: Any) -> Any:
+    def update(i: PrimExpr, j: PrimExpr, r: PrimExpr) -> Any:
         at_b = [j, r] if transposed else [r, j]
         value = c[i, j] + wide(a[i, r]) * wide(b[tuple(at_b)])
         return (c, value), [i, j], [(c, [i, j]), (a, [i, r]), (b, at_b)]

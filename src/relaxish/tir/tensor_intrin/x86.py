@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.prim import const
+from ..buffer import Buffer
 from ..expr import Broadcast, Ramp
 from ..function import PrimFunc, TensorIntrin
 from ..op import call_llvm_pure_intrin, reinterpret
@@ -37,7 +38,7 @@ def _description() -> PrimFunc:
     )
 
 
-def _operands(a: Any, b: Any, c: Any) -> tuple[Any, Any, Any, Any]:
+def _operands(a: Buffer, b: Buffer, c: Buffer) -> tuple[Any, Any, Any, Any]:
     """(A as one 32-bit word, B as 64 bytes, C as a vector, C's index)."""
     word = reinterpret("int32", a.vload([0], "uint8x4"))
     lanes = Ramp(const(0, "int32"), const(1, "int32"), const(16, "int32"))

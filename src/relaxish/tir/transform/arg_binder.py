@@ -7,6 +7,7 @@ from typing import Any
 from ...arith import Analyzer
 from ...arith import build as B
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.prim import EQ, Call, IntImm, Not, StringImm, Var
 from ..buffer import Buffer, decl_buffer
 from ..expr import BufferLoad
@@ -26,7 +27,7 @@ def type_code(dtype: str) -> int:
     return _TYPE_CODES.get(dt.code(dtype), 2)
 
 
-def array_field(dtype: str, handle: Any, kind: int) -> Call:
+def array_field(dtype: str, handle: PrimExpr, kind: int) -> Call:
     """One field of the first array behind ``handle``."""
     return call(dtype, "tvm_struct_get", handle, IntImm("int32", 0), IntImm("int32", kind))
 
@@ -43,7 +44,7 @@ class ArgBinder:
         self.asserts: list[Stmt] = []
         self.analyzer = Analyzer()
 
-    def require(self, condition: Any, name: str) -> None:
+    def require(self, condition: PrimExpr, name: str) -> None:
         """Assert a condition on an argument, unless it certainly holds. Raises ValueError if it never does."""
         simple = self.analyzer.simplify(condition)
         if isinstance(simple, IntImm):
@@ -53,7 +54,7 @@ class ArgBinder:
         message = f"Argument {name} has an unsatisfied constraint: {condition}"
         self.asserts.append(AssertStmt(simple, StringImm(message), Evaluate(0)))
 
-    def bind(self, arg: Any, value: Any, name: str, with_lets: bool = False) -> bool:
+    def bind(self, arg: PrimExpr, value: PrimExpr, name: str, with_lets: bool = False) -> bool:
         """Bind an expression to a value; True if that defined a variable."""
         if not isinstance(arg, Var):
             self.require(EQ(arg, value), name)
@@ -66,7 +67,7 @@ class ArgBinder:
             self.init_nest.append(LetStmt(arg, value, Evaluate(0)))
         return True
 
-    def bind_dltensor(self, buffer: Buffer, device_type: Any, device_id: Any, handle: Var, name: str) -> None:
+    def bind_dltensor(self, buffer: Buffer, device_type: PrimExpr, device_id: PrimExpr, handle: Var, name: str) -> None:
         """Bind a buffer to the tensor behind ``handle``: rank, type, shape, strides, offset, device, pointer."""
         null = call("bool", "isnullptr", handle)
         message = f"{name} is expected to have non-NULL DLTensor* pointer"
@@ -124,7 +125,7 @@ class ArgBinder:
                 implied = implied * B.cast(dtype, BufferLoad(shape, [k]))
             self.bind(buffer.strides[k], B.cast(buffer.strides[k].dtype, value), f"{name}.strides[{k}]", True)
 
-    def _compact(self, buffer: Buffer, strides: Buffer, no_strides: Any, index: str, name: str) -> None:
+    def _compact(self, buffer: Buffer, strides: Buffer, no_strides: PrimExpr, index: str, name: str) -> None:
         expected: Any = B.const(index, 1)
         condition: Any = IntImm("bool", 1)
         for k in reversed(range(len(buffer.shape))):

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.expr import PrimExpr
+from ...ir.prim import Call, Var
+from ..expr import BufferLoad
 from ..stmt import BufferStore, Evaluate, LetStmt, Stmt
 from .base import LoweringError, PrimFuncPass, SeqMutator, StmtExprVisitor, body_pass, is_call
 from .remove_no_op import remove_no_op
 
 
 class _RemoveAssume(SeqMutator):
-    def visit_PrimExpr(self, e: Any) -> Any:
+    def visit_PrimExpr(self, e: PrimExpr) -> PrimExpr:
         return e
 
-    def visit_Evaluate(self, stmt: Evaluate) -> Any:
+    def visit_Evaluate(self, stmt: Evaluate) -> Stmt:
         return Evaluate(0) if getattr(getattr(stmt.value, "op", None), "name", "") == "tir.assume" else stmt
 
 
@@ -29,15 +32,15 @@ class _HasUndef(StmtExprVisitor):
         self.everywhere = everywhere
         self.found = False
 
-    def visit_Call(self, call: Any) -> None:
+    def visit_Call(self, call: Call) -> None:
         self.found = self.found or is_call(call, "undef")
         for arg in call.args:
             self.visit(arg)
 
-    def visit_Var(self, var: Any) -> None:
+    def visit_Var(self, var: Var) -> None:
         self.found = self.found or var in self.bindings
 
-    def visit_BufferLoad(self, load: Any) -> None:
+    def visit_BufferLoad(self, load: BufferLoad) -> None:
         if self.everywhere:
             self.visit(load.indices)
 
@@ -46,20 +49,20 @@ class _RemoveUndef(SeqMutator):
     def __init__(self) -> None:
         self.bindings: set[Any] = set()
 
-    def visit_PrimExpr(self, e: Any) -> Any:
+    def visit_PrimExpr(self, e: PrimExpr) -> PrimExpr:
         return e
 
-    def _undefined(self, value: Any) -> bool:
+    def _undefined(self, value: PrimExpr) -> bool:
         look = _HasUndef(self.bindings)
         look.visit(value)
         return look.found
 
-    def visit_LetStmt(self, stmt: LetStmt) -> Any:
+    def visit_LetStmt(self, stmt: LetStmt) -> Stmt:
         if self._undefined(stmt.value):
             self.bindings.add(stmt.var)
         return self.default_visit(stmt)
 
-    def visit_BufferStore(self, stmt: BufferStore) -> Any:
+    def visit_BufferStore(self, stmt: BufferStore) -> Stmt:
         return Evaluate(0) if self._undefined(stmt.value) else stmt
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...arith import build as B
 from ...arith import eval_set
 from ...arith.int_set import from_min_extent
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.prim import IntImm, IterVar, StringImm, Var
 from ...ir.types import PointerType, PrimType
 from ..buffer import Buffer
@@ -49,7 +50,7 @@ def _regions(loops: list[For], load: BufferLoad, store: BufferStore) -> tuple[Bu
     """What one fragment covers of the source and of the target."""
     inner = {x.loop_var: from_min_extent(x.min, x.extent) for x in loops[-2:]}
 
-    def cover(buffer: Buffer, indices: Any) -> BufferRegion:
+    def cover(buffer: Buffer, indices: Sequence[PrimExpr]) -> BufferRegion:
         whole = [Range.from_min_extent(_i32(0), extent) for extent in buffer.shape]
         return BufferRegion(buffer, [eval_set(i, inner).cover_range(r) for i, r in zip(indices, whole)])
 
@@ -64,13 +65,13 @@ def _view(name: str, buffer: Buffer, dtype: str, size: int, strided: bool) -> Bu
 
 
 def _block(
-    name: str, body: Any, read: BufferRegion, write: BufferRegion, source: Buffer, target: Buffer
+    name: str, body: Stmt, read: BufferRegion, write: BufferRegion, source: Buffer, target: Buffer
 ) -> BlockRealize:
     views = (MatchBufferRegion(source, read), MatchBufferRegion(target, write))
     return BlockRealize((), True, Block((), (read,), (write,), name, body, None, (), views))
 
 
-def _fragment(buffer: Buffer) -> Any:
+def _fragment(buffer: Buffer) -> PrimExpr:
     """The number of a 16x16 fragment within its buffer."""
     offset = buffer.elem_offset
     whole = B.floordiv(offset, _i32(256))
@@ -146,7 +147,7 @@ class _Replace(StmtMutator):
     def __init__(self, old: SeqStmt, new: Stmt) -> None:
         self.old, self.new = old, new
 
-    def visit_SeqStmt(self, stmt: SeqStmt) -> Any:
+    def visit_SeqStmt(self, stmt: SeqStmt) -> Stmt:
         return self.new if stmt is self.old else super().visit_SeqStmt(stmt)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...arith import Analyzer, IterMapLevel, detect_iter_map, inverse_affine_iter_map
 from ...arith import build as B
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Mutator, post_order_visit
 from ...ir.prim import IntImm, IterVar, Var
 from ...ir.types import PointerType, PrimType
@@ -37,7 +37,7 @@ class Copy:
     padding: dict[Buffer, int] = field(default_factory=dict)
 
 
-def unnest(stmt: Any) -> tuple[list[For], Any]:
+def unnest(stmt: Stmt) -> tuple[list[For], Any]:
     """The loops of a nest, outermost first, and what they hold."""
     loops: list[For] = []
     while isinstance(stmt, For):
@@ -46,14 +46,14 @@ def unnest(stmt: Any) -> tuple[list[For], Any]:
     return loops, stmt
 
 
-def nest(loops: Sequence[For], body: Any) -> Any:
+def nest(loops: Sequence[For], body: Stmt) -> Stmt:
     """The body under copies of the loops."""
     for loop in reversed(loops):
         body = loop.with_fields(body=body)
     return body
 
 
-def the_store(body: Any) -> BufferStore:
+def the_store(body: Stmt) -> BufferStore:
     """The store of a copy."""
     if not isinstance(body, BufferStore):
         raise LoweringError(f"a copy marked auto_copy must be loops around one store, not around {type(body).__name__}")
@@ -157,10 +157,10 @@ class _ReplaceLoads(Mutator):
         self.buffer = buffer
         self.load = load
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return buffer
 
-    def visit_BufferLoad(self, load: BufferLoad) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         return self.load if load.buffer is self.buffer else self.default_visit(load)
 
 
@@ -196,12 +196,12 @@ class Stage:
                 return promoted
         return [x.loop_var for x in self.inner], [x.extent for x in self.inner]
 
-    def _guarded(self, body: Any, fresh: bool) -> Any:
+    def _guarded(self, body: Stmt, fresh: bool) -> Stmt:
         if self.condition is None:
             return body
         return IfThenElse(substitute(self.condition, self.fresh) if fresh else self.condition, body)
 
-    def _own(self, body: Any) -> Any:
+    def _own(self, body: Stmt) -> Stmt:
         """The body under loops of its own; threads that share the memory become serial."""
         for loop in reversed(self.inner):
             var = self.fresh[loop.loop_var]
@@ -227,11 +227,11 @@ class Stage:
 FRAGMENTS = ("wmma.accumulator", "m16n8k8.matrixC")
 
 
-def fragment_load(stmt: Any) -> BufferLoad:
+def fragment_load(stmt: Stmt) -> BufferLoad:
     """The access of an accumulator fragment that a copy reads."""
     found: list[BufferLoad] = []
 
-    def look(node: Any) -> None:
+    def look(node: PrimExpr | Buffer | Stmt) -> None:
         if isinstance(node, BufferLoad) and node.buffer.scope() in FRAGMENTS:
             found.append(node)
 

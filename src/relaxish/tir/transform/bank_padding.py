@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...arith import Analyzer
 from ...arith import build as B
+from ...ir.expr import PrimExpr
 
 from ...ir.functor import Visitor
 from ...ir.prim import NE, FloorDiv, FloorMod, IntImm, Mul, Var
 from ..buffer import Buffer
+from ..expr import BufferLoad
 from ..functor import substitute
-from ..stmt import Block, Evaluate, For, ForKind
+from ..stmt import Block, BufferStore, Evaluate, For, ForKind, Stmt
 from .base import StmtExprMutator, StmtExprVisitor, is_call
 
 _BANKS = 32
@@ -98,7 +101,7 @@ class BankPadding:
         """Pad by multiples of at least ``elements``."""
         self.least[buffer] = max(elements, self.least.get(buffer, 1))
 
-    def analyze(self, stmt: Any, outer_loops: list[For], threads: dict[str, int]) -> None:
+    def analyze(self, stmt: Stmt, outer_loops: list[For], threads: dict[str, int]) -> None:
         """Note the accesses of a typical warp in a copy."""
         warp: dict[str, int] = {}
         count = 1
@@ -111,7 +114,7 @@ class BankPadding:
             count *= extent
         _Accesses(self, warp, {loop.loop_var: loop.min for loop in outer_loops}).visit(stmt)
 
-    def pad(self, buffers: Any) -> tuple[Buffer, ...]:
+    def pad(self, buffers: Sequence[Buffer]) -> tuple[Buffer, ...]:
         """The buffers with strides that spread accesses over the banks."""
         out = []
         for buffer in buffers:
@@ -154,7 +157,7 @@ class BankPadding:
             worst = max(worst, *banks)
         return worst
 
-    def rewrite(self, stmt: Any) -> Any:
+    def rewrite(self, stmt: Stmt) -> Stmt:
         """The program with padded buffers."""
         return _Padded(self.padded).visit(stmt) if self.padded else stmt
 
@@ -181,7 +184,7 @@ class _Accesses(StmtExprVisitor):
         if binding is None:
             self.fixed.pop(loop.loop_var, None)
 
-    def _note(self, buffer: Buffer, indices: Any) -> None:
+    def _note(self, buffer: Buffer, indices: Sequence[PrimExpr]) -> None:
         if not buffer.scope().startswith("shared"):
             return
         analyzer = Analyzer()
@@ -192,7 +195,7 @@ class _Accesses(StmtExprVisitor):
             space.append([] if found is None else _values(found))
         self.owner.spaces.setdefault(buffer, []).append(space)
 
-    def visit_BufferStore(self, store: Any) -> None:
+    def visit_BufferStore(self, store: BufferStore) -> None:
         self._note(store.buffer, store.indices)
         if store.buffer.scope().startswith("shared") and self.vector is not None:
             var, last = self.vector.loop_var, store.indices[-1]
@@ -203,7 +206,7 @@ class _Accesses(StmtExprVisitor):
         self.visit(store.value)
         self.visit(store.indices)
 
-    def visit_BufferLoad(self, load: Any) -> None:
+    def visit_BufferLoad(self, load: BufferLoad) -> None:
         self._note(load.buffer, load.indices)
         self.visit(load.indices)
 
@@ -224,7 +227,7 @@ class _Padded(StmtExprMutator):
     def __init__(self, buffers: dict[Buffer, Buffer]) -> None:
         self.buffers = buffers
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return self.buffers.get(buffer, buffer)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeGuard
 
+from ...ir.expr import PrimExpr
 from ...ir.module import IRModule
 from ...ir.functor import Mutator, Visitor
 from ...ir.op import Op
 from ...ir.prim import Call, IntImm, Var
 from ...ir.transform import Pass, PassContext, PassInfo, make_pass_decorator
 from ...support.errors import InternalError
+from ..buffer import Buffer
 from ..function import PrimFunc
 from ..stmt import Evaluate, SeqStmt, Stmt
 
@@ -74,7 +76,7 @@ def body_pass(function: Callable[[Stmt], Stmt], name: str) -> PrimFuncPass:
     return PrimFuncPass(run, PassInfo(0, name))
 
 
-def config(key: str, default: Any) -> Any:
+def config(key: str, default: int | str | None) -> Any:
     """An option of the current pass context; IR constants come as plain values."""
     value = PassContext.current().config.get(key, default)
     return value.value if isinstance(value, IntImm) else value
@@ -108,7 +110,7 @@ def flatten_seq(stmts: Iterable[Stmt]) -> Stmt:
 class SeqMutator(Mutator):
     """Rebuilds sequences flat and without evaluated constants, as every pass over statements does."""
 
-    def visit_SeqStmt(self, stmt: SeqStmt) -> Any:
+    def visit_SeqStmt(self, stmt: SeqStmt) -> Stmt:
         made = flatten_seq(self.visit(s) for s in stmt.seq)
         if isinstance(made, SeqStmt) and len(made.seq) == len(stmt.seq):
             return stmt if all(a is b for a, b in zip(made.seq, stmt.seq)) else made
@@ -118,30 +120,30 @@ class SeqMutator(Mutator):
 class StmtMutator(SeqMutator):
     """Rebuilds statements and leaves every expression and buffer alone."""
 
-    def visit_PrimExpr(self, e: Any) -> Any:
+    def visit_PrimExpr(self, e: PrimExpr) -> PrimExpr:
         return e
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return buffer
 
 
 class StmtExprMutator(SeqMutator):
     """Rebuilds statements and expressions; buffers stay as they are unless a subclass says otherwise."""
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return buffer
 
-    def visit_IntImm(self, e: Any) -> Any:
+    def visit_IntImm(self, e: IntImm) -> PrimExpr:
         return e
 
 
 class StmtExprVisitor(Visitor):
     """Walks statements and expressions without looking inside buffers."""
 
-    def visit_Buffer(self, buffer: Any) -> None:
+    def visit_Buffer(self, buffer: Buffer) -> None:
         return
 
-    def visit_IntImm(self, e: Any) -> None:
+    def visit_IntImm(self, e: IntImm) -> None:
         return
 
 
@@ -161,7 +163,7 @@ def call(dtype: str, name: str, *args: Any) -> Call:
     return Call(dtype, Op.register(f"tir.{name}"), args)
 
 
-def pointer_scope(var: Any) -> str:
+def pointer_scope(var: Var) -> str:
     """The memory a pointer variable points into; empty means global."""
     return str(getattr(var.type_annotation, "storage_scope", "") or "")
 
@@ -180,7 +182,7 @@ def merge_nest(nest: list[Stmt], body: Stmt) -> Stmt:
     return body
 
 
-def is_noop(stmt: Any) -> bool:
+def is_noop(stmt: Stmt | None) -> bool:
     """Whether a statement certainly does nothing."""
     if stmt is None:
         return True

@@ -6,9 +6,11 @@ from typing import Any
 
 from ...arith import Analyzer
 from ...ir import dtype as dt
-from ...ir.prim import GE, LT, And, Cast, IntImm, Ramp, StringImm
+from ...ir.expr import PrimExpr
+from ...ir.prim import And, Call, Cast, GE, IntImm, LT, Ramp, StringImm
+from ..expr import BufferLoad
 from ..function import PrimFunc
-from ..stmt import Allocate, AssertStmt, AttrStmt, BufferStore, Evaluate, IfThenElse
+from ..stmt import Allocate, AssertStmt, AttrStmt, BufferStore, Evaluate, IfThenElse, Stmt
 from .base import PrimFuncPass, StmtExprMutator, StmtExprVisitor, func_pass, is_call
 
 
@@ -32,7 +34,7 @@ class _Instrument(StmtExprMutator):
         self.storing = False
         self.guarded = False
 
-    def visit_Allocate(self, stmt: Allocate) -> Any:
+    def visit_Allocate(self, stmt: Allocate) -> Stmt:
         if stmt.buffer_var in self.shapes:
             # What is stored is the allocation, vector elements counted one by one.
             lanes = dt.lanes(stmt.dtype)
@@ -40,7 +42,7 @@ class _Instrument(StmtExprMutator):
             self.shapes[stmt.buffer_var] = tuple(extents)
         return self.default_visit(stmt)
 
-    def _note(self, access: Any) -> None:
+    def _note(self, access: BufferLoad | BufferStore) -> None:
         shape = self.shapes.get(access.buffer.data)
         if shape is None or len(shape) != len(access.indices):
             return
@@ -50,19 +52,19 @@ class _Instrument(StmtExprMutator):
             if dt.lanes(index.dtype) == 1:
                 self.checks.append((index, size))
 
-    def visit_Call(self, e: Any) -> Any:
+    def visit_Call(self, e: Call) -> PrimExpr:
         if self.storing and is_call(e, "if_then_else"):
             # The branch not taken may well be out of bounds.
             self.guarded = True
         return self.default_visit(e)
 
-    def visit_BufferLoad(self, load: Any) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         made = self.default_visit(load)
         if self.storing and not self.guarded:
             self._note(load)
         return made
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         self.checks, self.storing, self.guarded = [], True, False
         made: Any = self.default_visit(store)
         self.storing = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,11 +11,12 @@ from ...arith import Analyzer
 from ...arith import build as B
 from ...arith.effects import CallEffectKind, side_effect
 from ...arith.functor import substitute, uses_var
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Mutator
-from ...ir.prim import EQ, Var
+from ...ir.prim import BinaryOp, Call, EQ, Var
+from ..buffer import Buffer
 from ..expr import BufferLoad
-from ..stmt import BufferStore
+from ..stmt import AssertStmt, AttrStmt, BlockRealize, BufferStore, Evaluate, For, IfThenElse, LetStmt, Stmt, While
 from .base import StmtExprVisitor, is_call
 from .regions import (
     Where, conjuncts, disjuncts, joined, negations, new_analyzer, point, project, refine, subtract_all,
@@ -39,7 +40,7 @@ class Fact:
         return substitute(joined(self.where), values), substitute(self.value, values)
 
 
-def pure(e: Any) -> bool:
+def pure(e: PrimExpr) -> bool:
     """Whether an expression depends on variables only."""
     return side_effect(e) <= CallEffectKind.Pure
 
@@ -50,7 +51,7 @@ class Axes:
     def __init__(self) -> None:
         self._of: dict[Any, tuple[Var, ...]] = {}
 
-    def __call__(self, buffer: Any) -> tuple[Var, ...]:
+    def __call__(self, buffer: Buffer) -> tuple[Var, ...]:
         if buffer not in self._of:
             names = enumerate(buffer.shape)
             self._of[buffer] = tuple(Var(f"{buffer.name}_axis_{i}", extent.dtype) for i, extent in names)
@@ -62,10 +63,10 @@ class _Insert(Mutator):
         self.facts = list(facts)
         self.analyzer = analyzer
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return buffer
 
-    def visit_BufferLoad(self, load: BufferLoad) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         made: Any = self.default_visit(load)
         found: list[tuple[Any, Any]] = []
         for fact in self.facts:
@@ -88,16 +89,16 @@ class _Insert(Mutator):
 class _FoldZeros(Mutator):
     """Constant folding that simplification leaves to others for floating-point numbers: ``0 * x`` and ``x + 0``."""
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return buffer
 
-    def visit_BinaryOp(self, e: Any) -> Any:
+    def visit_BinaryOp(self, e: BinaryOp) -> PrimExpr:
         a, b = self.visit(e.a), self.visit(e.b)
         build = B.BUILDERS.get(type(e))
         return e if a is e.a and b is e.b else build(a, b) if build is not None else type(e)(a, b)
 
 
-def in_context(e: Any, facts: Iterable[Fact], analyzer: Analyzer) -> Any:
+def in_context(e: PrimExpr, facts: Iterable[Fact], analyzer: Analyzer) -> PrimExpr:
     """An expression with known loads replaced, simplified under what the analyzer knows."""
     return analyzer.simplify(_FoldZeros().visit(_Insert(facts, analyzer).visit(e)))
 
@@ -113,7 +114,7 @@ class TouchedRegions(StmtExprVisitor):
         self.opaque = False
         self.conditions: list[Any] = []
 
-    def _touch(self, buffer: Any, indices: Any) -> None:
+    def _touch(self, buffer: Buffer, indices: Sequence[PrimExpr]) -> None:
         exact = all(pure(i) for i in indices)
         where = point(self.axes(buffer), indices) if exact else ()
         self.found.append((buffer, (*where, *self.conditions)))
@@ -129,7 +130,7 @@ class TouchedRegions(StmtExprVisitor):
             self._touch(load.buffer, load.indices)
         self.visit(load.indices)
 
-    def visit_Call(self, e: Any) -> None:
+    def visit_Call(self, e: Call) -> None:
         if is_call(e, "assume"):
             return
         if side_effect(e) > CallEffectKind.ReadState:
@@ -137,7 +138,7 @@ class TouchedRegions(StmtExprVisitor):
         for arg in e.args:
             self.visit(arg)
 
-    def visit_IfThenElse(self, stmt: Any) -> None:
+    def visit_IfThenElse(self, stmt: IfThenElse) -> None:
         self.visit(stmt.condition)
         if not pure(stmt.condition):
             self.visit(stmt.then_case)
@@ -149,7 +150,7 @@ class TouchedRegions(StmtExprVisitor):
         self.visit(stmt.else_case)
         self.conditions.pop()
 
-    def visit_For(self, loop: Any) -> None:
+    def visit_For(self, loop: For) -> None:
         self.visit(loop.min)
         self.visit(loop.extent)
         start = len(self.found)
@@ -160,7 +161,7 @@ class TouchedRegions(StmtExprVisitor):
             if made is not None:
                 self.found.append((buffer, made.where))
 
-    def visit_BlockRealize(self, realize: Any) -> None:
+    def visit_BlockRealize(self, realize: BlockRealize) -> None:
         start = len(self.found)
         self.visit(realize.iter_values)
         self.visit(realize.block.init)
@@ -178,25 +179,25 @@ class BufferFlow(StmtExprVisitor):
         self.facts: list[Fact] = []
         self._before: dict[Any, list[Fact]] = {}
 
-    def before(self, stmt: Any) -> list[Fact]:
+    def before(self, stmt: Stmt) -> list[Fact]:
         """What buffers hold when ``stmt`` begins."""
         return self._before.get(stmt, [])
 
-    def knows(self, stmt: Any) -> bool:
+    def knows(self, stmt: Stmt) -> bool:
         """Whether ``stmt`` is a statement of the program."""
         return stmt in self._before
 
-    def visit_Stmt(self, stmt: Any) -> None:
+    def visit_Stmt(self, stmt: Stmt) -> None:
         self._enter(stmt)
         self.default_visit(stmt)
 
-    def visit_PrimExpr(self, e: Any) -> None:
+    def visit_PrimExpr(self, e: PrimExpr) -> None:
         return
 
     def _enter(self, stmt: Any) -> None:
         self._before[stmt] = self.facts
 
-    def _regions(self, stmt: Any) -> TouchedRegions:
+    def _regions(self, stmt: Stmt) -> TouchedRegions:
         found = TouchedRegions(self.axes, self.analyzer, False)
         found.visit(stmt)
         return found
@@ -214,7 +215,7 @@ class BufferFlow(StmtExprVisitor):
                     out.append(fact if piece is fact.where else replace(fact, where=piece))
         return out[:_MOST_FACTS]
 
-    def _learn(self, buffer: Any, where: Where, value: Any) -> None:
+    def _learn(self, buffer: Buffer, where: Where, value: PrimExpr) -> None:
         made = refine(where, self.analyzer)
         if made is not None:
             self.facts = [*self.facts, Fact(buffer, self.axes(buffer), made, value)][-_MOST_FACTS:]
@@ -230,7 +231,7 @@ class BufferFlow(StmtExprVisitor):
                 if pure(part):
                     self._learn(store.buffer, (*where, *guards), part)
 
-    def _alternatives(self, value: Any) -> list[tuple[list[Any], Any]]:
+    def _alternatives(self, value: PrimExpr) -> list[tuple[list[Any], Any]]:
         """A conditional value that reads memory, by its sides; other values as they are."""
         if pure(value) or not is_call(value, "if_then_else") or not pure(value.args[0]):
             return [([], value)]
@@ -242,14 +243,14 @@ class BufferFlow(StmtExprVisitor):
             held.append(part)
         return out
 
-    def visit_Evaluate(self, stmt: Any) -> None:
+    def visit_Evaluate(self, stmt: Evaluate) -> None:
         self._enter(stmt)
         if is_call(stmt.value, "assume"):
             self.assume(stmt.value.args[0])
         elif side_effect(stmt.value) > CallEffectKind.ReadState:
             self.facts = []
 
-    def assume(self, condition: Any) -> None:
+    def assume(self, condition: PrimExpr) -> None:
         """Learn from a condition that holds: clauses of the form ``... or buffer[indices] == value``."""
         for clause in conjuncts(condition):
             parts = disjuncts(clause)
@@ -279,25 +280,25 @@ class BufferFlow(StmtExprVisitor):
                         if pure(condition):
                             held.enter_context(self.analyzer.constraint_scope(condition))
 
-    def visit_AssertStmt(self, stmt: Any) -> None:
+    def visit_AssertStmt(self, stmt: AssertStmt) -> None:
         self._enter(stmt)
         with ExitStack() as held:
             if pure(stmt.condition):
                 held.enter_context(self.analyzer.constraint_scope(stmt.condition))
             self.visit(stmt.body)
 
-    def visit_AttrStmt(self, stmt: Any) -> None:
+    def visit_AttrStmt(self, stmt: AttrStmt) -> None:
         self._enter(stmt)
         if stmt.attr_key in ("thread_extent", "virtual_thread"):
             zero = B.const(stmt.value.dtype, 0)
             self.analyzer.bind(stmt.node.var, Range.from_min_extent(zero, stmt.value), True)
         self.visit(stmt.body)
 
-    def visit_LetStmt(self, stmt: Any) -> None:
+    def visit_LetStmt(self, stmt: LetStmt) -> None:
         self._enter(stmt)
         self._inside(stmt.body, {stmt.var: stmt.value} if pure(stmt.value) else {}, [stmt.var])
 
-    def visit_BlockRealize(self, realize: Any) -> None:
+    def visit_BlockRealize(self, realize: BlockRealize) -> None:
         self._enter(realize)
         block = realize.block
         values = {iv.var: v for iv, v in zip(block.iter_vars, realize.iter_values)}
@@ -324,7 +325,7 @@ class BufferFlow(StmtExprVisitor):
                 out.append(fact)
         self.facts = out
 
-    def visit_While(self, stmt: Any) -> None:
+    def visit_While(self, stmt: While) -> None:
         written = self._regions(stmt.body)
         self.facts = [] if written.opaque else self._without(self.facts, [(b, ()) for b, _ in written.found])
         self._enter(stmt)
@@ -334,7 +335,7 @@ class BufferFlow(StmtExprVisitor):
 
     # -- branches --------------------------------------------------------------------------------------------
 
-    def visit_IfThenElse(self, stmt: Any) -> None:
+    def visit_IfThenElse(self, stmt: IfThenElse) -> None:
         self._enter(stmt)
         condition = stmt.condition.args[0] if is_call(stmt.condition, "likely") else stmt.condition
         known = [c for c in conjuncts(condition) if pure(c)]
@@ -353,7 +354,7 @@ class BufferFlow(StmtExprVisitor):
                 self.visit(stmt.else_case)
         self.facts = self._merge(condition, then, self.facts)
 
-    def _merge(self, condition: Any, then: list[Fact], other: list[Fact]) -> list[Fact]:
+    def _merge(self, condition: PrimExpr, then: list[Fact], other: list[Fact]) -> list[Fact]:
         out = [f for f in then if f in other]
         then, other = [f for f in then if f not in out], [f for f in other if f not in out]
         for fact in list(then):
@@ -369,7 +370,7 @@ class BufferFlow(StmtExprVisitor):
                 self._outside(out, fact, condition)
         return out[:_MOST_FACTS]
 
-    def _outside(self, out: list[Fact], fact: Fact, condition: Any) -> None:
+    def _outside(self, out: list[Fact], fact: Fact, condition: PrimExpr) -> None:
         held: list[Any] = []
         for part in conjuncts(condition):
             for negated in negations(part, self.analyzer):
@@ -383,7 +384,7 @@ class BufferFlow(StmtExprVisitor):
 
     # -- loops -----------------------------------------------------------------------------------------------
 
-    def visit_For(self, loop: Any) -> None:
+    def visit_For(self, loop: For) -> None:
         self._enter(loop)
         var, low = loop.loop_var, loop.min
         high = self.analyzer.simplify(low + loop.extent)
@@ -406,7 +407,9 @@ class BufferFlow(StmtExprVisitor):
         after = self._without(start, self._earlier(written.found, var, low, high))
         self.facts = [*after, *(f for f in learned if not any(_same(f, g) for g in after))][:_MOST_FACTS]
 
-    def _earlier(self, regions: list[tuple[Any, Where]], var: Any, low: Any, high: Any) -> list[tuple[Any, Where]]:
+    def _earlier(
+        self, regions: list[tuple[Any, Where]], var: Var, low: PrimExpr, high: PrimExpr
+    ) -> list[tuple[Any, Where]]:
         """What the iterations in ``[low, high)`` touch."""
         out = []
         fresh = Var(var.name, var.dtype)
@@ -418,7 +421,7 @@ class BufferFlow(StmtExprVisitor):
         return out
 
     def _generalize(
-        self, facts: list[Fact], regions: list[tuple[Any, Where]], var: Any, low: Any, high: Any
+        self, facts: list[Fact], regions: list[tuple[Any, Where]], var: Var, low: PrimExpr, high: PrimExpr
     ) -> list[Fact]:
         """What holds once all iterations in ``[low, high)`` have run, from what holds at the end of each."""
         touched = {buffer.data for buffer, _ in regions}

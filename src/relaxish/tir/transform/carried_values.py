@@ -16,7 +16,7 @@ from ...arith import Analyzer
 from ...arith import build as B
 from ...arith.int_set import IntervalSet, eval_set
 from ...arith.functor import free_vars
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.prim import IntImm
 from ...ir.structural import same_expression
 from ..buffer import Buffer
@@ -163,7 +163,7 @@ class _Seen(NamedTuple):
     turns: int | None
 
 
-def _product(extents: Sequence[Any]) -> Any:
+def _product(extents: Sequence[Any]) -> PrimExpr:
     made: Any = IntImm("int64", 1)
     for extent in extents:
         made = B.mul(*B.widened(made, extent))
@@ -228,7 +228,7 @@ def _holds(outer: Box, inner: Box, buffer: Buffer, analyzer: Analyzer) -> bool:
     return all(_dim_holds(a, b, size, analyzer) for a, b, size in zip(outer, inner, buffer.shape, strict=False))
 
 
-def _dim_holds(outer: IntervalSet, inner: IntervalSet, size: Any, analyzer: Analyzer) -> bool:
+def _dim_holds(outer: IntervalSet, inner: IntervalSet, size: PrimExpr, analyzer: Analyzer) -> bool:
     if not all(s.has_lower() and s.has_upper() for s in (outer, inner)):
         return True
     low, high = inner.min_value, inner.max_value
@@ -239,7 +239,7 @@ def _dim_holds(outer: IntervalSet, inner: IntervalSet, size: Any, analyzer: Anal
     )
 
 
-def _is_less_or_same(a: Any, b: Any, analyzer: Analyzer) -> bool:
+def _is_less_or_same(a: PrimExpr, b: PrimExpr, analyzer: Analyzer) -> bool:
     return same_expression(a, b) or analyzer.can_prove(B.le(*B.widened(a, b)))
 
 

@@ -8,7 +8,9 @@ from typing import Any
 
 from ...ir.expr import PrimExpr
 from ...ir.functor import Mutator, post_order_visit
-from ...ir.prim import Let, Var
+from ...ir.node import Node
+from ...ir.prim import GT, Let, Var
+from ..buffer import Buffer
 from ..function import PrimFunc
 from ..stmt import For, IfThenElse, LetStmt, Stmt, While
 from .base import PrimFuncPass, StmtExprMutator, config, func_pass
@@ -35,7 +37,7 @@ class _Replace(StmtExprMutator):
                     return var
         return super().visit(x)
 
-    def below(self, e: PrimExpr) -> Any:
+    def below(self, e: PrimExpr) -> PrimExpr:
         """``e`` with its parts replaced, but not as a whole."""
         return super().visit(e)
 
@@ -75,7 +77,7 @@ class _Eliminate(Mutator):
         bindable: set[Any] = set(func.params)
         values: list[PrimExpr] = []
 
-        def note(node: Any) -> None:
+        def note(node: Node) -> None:
             if isinstance(node, Var):
                 self.names.add(node.name)
             elif isinstance(node, For):
@@ -102,7 +104,7 @@ class _Eliminate(Mutator):
 
     # -- one statement or expression -----------------------------------------------------------------------
 
-    def _introduce(self, node: Any) -> Any:
+    def _introduce(self, node: PrimExpr | Stmt) -> PrimExpr | Stmt:
         """The node inside definitions of what it computes more than once."""
         if not isinstance(node, Stmt):
             return self._round(node, Let)
@@ -113,7 +115,7 @@ class _Eliminate(Mutator):
             if made == self.count:
                 return node
 
-    def _round(self, node: Any, make: Any) -> Any:
+    def _round(self, node: Any, make: Any) -> PrimExpr | Stmt:
         queue = Queue(self.terms, self.counter.of(node))
         steps: list[_Step] = []
         for e, count in queue:
@@ -137,7 +139,7 @@ class _Eliminate(Mutator):
             node = node if value is None else make(var, value, node)
         return node
 
-    def _apply(self, steps: list[_Step], node: Any, make: Any) -> Any:
+    def _apply(self, steps: list[_Step], node: Stmt | GT, make: Any) -> PrimExpr | Stmt:
         """All steps at once: what is replaced by one of them holds nothing that another replaces by itself."""
         replace = _Replace({key: var for key, var, _ in steps}, self.terms)
         node = replace.visit(node)
@@ -165,13 +167,13 @@ class _Eliminate(Mutator):
         self.settled = settled
         return made
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return buffer
 
-    def visit_Var(self, var: Any) -> Any:
+    def visit_Var(self, var: Var) -> Any:
         return var
 
-    def _within(self, var: Var, value: Any, body: Any) -> Any:
+    def _within(self, var: Var, value: PrimExpr | None, body: Stmt | PrimExpr) -> Stmt | PrimExpr:
         """The body of a binding."""
         key = None if value is None else self.terms.key(value)
         self.known[var] += 1
@@ -185,7 +187,7 @@ class _Eliminate(Mutator):
         self.known[var] -= 1
         return made
 
-    def _let(self, node: Any) -> Any:
+    def _let(self, node: Any) -> Let | LetStmt:
         value = self.visit(node.value)
         body = self._within(node.var, node.value, node.body)
         return node if value is node.value and body is node.body else node.with_fields(value=value, body=body)
@@ -196,7 +198,7 @@ class _Eliminate(Mutator):
     def visit_Let(self, e: Let) -> Any:
         return self._let(e)
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         self.settled = None
         low, extent = self.visit(loop.min), self.visit(loop.extent)
         body = self._within(loop.loop_var, None, loop.body)

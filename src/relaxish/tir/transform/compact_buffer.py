@@ -6,14 +6,16 @@ After: an ``(8,)`` buffer, its indices shifted by ``i * 8``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...arith import build as B
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
+from ...ir.prim import IntImm
 from ..buffer import Buffer
 from ..expr import BufferLoad
 from ..function import PrimFunc
-from ..stmt import Allocate, Block, BufferRegion, BufferStore, DeclBuffer, MatchBufferRegion
+from ..stmt import Allocate, Block, BufferRegion, BufferStore, DeclBuffer, MatchBufferRegion, Stmt
 from .base import PrimFuncPass, StmtExprMutator, StmtExprVisitor, func_pass
 from .compact_regions import Region, RegionCollector
 from .lower_opaque_block import allocation_shape
@@ -27,10 +29,10 @@ class _Alignments(StmtExprVisitor):
     def __init__(self) -> None:
         self.found: dict[Any, Alignment] = {}
 
-    def visit_PrimExpr(self, e: Any) -> None:
+    def visit_PrimExpr(self, e: PrimExpr) -> None:
         return
 
-    def _note(self, data: Any, item: Any) -> None:
+    def _note(self, data: PrimExpr, item: Sequence[IntImm]) -> None:
         _, axis, factor, offset = (int(v) for v in item)
         self.found.setdefault(data, {})[axis] = (factor, offset)
 
@@ -77,39 +79,39 @@ class _Compact(StmtExprMutator):
             self.starts[buffer.data] = [r.min for r in region]
             self.buffers[buffer.data] = buffer.with_fields(shape=shape, strides=strides)
 
-    def _shifted(self, buffer: Buffer, indices: Any) -> tuple[Any, ...]:
+    def _shifted(self, buffer: Buffer, indices: Sequence[PrimExpr]) -> tuple[Any, ...]:
         return tuple(e - low for e, low in zip(indices, self.starts[buffer.data], strict=True))
 
-    def visit_BufferLoad(self, load: BufferLoad) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         made: Any = self.default_visit(load)
         new = self.buffers.get(load.buffer.data)
         return made if new is None else BufferLoad(new, self._shifted(new, made.indices), made.predicate)
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         made: Any = self.default_visit(store)
         new = self.buffers.get(store.buffer.data)
         return made if new is None else made.with_fields(buffer=new, indices=self._shifted(new, made.indices))
 
-    def visit_BufferRegion(self, region: BufferRegion) -> Any:
+    def visit_BufferRegion(self, region: BufferRegion) -> BufferRegion:
         new = self.buffers.get(region.buffer.data)
         if new is None:
             return region
         lows = self._shifted(new, [r.min for r in region.region])
         return BufferRegion(new, [Range.from_min_extent(a, r.extent) for a, r in zip(lows, region.region)])
 
-    def visit_MatchBufferRegion(self, match: MatchBufferRegion) -> Any:
+    def visit_MatchBufferRegion(self, match: MatchBufferRegion) -> MatchBufferRegion:
         source = self.visit(match.source)
         return match if source is match.source else MatchBufferRegion(match.buffer, source)
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         made: Any = self.default_visit(block)
         allocs = tuple(self.buffers.get(b.data, b) for b in block.alloc_buffers)
         return made.with_fields(alloc_buffers=allocs) if allocs != tuple(made.alloc_buffers) else made
 
-    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Any:
+    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Stmt:
         return DeclBuffer(self.buffers.get(stmt.buffer.data, stmt.buffer), self.visit(stmt.body), span=stmt.span)
 
-    def visit_Allocate(self, stmt: Allocate) -> Any:
+    def visit_Allocate(self, stmt: Allocate) -> Stmt:
         made: Any = self.default_visit(stmt)
         new = self.buffers.get(stmt.buffer_var)
         if new is None or new.dtype != stmt.dtype:

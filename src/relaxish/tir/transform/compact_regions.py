@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,9 +13,10 @@ from ...arith.functor import free_vars
 from ...arith.int_set import IntervalSet, eval_set, from_range, intersect_all, union_all
 from ...arith.region import estimate_region_upper_bound
 from ...ir import dtype as dt
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.prim import Call, IntImm, IterVar, Let, Ramp, Var
 from ..buffer import Buffer
+from ..expr import BufferLoad
 from ..stmt import (
     Allocate, AttrStmt, Block, BlockRealize, BufferStore, DeclBuffer, For, ForKind, IfThenElse, LetStmt, Stmt,
 )  # fmt: skip
@@ -89,7 +90,7 @@ class RegionCollector(StmtExprVisitor):
         self._axes.pop()
 
     @contextmanager
-    def _under(self, condition: Any) -> Iterator[None]:
+    def _under(self, condition: PrimExpr) -> Iterator[None]:
         """Inside: domains as the condition narrows them; a condition that bounds no variable waits as a predicate."""
         domains, hints, pending = dict(self._domains), dict(self._hints), len(self._pending)
         narrowed = self._narrowed
@@ -149,7 +150,7 @@ class RegionCollector(StmtExprVisitor):
         else:
             self.visit(e.args)
 
-    def _branches(self, condition: Any, first: Any, second: Any) -> None:
+    def _branches(self, condition: PrimExpr, first: PrimExpr | Stmt, second: Stmt | PrimExpr | None) -> None:
         self.visit(condition)
         with self._under(condition):
             self.visit(first)
@@ -199,7 +200,7 @@ class RegionCollector(StmtExprVisitor):
 
     # -- accesses ------------------------------------------------------------------------------------------
 
-    def visit_BufferLoad(self, load: Any) -> None:
+    def visit_BufferLoad(self, load: BufferLoad) -> None:
         self._touch(load.buffer, self._explicit.get(load.buffer) or points(load.indices))
         self.visit(load.indices)
 
@@ -234,7 +235,7 @@ class RegionCollector(StmtExprVisitor):
         known = self._touched.get(buffer)
         self._touched[buffer] = sets if known is None else [union_all(pair) for pair in zip(known, sets)]
 
-    def _relax(self, region: Region, predicate: Any, domains: Mapping[Var, IntervalSet]) -> list[IntervalSet]:
+    def _relax(self, region: Region, predicate: PrimExpr, domains: Mapping[Var, IntervalSet]) -> list[IntervalSet]:
         nowhere = Range.from_min_extent(IntImm("int32", 0), IntImm("int32", 0))
         ranges = {var: _cover(self.analyzer, dom, nowhere) for var, dom in domains.items()}
         if not self._narrowed:
@@ -254,7 +255,7 @@ class RegionCollector(StmtExprVisitor):
             return
         self.regions[buffer] = [self._dimension(s, full) for s, full in zip(sets, buffer.shape)]
 
-    def _dimension(self, touched: IntervalSet, full: Any) -> Range:
+    def _dimension(self, touched: IntervalSet, full: PrimExpr) -> Range:
         original = Range.from_min_extent(B.const(full.dtype, 0), full)
         found = _cover(self.analyzer, touched, original)
         low, extent = found.min, found.extent
@@ -278,15 +279,15 @@ class RegionCollector(StmtExprVisitor):
         return Range.from_min_extent(low, extent)
 
 
-def _truth(condition: Any) -> Any:
+def _truth(condition: PrimExpr) -> PrimExpr:
     return condition if condition.dtype == "bool" else B.ne(condition, B.const(condition.dtype, 0))
 
 
-def points(indices: Any) -> Region:
+def points(indices: Sequence[PrimExpr]) -> Region:
     out = []
     for e in indices:
         if isinstance(e, Ramp):
-            lanes = e.lanes if isinstance(e.lanes, int) else B.as_int(e.lanes)
+            lanes = B.as_int(e.lanes)
             out.append(Range.from_min_extent(e.base, B.mul(e.stride, B.const(e.stride.dtype, lanes or 1))))
         else:
             out.append(Range.from_min_extent(e, B.const(e.dtype, 1)))

@@ -11,18 +11,18 @@ from ...arith.functor import free_vars
 from ...arith.int_set import IntervalSet
 from ...arith.solve_inequalities import solve_linear_inequalities
 from ...ir import dtype as dt
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.prim import Add, And, CmpOp, FloorDiv, FloorMod, IntImm, Mul, Sub, Var
 from .base import is_call
 
 _AFFINE = (Add, Sub, Mul, FloorDiv, FloorMod, IntImm, Var)
 
 
-def _is_simple(e: Any) -> bool:
+def _is_simple(e: PrimExpr) -> bool:
     return isinstance(e, _AFFINE) and all(_is_simple(c) for c in e.iter_children() if hasattr(c, "dtype"))
 
 
-def _comparisons(condition: Any) -> list[Any]:
+def _comparisons(condition: PrimExpr) -> list[Any]:
     """The comparisons of plain index arithmetic that a condition is the conjunction of."""
     if isinstance(condition, And):
         return _comparisons(condition.a) + _comparisons(condition.b)
@@ -34,7 +34,7 @@ def _comparisons(condition: Any) -> list[Any]:
 
 
 def solve_condition(
-    condition: Any, domains: Mapping[Var, IntervalSet], hints: Mapping[Var, IntervalSet]
+    condition: PrimExpr, domains: Mapping[Var, IntervalSet], hints: Mapping[Var, IntervalSet]
 ) -> dict[Var, Range] | None:
     """Ranges of variables that say the same as the condition; None where none do.
 

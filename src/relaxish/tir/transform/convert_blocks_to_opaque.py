@@ -6,14 +6,14 @@ After: ``with T.block("B"): B[i * 4 + j] = ...``.
 
 from __future__ import annotations
 
-from typing import Any
 
 from ...arith import build as B
 from ...arith.functor import free_vars
+from ...ir.expr import PrimExpr
 from ...ir.prim import IntImm
 from ..function import PrimFunc
 from ..functor import Substitute
-from ..stmt import Block, BlockRealize
+from ..stmt import Block, BlockRealize, Stmt
 from .base import LoweringError, PrimFuncPass, func_pass
 
 
@@ -23,7 +23,7 @@ class _Opaque(Substitute):
     def __init__(self) -> None:
         super().__init__({})
 
-    def visit_BlockRealize(self, realize: BlockRealize) -> Any:
+    def visit_BlockRealize(self, realize: BlockRealize) -> Stmt:
         block = realize.block
         _check_scope(realize)
         values = [self.visit(v) for v in realize.iter_values]
@@ -35,7 +35,7 @@ class _Opaque(Substitute):
             return realize
         return BlockRealize((), predicate, new, span=realize.span)
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         if block.init is not None:
             raise LoweringError(f"block {block.name_hint} still has an init; run LowerInitBlock first")
         reads, writes = self.visit(block.reads), self.visit(block.writes)
@@ -55,7 +55,7 @@ class _Opaque(Substitute):
             (), reads, writes, block.name_hint, body, None, allocs, matches, block.annotations, span=block.span
         )
 
-    def visit_IntImm(self, node: IntImm) -> Any:
+    def visit_IntImm(self, node: IntImm) -> PrimExpr:
         return node
 
 

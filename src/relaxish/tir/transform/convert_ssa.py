@@ -70,7 +70,7 @@ class _SSA(Substitute):
 
     # -- statements ----------------------------------------------------------------------------------------
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         low, extent = self.visit(loop.min), self.visit(loop.extent)
         with self._define(loop.loop_var) as var:
             body = self.visit(loop.body)
@@ -78,7 +78,7 @@ class _SSA(Substitute):
             return loop
         return loop.with_fields(loop_var=var, min=low, extent=extent, body=body)
 
-    def _let(self, node: Any) -> Any:
+    def _let(self, node: Any) -> Stmt:
         value = self.visit(node.value)
         with self._define(node.var) as var:
             body = self.visit(node.body)
@@ -86,13 +86,13 @@ class _SSA(Substitute):
             return node
         return node.with_fields(var=var, value=value, body=body)
 
-    def visit_LetStmt(self, node: LetStmt) -> Any:
+    def visit_LetStmt(self, node: LetStmt) -> Stmt:
         return self._let(node)
 
     def visit_Let(self, node: Let) -> Any:
         return self._let(node)
 
-    def visit_Allocate(self, node: Allocate) -> Any:
+    def visit_Allocate(self, node: Allocate) -> Stmt:
         extents, condition = self.visit(node.extents), self.visit(node.condition)
         with self._define(node.buffer_var) as var:
             body = self.visit(node.body)
@@ -101,15 +101,15 @@ class _SSA(Substitute):
             return node
         return node.with_fields(buffer_var=var, extents=extents, condition=condition, body=body)
 
-    def visit_AllocateConst(self, node: AllocateConst) -> Any:
+    def visit_AllocateConst(self, node: AllocateConst) -> Stmt:
         with self._define(node.buffer_var) as var:
             body = self.visit(node.body)
         return node if var is node.buffer_var and body is node.body else node.with_fields(buffer_var=var, body=body)
 
-    def visit_DeclBuffer(self, node: DeclBuffer) -> Any:
+    def visit_DeclBuffer(self, node: DeclBuffer) -> Stmt:
         return self.default_visit(node)
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         with ExitStack() as scope:
             iters = []
             for iv in block.iter_vars:
@@ -122,10 +122,10 @@ class _SSA(Substitute):
             made: Any = self.default_visit(block)
         return made if all(a is b for a, b in zip(iters, block.iter_vars)) else made.with_fields(iter_vars=tuple(iters))
 
-    def visit_IterVar(self, iv: IterVar) -> Any:
+    def visit_IterVar(self, iv: IterVar) -> IterVar:
         return iv
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         if isinstance(attr.node, IterVar):
             return self._thread(attr, attr.node)
         if not isinstance(attr.node, Var):
@@ -140,7 +140,7 @@ class _SSA(Substitute):
         same = node is var and value is attr.value and body is attr.body
         return attr if same else attr.with_fields(node=node, value=value, body=body)
 
-    def _thread(self, attr: AttrStmt, axis: IterVar) -> Any:
+    def _thread(self, attr: AttrStmt, axis: IterVar) -> Stmt:
         dom = axis.dom
         if dom is not None:
             low, extent = self.visit(dom.min), self.visit(dom.extent)

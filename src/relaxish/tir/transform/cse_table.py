@@ -86,7 +86,7 @@ class Terms:
         self._matters: dict[int, tuple[Any, bool]] = {}
         self._variables: dict[int, tuple[Any, frozenset[Any]]] = {}
 
-    def key(self, e: Any) -> Key:
+    def key(self, e: PrimExpr) -> Key:
         """The key of an expression; with ``equivalent`` that of its simplified form."""
         if not self.equivalent or not isinstance(e, PrimExpr):
             return self._form(e)
@@ -120,14 +120,14 @@ class Terms:
         fields = tuple([self._form(getattr(e, name)) for name, _ in type(e)._equal_plan])
         return (type(e).__name__, getattr(e, "dtype", ""), fields) if fields else ("node", id(e))
 
-    def size(self, e: Any) -> int:
+    def size(self, e: PrimExpr) -> int:
         """How many nodes an expression has."""
         known = self._sizes.get(id(e))
         if known is None:
             known = self._sizes[id(e)] = (e, 1 + sum([self.size(c) for c in parts(e)]))
         return known[1]
 
-    def text(self, e: Any) -> str:
+    def text(self, e: PrimExpr) -> str:
         """What orders expressions of one size."""
         known = self._texts.get(id(e))
         if known is None:
@@ -148,7 +148,7 @@ class Terms:
             known = self._variables[id(e)] = (e, found)
         return known[1]
 
-    def eligible(self, e: Any) -> bool:
+    def eligible(self, e: PrimExpr) -> bool:
         """Whether an expression may be put into a variable: it is pure, and neither loads nor calls anything."""
         known = self._eligible.get(id(e))
         if known is None:
@@ -180,7 +180,7 @@ class Terms:
             known = self._simple[id(e)] = (e, plain and all(self.simple(part) for part in parts(e)))
         return known[1]
 
-    def matters(self, e: Any) -> bool:
+    def matters(self, e: PrimExpr) -> bool:
         """Whether an expression, or some part of it, may ever be put into a variable or be replaced by one."""
         if self.every:
             return True
@@ -194,7 +194,7 @@ class Terms:
             known = self._matters[id(e)] = (e, answer)
         return known[1]
 
-    def direct(self, e: Any) -> Iterator[PrimExpr]:
+    def direct(self, e: PrimExpr) -> Iterator[PrimExpr]:
         """The largest eligible expressions below an expression."""
         for part in parts(e):
             if self.eligible(part):
@@ -203,7 +203,7 @@ class Terms:
                 yield from self.direct(part)
 
 
-def _moves_nowhere(e: Any) -> bool:
+def _moves_nowhere(e: PrimExpr) -> bool:
     """Whether what an expression gives depends on when it runs."""
     return isinstance(e, (P.Call, BufferLoad, ProducerLoad)) or any(_moves_nowhere(p) for p in parts(e))
 
@@ -243,7 +243,7 @@ class Counter:
         self._branching: dict[int, tuple[Any, Table]] = {}
         self._largest: dict[int, tuple[Any, list[tuple[Key, PrimExpr]]]] = {}
 
-    def of(self, node: Any) -> Table:
+    def of(self, node: PrimExpr | Stmt) -> Table:
         """What a statement or expression computes.
 
         Of a conditional or a loop this is only what at least two of its three parts compute, so that a variable
@@ -253,7 +253,7 @@ class Counter:
         self._add(node, table)
         return table
 
-    def _add(self, node: Any, table: Table) -> None:
+    def _add(self, node: PrimExpr | Stmt, table: Table) -> None:
         while True:
             if isinstance(node, PrimExpr):
                 for key, e in self._computed(node):
@@ -274,7 +274,7 @@ class Counter:
                 return
             node = last
 
-    def _computed(self, e: Any) -> list[tuple[Key, PrimExpr]]:
+    def _computed(self, e: PrimExpr) -> list[tuple[Key, PrimExpr]]:
         """The largest expressions in ``e`` that may be shared, those of no interest left out."""
         known = self._largest.get(id(e))
         if known is None:

@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from ...arith import build as B
+from ...arith.analyzer import Analyzer
 from ...arith.effects import CallEffectKind, side_effect
 from ...arith.functor import substitute, uses_var
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.prim import Var
-from ..stmt import BufferStore
+from ..buffer import Buffer
+from ..stmt import (
+    Allocate, AssertStmt, AttrStmt, Block, BlockRealize, BufferStore, DeclBuffer, Evaluate, For, IfThenElse, LetStmt,
+    SeqStmt, Stmt, While,
+)  # fmt: skip
 from .base import StmtExprVisitor, is_call
 from .buffer_flow import Axes, TouchedRegions, pure
 from .regions import Where, conjuncts, joined, negations, new_analyzer, point, project, refine, subtract_all
@@ -29,7 +34,7 @@ class DeadStores(StmtExprVisitor):
         self.unused: Unused = []
         self._after: dict[Any, Unused] = {}
 
-    def is_dead(self, store: BufferStore, context: Any, analyzer: Any) -> bool:
+    def is_dead(self, store: BufferStore, context: Stmt, analyzer: Analyzer) -> bool:
         """Whether what ``store`` writes, standing at ``context``, is overwritten or dropped before it is read."""
         if not all(pure(i) for i in store.indices):
             return False
@@ -45,7 +50,7 @@ class DeadStores(StmtExprVisitor):
 
     # -- reads -----------------------------------------------------------------------------------------------
 
-    def visit_PrimExpr(self, e: Any) -> None:
+    def visit_PrimExpr(self, e: PrimExpr) -> None:
         found = TouchedRegions(self.axes, self.analyzer, True)
         found.visit(e)
         self._read(found)
@@ -67,7 +72,7 @@ class DeadStores(StmtExprVisitor):
 
     # -- statements ------------------------------------------------------------------------------------------
 
-    def visit_Stmt(self, stmt: Any) -> None:
+    def visit_Stmt(self, stmt: Stmt) -> None:
         self._after[stmt] = self.unused
         self.default_visit(stmt)
 
@@ -79,7 +84,7 @@ class DeadStores(StmtExprVisitor):
         for index in store.indices:
             self.visit(index)
 
-    def visit_Evaluate(self, stmt: Any) -> None:
+    def visit_Evaluate(self, stmt: Evaluate) -> None:
         self._after[stmt] = self.unused
         if is_call(stmt.value, "assume"):
             # What is assumed of an element must stay true of it.
@@ -91,12 +96,12 @@ class DeadStores(StmtExprVisitor):
         else:
             self.visit(stmt.value)
 
-    def visit_SeqStmt(self, stmt: Any) -> None:
+    def visit_SeqStmt(self, stmt: SeqStmt) -> None:
         self._after[stmt] = self.unused
         for part in reversed(stmt.seq):
             self.visit(part)
 
-    def visit_LetStmt(self, stmt: Any) -> None:
+    def visit_LetStmt(self, stmt: LetStmt) -> None:
         self._after[stmt] = self.unused
         self.visit(stmt.body)
         values = {stmt.var: stmt.value}
@@ -106,47 +111,47 @@ class DeadStores(StmtExprVisitor):
         self.unused = [(b, w) for b, w in made if not uses_var(w, stmt.var)]
         self.visit(stmt.value)
 
-    def visit_AttrStmt(self, stmt: Any) -> None:
+    def visit_AttrStmt(self, stmt: AttrStmt) -> None:
         self._after[stmt] = self.unused
         self.visit(stmt.body)
 
-    def visit_AssertStmt(self, stmt: Any) -> None:
+    def visit_AssertStmt(self, stmt: AssertStmt) -> None:
         self._after[stmt] = self.unused
         self.visit(stmt.body)
         self.visit(stmt.condition)
 
-    def visit_While(self, stmt: Any) -> None:
+    def visit_While(self, stmt: While) -> None:
         self.unused = []
         self._after[stmt] = []
         self.visit(stmt.body)
         self.unused = []
 
-    def visit_Allocate(self, stmt: Any) -> None:
+    def visit_Allocate(self, stmt: Allocate) -> None:
         self._local(stmt, stmt.buffer_var)
 
-    def visit_DeclBuffer(self, stmt: Any) -> None:
+    def visit_DeclBuffer(self, stmt: DeclBuffer) -> None:
         self._after[stmt] = self.unused
         self.visit(stmt.body)
 
-    def visit_Block(self, block: Any) -> None:
+    def visit_Block(self, block: Block) -> None:
         self.unused = [*self.unused, *((b, ()) for b in block.alloc_buffers)]
         self.visit(block.body)
         if block.init is not None:
             self.visit(block.init)
 
-    def visit_BlockRealize(self, realize: Any) -> None:
+    def visit_BlockRealize(self, realize: BlockRealize) -> None:
         self._after[realize] = self.unused
         self.visit(realize.block)
         values = {iv.var: v for iv, v in zip(realize.block.iter_vars, realize.iter_values)}
         self.unused = [(b, tuple(substitute(c, values) for c in w)) for b, w in self.unused]
 
-    def _local(self, stmt: Any, pointer: Any) -> None:
+    def _local(self, stmt: Allocate, pointer: PrimExpr) -> None:
         """Memory that ends with a statement: nobody reads its last values."""
         self._after[stmt] = self.unused
         buffers: list[Any] = []
 
         class Find(StmtExprVisitor):
-            def visit_Buffer(self, buffer: Any) -> None:
+            def visit_Buffer(self, buffer: Buffer) -> None:
                 if buffer.data is pointer and buffer not in buffers:
                     buffers.append(buffer)
 
@@ -155,7 +160,7 @@ class DeadStores(StmtExprVisitor):
             self.unused = [*self.unused, (buffers[0], ())]
         self.visit(stmt.body)
 
-    def visit_IfThenElse(self, stmt: Any) -> None:
+    def visit_IfThenElse(self, stmt: IfThenElse) -> None:
         self._after[stmt] = end = self.unused
         self.visit(stmt.then_case)
         then, self.unused = self.unused, end
@@ -183,7 +188,7 @@ class DeadStores(StmtExprVisitor):
 
     # -- loops -----------------------------------------------------------------------------------------------
 
-    def visit_For(self, loop: Any) -> None:
+    def visit_For(self, loop: For) -> None:
         self._after[loop] = end = self.unused
         var, low = loop.loop_var, loop.min
         high = self.analyzer.simplify(low + loop.extent)
@@ -206,7 +211,7 @@ class DeadStores(StmtExprVisitor):
         every = self._project(reads.found, var, low, high, True)
         self.unused = [*self._without(end, every), *self._written(mine, reads.found, var, low, high)][:_MOST]
 
-    def _project(self, regions: Unused, var: Any, low: Any, high: Any, over: bool) -> Unused:
+    def _project(self, regions: Unused, var: Var, low: PrimExpr, high: PrimExpr, over: bool) -> Unused:
         out: Unused = []
         fresh = Var(var.name, var.dtype)
         for buffer, where in regions:
@@ -215,7 +220,7 @@ class DeadStores(StmtExprVisitor):
                 out.append((buffer, made.where))
         return out
 
-    def _written(self, mine: Unused, reads: Unused, var: Any, low: Any, high: Any) -> Unused:
+    def _written(self, mine: Unused, reads: Unused, var: Var, low: PrimExpr, high: PrimExpr) -> Unused:
         """What the iterations in ``[low, high)`` write before any of them reads it."""
         out: Unused = []
         fresh = Var(var.name, var.dtype)

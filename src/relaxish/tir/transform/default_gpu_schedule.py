@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.module import IRModule
+from ...ir.node import Node
 from ...ir.prim import IntImm, IterVar
 from ...ir.transform import Pass, PassContext, module_pass
 from ...target import Target
 from ..function import PrimFunc
+from ..schedule.rv import BlockRV
+from ..schedule.schedule import Schedule
 from .base import LoweringError
 
 _CPU, _HEXAGON = 1, 14
 _MAX_BLOCKS = 256
 
 
-def _bind(sch: Any, block: Any, max_threads: int) -> None:
+def _bind(sch: Schedule, block: BlockRV, max_threads: int) -> None:
     loops = sch.get_loops(block)
     if any(sch.get(loop).thread_binding is not None for loop in loops):
         return
@@ -35,13 +38,13 @@ def _bind(sch: Any, block: Any, max_threads: int) -> None:
     sch.bind(threads, "threadIdx.x")
 
 
-def _leaf_blocks(sch: Any, func: PrimFunc, name: str) -> list[Any]:
+def _leaf_blocks(sch: Schedule, func: PrimFunc, name: str) -> list[Any]:
     from ...ir.functor import pre_order_visit
     from ..stmt import Block
 
     names: list[str] = []
 
-    def look(node: Any) -> bool:
+    def look(node: Node) -> bool:
         if isinstance(node, Block):
             names.append(node.name_hint)
         return True

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...arith import build as B
 from ...ir import dtype as dt
-from ...ir.expr import CallingConv, GlobalVar
+from ...ir.expr import CallingConv, GlobalVar, PrimExpr
 from ...ir.functor import Visitor
 from ...ir.module import IRModule
 from ...ir.prim import Call, StringImm
@@ -14,7 +14,7 @@ from ...ir.transform import Pass, PassContext, module_pass
 from ...ir.types import VoidType
 from ..function import PrimFunc
 from ..functor import substitute
-from ..stmt import Allocate, AttrStmt, Evaluate
+from ..stmt import Allocate, AttrStmt, Evaluate, Stmt
 from .base import LoweringError, StmtExprMutator, StmtMutator, call, is_call, pointer_scope
 
 DEVICE_KERNEL_LAUNCH = int(CallingConv.DEVICE_KERNEL_LAUNCH)
@@ -40,7 +40,7 @@ class _Info(Visitor):
             self.launch_params.append(_DYNAMIC_SHARED)
             self.extents[_DYNAMIC_SHARED] = self.dynamic
 
-    def visit_PrimExpr(self, e: Any) -> None:
+    def visit_PrimExpr(self, e: PrimExpr) -> None:
         return
 
     def visit_AttrStmt(self, attr: AttrStmt) -> None:
@@ -70,7 +70,7 @@ class _Launch(StmtExprMutator):
         self.launched: set[GlobalVar] = set()
         self.external: set[GlobalVar] = set()
 
-    def visit_Call(self, e: Call) -> Any:
+    def visit_Call(self, e: Call) -> PrimExpr:
         node = self.default_visit(e)
         if not isinstance(node.op, GlobalVar):
             return node
@@ -94,7 +94,7 @@ class _Launch(StmtExprMutator):
 class _NoReturn(StmtMutator):
     """A launch itself reports success; kernels have nothing to return."""
 
-    def visit_Evaluate(self, stmt: Evaluate) -> Any:
+    def visit_Evaluate(self, stmt: Evaluate) -> Stmt:
         value: Any = stmt.value
         if not is_call(value, "ret"):
             return stmt

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ...ir.module import IRModule
 from ...ir.prim import IntImm
 from ...ir.transform import PassContext, PassInfo
+from ...target.target import Target
 from ..function import PrimFunc
-from ..stmt import AttrStmt
+from ..stmt import AttrStmt, Stmt
 from .base import LoweringError, PrimFuncPass, StmtMutator, func_pass
 
 DEVICE_KEYS = ("thread_extent", "pipeline_exec_scope", "device_scope")
 
 
 class _Annotate(StmtMutator):
-    def __init__(self, target: Any) -> None:
+    def __init__(self, target: Target) -> None:
         self.target = target
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         if attr.attr_key == "target":
             return attr
         if attr.attr_key in DEVICE_KEYS:

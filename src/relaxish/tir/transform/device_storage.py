@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...arith import build as B
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.prim import Call, IntImm, StringImm, Var
 from ..buffer import Buffer
 from ..expr import BufferLoad
 from ..function import PrimFunc
-from ..stmt import Allocate, AttrStmt, Evaluate, For, ForKind, LetStmt, SeqStmt
+from ..stmt import Allocate, AttrStmt, Evaluate, For, ForKind, LetStmt, SeqStmt, Stmt
 from .arg_binder import ARR_DATA, ARR_DEVICE_ID, ARR_DEVICE_TYPE
 from .base import LoweringError, PrimFuncPass, StmtExprMutator, StmtMutator, call, func_pass, is_call, pointer_scope
 
@@ -32,7 +34,7 @@ class _Access(StmtExprMutator):
     def __init__(self) -> None:
         self.special: dict[Any, Any] = {}
 
-    def visit_Allocate(self, stmt: Allocate) -> Any:
+    def visit_Allocate(self, stmt: Allocate) -> Stmt:
         scope = pointer_scope(stmt.buffer_var)
         tag = scope[scope.index(".") :] if "." in scope else ""
         if tag in _PLAIN_TAGS or scope.startswith(("wmma", "m16n8k8", "texture", "global.texture", "metal")):
@@ -45,7 +47,7 @@ class _Access(StmtExprMutator):
         head = info.get("head_address")
         return LetStmt(stmt.buffer_var, head, body) if head is not None else body
 
-    def visit_Call(self, e: Any) -> Any:
+    def visit_Call(self, e: Call) -> PrimExpr:
         if not is_call(e, "tvm_access_ptr"):
             return self.default_visit(e)
         kind, pointer, offset = e.args[0], e.args[1], self.visit(e.args[2])
@@ -79,7 +81,7 @@ class _Combine(StmtExprMutator):
     def __init__(self) -> None:
         self.known: list[tuple[Any, Var]] = []
 
-    def visit_Call(self, e: Any) -> Any:
+    def visit_Call(self, e: Call) -> PrimExpr:
         if not is_call(e, "tvm_thread_context"):
             return self.default_visit(e)
         value = e.args[0]
@@ -89,7 +91,7 @@ class _Combine(StmtExprMutator):
         self.known.append((value, Var("ctx_cache_", value.dtype)))
         return self.known[-1][1]
 
-    def around(self, stmt: Any) -> Any:
+    def around(self, stmt: Stmt) -> Any:
         """Rewrite a body and bind its contexts once, outside of it."""
         saved, self.known = self.known, []
         made = self.visit(stmt)
@@ -98,12 +100,12 @@ class _Combine(StmtExprMutator):
         self.known = saved
         return made
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         if attr.attr_key in ("thread_extent", "coproc_uop_scope"):
             return attr.with_fields(body=self.around(attr.body))
         return self.default_visit(attr)
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         if loop.kind == ForKind.PARALLEL:
             return loop.with_fields(body=self.around(loop.body))
         return self.default_visit(loop)
@@ -129,11 +131,11 @@ def CombineContextCall() -> PrimFuncPass:
 
 
 class _Legalize(StmtMutator):
-    def __init__(self, params: Any) -> None:
+    def __init__(self, params: Sequence[PrimExpr]) -> None:
         self.params = set(params)
         self.count = 0
 
-    def visit_Evaluate(self, stmt: Evaluate) -> Any:
+    def visit_Evaluate(self, stmt: Evaluate) -> Stmt:
         e: Any = stmt.value
         if not is_call(e, "tvm_call_cpacked"):
             return stmt

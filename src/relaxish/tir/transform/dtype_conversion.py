@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ...arith import build as B
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from .base import call
 
 
@@ -40,28 +40,28 @@ def uint_of(dtype: str) -> str:
     return dt.with_lanes(f"uint{dt.bits(dtype)}", dt.lanes(dtype))
 
 
-def reinterpret(dtype: str, value: Any) -> Any:
+def reinterpret(dtype: str, value: PrimExpr) -> PrimExpr:
     """The same bits as another type."""
     return value if value.dtype == dtype else call(dtype, "reinterpret", value)
 
 
-def _shl(e: Any, by: int) -> Any:
+def _shl(e: PrimExpr, by: int) -> PrimExpr:
     return call(e.dtype, "shift_left", e, B.const(e.dtype, by))
 
 
-def _shr(e: Any, by: int) -> Any:
+def _shr(e: PrimExpr, by: int) -> PrimExpr:
     return call(e.dtype, "shift_right", e, B.const(e.dtype, by))
 
 
-def _and(e: Any, mask: int) -> Any:
+def _and(e: PrimExpr, mask: int) -> PrimExpr:
     return call(e.dtype, "bitwise_and", e, B.const(e.dtype, mask))
 
 
-def _or(a: Any, b: Any) -> Any:
+def _or(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     return call(a.dtype, "bitwise_or", a, b)
 
 
-def convert_float(value: Any, target: str) -> Any:
+def convert_float(value: PrimExpr, target: str) -> PrimExpr:
     """``value`` as a float of another format and as many lanes, rounded half to even.
 
     Before: ``T.Cast("float32", x)`` of a bfloat16 ``x``.

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.expr import PrimExpr
+from ...ir.node import Node
 from ...ir.prim import IntImm, IterVar, Var
 from ..function import PrimFunc
 from ..functor import pre_order_visit
-from ..stmt import BlockRealize, For
+from ..stmt import BlockRealize, For, Stmt
 from .base import PrimFuncPass, StmtMutator, func_pass
 
 __all__ = ["FillEmptyReductions", "fill_empty_reductions", "has_empty_loop"]
 
 
-def _is_zero(extent: Any) -> bool:
+def _is_zero(extent: PrimExpr) -> bool:
     return isinstance(extent, IntImm) and extent.value == 0
 
 
@@ -25,7 +27,7 @@ def has_empty_loop(func: PrimFunc) -> bool:
     """Whether a loop or an axis of a block is known to have no steps."""
     found = False
 
-    def look(node: Any) -> bool:
+    def look(node: Node) -> bool:
         nonlocal found
         found = found or (isinstance(node, For) and _is_zero(node.extent))
         found = found or (isinstance(node, IterVar) and node.dom is not None and _is_zero(node.dom.extent))
@@ -39,7 +41,7 @@ class _Fill(StmtMutator):
     def __init__(self) -> None:
         self.emptied: set[Var] = set()
 
-    def visit_BlockRealize(self, realize: BlockRealize) -> Any:
+    def visit_BlockRealize(self, realize: BlockRealize) -> Stmt:
         block = realize.block
         empty = [
             iv.iter_type == IterVar.CommReduce and iv.dom is not None and _is_zero(iv.dom.extent)
@@ -62,7 +64,7 @@ class _Fill(StmtMutator):
             self.emptied.add(node)
         return True
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         made = self.default_visit(loop)
         if loop.loop_var in self.emptied and isinstance(made.body, (For, BlockRealize)):
             return made.body  # every step would write the same start

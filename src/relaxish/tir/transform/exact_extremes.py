@@ -18,6 +18,7 @@ from typing import Any
 
 from ...arith import build as B
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.functor import Mutator
 from ...ir.prim import (
     EQ, GE, GT, LE, LT, And, Broadcast, Call, Cast, CommReducer, FloatImm, IntImm, Max, Min, Not, Or, Select, Var,
@@ -35,7 +36,7 @@ __all__ = ["ExactExtremes", "exact_extremes"]
 _WITH_INFINITY = ("float16", "bfloat16", "float32", "float64")
 
 
-def _is_worst(value: Any, kind: type) -> bool:
+def _is_worst(value: PrimExpr, kind: type) -> bool:
     """Whether ``value`` is the least (for Max) or largest (for Min) finite number of its type."""
     if isinstance(value, Broadcast):
         value = value.value
@@ -45,7 +46,7 @@ def _is_worst(value: Any, kind: type) -> bool:
     return bool(value.value == limit.value)
 
 
-def _infinite(value: Any, kind: type) -> Any:
+def _infinite(value: PrimExpr, kind: type) -> PrimExpr:
     """The infinity that a reduction of this kind starts from, of the type of ``value``."""
     if isinstance(value, Broadcast):
         return Broadcast(_infinite(value.value, kind), value.lanes)
@@ -74,7 +75,7 @@ def _is_own(expr: Any, store: BufferStore) -> bool:
 class _Pair:
     """One step of a reduction to position and value: which is kept, given both sides."""
 
-    def __init__(self, position: Any, value: Any) -> None:
+    def __init__(self, position: PrimExpr, value: PrimExpr) -> None:
         if not isinstance(position, Select) or not isinstance(value, Select):
             raise LookupError
         test: Any = value.condition
@@ -120,11 +121,11 @@ class _Pair:
         sure = Or(self.test, And(nan, Not(isnan(self.right))))
         return self._chosen(Or(sure, And(Or(EQ(self.left, self.right), nan), self.tie)), keep)
 
-    def _chosen(self, keep_at: Any, keep: Any) -> tuple[Any, Any]:
+    def _chosen(self, keep_at: PrimExpr, keep: PrimExpr) -> tuple[Any, Any]:
         return Select(keep_at, self.left_at, self.right_at), Select(keep, self.left, self.right)
 
 
-def _pair(first: Any, second: Any) -> tuple[_Pair, bool]:
+def _pair(first: PrimExpr, second: PrimExpr) -> tuple[_Pair, bool]:
     """The pair that two new values make, and whether the position is the first. Raises LookupError."""
     try:
         return _Pair(first, second), True
@@ -187,7 +188,7 @@ class _Uses(StmtExprVisitor):
 
     visit_Min = visit_CommReducer = visit_Max
 
-    def visit_LetStmt(self, node: Any) -> None:
+    def visit_LetStmt(self, node: LetStmt | SeqStmt) -> None:
         found = _pair_stores(node)
         if found is not None:
             self.pairs.append(found)
@@ -295,7 +296,7 @@ def _is_infinity(value: Any, kind: type) -> bool:
     return isinstance(value, FloatImm) and bool(value.value == (-math.inf if kind is Max else math.inf))
 
 
-def _guarded(value: Any, kind: type) -> bool:
+def _guarded(value: PrimExpr, kind: type) -> bool:
     """Whether this is an element where it exists, and the worst finite number outside: data decides nothing."""
     if not is_call(value, "if_then_else") or not _is_worst(value.args[2], kind):
         return False
@@ -309,7 +310,7 @@ def _guarded(value: Any, kind: type) -> bool:
     return not any(isinstance(n, BufferLoad) for n in seen) and _reads(value.args[1])
 
 
-def _reads(expr: Any) -> bool:
+def _reads(expr: PrimExpr) -> bool:
     while isinstance(expr, Cast):
         expr = expr.value
     return isinstance(expr, BufferLoad)
@@ -328,17 +329,17 @@ class _Rewrite(StmtExprMutator):
         self.plan = plan
         self.pairs = {id(at): (pair, at, value, bound) for pair, at, value, bound in plan.uses.pairs}
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         value = self.plan.stores.get(id(store))
         return store if value is None else store.with_fields(value=value)
 
-    def visit_LetStmt(self, stmt: LetStmt) -> Any:
+    def visit_LetStmt(self, stmt: LetStmt) -> Stmt:
         return self._pair_update(stmt) or Mutator.default_visit(self, stmt)
 
-    def visit_SeqStmt(self, stmt: SeqStmt) -> Any:
+    def visit_SeqStmt(self, stmt: SeqStmt) -> Stmt:
         return self._pair_update(stmt) or StmtExprMutator.visit_SeqStmt(self, stmt)
 
-    def _pair_update(self, stmt: Any) -> Stmt | None:
+    def _pair_update(self, stmt: Stmt) -> Stmt | None:
         body = stmt
         while isinstance(body, LetStmt):
             body = body.body
@@ -358,7 +359,7 @@ class _Rewrite(StmtExprMutator):
             body = LetStmt(name, number, body)
         return body
 
-    def visit_CommReducer(self, reducer: CommReducer) -> Any:
+    def visit_CommReducer(self, reducer: CommReducer) -> CommReducer:
         return _exact_reducer(reducer)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.prim import Add, Broadcast, Call, FloatImm
 from ..function import PrimFunc
 from ..op import log1p
@@ -22,7 +23,7 @@ def _is_one(e: Any) -> bool:
 
 
 class _Rewrite(StmtExprMutator):
-    def visit_Call(self, e: Call) -> Any:
+    def visit_Call(self, e: Call) -> PrimExpr:
         made: Any = self.default_visit(e)
         if is_call(made, "log") and dt.is_float(made.dtype) and isinstance(made.args[0], Add):
             total = made.args[0]

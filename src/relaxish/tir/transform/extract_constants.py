@@ -10,7 +10,7 @@ from ...ir.module import IRModule
 from ...ir.prim import IntImm
 from ...ir.transform import Pass, PassContext, module_pass
 from ..function import PrimFunc
-from ..stmt import AllocateConst
+from ..stmt import AllocateConst, Stmt
 from .base import StmtMutator
 
 
@@ -22,7 +22,7 @@ class _Extract(StmtMutator):
     def __init__(self, constants: list[Any]) -> None:
         self.constants = constants
 
-    def visit_AllocateConst(self, stmt: AllocateConst) -> Any:
+    def visit_AllocateConst(self, stmt: AllocateConst) -> Stmt:
         body = self.visit(stmt.body)
         data = stmt.data_or_idx
         if isinstance(data, (int, IntImm)):

@@ -13,7 +13,7 @@ from typing import Any
 from ...arith import Analyzer, IterMapLevel, iter_map_simplify
 from ...arith import build as B
 from ...ir import dtype as dt
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.prim import Cast, IntImm, IterVar, Var
 from ..buffer import Buffer, flat_offsets
 from ..expr import BufferLoad
@@ -33,24 +33,24 @@ class _Flatten(ExprAnalyzerMutator):
 
     # -- what is known around an access --------------------------------------------------------------------
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         self.iters[loop.loop_var] = Range.from_min_extent(loop.min, loop.extent)
         made = super().visit_For(loop)
         self.iters.pop(loop.loop_var, None)
         return made
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         if attr.attr_key in ("thread_extent", "virtual_thread") and isinstance(attr.node, IterVar):
             self.iters[attr.node.var] = Range.from_min_extent(B.const(attr.value.dtype, 0), attr.value)
         return super().visit_AttrStmt(attr)
 
     @contextmanager
-    def _given(self, condition: Any) -> Iterator[None]:
+    def _given(self, condition: PrimExpr) -> Iterator[None]:
         self.conditions.append(condition.args[0] if is_call(condition, "likely") else condition)
         yield
         self.conditions.pop()
 
-    def visit_IfThenElse(self, stmt: IfThenElse) -> Any:
+    def visit_IfThenElse(self, stmt: IfThenElse) -> Stmt:
         condition = self.visit(stmt.condition)
         fact = condition.args[0] if is_call(condition, "likely") else condition
         with self.analyzer.constraint_scope(fact), self._given(fact):
@@ -96,13 +96,13 @@ class _Flatten(ExprAnalyzerMutator):
 
     # -- accesses ------------------------------------------------------------------------------------------
 
-    def visit_BufferLoad(self, load: BufferLoad) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         indices = self.visit(load.indices)
         flat = self.flattened(load.buffer)
         new = BufferLoad(flat, self._indices(load.buffer, indices), self.visit(load.predicate))
         return Cast(load.dtype, new) if dt.is_bool(load.dtype) else new
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         value = self.visit(store.value)
         flat = self.flattened(store.buffer)
         if dt.is_bool(value.dtype):
@@ -110,7 +110,7 @@ class _Flatten(ExprAnalyzerMutator):
         indices = self._indices(store.buffer, self.visit(store.indices))
         return BufferStore(flat, value, indices, self.visit(store.predicate), span=store.span)
 
-    def visit_BufferRegion(self, region: BufferRegion) -> Any:
+    def visit_BufferRegion(self, region: BufferRegion) -> BufferRegion:
         flat = self.flattened(region.buffer)
         if flat is region.buffer:
             return region
@@ -118,7 +118,7 @@ class _Flatten(ExprAnalyzerMutator):
         last = self._indices(region.buffer, [r.min + r.extent - B.const(r.min.dtype, 1) for r in region.region])
         return BufferRegion(flat, [Range(a, b + B.const(b.dtype, 1)) for a, b in zip(first, last)])
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         if block.match_buffers:
             raise LoweringError(
                 "Unexpected MatchBufferRegion found during tir.transform.FlattenBuffer. All MatchBufferRegion should "
@@ -134,7 +134,7 @@ class _Flatten(ExprAnalyzerMutator):
         body = self.visit(block.body)
         return block.with_fields(alloc_buffers=allocs, reads=reads, writes=writes, init=init, body=body)
 
-    def visit_Allocate(self, node: Allocate) -> Any:
+    def visit_Allocate(self, node: Allocate) -> Stmt:
         extents = self._extents(node)
         body = self.visit(node.body)
         dtype = "int8" if node.dtype == "bool" else node.dtype
@@ -142,7 +142,7 @@ class _Flatten(ExprAnalyzerMutator):
             return node
         return node.with_fields(dtype=dtype, extents=extents, body=body)
 
-    def _extents(self, node: Allocate) -> Any:
+    def _extents(self, node: Allocate) -> tuple[PrimExpr, ...]:
         """Flat extents of an allocation; a declaration right below says how its axes are grouped."""
         if len(node.extents) == 1:
             return node.extents
@@ -156,7 +156,7 @@ class _Flatten(ExprAnalyzerMutator):
             total = total * extent
         return (total,)
 
-    def visit_DeclBuffer(self, node: DeclBuffer) -> Any:
+    def visit_DeclBuffer(self, node: DeclBuffer) -> Stmt:
         body = self.visit(node.body)
         flat = self.flattened(node.buffer)
         return node if body is node.body and flat is node.buffer else node.with_fields(buffer=flat, body=body)

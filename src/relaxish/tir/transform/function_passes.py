@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...ir.expr import PrimExpr
 from ...ir.functor import Visitor
 from ...ir.module import IRModule
 from ...support.errors import RelaxishError
 from ...ir.transform import Pass, PassContext, PassInfo, module_pass
 from ...target import Target
+from ..expr import BufferLoad
 from ..function import PrimFunc
-from ..stmt import AssertStmt, AttrStmt, For, ForKind, Stmt
+from ..stmt import AssertStmt, AttrStmt, BufferStore, For, ForKind, Stmt
 from .base import PrimFuncPass, SeqMutator, body_pass
 
 
-def BindTarget(target: Any) -> PrimFuncPass:
+def BindTarget(target: Target) -> PrimFuncPass:
     """Give every function a target.
 
     Before (``target`` is ``Target("cuda", host="llvm")``)::
@@ -121,10 +123,10 @@ class _HostAccess(Visitor):
             self.bad.append(access.buffer.name)
         self.default_visit(access)
 
-    def visit_BufferLoad(self, load: Any) -> None:
+    def visit_BufferLoad(self, load: BufferLoad) -> None:
         self._check(load)
 
-    def visit_BufferStore(self, store: Any) -> None:
+    def visit_BufferStore(self, store: BufferStore) -> None:
         self._check(store)
 
 
@@ -158,10 +160,10 @@ def VerifyMemory() -> Pass:
 
 
 class _Skip(SeqMutator):
-    def visit_PrimExpr(self, e: Any) -> Any:
+    def visit_PrimExpr(self, e: PrimExpr) -> PrimExpr:
         return e
 
-    def visit_AssertStmt(self, stmt: AssertStmt) -> Any:
+    def visit_AssertStmt(self, stmt: AssertStmt) -> Stmt:
         return self.visit(stmt.body)
 
 
@@ -171,10 +173,10 @@ def SkipAssert() -> PrimFuncPass:
 
 
 class _Serial(SeqMutator):
-    def visit_PrimExpr(self, e: Any) -> Any:
+    def visit_PrimExpr(self, e: PrimExpr) -> PrimExpr:
         return e
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         new = self.default_visit(loop)
         return new.with_fields(kind=ForKind.SERIAL) if new.kind == ForKind.PARALLEL else new
 

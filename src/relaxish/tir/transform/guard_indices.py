@@ -22,7 +22,7 @@ from ...arith import Analyzer
 from ...arith import build as B
 from ...arith.functor import free_vars
 from ...ir import dtype as dt
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.functor import pre_order_visit
 from ...ir.op import Op
 from ...ir.pass_config import register_config
@@ -34,7 +34,7 @@ from ...support.errors import RelaxishError
 from ..buffer import Buffer
 from ..expr import BufferLoad
 from ..function import PrimFunc
-from ..stmt import Block, BufferStore, For, IfThenElse, LetStmt, While
+from ..stmt import Block, BlockRealize, BufferStore, For, IfThenElse, LetStmt, Stmt, While
 from .base import PrimFuncPass, SeqMutator, config, func_pass, is_call
 from .simplify import ExprAnalyzerMutator
 
@@ -107,12 +107,12 @@ class _Guard(ExprAnalyzerMutator):
 
     # -- what is around an access --------------------------------------------------------------------------
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         if self._from_data(loop.min) or self._from_data(loop.extent):
             self.data.add(loop.loop_var)
         return self._within(loop.loop_var, loop, lambda: super(_Guard, self).visit_For(loop))
 
-    def _within(self, var: Any, loop: For | None, visit: Callable[[], Any]) -> Any:
+    def _within(self, var: Var, loop: For | None, visit: Callable[[], Any]) -> Stmt:
         self.bound[var] = _Bound(len(self.bound), self.conditions, loop)
         made = visit()
         del self.bound[var]
@@ -134,14 +134,14 @@ class _Guard(ExprAnalyzerMutator):
         made: tuple[Any, Any] = self._conditional(lambda: super(_Guard, self)._branches(cond, then, other))
         return made
 
-    def visit_Select(self, e: Select) -> Any:
+    def visit_Select(self, e: Select) -> PrimExpr:
         made = super().visit_Select(e)
-        if made is not e and dt.lanes(made.condition.dtype) == 1:
+        if isinstance(made, Select) and made is not e and dt.lanes(made.condition.dtype) == 1:
             # The value that is not taken may well have no legal index.
             return Call(made.dtype, "tir.if_then_else", (made.condition, made.true_value, made.false_value))
         return made
 
-    def visit_LetStmt(self, node: LetStmt) -> Any:
+    def visit_LetStmt(self, node: LetStmt) -> Stmt:
         if self._from_data(node.value):
             self.data.add(node.var)
         return self._within(node.var, None, lambda: self.default_visit(node))
@@ -151,7 +151,7 @@ class _Guard(ExprAnalyzerMutator):
             self.data.add(e.var)
         return self._within(e.var, None, lambda: super(_Guard, self).visit_Let(e))
 
-    def visit_BlockRealize(self, realize: Any) -> Any:
+    def visit_BlockRealize(self, realize: BlockRealize) -> Stmt:
         predicate = realize.predicate
         if isinstance(predicate, IntImm) and predicate.value:
             return self.default_visit(realize)
@@ -163,7 +163,7 @@ class _Guard(ExprAnalyzerMutator):
             return realize
         return realize.with_fields(predicate=predicate, block=block)
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         before, self.block = self.block, block.name_hint
         body = self.visit(block.body)
         self.block = before
@@ -175,7 +175,7 @@ class _Guard(ExprAnalyzerMutator):
         indices = self._indices(load.buffer, load.indices)
         return load if indices is None else load.with_fields(indices=indices)
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         indices = self._indices(store.buffer, store.indices)
         value = self.visit(store.value)
         if indices is None and value is store.value:
@@ -383,7 +383,7 @@ class _Coordinates(SeqMutator):
         self.proving = False
         return made
 
-    def visit_IntImm(self, e: Any) -> Any:
+    def visit_IntImm(self, e: IntImm) -> Any:
         return e
 
     def visit_BufferLoad(self, e: BufferLoad) -> Any:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntFlag
 from typing import Any
 
 from ...arith.effects import is_pure
 from ...arith.functor import free_vars
+from ...ir.expr import PrimExpr
 from ...ir.module import IRModule
-from ...ir.prim import And, Let, Or
+from ...ir.prim import And, Call, Let, Or
 from ...ir.transform import Pass, PassContext, PassInfo, Sequential
 from ..function import PrimFunc
 from ..stmt import AttrStmt, For, IfThenElse, LetStmt, SeqStmt, Stmt
@@ -79,7 +81,7 @@ class _Collect(StmtExprVisitor):
         self.let_loops: dict[Any, set[Any]] = {}
         self.let_lets: dict[Any, set[Any]] = {}
 
-    def _destination(self, e: Any) -> _Loop | None:
+    def _destination(self, e: PrimExpr) -> _Loop | None:
         """The outermost loop that an expression can leave."""
         used: set[Any] = set()
         for var in free_vars(e):
@@ -93,7 +95,7 @@ class _Collect(StmtExprVisitor):
             found = loop
         return found
 
-    def _attempt(self, condition: Any, source: HoistedConditionals, has_else: bool = True) -> None:
+    def _attempt(self, condition: PrimExpr, source: HoistedConditionals, has_else: bool = True) -> None:
         if not is_pure(condition):
             return
         loop = self._destination(condition)
@@ -105,7 +107,7 @@ class _Collect(StmtExprVisitor):
                 lets |= {var, *self.let_lets[var]}
         loop.conditions.append(_Condition(condition, source, lets, has_else))
 
-    def _binding(self, var: Any, value: Any, source: HoistedLetBindings) -> None:
+    def _binding(self, var: PrimExpr, value: PrimExpr, source: HoistedLetBindings) -> None:
         loop = self._destination(value)
         if loop is not None and not loop.sequential and is_pure(value):
             loop.lets.append((var, value, source))
@@ -142,7 +144,7 @@ class _Collect(StmtExprVisitor):
         self._attempt(stmt.condition, HoistedConditionals.IfElseStmt, stmt.else_case is not None)
         self.default_visit(stmt)
 
-    def visit_Call(self, e: Any) -> None:
+    def visit_Call(self, e: Call) -> None:
         if is_call(e, "if_then_else"):
             self._attempt(e.args[0], HoistedConditionals.IfElseExpr)
         for arg in e.args:
@@ -189,7 +191,7 @@ class _Hoist(StmtExprMutator):
                     if self.conditionals & item.source:
                         self.lets |= item.bindings & movable
 
-    def _wrap(self, made: Stmt, key: Any) -> Stmt:
+    def _wrap(self, made: Stmt, key: Stmt) -> Stmt:
         loop = self.info.get(key)
         if loop is None:
             return made
@@ -202,16 +204,16 @@ class _Hoist(StmtExprMutator):
                 made = LetStmt(var, value, made)
         return made
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         return self._wrap(self.default_visit(loop), loop)
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         return self._wrap(self.default_visit(attr), attr)
 
-    def visit_LetStmt(self, stmt: LetStmt) -> Any:
+    def visit_LetStmt(self, stmt: LetStmt) -> Stmt:
         return self.visit(stmt.body) if stmt.var in self.lets else self.default_visit(stmt)
 
-    def visit_Let(self, e: Let) -> Any:
+    def visit_Let(self, e: Let) -> PrimExpr:
         return self.visit(e.body) if e.var in self.lets else self.default_visit(e)
 
 
@@ -223,7 +225,7 @@ def hoist(func: PrimFunc, conditionals: int, bindings: int) -> PrimFunc:
     return func if body is func.body else func.with_body(convert_body(body))
 
 
-def _pass(name: str, run: Any) -> Pass:
+def _pass(name: str, run: Callable[..., Any]) -> Pass:
     inner = name.replace("Hoist", "InsertHoist", 1)
     insert = PrimFuncPass(run, PassInfo(0, f"tir.{inner}"))
     return Sequential([insert, Simplify(), RemoveNoOp()], name=f"tir.{name}")

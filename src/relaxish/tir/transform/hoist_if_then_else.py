@@ -8,22 +8,23 @@ After: ``if c > 0: for i in range(n): A[i] = 1``.
 
 from __future__ import annotations
 
-from typing import Any
 
 from ...arith.effects import is_pure
 from ...arith.functor import uses_var
+from ...ir.expr import PrimExpr
 from ...ir.functor import Mutator
+from ..buffer import Buffer
 from ..stmt import AttrStmt, For, ForKind, IfThenElse, Stmt
 
 
 class _Hoist(Mutator):
-    def visit_PrimExpr(self, e: Any) -> Any:
+    def visit_PrimExpr(self, e: PrimExpr) -> PrimExpr:
         return e
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return buffer
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         new = self.default_visit(loop)
         inner = new.body
         if loop.kind == ForKind.THREAD_BINDING:
@@ -34,7 +35,7 @@ class _Hoist(Mutator):
             return IfThenElse(inner.condition, then, other)
         return new
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         return self.default_visit(attr)
 
 

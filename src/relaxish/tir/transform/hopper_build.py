@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.prim import Cast, IntImm, Var
 from ...ir.types import PointerType, PrimType
 from ..buffer import Buffer, decl_buffer
@@ -26,7 +26,7 @@ def do(name: str, *args: Any) -> Stmt:
     return Evaluate(call(HOPPER_CALLS[name], name, *args))
 
 
-def as_int32(e: Any) -> Any:
+def as_int32(e: PrimExpr | int) -> PrimExpr:
     """An index as int32, which is what coordinates of copies and numbers of blocks are."""
     if isinstance(e, int):
         return IntImm("int32", e)

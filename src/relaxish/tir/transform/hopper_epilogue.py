@@ -14,6 +14,7 @@ from typing import Any
 
 from ...arith import Analyzer
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.functor import post_order_visit
 from ...ir.prim import IntImm, Var
 from ..expr import BufferLoad
@@ -55,7 +56,7 @@ class _TakeResult(StmtExprMutator):
         self.result = result
         self.held = held
 
-    def visit_BufferLoad(self, load: Any) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         return self.held if load.buffer is self.result else self.default_visit(load)
 
 
@@ -70,7 +71,7 @@ def _other_loads(program: TileProgram) -> list[BufferLoad]:
     return found
 
 
-def _even(program: TileProgram, load: Any, predicate: Any) -> bool:
+def _even(program: TileProgram, load: BufferLoad, predicate: Any) -> bool:
     """Whether two neighbours in a row from an even column on lie side by side, aligned; or are the same element."""
     access = linear_access(program, load, predicate)
     if access is None:

@@ -24,13 +24,14 @@ from typing import Any
 from ...arith import Analyzer
 from ...arith.functor import uses_var
 from ...arith.linear import detect_linear_equation
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.functor import post_order_visit
 from ...ir.prim import LT, Add, And, Cast, IntImm, Mul, Var, const
 from ...ir.structural import same_expression
+from ..buffer import Buffer
 from ..expr import BufferLoad
 from ..functor import substitute
-from ..stmt import BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt
+from ..stmt import BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
 from .base import LoweringError, call, is_call
 
 __all__ = [
@@ -130,7 +131,7 @@ class _Nest:
         return self.realize.block
 
 
-def parse_tiles(stmt: Any) -> TileProgram:
+def parse_tiles(stmt: Stmt) -> TileProgram:
     """The tile program that a loop nest writes down. Raises HopperError."""
     return _Parser(stmt).parse()
 
@@ -140,7 +141,7 @@ def _require(condition: bool, reason: str) -> None:
         raise HopperError(reason)
 
 
-def _items(stmt: Any) -> list[Any]:
+def _items(stmt: Stmt) -> list[Any]:
     return list(stmt.seq) if isinstance(stmt, SeqStmt) else [stmt]
 
 
@@ -154,12 +155,12 @@ def _nest(stmt: Any) -> _Nest:
     return _Nest(tuple(loops), stmt)
 
 
-def _is_one(e: Any) -> bool:
+def _is_one(e: PrimExpr) -> bool:
     return isinstance(e, IntImm) and e.value == 1
 
 
 class _Parser:
-    def __init__(self, stmt: Any) -> None:
+    def __init__(self, stmt: Stmt) -> None:
         self.stmt = stmt
         self.analyzer = Analyzer()
         self.grid: list[tuple[Var, Any]] = []
@@ -345,7 +346,7 @@ class _Parser:
         _require(not any(_mentions(p, rest) for p in parts), "the write-back has loops that the result does not show")
         return made
 
-    def _simplify(self, e: Any) -> Any:
+    def _simplify(self, e: PrimExpr) -> Any:
         return self.analyzer.simplify(e)
 
 
@@ -358,15 +359,15 @@ def _constant(e: Any) -> int:
     return int(e.value)
 
 
-def _uncast(e: Any) -> Any:
+def _uncast(e: PrimExpr) -> Any:
     return e.value if isinstance(e, Cast) else e
 
 
-def _mentions(e: Any, variables: set[Var]) -> bool:
+def _mentions(e: PrimExpr, variables: set[Var]) -> bool:
     return any(uses_var(e, v) for v in variables)
 
 
-def _loads(e: Any, buffer: Any) -> list[BufferLoad]:
+def _loads(e: PrimExpr, buffer: Buffer) -> list[BufferLoad]:
     found: list[BufferLoad] = []
     post_order_visit(e, lambda n: found.append(n) if isinstance(n, BufferLoad) and n.buffer is buffer else None)
     return found
@@ -402,7 +403,7 @@ def _bounds(condition: Any, roles: set[Any]) -> dict[Any, Any] | None:
     return None
 
 
-def flat_offset(load: Any) -> Any:
+def flat_offset(load: BufferLoad) -> Any:
     """The place of an element in a buffer without gaps; None for others."""
     if not isinstance(load, BufferLoad) or load.buffer.strides or not load.indices:
         return None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...arith import build as B
 from ...ir import dtype as dt
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.prim import (
     Add, BinaryOp, Broadcast, Call, CmpOp, FloorDiv, FloorMod, IntImm, IterVar, Max, Min, Mul, Ramp, Select, Sub, Var,
 )  # fmt: skip
@@ -16,6 +16,7 @@ from ..buffer import Buffer
 from ..expr import BufferLoad
 from ..stmt import (
     AttrStmt, Block, BlockRealize, BufferRegion, BufferStore, DeclBuffer, For, IfThenElse, LetStmt, MatchBufferRegion,
+    Stmt,
 )  # fmt: skip
 from .base import SeqMutator, is_call
 
@@ -51,7 +52,7 @@ class IndexTypeRewriter(SeqMutator):
     def visit_Var(self, var: Var) -> Any:
         return self.variables.get(var, var)
 
-    def visit_BinaryOp(self, e: BinaryOp) -> Any:
+    def visit_BinaryOp(self, e: BinaryOp) -> PrimExpr:
         a, b = self.visit(e.a), self.visit(e.b)
         if a is e.a and b is e.b:
             return e
@@ -59,42 +60,42 @@ class IndexTypeRewriter(SeqMutator):
         build = _BUILD.get(type(e))
         return build(a, b) if build is not None else type(e)(a, b)
 
-    def visit_CmpOp(self, e: CmpOp) -> Any:
+    def visit_CmpOp(self, e: CmpOp) -> PrimExpr:
         saved = self.in_index
         self.in_index = self.in_condition and dt.is_int(e.a.dtype) and dt.is_int(e.b.dtype)
         a, b = self.visit(e.a), self.visit(e.b)
         self.in_index = saved
         return e if a is e.a and b is e.b else type(e)(*match_types(a, b))
 
-    def _condition(self, e: Any) -> Any:
+    def _condition(self, e: PrimExpr) -> PrimExpr:
         saved, self.in_condition = self.in_condition, True
         made = self.visit(e)
         self.in_condition = saved
         return made
 
-    def _index(self, e: Any) -> Any:
+    def _index(self, e: PrimExpr | Sequence[PrimExpr]) -> Any:
         saved, self.in_index = self.in_index, True
         made = self.visit(e)
         self.in_index = saved
         return made
 
-    def visit_Select(self, e: Select) -> Any:
+    def visit_Select(self, e: Select) -> PrimExpr:
         cond, a, b = self._condition(e.condition), self.visit(e.true_value), self.visit(e.false_value)
         if cond is e.condition and a is e.true_value and b is e.false_value:
             return e
         return Select(cond, *match_types(a, b))
 
-    def visit_Ramp(self, e: Ramp) -> Any:
+    def visit_Ramp(self, e: Ramp) -> PrimExpr:
         base, stride = self.visit(e.base), self.visit(e.stride)
         if base is e.base and stride is e.stride:
             return e
         return Ramp(*match_types(base, stride), e.lanes)
 
-    def visit_Broadcast(self, e: Broadcast) -> Any:
+    def visit_Broadcast(self, e: Broadcast) -> PrimExpr:
         value = self.visit(e.value)
         return e if value is e.value else Broadcast(value, e.lanes)
 
-    def visit_Call(self, e: Call) -> Any:
+    def visit_Call(self, e: Call) -> PrimExpr:
         if is_call(e, "if_then_else"):
             cond, a, b = self._condition(e.args[0]), self.visit(e.args[1]), self.visit(e.args[2])
             if cond is e.args[0] and a is e.args[1] and b is e.args[2]:
@@ -107,7 +108,7 @@ class IndexTypeRewriter(SeqMutator):
         a, b = match_types(*made.args)
         return Call(a.dtype, e.op, (a, b), e.annotations)
 
-    def visit_BufferLoad(self, load: BufferLoad) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         buffer, indices = self.buffer(load.buffer), self._index(load.indices)
         predicate = load.predicate if load.predicate is None else self.visit(load.predicate)
         if buffer is load.buffer and indices is load.indices and predicate is load.predicate:
@@ -116,7 +117,7 @@ class IndexTypeRewriter(SeqMutator):
 
     # -- buffers -------------------------------------------------------------------------------------------
 
-    def visit_Buffer(self, buffer: Buffer) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return self.buffer(buffer)
 
     def buffer(self, buffer: Buffer) -> Buffer:
@@ -136,7 +137,7 @@ class IndexTypeRewriter(SeqMutator):
 
     # -- statements ----------------------------------------------------------------------------------------
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         buffer, value, indices = self.buffer(store.buffer), self.visit(store.value), self._index(store.indices)
         if value.dtype != store.value.dtype and dt.is_scalar(value.dtype):
             value = B.cast(store.value.dtype, value)
@@ -146,7 +147,7 @@ class IndexTypeRewriter(SeqMutator):
             return store
         return BufferStore(buffer, value, indices, predicate, span=store.span)
 
-    def visit_BufferRegion(self, region: BufferRegion) -> Any:
+    def visit_BufferRegion(self, region: BufferRegion) -> BufferRegion:
         buffer = self.buffer(region.buffer)
         ranges = []
         for old in region.region:
@@ -156,12 +157,12 @@ class IndexTypeRewriter(SeqMutator):
             return region
         return BufferRegion(buffer, ranges)
 
-    def visit_MatchBufferRegion(self, match: MatchBufferRegion) -> Any:
+    def visit_MatchBufferRegion(self, match: MatchBufferRegion) -> MatchBufferRegion:
         buffer, source = self.define(match.buffer), self.visit(match.source)
         same = buffer is match.buffer and source is match.source
         return match if same else MatchBufferRegion(buffer, source)
 
-    def visit_IfThenElse(self, stmt: IfThenElse) -> Any:
+    def visit_IfThenElse(self, stmt: IfThenElse) -> Stmt:
         cond = self._condition(stmt.condition)
         then, other = self.visit(stmt.then_case), self.visit(stmt.else_case)
         if cond is stmt.condition and then is stmt.then_case and other is stmt.else_case:
@@ -180,7 +181,7 @@ class IndexTypeRewriter(SeqMutator):
             return loop
         return loop.with_fields(loop_var=var, min=low, extent=extent, body=body, thread_binding=binding)
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         if attr.attr_key not in ("thread_extent", "virtual_thread"):
             return self.default_visit(attr)
         value, body = self.visit(attr.value), self.visit(attr.body)
@@ -189,7 +190,7 @@ class IndexTypeRewriter(SeqMutator):
             return attr
         return AttrStmt(axis, attr.attr_key, B.cast(axis.var.dtype, value), body)
 
-    def _axis(self, axis: Any) -> Any:
+    def _axis(self, axis: Any) -> IterVar:
         if axis not in self.axes:
             var = self._index(axis.var)
             made = axis
@@ -201,7 +202,7 @@ class IndexTypeRewriter(SeqMutator):
             self.axes[axis] = made
         return self.axes[axis]
 
-    def visit_LetStmt(self, stmt: LetStmt) -> Any:
+    def visit_LetStmt(self, stmt: LetStmt) -> Stmt:
         value = self.visit(stmt.value)
         var: Var = stmt.var
         if value.dtype != stmt.value.dtype and not isinstance(var.type_annotation, PointerType):
@@ -211,11 +212,11 @@ class IndexTypeRewriter(SeqMutator):
             return stmt
         return LetStmt(var, value, body, span=stmt.span)
 
-    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Any:
+    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Stmt:
         buffer, body = self.define(stmt.buffer), self.visit(stmt.body)
         return stmt if buffer is stmt.buffer and body is stmt.body else DeclBuffer(buffer, body)
 
-    def visit_BlockRealize(self, realize: BlockRealize) -> Any:
+    def visit_BlockRealize(self, realize: BlockRealize) -> Stmt:
         predicate = self._condition(realize.predicate)
         block = self.visit(realize.block)
         values = []
@@ -226,7 +227,7 @@ class IndexTypeRewriter(SeqMutator):
                 return realize
         return BlockRealize(values, predicate, block)
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         iter_vars = tuple(self._block_axis(iv) for iv in block.iter_vars)
         fields: dict[str, Any] = {
             "alloc_buffers": tuple(self.define(b) for b in block.alloc_buffers),

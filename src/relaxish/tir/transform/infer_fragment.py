@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir.prim import IntImm, StringImm
+from ...ir.prim import Call, IntImm, StringImm
 from ..function import PrimFunc
-from ..stmt import Allocate, AttrStmt
+from ..stmt import Allocate, AttrStmt, Stmt
 from .base import LoweringError, PrimFuncPass, StmtExprVisitor, StmtMutator, func_pass, is_call, pointer_scope
 
 
@@ -23,7 +23,7 @@ class _Collect(StmtExprVisitor):
         self.found: dict[Any, _Fragment] = {}
         self.products: list[Any] = []
 
-    def visit_Call(self, e: Any) -> None:
+    def visit_Call(self, e: Call) -> None:
         if is_call(e, "tvm_load_matrix_sync", "tvm_store_matrix_sync"):
             scope = pointer_scope(e.args[0])
             layout = str(e.args[7].value) if scope in ("wmma.matrix_a", "wmma.matrix_b") else ""
@@ -35,7 +35,7 @@ class _Collect(StmtExprVisitor):
         for arg in e.args:
             self.visit(arg)
 
-    def _note(self, e: Any, layout: str, scope: str) -> None:
+    def _note(self, e: Call, layout: str, scope: str) -> None:
         if not all(isinstance(a, IntImm) for a in e.args[1:4]):
             raise LoweringError("the shape of a fragment must be constant")
         made = _Fragment(tuple(int(a) for a in e.args[1:4]), layout, scope)  # type: ignore[arg-type]
@@ -55,7 +55,7 @@ class _Annotate(StmtMutator):
     def __init__(self, found: dict[Any, _Fragment]) -> None:
         self.found = found
 
-    def visit_Allocate(self, stmt: Allocate) -> Any:
+    def visit_Allocate(self, stmt: Allocate) -> Stmt:
         made: Any = self.default_visit(stmt)
         fragment = self.found.get(stmt.buffer_var)
         if fragment is None:

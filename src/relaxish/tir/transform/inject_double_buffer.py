@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ...arith import build as B
+from ...ir.expr import PrimExpr
 from ...ir.prim import IntImm, Var
 from ..buffer import Buffer
 from ..expr import BufferLoad
 from ..function import PrimFunc
 from ..functor import substitute
-from ..stmt import Allocate, AttrStmt, BufferStore, Evaluate, For, IfThenElse, SeqStmt, Stmt
+from ..stmt import Allocate, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, IfThenElse, SeqStmt, Stmt
 from .base import (
     LoweringError, PrimFuncPass, StmtExprMutator, StmtExprVisitor, StmtMutator, func_pass, merge_nest, options,
 )  # fmt: skip
@@ -28,7 +29,7 @@ class _Detect(StmtExprVisitor):
 
 
 class _StripWrites(StmtMutator):
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         return self.visit(attr.body) if attr.attr_key == "double_buffer_write" else self.default_visit(attr)
 
 
@@ -52,7 +53,7 @@ class _Inject(StmtExprMutator):
         self.buffers: dict[Buffer, Buffer] = {}
         self.producing = False
 
-    def visit_Allocate(self, stmt: Allocate) -> Any:
+    def visit_Allocate(self, stmt: Allocate) -> Stmt:
         info = self.info.get(stmt.buffer_var)
         if info is None:
             return self.default_visit(stmt)
@@ -64,17 +65,17 @@ class _Inject(StmtExprMutator):
         self.allocs.setdefault(info.loop, []).append(stmt.with_fields(extents=(doubled,), body=Evaluate(0)))
         return body
 
-    def visit_DeclBuffer(self, stmt: Any) -> Any:
+    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Stmt:
         buffer = stmt.buffer
         new = self._doubled(buffer) if buffer.data in self.info else buffer
         return stmt.with_fields(buffer=new, body=self.visit(stmt.body))
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         if attr.attr_key == "double_buffer_scope":
             return self._producer(attr)
         return self.default_visit(attr)
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         self.loops.append(loop)
         made: Any = self.default_visit(loop)
         if loop in self.prologues:
@@ -107,7 +108,7 @@ class _Inject(StmtExprMutator):
             self.buffers[buffer] = buffer.with_fields(shape=shape)
         return self.buffers[buffer]
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         made = self.default_visit(store)
         info = self.info.get(store.buffer.data)
         if info is None:
@@ -117,7 +118,7 @@ class _Inject(StmtExprMutator):
         index = info.write_half * info.stride + made.indices[0]
         return made.with_fields(buffer=self._doubled(store.buffer), indices=(index,))
 
-    def visit_BufferLoad(self, load: BufferLoad) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         made = self.default_visit(load)
         info = self.info.get(load.buffer.data)
         if info is None:
@@ -125,7 +126,7 @@ class _Inject(StmtExprMutator):
         index = info.read_half * info.stride + made.indices[0]
         return made.with_fields(buffer=self._doubled(load.buffer), indices=(index,))
 
-    def _producer(self, attr: AttrStmt) -> Any:
+    def _producer(self, attr: AttrStmt) -> Stmt:
         pointer: Any = attr.node
         if not self.loops:
             raise LoweringError("Double buffer scope must be inside a loop")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...arith import Analyzer
 from ...arith import build as B
-from ...ir.expr import Range
-from ...ir.prim import IntImm
+from ...ir.expr import PrimExpr, Range
+from ...ir.prim import Call, IntImm
 from ..buffer import Buffer
 from ..function import PrimFunc
-from ..stmt import Block, BufferStore
+from ..stmt import AttrStmt, Block, BufferRegion, BufferStore, For, Stmt
 from .base import LoweringError, PrimFuncPass, StmtExprMutator, StmtExprVisitor, call, func_pass, is_call
 from ...ir.plain import plain
+from ..expr import BufferLoad
 
 _VECTOR = 8
 _KEY = "permuted_layout"
@@ -24,17 +26,17 @@ class _Permute(StmtExprMutator):
         self.buffers: dict[Any, Buffer] = {b.data: b for b in func.buffer_map.values()}
         self.active = False
 
-    def visit_For(self, loop: Any) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         self.analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent), True)
         return self.default_visit(loop)
 
-    def visit_AttrStmt(self, attr: Any) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         if attr.attr_key in ("thread_extent", "virtual_thread"):
             zero = B.const(attr.value.dtype, 0)
             self.analyzer.bind(attr.node.var, Range.from_min_extent(zero, attr.value), True)
         return self.default_visit(attr)
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         for buffer in (*block.alloc_buffers, *(m.buffer for m in block.match_buffers)):
             self.buffers[buffer.data] = buffer
         if _KEY not in block.annotations or not _is_set(block.annotations[_KEY]):
@@ -44,7 +46,7 @@ class _Permute(StmtExprMutator):
         self.active = saved
         return made.with_fields(annotations={k: v for k, v in made.annotations.items() if k != _KEY})
 
-    def visit_BufferRegion(self, region: Any) -> Any:
+    def visit_BufferRegion(self, region: BufferRegion) -> BufferRegion:
         return region
 
     def _wants(self, buffer: Buffer) -> bool:
@@ -68,7 +70,7 @@ class _Permute(StmtExprMutator):
             )
         return width
 
-    def _indices(self, buffer: Buffer, indices: Any) -> tuple[Any, ...]:
+    def _indices(self, buffer: Buffer, indices: Sequence[PrimExpr]) -> tuple[Any, ...]:
         row, column = indices[-2], indices[-1]
         width = self.width(buffer)
         vector = B.const(column.dtype, _VECTOR)
@@ -79,15 +81,15 @@ class _Permute(StmtExprMutator):
         mixed = call(column.dtype, "bitwise_xor", outer, B.cast(column.dtype, turn))
         return (*indices[:-1], self.analyzer.simplify(mixed * vector + inner))
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         made = self.default_visit(store)
         return made.with_fields(indices=self._indices(made.buffer, made.indices)) if self._wants(made.buffer) else made
 
-    def visit_BufferLoad(self, load: Any) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         made = self.default_visit(load)
         return made.with_fields(indices=self._indices(made.buffer, made.indices)) if self._wants(made.buffer) else made
 
-    def visit_Call(self, e: Any) -> Any:
+    def visit_Call(self, e: Call) -> PrimExpr:
         made = self.default_visit(e)
         if not self.active or not is_call(made, "ptx_ldmatrix", "mma_store"):
             return made
@@ -111,7 +113,7 @@ class _Permute(StmtExprMutator):
         return made.with_fields(args=tuple(args))
 
 
-def _is_set(mark: Any) -> bool:
+def _is_set(mark: PrimExpr | str | Sequence[PrimExpr]) -> bool:
     """Whether an annotation asks for the layout: a number other than zero, or any text but the empty one."""
     value = plain(mark)
     if not isinstance(value, (str, int, bool)):
@@ -134,7 +136,7 @@ class _Fits(StmtExprVisitor):
         if self.active and buffer.scope() in ("shared", "shared.dyn") and len(buffer.shape) >= 2:
             _Permute.width(buffer)
 
-    def visit_BufferLoad(self, load: Any) -> None:
+    def visit_BufferLoad(self, load: BufferLoad) -> None:
         self._look(load.buffer)
         self.default_visit(load)
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...arith import Analyzer
 from ...arith import build as B
 from ...arith.int_set import IntervalSet
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.prim import GE, LT, FloorDiv, FloorMod, IntImm, Mul, Or, Var
 from ..buffer import Buffer
+from ..expr import BufferLoad
 from ..function import PrimFunc
-from ..stmt import AttrStmt, BufferRealize, BufferStore, For, IfThenElse
+from ..stmt import AttrStmt, BufferRealize, BufferStore, For, IfThenElse, Stmt
 from .base import LoweringError, PrimFuncPass, StmtExprMutator, call, func_pass
 from .convert_ssa import convert_body
 
@@ -36,7 +38,7 @@ class _Inject(StmtExprMutator):
         self.rolling: dict[Buffer, _Rolling] = {}
         self.hoisted: dict[Var, list[BufferRealize]] = {}
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         self.loops.append(loop)
         made: Any = self.default_visit(loop)
         self.loops.pop()
@@ -48,7 +50,7 @@ class _Inject(StmtExprMutator):
                     made = attr.with_fields(body=made)
         return made
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         buffer = attr.node
         if not isinstance(buffer, Buffer):
             return self.default_visit(attr)
@@ -58,7 +60,7 @@ class _Inject(StmtExprMutator):
         made: Any = self.default_visit(attr)
         return made.body if buffer in self.rolling else made
 
-    def visit_BufferRealize(self, stmt: BufferRealize) -> Any:
+    def visit_BufferRealize(self, stmt: BufferRealize) -> Stmt:
         self.realizes.setdefault(stmt.buffer, stmt)
         made: Any = self.default_visit(stmt)
         return made.body if stmt.buffer in self.rolling else made
@@ -82,16 +84,16 @@ class _Inject(StmtExprMutator):
         self.hoisted.setdefault(loop.loop_var, []).append(realize.with_fields(bounds=tuple(bounds)))
 
     @staticmethod
-    def _turned(info: _Rolling, indices: Any) -> tuple[Any, ...]:
+    def _turned(info: _Rolling, indices: Sequence[PrimExpr]) -> tuple[Any, ...]:
         size = IntImm("int32", info.extent)
         return tuple(FloorMod(e, size) if i == info.axis else e for i, e in enumerate(indices))
 
-    def visit_BufferLoad(self, load: Any) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         made = self.default_visit(load)
         info = self.rolling.get(load.buffer)
         return made if info is None else made.with_fields(indices=self._turned(info, made.indices))
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         made: Any = self.default_visit(store)
         info = self.rolling.get(store.buffer)
         if info is None:
@@ -124,7 +126,7 @@ def _overlap(bound: Range) -> tuple[Var | None, int]:
     return var, _constant(bound.extent) - -(-stride // divisor)
 
 
-def _constant(e: Any) -> int:
+def _constant(e: PrimExpr) -> int:
     value = B.as_int(e)
     if value is None:
         raise LoweringError(f"Rolling buffer injection failed: the extent {e} is not constant")

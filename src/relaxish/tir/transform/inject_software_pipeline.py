@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ...arith import build as B
+from ...ir.expr import PrimExpr
 from ...ir.functor import Visitor
 from ..buffer import Buffer
 from ..function import PrimFunc
-from ..stmt import Block, BlockRealize, For, SeqStmt, Stmt
+from ..stmt import Block, BlockRealize, BufferRegion, For, SeqStmt, Stmt
 from .base import LoweringError, PrimFuncPass, StmtMutator, func_pass
 from .convert_ssa import convert_body
 from .software_pipeline import Annotation, PipelineRewriter, make_block
@@ -51,7 +52,7 @@ class _Inject(StmtMutator):
         self.buffers: dict[Any, Buffer] = {b.data: b for b in func.buffer_map.values()}
         self.double: set[Buffer] = set()
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         for buffer in block.alloc_buffers:
             self.buffers[buffer.data] = buffer
         index = block.annotations.get("double_buffer_scope")
@@ -68,10 +69,10 @@ class _Inject(StmtMutator):
             self.buffers.pop(buffer.data, None)
         return made
 
-    def visit_BufferRegion(self, region: Any) -> Any:
+    def visit_BufferRegion(self, region: BufferRegion) -> BufferRegion:
         return region
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         made = self.default_visit(loop)
         if STAGE not in loop.annotations and ORDER not in loop.annotations:
             return made
@@ -127,7 +128,7 @@ class _Inject(StmtMutator):
 class _HasPipeline(Visitor):
     found = False
 
-    def visit_PrimExpr(self, e: Any) -> None:
+    def visit_PrimExpr(self, e: PrimExpr) -> None:
         return
 
     def visit_For(self, loop: For) -> None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...arith import Analyzer
 from ...arith import build as B
 from ...arith.functor import free_vars
 from ...ir import dtype as dt
-from ...ir.prim import IntImm, Var
+from ...ir.expr import PrimExpr
+from ...ir.prim import Call, IntImm, Var
 from ..buffer import Buffer
 from ..expr import BufferLoad
 from ..function import PrimFunc
 from ..functor import substitute
 from ..stmt import (
-    Allocate, AttrStmt, BufferStore, Evaluate, For, ForKind, IfThenElse, LetStmt, SeqStmt, Stmt, While,
+    Allocate, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, ForKind, IfThenElse, LetStmt, SeqStmt, Stmt, While,
 )  # fmt: skip
 from .base import LoweringError, PrimFuncPass, StmtExprMutator, StmtExprVisitor, StmtMutator, func_pass, is_call
 from .convert_ssa import convert_body
@@ -29,7 +31,7 @@ class _Touched(StmtExprVisitor):
         self.edges: dict[Any, set[Any]] = {}
         self.touched: set[Any] = {var}
 
-    def record(self, target: Any, sources: set[Any]) -> None:
+    def record(self, target: PrimExpr, sources: set[Any]) -> None:
         """Note that ``target`` depends on ``sources``."""
         self.edges.setdefault(target, set()).update(sources)
 
@@ -44,7 +46,7 @@ class _Touched(StmtExprVisitor):
                     grown = True
         return self.touched
 
-    def _sources(self, e: Any) -> set[Any]:
+    def _sources(self, e: PrimExpr | Sequence[PrimExpr]) -> set[Any]:
         return {b.data for b in _buffers(e)} | set(free_vars(e))
 
     def visit_LetStmt(self, stmt: LetStmt) -> None:
@@ -64,7 +66,7 @@ class _Touched(StmtExprVisitor):
         self.record(stmt.buffer_var, self._sources(stmt.extents) | self._sources(stmt.condition))
         self.visit(stmt.body)
 
-    def visit_Call(self, e: Any) -> None:
+    def visit_Call(self, e: Call) -> None:
         if is_call(e, "tvm_access_ptr") and int(e.args[4]) & 2:
             self.record(e.args[1], self._sources(e.args[2:4]))
         for arg in e.args:
@@ -77,7 +79,7 @@ class _Touched(StmtExprVisitor):
         self.visit(stmt.value)
 
 
-def _buffers(e: Any) -> list[Buffer]:
+def _buffers(e: PrimExpr | Sequence[PrimExpr]) -> list[Buffer]:
     out: list[Buffer] = []
 
     class Find(StmtExprVisitor):
@@ -89,11 +91,11 @@ def _buffers(e: Any) -> list[Buffer]:
     return out
 
 
-def _written_pointers(e: Any) -> list[Any]:
+def _written_pointers(e: PrimExpr) -> list[Any]:
     out: list[Any] = []
 
     class Find(StmtExprVisitor):
-        def visit_Call(self, c: Any) -> None:
+        def visit_Call(self, c: Call) -> None:
             if is_call(c, "tvm_access_ptr") and int(c.args[4]) & 2:
                 out.append(c.args[1])
             for arg in c.args:
@@ -119,7 +121,7 @@ class _Inject(StmtExprMutator):
         self.buffers: dict[Buffer, Buffer] = {}
         self.analyzer = Analyzer()
 
-    def stmt(self, stmt: Stmt) -> Any:
+    def stmt(self, stmt: Stmt) -> Stmt:
         """Rewrite a statement, wrapping it if it turned out to touch the virtual thread."""
         made = self.visit(stmt)
         if self.seen or self.trigger:
@@ -128,7 +130,7 @@ class _Inject(StmtExprMutator):
             self.seen = self.trigger = False
         return made
 
-    def _wrap(self, stmt: Stmt, before: bool) -> Any:
+    def _wrap(self, stmt: Stmt, before: bool) -> Stmt:
         self.seen = self.trigger = False
         self.injected = True
         if before:
@@ -148,17 +150,17 @@ class _Inject(StmtExprMutator):
             self.seen = True
         return var
 
-    def _remapped(self, buffer: Buffer, stride: Any) -> Buffer:
+    def _remapped(self, buffer: Buffer, stride: PrimExpr) -> Buffer:
         """The view through which all parts are seen; what is declared stays the view of one part."""
         if buffer not in self.buffers:
             self.buffers[buffer] = buffer.with_fields(shape=(buffer.shape[0] * stride,))
         return self.buffers[buffer]
 
-    def _own_part(self, index: Any, stride: Any) -> Any:
+    def _own_part(self, index: PrimExpr, stride: PrimExpr) -> PrimExpr:
         """The index in the copy of the virtual thread: a single ramp stays one."""
         return self.analyzer.simplify(index + self.var * stride)
 
-    def _access(self, made: Any) -> Any:
+    def _access(self, made: Any) -> BufferLoad | BufferStore:
         if made.buffer.data in self.touched:
             self.seen = True
         stride = self.strides.get(made.buffer.data)
@@ -178,7 +180,7 @@ class _Inject(StmtExprMutator):
         self.trigger = not self.allow_share
         return made
 
-    def visit_Call(self, e: Any) -> Any:
+    def visit_Call(self, e: Call) -> PrimExpr:
         if is_call(e, "tvm_access_ptr"):
             stride = self.strides.get(e.args[1])
             if stride is None:
@@ -192,7 +194,7 @@ class _Inject(StmtExprMutator):
             return e if self.allow_share else self.var
         return self.default_visit(e)
 
-    def visit_Evaluate(self, stmt: Evaluate) -> Any:
+    def visit_Evaluate(self, stmt: Evaluate) -> Stmt:
         self.trigger = not self.allow_share
         return self.default_visit(stmt)
 
@@ -205,19 +207,19 @@ class _Inject(StmtExprMutator):
         self.seen = False
         return False
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         value = self.visit(attr.value)
         if self._must_wrap():
             return self._wrap(attr, True)
         return attr.with_fields(value=value, body=self.stmt(attr.body))
 
-    def visit_LetStmt(self, stmt: LetStmt) -> Any:
+    def visit_LetStmt(self, stmt: LetStmt) -> Stmt:
         value = self.visit(stmt.value)
         if self._must_wrap():
             return self._wrap(stmt, True)
         return stmt.with_fields(value=value, body=self.stmt(stmt.body))
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         if not B.is_zero(loop.min):
             raise LoweringError("InjectVirtualThread expects loops that start at 0")
         extent = self.visit(loop.extent)
@@ -229,7 +231,7 @@ class _Inject(StmtExprMutator):
         self.depth += 1
         return loop.with_fields(extent=extent, body=body)
 
-    def visit_IfThenElse(self, stmt: IfThenElse) -> Any:
+    def visit_IfThenElse(self, stmt: IfThenElse) -> Stmt:
         condition = self.visit(stmt.condition)
         if self._must_wrap():
             return self._wrap(stmt, True)
@@ -241,13 +243,13 @@ class _Inject(StmtExprMutator):
             self.depth = max(self.depth, saved)
         return stmt.with_fields(condition=condition, then_case=then, else_case=other)
 
-    def visit_While(self, stmt: While) -> Any:
+    def visit_While(self, stmt: While) -> Stmt:
         condition = self.visit(stmt.condition)
         if self._must_wrap():
             return self._wrap(stmt, True)
         return stmt.with_fields(condition=condition, body=self.stmt(stmt.body))
 
-    def visit_SeqStmt(self, stmt: SeqStmt) -> Any:
+    def visit_SeqStmt(self, stmt: SeqStmt) -> Stmt:
         made = []
         for item in stmt.seq:
             saved, self.depth = self.depth, 0
@@ -255,10 +257,10 @@ class _Inject(StmtExprMutator):
             self.depth = max(self.depth, saved)
         return SeqStmt(made)
 
-    def visit_DeclBuffer(self, stmt: Any) -> Any:
+    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Stmt:
         return stmt.with_fields(body=self.stmt(stmt.body))
 
-    def visit_Allocate(self, stmt: Allocate) -> Any:
+    def visit_Allocate(self, stmt: Allocate) -> Stmt:
         extents = self.visit(stmt.extents)
         condition = self.visit(stmt.condition)
         if self._must_wrap():
@@ -273,7 +275,7 @@ class _Inject(StmtExprMutator):
 
 
 class _Find(StmtMutator):
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         made = self.default_visit(attr)
         if made.attr_key != "virtual_thread":
             return made

@@ -7,8 +7,10 @@ from typing import Any
 from ...ir.expr import GlobalVar
 from ...ir.functor import post_order_visit
 from ...ir.module import IRModule
+from ...ir.node import Node
 from ...ir.prim import Call, Var
 from ...ir.transform import Pass, PassContext, module_pass
+from ..buffer import Buffer
 from ..function import PrimFunc
 from ..functor import Substitute, renew_defs
 from ..stmt import BlockRealize, DeclBuffer, Evaluate, LetStmt, Stmt
@@ -19,7 +21,7 @@ from .convert_ssa import ConvertSSA
 def _callees(func: PrimFunc) -> set[GlobalVar]:
     found: set[GlobalVar] = set()
 
-    def look(node: Any) -> None:
+    def look(node: Node) -> None:
         if isinstance(node, Call) and isinstance(node.op, GlobalVar):
             found.add(node.op)
 
@@ -52,7 +54,7 @@ def _inlinable(func: PrimFunc) -> bool:
 class _Bind(Substitute):
     """Substitutes arguments; a buffer over a pointer expression gets a variable to stand on."""
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         known = self.buffers.get(buffer)
         if known is None:
             target = self.values.get(buffer.data)
@@ -64,7 +66,7 @@ class _Bind(Substitute):
                 known = super().visit_Buffer(buffer)
         return known
 
-    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Any:
+    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Stmt:
         old = stmt.buffer.data
         made: Any = self.default_visit(stmt)
         value = self.values.get(old)
@@ -75,7 +77,7 @@ class _Inline(StmtMutator):
     def __init__(self, bodies: dict[GlobalVar, PrimFunc]) -> None:
         self.bodies = bodies
 
-    def visit_Evaluate(self, stmt: Evaluate) -> Any:
+    def visit_Evaluate(self, stmt: Evaluate) -> Stmt:
         value: Any = stmt.value
         callee = self.bodies.get(value.op) if isinstance(value, Call) and isinstance(value.op, GlobalVar) else None
         return stmt if callee is None else self.visit(_body(callee, value))

@@ -12,6 +12,7 @@ from typing import Any
 
 from ...arith import build as B
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.op import Op
 from ...ir.prim import Call, Select, StringImm
 from .base import call
@@ -28,7 +29,7 @@ def _extern(name: Callable[[str, str], str]) -> Callable[[str], Rule]:
     """Rules that call the function that ``name`` gives for a type and an operator; none where it is empty."""
 
     def of(operator: str) -> Rule:
-        def rule(e: Call) -> Any:
+        def rule(e: Call) -> PrimExpr | None:
             found = name(e.dtype, operator)
             return call(e.dtype, "call_pure_extern", StringImm(found), *e.args) if found else None
 
@@ -71,7 +72,7 @@ def _cuda_bits(dtype: str, _operator: str) -> str:
 def _shuffle(name: str) -> Rule:
     """Shuffles know the size of a warp: the last argument goes."""
 
-    def rule(e: Call) -> Any:
+    def rule(e: Call) -> PrimExpr:
         return Call(e.dtype, Op.get(f"tir.cuda.{name}"), e.args[:4])
 
     return rule
@@ -80,7 +81,7 @@ def _shuffle(name: str) -> Rule:
 # -- LLVM ------------------------------------------------------------------------------------------------------
 
 
-def _llvm(e: Call, name: str, *args: Any) -> Any:
+def _llvm(e: Call, name: str, *args: Any) -> PrimExpr:
     return call(e.dtype, "call_llvm_pure_intrin", StringImm(name), *args)
 
 
@@ -92,7 +93,7 @@ def _prefetch(e: Call) -> Any:
     return call(e.dtype, "call_llvm_intrin", StringImm("llvm.prefetch"), *e.args)
 
 
-def _leading_zeros(e: Call) -> Any:
+def _leading_zeros(e: Call) -> PrimExpr:
     """Of zero too: the second operand of the intrinsic would leave that case open."""
     (x,) = e.args
     return B.cast(e.dtype, call(x.dtype, "call_llvm_pure_intrin", StringImm("llvm.ctlz"), x, B.const("bool", 0)))
@@ -101,15 +102,15 @@ def _leading_zeros(e: Call) -> Any:
 # -- functions by other functions --------------------------------------------------------------------------------
 
 
-def _exp(x: Any) -> Any:
+def _exp(x: PrimExpr) -> PrimExpr:
     return call(x.dtype, "exp", x)
 
 
-def _log(x: Any) -> Any:
+def _log(x: PrimExpr) -> PrimExpr:
     return call(x.dtype, "log", x)
 
 
-def _sqrt(x: Any) -> Any:
+def _sqrt(x: PrimExpr) -> PrimExpr:
     return call(x.dtype, "sqrt", x)
 
 
@@ -118,7 +119,7 @@ def _of(formula: Callable[[Any, Callable[[float], Any]], Any]) -> Rule:
     return lambda e: formula(e.args[0], lambda value: B.const(e.dtype, value))
 
 
-def _tanh(x: Any, const: Callable[[float], Any]) -> Any:
+def _tanh(x: PrimExpr, const: Callable[[float], Any]) -> PrimExpr:
     """By the exponential that does not overflow on either side of zero."""
     one, falling, rising = const(1.0), _exp(const(-2.0) * x), _exp(const(2.0) * x)
     return Select(x >= const(0.0), (one - falling) / (one + falling), (rising - one) / (rising + one))

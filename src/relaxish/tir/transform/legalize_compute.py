@@ -7,13 +7,16 @@ from typing import Any
 
 from ...arith import build as B
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.prim import (
-    EQ, GE, GT, LE, LT, NE, Add, BinaryOp, Broadcast, Call, Cast, Div, FloatImm, Max, Min, Mul, Select, Shuffle, Sub, Var,
+    Add, BinaryOp, Broadcast, Call, Cast, CmpOp, Div, EQ, FloatImm, GE, GT, LE, LT, Max, Min, Mul, NE, Select,
+    Shuffle, Sub, Var,
 )  # fmt: skip
 from ...ir.types import PointerType, PrimType
 from ..buffer import Buffer
+from ..expr import BufferLoad
 from ..function import PrimFunc
-from ..stmt import Allocate, AttrStmt, BufferRealize, BufferStore, DeclBuffer
+from ..stmt import Allocate, AttrStmt, BufferRealize, BufferStore, DeclBuffer, Stmt
 from .base import LoweringError, PrimFuncPass, StmtExprVisitor, func_pass, is_call, pointer_scope
 from .dtype_conversion import convert_float
 from .retyping import RetypingMutator
@@ -95,42 +98,42 @@ class ComputeLegalizer(RetypingMutator):
     def _wide(self, dtype: str) -> str:
         return dt.with_lanes(self.promoted, dt.lanes(dtype))
 
-    def _promote(self, value: Any) -> Any:
+    def _promote(self, value: PrimExpr) -> PrimExpr:
         if not self.match(value.dtype):
             return value
         if isinstance(value, Cast) and value.value.dtype == self._wide(value.dtype):
             return value.value
         return convert_float(value, self._wide(value.dtype))
 
-    def _visited(self, value: Any) -> Any:
+    def _visited(self, value: PrimExpr) -> PrimExpr:
         return self._promote(self.visit(value))
 
     # -- expressions ---------------------------------------------------------------------------------------
 
-    def visit_FloatImm(self, e: FloatImm) -> Any:
+    def visit_FloatImm(self, e: FloatImm) -> PrimExpr:
         return FloatImm(self.promoted, e.value) if self.match(e.dtype) else e
 
-    def visit_Cast(self, e: Cast) -> Any:
+    def visit_Cast(self, e: Cast) -> PrimExpr:
         value = self._visited(e.value)
         if self.match(e.dtype):
             return B.cast(self._wide(e.dtype), value)
         return e if value is e.value else B.cast(e.dtype, value)
 
-    def visit_Select(self, e: Select) -> Any:
+    def visit_Select(self, e: Select) -> PrimExpr:
         condition = self.visit(e.condition)
         a, b = self._visited(e.true_value), self._visited(e.false_value)
         same = condition is e.condition and a is e.true_value and b is e.false_value
         return e if same else Select(condition, a, b)
 
-    def visit_Broadcast(self, e: Broadcast) -> Any:
+    def visit_Broadcast(self, e: Broadcast) -> PrimExpr:
         value = self._visited(e.value)
         return e if value is e.value else Broadcast(value, e.lanes)
 
-    def visit_Shuffle(self, e: Shuffle) -> Any:
+    def visit_Shuffle(self, e: Shuffle) -> PrimExpr:
         vectors = [self._visited(v) for v in e.vectors]
         return e if all(a is b for a, b in zip(vectors, e.vectors)) else Shuffle(vectors, e.indices)
 
-    def visit_Call(self, e: Call) -> Any:
+    def visit_Call(self, e: Call) -> PrimExpr:
         if is_call(e, "reinterpret"):
             return self.default_visit(e)
         args = tuple(self._visited(a) for a in e.args)
@@ -138,13 +141,13 @@ class ComputeLegalizer(RetypingMutator):
             return e.with_fields(dtype=self._wide(e.dtype), args=args)
         return e if all(a is b for a, b in zip(args, e.args)) else e.with_fields(args=args)
 
-    def visit_BinaryOp(self, e: BinaryOp) -> Any:
+    def visit_BinaryOp(self, e: BinaryOp) -> PrimExpr:
         if not isinstance(e, _LEGALIZED):
             return self.default_visit(e)
         a, b = self._visited(e.a), self._visited(e.b)
         return e if a is e.a and b is e.b else B.BUILDERS[type(e)](a, b)
 
-    def visit_CmpOp(self, e: Any) -> Any:
+    def visit_CmpOp(self, e: CmpOp) -> PrimExpr:
         return self.visit_BinaryOp(e)
 
     def bound(self, var: Var, value: Any) -> tuple[Var, Any]:
@@ -159,10 +162,10 @@ class ComputeLegalizer(RetypingMutator):
     def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return self.buffers.get(buffer, buffer)
 
-    def visit_BufferLoad(self, load: Any) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         return self.default_visit(load)
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         value, indices, buffer = self.visit(store.value), self.visit(store.indices), self.visit(store.buffer)
         if value is store.value and indices is store.indices and buffer is store.buffer:
             return store
@@ -175,15 +178,15 @@ class ComputeLegalizer(RetypingMutator):
             value = B.cast(dt.with_lanes(dt.element_of(buffer.dtype), dt.lanes(value.dtype)), value)
         return BufferStore(buffer, value, indices, None, span=store.span)
 
-    def visit_BufferRealize(self, stmt: BufferRealize) -> Any:
+    def visit_BufferRealize(self, stmt: BufferRealize) -> Stmt:
         made: Any = self.default_visit(stmt)
         return made.with_fields(buffer=self.visit(stmt.buffer)) if stmt.buffer in self.buffers else made
 
-    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Any:
+    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Stmt:
         made: Any = self.default_visit(stmt)
         return made.with_fields(buffer=self.visit(stmt.buffer)) if stmt.buffer in self.buffers else made
 
-    def visit_Allocate(self, stmt: Allocate) -> Any:
+    def visit_Allocate(self, stmt: Allocate) -> Stmt:
         extents, condition, body = self.visit(stmt.extents), self.visit(stmt.condition), self.visit(stmt.body)
         var = self.variables.get(stmt.buffer_var)
         if var is not None:

@@ -6,11 +6,13 @@ from typing import Any
 
 from ...arith import build as B
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.prim import Call, Cast, Var
 from ...ir.types import PointerType, PrimType
 from ..buffer import Buffer
+from ..expr import BufferLoad
 from ..function import PrimFunc
-from ..stmt import Allocate, BufferRealize, BufferStore, DeclBuffer
+from ..stmt import Allocate, BufferRealize, BufferStore, DeclBuffer, Stmt
 from .base import LoweringError, PrimFuncPass, func_pass, is_call, pointer_scope
 from .dtype_conversion import convert_float, reinterpret, uint_of
 from .legalize_compute import Match, is_bfloat16, is_float8, natively_supported
@@ -57,7 +59,7 @@ class StorageLegalizer(RetypingMutator):
             self.buffers[buffer] = made
         return made
 
-    def visit_Allocate(self, stmt: Allocate) -> Any:
+    def visit_Allocate(self, stmt: Allocate) -> Stmt:
         if not self.match(stmt.dtype):
             return self.default_visit(stmt)
         dtype = uint_of(stmt.dtype)
@@ -65,7 +67,7 @@ class StorageLegalizer(RetypingMutator):
         self.variables[stmt.buffer_var] = var
         return self.visit(Allocate(var, dtype, stmt.extents, stmt.condition, stmt.body))
 
-    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Any:
+    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Stmt:
         if self.match(stmt.buffer.dtype) and stmt.buffer.data not in self.variables:
             # The pointer is of another type, so only the view of it changes.
             self.buffers[stmt.buffer] = stmt.buffer.with_fields(dtype=uint_of(stmt.buffer.dtype))
@@ -77,7 +79,7 @@ class StorageLegalizer(RetypingMutator):
         made = self.visit(value)
         return self._define(var), made
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         value, indices, buffer = (
             self._bits(self.visit(store.value)),
             self.visit(store.indices),
@@ -89,23 +91,23 @@ class StorageLegalizer(RetypingMutator):
             raise LoweringError(_PREDICATED.format("store"))
         return BufferStore(buffer, value, indices, None, span=store.span)
 
-    def visit_BufferLoad(self, load: Any) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         made: Any = self.default_visit(load)
         if made.buffer is not load.buffer and load.predicate is not None:
             raise LoweringError(_PREDICATED.format("load"))
         return made
 
-    def visit_BufferRealize(self, stmt: BufferRealize) -> Any:
+    def visit_BufferRealize(self, stmt: BufferRealize) -> Stmt:
         raise LoweringError("Do not expect buffer realize")
 
-    def visit_Cast(self, e: Cast) -> Any:
+    def visit_Cast(self, e: Cast) -> PrimExpr:
         if self.match(e.value.dtype) and not self.match(e.dtype):
             # What was copied into promoted memory: the bits say nothing as an integer.
             wide = dt.with_lanes("float32", dt.lanes(e.dtype))
             return B.cast(e.dtype, self.visit(convert_float(e.value, wide)))
         return self.default_visit(e)
 
-    def visit_Call(self, e: Call) -> Any:
+    def visit_Call(self, e: Call) -> PrimExpr:
         if not is_call(e, "reinterpret"):
             return self.default_visit(e)
         value = self.visit(e.args[0])
@@ -115,7 +117,7 @@ class StorageLegalizer(RetypingMutator):
             return reinterpret(uint_of(e.dtype), value)
         return e if value is e.args[0] else reinterpret(e.dtype, value)
 
-    def _bits(self, value: Any) -> Any:
+    def _bits(self, value: PrimExpr) -> PrimExpr:
         if self.match(value.dtype) and is_call(value, "reinterpret"):
             return reinterpret(uint_of(value.dtype), value.args[0])
         return value

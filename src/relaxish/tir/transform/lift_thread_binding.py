@@ -8,9 +8,10 @@ from ...arith import build as B
 from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Visitor
 from ...ir.prim import Cast, IntImm, IterVar, Var
+from ..buffer import Buffer
 from ..function import PrimFunc
 from ..functor import Substitute
-from ..stmt import For, ForKind
+from ..stmt import For, ForKind, Stmt
 from .base import LoweringError, PrimFuncPass, func_pass
 
 
@@ -31,10 +32,10 @@ class _Find(Visitor):
         self.annotations: dict[str, dict[str, Any]] = {}
         self.values: dict[Var, PrimExpr] = {}
 
-    def visit_PrimExpr(self, e: Any) -> None:
+    def visit_PrimExpr(self, e: PrimExpr) -> None:
         return
 
-    def visit_Buffer(self, buffer: Any) -> None:
+    def visit_Buffer(self, buffer: Buffer) -> None:
         return
 
     def visit_For(self, loop: For) -> None:
@@ -80,7 +81,7 @@ class _Lift(Substitute):
         super().__init__({})
         self.places: dict[For, list[tuple[IterVar, dict[str, Any]]]] = {}
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         threaded = loop.kind == ForKind.THREAD_BINDING
         root = threaded and not self.places
         if root:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from ..stmt import Allocate, AttrStmt
+from ...ir.expr import PrimExpr
+from ...ir.prim import Var
+from ..buffer import Buffer
+from ..expr import BufferLoad
+from ..stmt import Allocate, AttrStmt, BufferStore, Evaluate, Stmt
 from .base import StmtExprVisitor
 
 
@@ -13,7 +18,7 @@ class Entry:
 
     __slots__ = ("pair", "stmt", "touched")
 
-    def __init__(self, stmt: Any = None) -> None:
+    def __init__(self, stmt: Stmt | None = None) -> None:
         self.stmt = stmt
         self.pair = 0
         self.touched: list[Any] = []
@@ -33,14 +38,14 @@ class AllocInfo:
 class LinearAccess(StmtExprVisitor):
     """Fills ``sequence`` and ``allocs``; only allocations accepted by ``wanted`` count."""
 
-    def __init__(self, wanted: Any = None) -> None:
+    def __init__(self, wanted: Callable[..., Any] | None = None) -> None:
         self.wanted = wanted or (lambda alloc: True)
         self.sequence: list[Entry] = []
         self.allocs: dict[Any, AllocInfo] = {}
         self.scopes: list[Entry] = []
         self.in_threads = False
 
-    def _touch(self, pointer: Any) -> None:
+    def _touch(self, pointer: PrimExpr) -> None:
         info = self.allocs.get(pointer)
         if info is not None and info.level < len(self.scopes):
             self.scopes[info.level].touched.append(pointer)
@@ -51,38 +56,38 @@ class LinearAccess(StmtExprVisitor):
         self.visit(stmt.extents)
         self.visit(stmt.body)
 
-    def visit_BufferLoad(self, load: Any) -> None:
+    def visit_BufferLoad(self, load: BufferLoad) -> None:
         self._buffer(load.buffer)
         self.visit(load.indices)
 
-    def _buffer(self, buffer: Any) -> None:
+    def _buffer(self, buffer: Buffer) -> None:
         info = self.allocs.get(buffer.data)
         if info is not None and buffer not in info.buffers:
             info.buffers.append(buffer)
         self._touch(buffer.data)
 
-    def visit_BufferStore(self, store: Any) -> None:
+    def visit_BufferStore(self, store: BufferStore) -> None:
         self.scopes.append(Entry())
         self.visit(store.value)
         self.visit(store.indices)
         self._buffer(store.buffer)
         self._leaf(store)
 
-    def visit_Evaluate(self, stmt: Any) -> None:
+    def visit_Evaluate(self, stmt: Evaluate) -> None:
         self.scopes.append(Entry())
         self.visit(stmt.value)
         self._leaf(stmt)
 
-    def _leaf(self, stmt: Any) -> None:
+    def _leaf(self, stmt: Stmt) -> None:
         entry = self.scopes.pop()
         if entry.touched:
             entry.stmt = stmt
             self.sequence.append(entry)
 
-    def visit_Var(self, var: Any) -> None:
+    def visit_Var(self, var: Var) -> None:
         self._touch(var)
 
-    def _scope(self, stmt: Any) -> None:
+    def _scope(self, stmt: Stmt) -> None:
         """A statement that forms one unit for the memory allocated outside of it."""
         self.scopes.append(Entry())
         begin = Entry(stmt)

@@ -7,8 +7,8 @@ from typing import Any
 from ...arith import Analyzer
 from ...arith import build as B
 from ...arith.int_set import IntervalSet
-from ...ir.expr import Range
-from ...ir.prim import IntImm, Var
+from ...ir.expr import PrimExpr, Range
+from ...ir.prim import Call, IntImm, Var
 from ..function import PrimFunc
 from ..functor import substitute
 from ..stmt import AttrStmt, For, ForKind, IfThenElse, Stmt, stmt_seq
@@ -39,12 +39,12 @@ class _Settle(StmtExprMutator):
 class _Branch(StmtMutator):
     """Puts a branch inside the innermost thread axis: where it is taken, the conditions are certain."""
 
-    def __init__(self, conditions: list[Any], taken: Any) -> None:
+    def __init__(self, conditions: list[Any], taken: PrimExpr) -> None:
         self.conditions = conditions
         self.taken = taken
         self.innermost = False
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         if attr.attr_key != "thread_extent":
             return self.default_visit(attr)
         self.innermost = True
@@ -59,10 +59,10 @@ class _Branch(StmtMutator):
 class _Strip(StmtExprMutator):
     """Removes ``likely`` and hints."""
 
-    def visit_Call(self, e: Any) -> Any:
+    def visit_Call(self, e: Call) -> PrimExpr:
         return self.visit(e.args[0]) if is_call(e, "likely") else self.default_visit(e)
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         return self.visit(attr.body) if attr.attr_key == HINT else self.default_visit(attr)
 
 
@@ -75,12 +75,12 @@ class _Partition(StmtMutator):
         self.hints: Domains = {}
         self.relax: Domains = {}
 
-    def run(self, stmt: Stmt) -> Any:
+    def run(self, stmt: Stmt) -> Stmt:
         """Partition all candidates of a statement."""
         self.candidates.visit(stmt)
         return self.visit(stmt)
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         self.analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent), True)
         dom = _dom(loop.min, B.sub(B.add(loop.min, loop.extent), B.const(loop.min.dtype, 1)))
         if loop in self.candidates.found:
@@ -89,7 +89,7 @@ class _Partition(StmtMutator):
                 return made
         return self._keep(loop, loop.loop_var, dom, self.hints)
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         if attr.attr_key != "thread_extent":
             return self.default_visit(attr)
         var, dom = attr.node.var, thread_domain(attr)
@@ -101,7 +101,7 @@ class _Partition(StmtMutator):
         block = attr.node.thread_tag.startswith("blockIdx")
         return self._keep(attr, var, dom, self.hints if block else self.relax)
 
-    def _keep(self, stmt: Stmt, var: Var, dom: IntervalSet, domains: Domains) -> Any:
+    def _keep(self, stmt: Stmt, var: Var, dom: IntervalSet, domains: Domains) -> Stmt:
         domains.setdefault(var, dom)
         made = self.default_visit(stmt)
         domains.pop(var, None)
@@ -109,7 +109,7 @@ class _Partition(StmtMutator):
 
     # -- one loop ------------------------------------------------------------------------------------------
 
-    def _partition(self, stmt: Any, var: Var, dom: IntervalSet, body: Stmt, threads: bool) -> Stmt | None:
+    def _partition(self, stmt: Stmt, var: Var, dom: IntervalSet, body: Stmt, threads: bool) -> Stmt | None:
         """The pieces of a loop; None where nothing is certain anywhere."""
         hinted = var in self.candidates.hinted
         self.hints.setdefault(var, dom)
@@ -167,7 +167,7 @@ class _Partition(StmtMutator):
             after = self.run(after) if after is not None and split_after else after
         return convert_body(stmt_seq(*(s for s in (before, center, after) if s is not None)))
 
-    def _range(self, var: Var, begin: Any, stop: Any, low: Any, end: Any) -> Any:
+    def _range(self, var: Var, begin: PrimExpr, stop: PrimExpr, low: PrimExpr, end: PrimExpr) -> PrimExpr:
         """The condition that a thread lies in the middle."""
         condition: Any = IntImm("bool", 1)
         if not self.analyzer.can_prove(B.eq(begin, low)):
@@ -176,7 +176,7 @@ class _Partition(StmtMutator):
             condition = B.and_(condition, B.lt(var, stop))
         return condition
 
-    def _loop(self, loop: For, extent: Any, body: Stmt) -> Stmt:
+    def _loop(self, loop: For, extent: PrimExpr, body: Stmt) -> Stmt:
         """The loop over part of its values, counted from zero; a single value needs no loop."""
         single = self.analyzer.can_prove(B.eq(extent, B.const(extent.dtype, 1)))
         if single and not self.keep_single and not loop.annotations:
@@ -185,7 +185,7 @@ class _Partition(StmtMutator):
         return For(loop.loop_var, low, extent, loop.kind, body, loop.thread_binding, loop.annotations)
 
 
-def _dom(low: Any, high: Any) -> IntervalSet:
+def _dom(low: PrimExpr, high: PrimExpr) -> IntervalSet:
     return IntervalSet(low, high)
 
 

@@ -8,11 +8,11 @@ from ...arith import Analyzer
 from ...arith import build as B
 from ...arith.functor import substitute
 from ...ir import dtype as dt
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.prim import IntImm
 from ..expr import BufferLoad
 from ..function import PrimFunc
-from ..stmt import AttrStmt, BufferStore, Evaluate, For, SeqStmt
+from ..stmt import AttrStmt, BufferStore, Evaluate, For, SeqStmt, Stmt
 from .base import PrimFuncPass, StmtMutator, call, config, func_pass
 
 
@@ -25,7 +25,7 @@ class _Lower(StmtMutator):
         self.weight = 1
         self.analyzer = Analyzer()
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         self.analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent), True)
         if self.queue is None:
             return self.default_visit(loop)
@@ -36,7 +36,7 @@ class _Lower(StmtMutator):
         self.copies += self.weight
         return copied
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         if attr.attr_key == "async_wait_queue_scope":
             return self._wait(attr)
         if attr.attr_key == "async_commit_queue_scope":
@@ -48,7 +48,7 @@ class _Lower(StmtMutator):
         self.weight = saved
         return made
 
-    def _wait(self, attr: AttrStmt) -> Any:
+    def _wait(self, attr: AttrStmt) -> Stmt:
         inner: Any = attr.body
         queue = int(attr.value)  # type: ignore[call-overload]
         if queue not in self.queues or getattr(inner, "attr_key", "") != "async_wait_inflight_count":
@@ -56,7 +56,7 @@ class _Lower(StmtMutator):
         wait = call("int32", "dma_wait", IntImm("int32", queue), inner.value)
         return SeqStmt([Evaluate(wait), self.visit(inner.body)])
 
-    def _commit(self, attr: AttrStmt) -> Any:
+    def _commit(self, attr: AttrStmt) -> Stmt:
         number = int(attr.value)  # type: ignore[call-overload]
         self.queue, self.copies, self.weight = number, 0, 1
         made = self.default_visit(attr)
@@ -99,7 +99,7 @@ class _Lower(StmtMutator):
         )  # fmt: skip
         return Evaluate(call("int32", "dma_copy", *args))
 
-    def _steps(self, index: Any, loop: For, step: int) -> bool:
+    def _steps(self, index: PrimExpr, loop: For, step: int) -> bool:
         var = loop.loop_var
         following = substitute(index, {var: B.add(var, B.const(var.dtype, 1))})
         difference = self.analyzer.simplify(B.sub(following, index))

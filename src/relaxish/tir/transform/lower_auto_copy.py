@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from ...arith import build as B
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ..function import PrimFunc
-from ..stmt import Block, For
+from ..stmt import Block, BufferRegion, For, MatchBufferRegion, Stmt
 from .auto_copy_fragments import fragment_to_global, shared_to_wmma, wmma_to_shared
 from .auto_copy_nests import Copy, coalesce, invert, local_stage
 from .bank_padding import BankPadding
 from .base import LoweringError, PrimFuncPass, StmtExprVisitor, StmtMutator, func_pass
 from ...ir.plain import plain
+from ..buffer import Buffer
 
 
 def _flag(block: Block, key: str) -> int:
@@ -33,7 +35,7 @@ class _Threads(StmtExprVisitor):
     def __init__(self) -> None:
         self.found: dict[str, int] = {}
 
-    def visit_PrimExpr(self, e: Any) -> None:
+    def visit_PrimExpr(self, e: PrimExpr) -> None:
         return
 
     def visit_Block(self, block: Block) -> None:
@@ -54,19 +56,19 @@ class _Lower(StmtMutator):
         self.loops: list[For] = []
         self.padding = BankPadding()
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         self.loops.append(loop)
         made = self.default_visit(loop)
         self.loops.pop()
         return made
 
-    def visit_BufferRegion(self, region: Any) -> Any:
+    def visit_BufferRegion(self, region: BufferRegion) -> BufferRegion:
         return region
 
-    def visit_MatchBufferRegion(self, match: Any) -> Any:
+    def visit_MatchBufferRegion(self, match: MatchBufferRegion) -> MatchBufferRegion:
         return match
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         made: Block = self.default_visit(block)
         if not _flag(block, "auto_copy"):
             return self._padded(made, made.alloc_buffers)
@@ -77,7 +79,7 @@ class _Lower(StmtMutator):
         self.padding.analyze(body, self.loops, self.threads)
         return self._padded(made.with_fields(body=body), (*made.alloc_buffers, *copy.allocated))
 
-    def _padded(self, block: Block, buffers: Any) -> Block:
+    def _padded(self, block: Block, buffers: Sequence[Buffer]) -> Block:
         made = self.padding.pad(buffers)
         if len(made) == len(block.alloc_buffers) and all(a is b for a, b in zip(made, block.alloc_buffers)):
             return block
@@ -99,7 +101,7 @@ class _Lower(StmtMutator):
         )
 
     @staticmethod
-    def _rewrite(body: Any, copy: Copy) -> Any:
+    def _rewrite(body: Stmt, copy: Copy) -> Stmt:
         source, target = _rank(copy.read.buffer.scope()), _rank(copy.write.buffer.scope())
         if (source, target) == ("shared", "global"):
             return coalesce(invert(body, copy), copy)

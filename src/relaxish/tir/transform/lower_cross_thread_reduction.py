@@ -54,11 +54,11 @@ class _Redirect(StmtExprMutator):
     def __init__(self, buffers: list[Buffer], scalars: list[Buffer]) -> None:
         self.map = dict(zip(buffers, scalars))
 
-    def visit_BufferLoad(self, load: BufferLoad) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         new = self.map.get(load.buffer)
         return self.default_visit(load) if new is None else BufferLoad(new, [0])
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         new = self.map.get(store.buffer)
         made = self.default_visit(store)
         return made if new is None else BufferStore(new, made.value, [0])
@@ -74,7 +74,7 @@ class _InThread(StmtMutator):
     def visit_BlockRealize(self, realize: BlockRealize) -> Any:
         return self.target if realize is self.source else realize
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         body = self.visit(loop.body)
         if body is None:
             return _GONE
@@ -82,16 +82,16 @@ class _InThread(StmtMutator):
             return body if _reduces_under(body) or body is not loop.body else loop
         return loop if body is loop.body else loop.with_fields(body=body)
 
-    def visit_SeqStmt(self, stmt: SeqStmt) -> Any:
+    def visit_SeqStmt(self, stmt: SeqStmt) -> Stmt:
         made = [m for m in (self.visit(s) for s in stmt.seq) if m is not None]
         return _sequence(made) if made else _GONE
 
 
-def _reduces_under(stmt: Any) -> bool:
+def _reduces_under(stmt: Stmt) -> bool:
     class Find(Visitor):
         found = False
 
-        def visit_PrimExpr(self, e: Any) -> None:
+        def visit_PrimExpr(self, e: PrimExpr) -> None:
             return
 
         def visit_Block(self, block: Block) -> None:
@@ -115,7 +115,7 @@ class _Lower(StmtMutator):
 
     # -- walking -------------------------------------------------------------------------------------------
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         self.loops.append(loop)
         self.ranges[loop.loop_var] = Range.from_min_extent(loop.min, loop.extent)
         made = self.default_visit(loop)
@@ -123,7 +123,7 @@ class _Lower(StmtMutator):
         del self.ranges[loop.loop_var]
         return self.replaced.get(loop, made)
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         saved, self.ranges = self.ranges, {}
         self.blocks.append(block)
         body = self.visit(block.body)
@@ -134,7 +134,7 @@ class _Lower(StmtMutator):
             return block
         return block.with_fields(body=body, alloc_buffers=(*block.alloc_buffers, *added))
 
-    def visit_BlockRealize(self, realize: BlockRealize) -> Any:
+    def visit_BlockRealize(self, realize: BlockRealize) -> Stmt:
         if not self.blocks:
             return self.default_visit(realize)
         loops = self._reduction_loops(realize)
@@ -216,7 +216,7 @@ class _Lower(StmtMutator):
         for buffer in reduction.buffers:
             self.reduced[buffer.data] = axes
 
-    def _broadcast(self, realize: BlockRealize, made: BlockRealize) -> Any:
+    def _broadcast(self, realize: BlockRealize, made: BlockRealize) -> Stmt:
         """Consumers of thread-local results run in all the threads that reduced them, as they did before."""
         block = realize.block
         if not all(w.buffer.scope() != "" for w in block.writes):

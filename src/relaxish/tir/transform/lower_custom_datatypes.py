@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.module import IRModule
 from ...ir.op import Op
 from ...ir.prim import BinaryOp, Call, Cast, CmpOp, FloatImm, Var
@@ -15,7 +16,7 @@ from ...target.datatype import lowered_dtype
 from ..buffer import Buffer
 from ..expr import BufferLoad
 from ..function import PrimFunc
-from ..stmt import Allocate, AttrStmt, BufferStore, DeclBuffer
+from ..stmt import Allocate, AttrStmt, BufferStore, DeclBuffer, Stmt
 from .base import LoweringError, PrimFuncPass, StmtExprMutator
 
 
@@ -36,23 +37,23 @@ class _Lower(StmtExprMutator):
         self.pointers: dict[Any, Var] = {}
         self.buffers: dict[Buffer, Buffer] = {}
 
-    def _lowered(self, what: str, kind: str, e: Any) -> Any:
+    def _lowered(self, what: str, kind: str, e: PrimExpr) -> PrimExpr:
         rule = get_global_func(f"tvm.datatype.lower.{self.target}.{what}", allow_missing=True)
         if rule is None:
             raise LoweringError(f"{kind} lowering function for target {self.target} not found: {what}")
         return rule(e)
 
-    def visit_Cast(self, e: Cast) -> Any:
+    def visit_Cast(self, e: Cast) -> PrimExpr:
         source, result = e.value.dtype, e.dtype
         made = self.default_visit(e)
         if not (is_custom(source) or is_custom(result)):
             return made
         return self._lowered(f"Cast.{_name(result)}.{_name(source)}", "Cast", made)
 
-    def visit_FloatImm(self, e: FloatImm) -> Any:
+    def visit_FloatImm(self, e: FloatImm) -> PrimExpr:
         return self._lowered(f"FloatImm.{_name(e.dtype)}", "FloatImm", e) if is_custom(e.dtype) else e
 
-    def visit_BinaryOp(self, e: BinaryOp) -> Any:
+    def visit_BinaryOp(self, e: BinaryOp) -> PrimExpr:
         made = self._operands(e)
         return (
             self._lowered(f"{type(e).__name__}.{_name(e.dtype)}", type(e).__name__, made)
@@ -60,11 +61,11 @@ class _Lower(StmtExprMutator):
             else made
         )
 
-    def visit_CmpOp(self, e: CmpOp) -> Any:
+    def visit_CmpOp(self, e: CmpOp) -> PrimExpr:
         # A comparison gives a truth value, which is no custom type: it compares the bits.
         return self._operands(e)
 
-    def _operands(self, e: Any) -> Any:
+    def _operands(self, e: Any) -> PrimExpr:
         a, b = self.visit(e.a), self.visit(e.b)
         if a is e.a and b is e.b:
             return e
@@ -73,7 +74,7 @@ class _Lower(StmtExprMutator):
             object.__setattr__(made, "dtype", e.dtype)
         return made
 
-    def visit_Call(self, e: Call) -> Any:
+    def visit_Call(self, e: Call) -> PrimExpr:
         made: Any = self.default_visit(e)
         if not is_custom(e.dtype):
             return made
@@ -86,7 +87,7 @@ class _Lower(StmtExprMutator):
     def visit_Var(self, var: Var) -> Any:
         return self.pointers.get(var, var)
 
-    def visit_Allocate(self, stmt: Allocate) -> Any:
+    def visit_Allocate(self, stmt: Allocate) -> Stmt:
         if not is_custom(stmt.dtype):
             return self.default_visit(stmt)
         dtype = lowered_dtype(stmt.dtype)
@@ -103,23 +104,23 @@ class _Lower(StmtExprMutator):
             self.buffers[buffer] = made
         return self.buffers[buffer]
 
-    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Any:
+    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Stmt:
         body, buffer = self.visit(stmt.body), self._buffer(stmt.buffer)
         return stmt if body is stmt.body and buffer is stmt.buffer else DeclBuffer(buffer, body)
 
-    def visit_BufferLoad(self, load: BufferLoad) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         indices, buffer = self.visit(load.indices), self._buffer(load.buffer)
         return (
             load if indices is load.indices and buffer is load.buffer else BufferLoad(buffer, indices, load.predicate)
         )
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         value, indices, buffer = self.visit(store.value), self.visit(store.indices), self._buffer(store.buffer)
         if value is store.value and indices is store.indices and buffer is store.buffer:
             return store
         return BufferStore(buffer, value, indices, store.predicate, span=store.span)
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         made = self.default_visit(attr)
         pointer = self.pointers.get(attr.node) if isinstance(attr.node, Var) else None
         return made if pointer is None else AttrStmt(pointer, made.attr_key, made.value, made.body)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.functor import pre_order_visit
+from ...ir.node import Node
 from ..function import PrimFunc
-from ..stmt import Block, BlockRealize, For, SeqStmt
+from ..stmt import Block, BlockRealize, For, SeqStmt, Stmt
 from .base import PrimFuncPass, func_pass, seq
 from .hopper_kernel import build_kernel
 from .hopper_operand import plan_operand
@@ -15,11 +16,11 @@ from .hopper_tiles import STAGES, HopperError, TileProgram, parse_tiles
 __all__ = ["LowerHopperTiles", "bulk_operands", "has_tiles", "lower_tiles", "tile_programs"]
 
 
-def has_tiles(stmt: Any) -> bool:
+def has_tiles(stmt: Stmt) -> bool:
     """Whether a statement holds a loop over the depth of tiles."""
     found = False
 
-    def look(node: Any) -> bool:
+    def look(node: Node) -> bool:
         nonlocal found
         found = found or (isinstance(node, For) and STAGES in node.annotations)
         return not found

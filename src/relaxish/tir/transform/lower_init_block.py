@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from ...arith import build as B
+from ...ir.expr import PrimExpr
 from ...ir.prim import EQ, IterVar
 from ..stmt import Block, IfThenElse, Stmt
 from .base import PrimFuncPass, SeqMutator, body_pass, flatten_seq
 
 
 class _Lower(SeqMutator):
-    def visit_PrimExpr(self, e: Any) -> Any:
+    def visit_PrimExpr(self, e: PrimExpr) -> PrimExpr:
         return e
 
     def visit_Block(self, block: Block) -> Block:

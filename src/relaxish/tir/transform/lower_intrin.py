@@ -7,17 +7,19 @@ from typing import Any
 
 from ...arith import build as B
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.op import Op
 from ...ir.prim import (
     EQ, GE, LT, NE, Add, And, Broadcast, Call, FloorDiv, FloorMod, IntImm, Let, Max, Mul, Select, Var,
 )  # fmt: skip
+from ..buffer import Buffer
 from ..function import PrimFunc
 from .base import LoweringError, PrimFuncPass, call, func_pass, op_name
 from .intrin_rules import RULES, Rule
 from .simplify import ExprAnalyzerMutator
 
 
-def _power_of_two(e: Any) -> int | None:
+def _power_of_two(e: PrimExpr) -> int | None:
     if isinstance(e, IntImm) and e.value > 0 and e.value & (e.value - 1) == 0:
         return e.value.bit_length() - 1
     return None
@@ -55,16 +57,16 @@ class _Lower(ExprAnalyzerMutator):
         """The rule that was registered under the key, else the one of the table."""
         return op.get_attr(key) or table.get(op.name.removeprefix("tir."))
 
-    def visit_PrimExpr(self, e: Any) -> Any:
+    def visit_PrimExpr(self, e: PrimExpr) -> PrimExpr:
         return self.default_visit(e)
 
-    def visit_IntImm(self, e: Any) -> Any:
+    def visit_IntImm(self, e: IntImm) -> PrimExpr:
         return e
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return buffer
 
-    def visit_Call(self, e: Call) -> Any:
+    def visit_Call(self, e: Call) -> PrimExpr:
         if isinstance(e.op, Op):
             for source in self.sources:
                 rule = self._rule(e.op, *source)
@@ -92,7 +94,7 @@ class _Lower(ExprAnalyzerMutator):
         nothing = B.const(dt.element_of(e.dtype), 0)
         return Select(inside, e, nothing if dt.is_scalar(e.dtype) else Broadcast(nothing, dt.lanes(e.dtype)))
 
-    def visit_Add(self, e: Add) -> Any:
+    def visit_Add(self, e: Add) -> PrimExpr:
         """A product and a sum become one operation where the target has it."""
         if self.fused is not None and dt.is_float(e.dtype):
             for product, other in ((e.b, e.a), (e.a, e.b)):
@@ -104,10 +106,10 @@ class _Lower(ExprAnalyzerMutator):
 
     # -- division ------------------------------------------------------------------------------------------
 
-    def _at_least_zero(self, e: Any) -> bool:
+    def _at_least_zero(self, e: PrimExpr) -> bool:
         return self.analyzer.can_prove_greater_equal(e, 0)
 
-    def visit_FloorDiv(self, e: FloorDiv) -> Any:
+    def visit_FloorDiv(self, e: FloorDiv) -> PrimExpr:
         made = self.default_visit(e)
         if type(made) is not FloorDiv:
             return made
@@ -131,7 +133,7 @@ class _Lower(ExprAnalyzerMutator):
             return B.add(quotient, call(dtype, "shift_right", rest, B.const(dtype, dt.bits(dtype) - 1)))
         return Select(B.ge(rest, B.const(dtype, 0)), quotient, B.sub(quotient, B.const(dtype, 1)))
 
-    def visit_FloorMod(self, e: FloorMod) -> Any:
+    def visit_FloorMod(self, e: FloorMod) -> PrimExpr:
         made = self.default_visit(e)
         if type(made) is not FloorMod:
             return made
@@ -154,7 +156,7 @@ class _Lower(ExprAnalyzerMutator):
             return B.add(rest, call(dtype, "bitwise_and", b, sign))
         return Select(B.ge(rest, B.const(dtype, 0)), rest, B.add(rest, b))
 
-    def _shift(self, a: Any, b: Any) -> int | None:
+    def _shift(self, a: PrimExpr, b: PrimExpr) -> int | None:
         """A multiple of ``b`` that, added to ``a``, makes it non-negative without overflow."""
         top = (1 << (dt.bits(a.dtype) - 1)) - 1
         low, high = self.analyzer.const_int_bound.bound(a)
@@ -186,13 +188,13 @@ class _Lower(ExprAnalyzerMutator):
                 return type(e)(B.truncmod(a, b), e.b)
         return self.default_visit(e)
 
-    def visit_EQ(self, e: EQ) -> Any:
+    def visit_EQ(self, e: EQ) -> PrimExpr:
         return self._against_zero(e)
 
-    def visit_NE(self, e: NE) -> Any:
+    def visit_NE(self, e: NE) -> PrimExpr:
         return self._against_zero(e)
 
-    def visit_Max(self, e: Max) -> Any:
+    def visit_Max(self, e: Max) -> PrimExpr:
         a, b = e.a, e.b
         if type(a) is FloorDiv and isinstance(b, IntImm) and b.value >= 0 and self._at_least_zero(a.b):
             return B.maximum(B.truncdiv(self.visit(a.a), self.visit(a.b)), b)

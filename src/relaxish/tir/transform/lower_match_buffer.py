@@ -10,13 +10,13 @@ from typing import Any
 
 from ...arith import Analyzer
 from ...arith import build as B
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.prim import IntImm, Var
 from ..buffer import Buffer
 from ..expr import BufferLoad
 from ..function import PrimFunc
 from ..functor import Substitute
-from ..stmt import Block, BufferRegion, BufferStore, For, MatchBufferRegion
+from ..stmt import Block, BufferRegion, BufferStore, For, MatchBufferRegion, Stmt
 from .base import LoweringError, PrimFuncPass, SeqMutator, func_pass
 
 
@@ -27,16 +27,16 @@ class _Lower(SeqMutator, Substitute):
         self.views: dict[Buffer, BufferRegion] = {}
         self.analyzer = Analyzer()
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         for match in block.match_buffers:
             self._bind(match)
         new = self.default_visit(block)
         return new.with_fields(match_buffers=()) if block.match_buffers else new
 
-    def visit_MatchBufferRegion(self, match: MatchBufferRegion) -> Any:
+    def visit_MatchBufferRegion(self, match: MatchBufferRegion) -> MatchBufferRegion:
         return match
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         self.analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent), True)
         return self.default_visit(loop)
 
@@ -84,7 +84,7 @@ class _Lower(SeqMutator, Substitute):
                     f"The source elem_offset {offsets[0]} does not satisfy the offset_factor {view.offset_factor}."
                 )
 
-    def _set(self, mine: Any, value: Any, name: str) -> None:
+    def _set(self, mine: PrimExpr, value: PrimExpr, name: str) -> None:
         """Bind a variable of a view; anything else, and a variable bound before, must equal the value."""
         value = self.visit(value)
         if not isinstance(mine, Var) or mine in self.constants:
@@ -97,20 +97,20 @@ class _Lower(SeqMutator, Substitute):
         if bound is not value and not self.analyzer.can_prove_equal(bound, B.cast(bound.dtype, value)):
             raise LoweringError(f"The buffer match constraint for {name} unmet: {bound}=={value}.")
 
-    def visit_BufferLoad(self, load: BufferLoad) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         source = self.views.get(load.buffer)
         if source is None:
             return self.default_visit(load)
         return BufferLoad(source.buffer, _shift(source, self.visit(load.indices)), self.visit(load.predicate))
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         source = self.views.get(store.buffer)
         if source is None:
             return self.default_visit(store)
         indices = _shift(source, self.visit(store.indices))
         return BufferStore(source.buffer, self.visit(store.value), indices, self.visit(store.predicate))
 
-    def visit_BufferRegion(self, region: BufferRegion) -> Any:
+    def visit_BufferRegion(self, region: BufferRegion) -> BufferRegion:
         new = self.default_visit(region)
         source = self.views.get(region.buffer)
         return new if source is None else BufferRegion(source.buffer, _compose(source, new))

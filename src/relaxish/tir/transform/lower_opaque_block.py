@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...arith import build as B
+from ...ir.expr import PrimExpr
 from ...ir.prim import IntImm, IterVar, StringImm, Var
 from ..buffer import Buffer
 from ..function import PrimFunc
@@ -38,7 +39,7 @@ class _Alignments(StmtExprVisitor):
     def __init__(self) -> None:
         self.found: dict[Any, list[tuple[int, ...]]] = {}
 
-    def visit_PrimExpr(self, e: Any) -> None:
+    def visit_PrimExpr(self, e: PrimExpr) -> None:
         return
 
     def visit_Block(self, block: Block) -> None:
@@ -62,7 +63,7 @@ class _Lower(SeqMutator, Substitute):
         super().__init__({})
         self.aligned = aligned
 
-    def visit_BlockRealize(self, realize: BlockRealize) -> Any:
+    def visit_BlockRealize(self, realize: BlockRealize) -> Stmt:
         block = realize.block
         if block.iter_vars:
             raise LoweringError(f"block {block.name_hint} is not opaque; run ConvertBlocksToOpaque first")
@@ -87,7 +88,7 @@ class _Lower(SeqMutator, Substitute):
         body = DeclBuffer(buffer, body)
         return Allocate(buffer.data, buffer.dtype, extents, IntImm("bool", 1), body, annotations)
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         low, extent = self.visit(loop.min), self.visit(loop.extent)
         unit = B.is_one(extent) and not loop.annotations
         if unit:
@@ -105,7 +106,7 @@ class _Lower(SeqMutator, Substitute):
         return result
 
     @staticmethod
-    def _thread(loop: For, low: Any, extent: Any, body: Stmt) -> Stmt:
+    def _thread(loop: For, low: PrimExpr, extent: PrimExpr, body: Stmt) -> Stmt:
         binding = loop.thread_binding
         assert binding is not None
         from ...ir.expr import Range
@@ -116,7 +117,7 @@ class _Lower(SeqMutator, Substitute):
         return AttrStmt(iv, "virtual_thread" if virtual else "thread_extent", extent, body)
 
 
-def _as_value(value: Any) -> Any:
+def _as_value(value: PrimExpr | str) -> PrimExpr:
     return StringImm(value) if isinstance(value, str) else value
 
 

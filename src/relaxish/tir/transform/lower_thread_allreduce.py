@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...arith import Analyzer
 from ...arith import build as B
 from ...ir import dtype as dt
+from ...ir.expr import ExprLike, PrimExpr
 from ...ir.module import IRModule
-from ...ir.prim import Cast, CommReducer, IntImm, IterVar, Select, StringImm, Var
+from ...ir.prim import Call, Cast, CommReducer, IntImm, IterVar, Select, StringImm, Var
 from ...ir.transform import PassContext, PassInfo
+from ...target.target import Target
 from ..buffer import Buffer, decl_buffer
 from ..expr import BufferLoad
 from ..function import PrimFunc
@@ -30,7 +33,7 @@ def _barrier(scope: str) -> Stmt:
     return Evaluate(call("int32", "tvm_storage_sync", StringImm(scope)))
 
 
-def _load(buffer: Buffer, index: Any = 0) -> BufferLoad:
+def _load(buffer: Buffer, index: ExprLike = 0) -> BufferLoad:
     return BufferLoad(buffer, [index])
 
 
@@ -86,13 +89,13 @@ class _Reduce:
 
     # -- warps ---------------------------------------------------------------------------------------------
 
-    def shuffle(self, name: str, mask: Buffer | None, value: Any, lane: Any) -> Any:
+    def shuffle(self, name: str, mask: Buffer | None, value: PrimExpr, lane: PrimExpr) -> PrimExpr:
         """A value from another lane of the warp."""
         width = IntImm("int32", self.owner.warp_size)
         first = _load(mask) if mask is not None else IntImm("int32", 0)
         return call(value.dtype, name, first, value, lane, width, width)
 
-    def warp(self, values: list[Any], extent: int, mask: Any, predicate: Any) -> tuple[list[Buffer], list[Buffer]]:
+    def warp(self, values: list[Any], extent: int, mask: PrimExpr, predicate: Any) -> tuple[list[Buffer], list[Buffer]]:
         """Reduce over ``extent`` lanes; the results (valid in lane 0) and the temporary buffers."""
         results = [decl_buffer([1], d, f"red_buf{i}", scope="local") for i, d in enumerate(self.dtypes)]
         loads: list[Stmt] = [BufferStore(b, v, [0]) for b, v in zip(results, values)]
@@ -119,7 +122,7 @@ class _Reduce:
             offset //= 2
         return results, local + ([mask_buffer] if mask_buffer is not None else [])
 
-    def one_warp(self, values: list[Any], mask: Any) -> list[Any]:
+    def one_warp(self, values: list[Any], mask: PrimExpr) -> list[Any]:
         """At most one warp reduces: shuffle, then give everyone lane 0's result."""
         results, self.allocs = self.warp(values, self.group.extent, mask, None)
         buffer = self.allocs[-1] if self.owner.needs_mask else None
@@ -158,7 +161,7 @@ class _Reduce:
 
     # -- shared memory -------------------------------------------------------------------------------------
 
-    def slot(self, index: Any) -> Any:
+    def slot(self, index: PrimExpr) -> PrimExpr:
         """The place of a thread's value in shared memory."""
         group = self.group
         if B.is_zero(group.group):
@@ -224,7 +227,7 @@ class _Reduce:
 
 
 class _Lower(StmtExprMutator):
-    def __init__(self, target: Any) -> None:
+    def __init__(self, target: Target) -> None:
         self.kind = target.kind.name
         self.warp_size = int(target.get_attr("thread_warp_size", 1))
         self.max_threads = int(target.get_attr("max_num_threads", -1))
@@ -235,7 +238,7 @@ class _Lower(StmtExprMutator):
         self.loads: dict[Any, Any] = {}
         self.memory: dict[Any, Buffer] = {}
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         if attr.attr_key == "thread_extent":
             self.threads.append(attr)
             made = self.default_visit(attr)
@@ -249,11 +252,11 @@ class _Lower(StmtExprMutator):
             return made
         return self.default_visit(attr)
 
-    def visit_Evaluate(self, stmt: Evaluate) -> Any:
+    def visit_Evaluate(self, stmt: Evaluate) -> Stmt:
         made = self.default_visit(stmt)
         return self._all_reduce(made.value) if is_call(made.value, "tvm_thread_allreduce") else made
 
-    def visit_Allocate(self, stmt: Allocate) -> Any:
+    def visit_Allocate(self, stmt: Allocate) -> Stmt:
         body = self.visit(stmt.body)
         buffer = self.memory.get(stmt.buffer_var)
         if buffer is None:
@@ -262,23 +265,23 @@ class _Lower(StmtExprMutator):
             body = AttrStmt(buffer.data, "volatile_scope", 1, body)
         return Allocate(buffer.data, buffer.dtype, buffer.shape, IntImm("bool", 1), body, stmt.annotations)
 
-    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Any:
+    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Stmt:
         body = self.visit(stmt.body)
         buffer = self.memory.get(stmt.buffer.data, stmt.buffer)
         return stmt if body is stmt.body and buffer is stmt.buffer else DeclBuffer(buffer, body)
 
-    def visit_BufferLoad(self, load: BufferLoad) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         found = self.loads.get(load.buffer.data)
         if found is not None:
             return found
         return self.default_visit(load)
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         made = self.default_visit(store)
         buffer = self.memory.get(store.buffer.data)
         return made if buffer is None else made.with_fields(buffer=buffer)
 
-    def _group(self, args: Any) -> _Group:
+    def _group(self, args: Sequence[PrimExpr]) -> _Group:
         # Narrowed indices come with a cast around the thread variable.
         plain = [a.value if isinstance(a, Cast) else a for a in args]
         wanted = {a for a in plain if isinstance(a, Var)}
@@ -298,7 +301,7 @@ class _Lower(StmtExprMutator):
             raise LoweringError("Not all reduce index are presented in the context")
         return _Group(reducing, others)
 
-    def _all_reduce(self, e: Any) -> Stmt:
+    def _all_reduce(self, e: Call) -> Stmt:
         if not self.reducers:
             raise LoweringError("tvm_thread_allreduce must stand inside a reduce_scope attribute")
         reducer = self.reducers[-1]

@@ -7,7 +7,7 @@ from typing import Any
 from ...arith import build as B
 from ...ir import dtype as dt
 from ...ir.module import IRModule
-from ...ir.prim import IntImm, StringImm, Var
+from ...ir.prim import Call, IntImm, StringImm, Var
 from ...ir.transform import PassContext, PassInfo
 from ..buffer import Buffer, decl_buffer
 from ..function import PrimFunc
@@ -76,7 +76,7 @@ class _Resize(StmtExprMutator):
     def __init__(self, buffers: dict[Buffer, Buffer]) -> None:
         self.buffers = buffers
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return self.buffers.get(buffer, buffer)
 
 
@@ -104,7 +104,7 @@ class _Lower(StmtExprMutator):
         if sized:
             made = _Resize(sized).visit(made)
 
-        def reserve(what: str, size: int) -> Any:
+        def reserve(what: str, size: int) -> Call:
             return call("handle", "tvm_stack_alloca", StringImm(what), _i32(size))
 
         if stacks.shape_buffer is not None:
@@ -144,12 +144,12 @@ class _Lower(StmtExprMutator):
             return made
         return self.default_visit(attr)
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         if loop.kind != ForKind.PARALLEL:
             return self.default_visit(loop)
         return loop.with_fields(min=self.visit(loop.min), extent=self.visit(loop.extent), body=self.body(loop.body))
 
-    def visit_Allocate(self, stmt: Allocate) -> Any:
+    def visit_Allocate(self, stmt: Allocate) -> Stmt:
         made = self.default_visit(stmt)
         if bool(stmt.annotations.get("disable_lower_builtin", False)):
             return made
@@ -176,7 +176,7 @@ class _Lower(StmtExprMutator):
         space = call("handle", "TVMBackendAllocWorkspace", *device, B.cast("uint64", total), *kind)
         return LetStmt(var, space, body)
 
-    def visit_LetStmt(self, stmt: LetStmt) -> Any:
+    def visit_LetStmt(self, stmt: LetStmt) -> Stmt:
         if is_call(stmt.value, "nd_mem_alloc_with_scope"):
             return self._nd_alloc(stmt)
         return self.default_visit(stmt)
@@ -203,7 +203,7 @@ class _Lower(StmtExprMutator):
 
     # -- calls ---------------------------------------------------------------------------------------------
 
-    def visit_Call(self, e: Any) -> Any:
+    def visit_Call(self, e: Call) -> Any:
         if is_call(e, "tvm_call_packed", "tvm_call_trace_packed"):
             return self._packed(e, "tvm_call_packed_lowered", False)
         if is_call(e, "tvm_call_cpacked"):
@@ -216,11 +216,11 @@ class _Lower(StmtExprMutator):
             return _i32(0)
         return self.default_visit(e)
 
-    def _set(self, base: Any, index: int, field: int, value: Any) -> None:
+    def _set(self, base: Var, index: int, field: int, value: Any) -> None:
         done = call("int32", "tvm_struct_set", base, _i32(index), _i32(field), value)
         self.prepare[-1].append(Evaluate(done))
 
-    def _packed(self, e: Any, lowered: str, c_call: bool) -> Any:
+    def _packed(self, e: Call, lowered: str, c_call: bool) -> Call:
         stacks = self.stacks
         saved = (stacks.shape, stacks.array, stacks.args)
         count = len(e.args) - (1 if c_call else 0)

@@ -8,14 +8,15 @@ from ...arith import Analyzer, detect_linear_equation
 from ...arith import build as B
 from ...arith.functor import uses_var
 from ...ir import dtype as dt
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.module import IRModule
-from ...ir.prim import IntImm, Ramp, Var
+from ...ir.prim import Call, IntImm, Ramp, Var
 from ...ir.transform import PassContext, PassInfo
 from ...ir.types import PointerType, PrimType
 from ..buffer import Buffer
+from ..expr import BufferLoad
 from ..function import PrimFunc
-from ..stmt import Allocate, AttrStmt, BufferStore, Evaluate, For
+from ..stmt import Allocate, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, Stmt
 from .base import (
     LoweringError, PrimFuncPass, StmtExprMutator, StmtExprVisitor, StmtMutator, call, op_name, pointer_scope,
 )  # fmt: skip
@@ -32,7 +33,7 @@ class _WarpIndex(StmtExprVisitor):
         self.var: Var | None = None
         self.width = 0
 
-    def visit_PrimExpr(self, e: Any) -> None:
+    def visit_PrimExpr(self, e: PrimExpr) -> None:
         return
 
     def visit_AttrStmt(self, attr: AttrStmt) -> None:
@@ -52,7 +53,7 @@ class _WarpIndex(StmtExprVisitor):
 class _StoreCoeff(StmtExprVisitor):
     """How far apart in memory neighbouring lanes store."""
 
-    def __init__(self, pointer: Any, lane: Var, analyzer: Analyzer) -> None:
+    def __init__(self, pointer: PrimExpr, lane: Var, analyzer: Analyzer) -> None:
         self.pointer = pointer
         self.lane = lane
         self.analyzer = analyzer
@@ -65,7 +66,7 @@ class _StoreCoeff(StmtExprVisitor):
             self._pattern(store.indices[0])
         self.default_visit(store)
 
-    def visit_Call(self, e: Any) -> None:
+    def visit_Call(self, e: Call) -> None:
         name = op_name(e)
         if name == "ptx_ldmatrix" and e.args[3] is self.pointer:
             self._pattern(e.args[4])
@@ -75,7 +76,7 @@ class _StoreCoeff(StmtExprVisitor):
         for arg in e.args:
             self.visit(arg)
 
-    def _pattern(self, index: Any) -> None:
+    def _pattern(self, index: PrimExpr) -> None:
         if isinstance(index, Ramp):
             if not B.is_one(index.stride):
                 raise LoweringError(
@@ -86,7 +87,7 @@ class _StoreCoeff(StmtExprVisitor):
             return
         self._set(self._linear(index))
 
-    def _linear(self, index: Any) -> int:
+    def _linear(self, index: PrimExpr) -> int:
         found = detect_linear_equation(index, [self.lane])
         if len(found) != 2:
             raise LoweringError(f"LowerWarpMemory failed. Could not simplify the store index `{index}` into the form "
@@ -147,7 +148,7 @@ class _Rewrite(StmtExprMutator):
             self.buffers[buffer] = buffer.with_fields(data=self.local)
         return self.buffers[buffer]
 
-    def _split(self, index: Any) -> tuple[Any, Any]:
+    def _split(self, index: PrimExpr) -> tuple[Any, Any]:
         """The index within a lane's own memory, and the lane."""
         if isinstance(index, Ramp):
             if not B.is_one(index.stride):
@@ -162,17 +163,17 @@ class _Rewrite(StmtExprMutator):
         local = B.add(B.mul(B.floordiv(index, block), m), B.floormod(index, m))
         return simplify(local), simplify(B.floordiv(B.floormod(index, block), m))
 
-    def visit_DeclBuffer(self, stmt: Any) -> Any:
+    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Stmt:
         buffer = self._remap(stmt.buffer) if stmt.buffer.data is self.pointer else stmt.buffer
         return stmt.with_fields(buffer=buffer, body=self.visit(stmt.body))
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         made = self.default_visit(store)
         if store.buffer.data is not self.pointer:
             return made
         return made.with_fields(buffer=self._remap(store.buffer), indices=(self._split(made.indices[0])[0],))
 
-    def visit_BufferLoad(self, load: Any) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         made = self.default_visit(load)
         if load.buffer.data is not self.pointer:
             return made
@@ -188,7 +189,7 @@ class _Rewrite(StmtExprMutator):
         width, size = IntImm("int32", self.width), IntImm("int32", self.warp_size)
         return call(value.dtype, "tvm_warp_shuffle", mask, value, lane, width, size)
 
-    def visit_Call(self, e: Any) -> Any:
+    def visit_Call(self, e: Call) -> PrimExpr:
         args = list(e.args)
         for i in _POINTER_ARGS.get(op_name(e), ()):
             if args[i] is self.pointer:
@@ -202,11 +203,11 @@ class _Lower(StmtMutator):
         self.analyzer = Analyzer()
         self.threads: list[AttrStmt] = []
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         self.analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent), True)
         return self.default_visit(loop)
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         if attr.attr_key == "thread_extent":
             domain = Range.from_min_extent(B.const(attr.value.dtype, 0), attr.value)
             self.analyzer.bind(attr.node.var, domain, True)
@@ -216,7 +217,7 @@ class _Lower(StmtMutator):
             return made
         return self.default_visit(attr)
 
-    def visit_Allocate(self, stmt: Allocate) -> Any:
+    def visit_Allocate(self, stmt: Allocate) -> Stmt:
         made = self.default_visit(stmt)
         if pointer_scope(stmt.buffer_var) != "warp":
             return made
@@ -229,7 +230,7 @@ class _BindThreads(StmtExprVisitor):
     def __init__(self, analyzer: Analyzer) -> None:
         self.analyzer = analyzer
 
-    def visit_PrimExpr(self, e: Any) -> None:
+    def visit_PrimExpr(self, e: PrimExpr) -> None:
         return
 
     def visit_For(self, loop: For) -> None:

@@ -6,11 +6,12 @@ from typing import Any
 
 from ...arith import build as B
 from ...ir import dtype as dt
-from ...ir.expr import CallingConv, GlobalVar
+from ...ir.expr import CallingConv, GlobalVar, PrimExpr
 from ...ir.module import IRModule
 from ...ir.prim import EQ, Call, IntImm, Not, Or, StringImm, Var
 from ...ir.transform import Pass, PassContext, module_pass
 from ...ir.types import PointerType, PrimType
+from ...target.target import Target
 from ..buffer import Buffer, decl_buffer
 from ..expr import BufferLoad
 from ..function import PrimFunc
@@ -35,14 +36,14 @@ class _Return(StmtMutator):
         self.code = code
         self.parallel = 0
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         inside = loop.kind == ForKind.PARALLEL
         self.parallel += inside
         made = self.default_visit(loop)
         self.parallel -= inside
         return made
 
-    def visit_Evaluate(self, stmt: Evaluate) -> Any:
+    def visit_Evaluate(self, stmt: Evaluate) -> Stmt:
         if not is_call(stmt.value, "ret"):
             return stmt
         if self.parallel:
@@ -76,7 +77,7 @@ class _Calls(StmtExprMutator):
     def __init__(self, packed: dict[GlobalVar, str]) -> None:
         self.packed = packed
 
-    def visit_Call(self, e: Call) -> Any:
+    def visit_Call(self, e: Call) -> PrimExpr:
         node = self.default_visit(e)
         symbol = self.packed.get(node.op) if isinstance(node.op, GlobalVar) else None
         if symbol is None:
@@ -94,7 +95,7 @@ def requires_packed_api(func: PrimFunc) -> str | None:
 
 
 def _type_check(name: str, index: int, param: Var, code: Var) -> Stmt:
-    def any_of(*codes: int) -> Any:
+    def any_of(*codes: int) -> PrimExpr:
         out: Any = EQ(code, IntImm("int32", codes[0]))
         for other in codes[1:]:
             out = Or(out, EQ(code, IntImm("int32", other)))
@@ -117,7 +118,7 @@ def _api_type(dtype: str) -> str:
     return "float64" if dt.is_float(dtype) else "int64"
 
 
-def _load_arg(args: Var, dtype: str, index: int) -> Any:
+def _load_arg(args: Var, dtype: str, index: int) -> PrimExpr:
     api = _api_type(dtype)
     value = call(api, "tvm_struct_get", args, IntImm("int32", index), IntImm("int32", VALUE_CONTENT))
     return value if api == dtype else B.cast(dtype, value)
@@ -175,7 +176,7 @@ class _Packed:
                 declared.append(DeclBuffer(buffer, Evaluate(0)))
         return declared
 
-    def make(self, device_type: int, host: Any) -> PrimFunc:
+    def make(self, device_type: int, host: Target) -> PrimFunc:
         """The packed function."""
         init = self._prologue()
         declared = self._bind(device_type)

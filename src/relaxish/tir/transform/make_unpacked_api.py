@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
 
-from ...ir.expr import GlobalVar
+from ...ir.expr import GlobalVar, PrimExpr
 from ...ir.module import IRModule
 from ...ir.prim import Call
 from ...ir.transform import Pass, PassContext, module_pass
@@ -20,7 +19,7 @@ class _Calls(StmtExprMutator):
     def __init__(self, unpacked: set[GlobalVar]) -> None:
         self.unpacked = unpacked
 
-    def visit_Call(self, e: Call) -> Any:
+    def visit_Call(self, e: Call) -> PrimExpr:
         node = self.default_visit(e)
         if not isinstance(node.op, GlobalVar) or node.op not in self.unpacked:
             return node

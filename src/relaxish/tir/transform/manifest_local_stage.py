@@ -31,19 +31,19 @@ class _Manifest(StmtMutator):
         self.ancestors: list[Any] = []
         self.stages: list[_Stage] = []
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         return self._inside(loop)
 
-    def visit_BlockRealize(self, realize: BlockRealize) -> Any:
+    def visit_BlockRealize(self, realize: BlockRealize) -> Stmt:
         return self._inside(realize)
 
-    def _inside(self, stmt: Any) -> Any:
+    def _inside(self, stmt: Any) -> Stmt:
         self.ancestors.append(stmt)
         made = self.default_visit(stmt)
         self.ancestors.pop()
         return made
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         if _KEY in block.annotations:
             return self._through_registers(block)
         parts = list(block.body.seq) if isinstance(block.body, SeqStmt) else [block.body]

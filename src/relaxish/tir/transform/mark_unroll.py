@@ -14,12 +14,16 @@ After: ``for k: for i in T.unroll(4): C[i, 0:16] += A[i, k] * B[k, 0:16]``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.functor import Mutator, pre_order_visit
+from ...ir.op import Op
 from ...ir.prim import Call, IntImm, StringImm, Var
 from ...ir.structural import same_expression
+from ..buffer import Buffer
 from ..expr import BufferLoad
 from ..limits import MAX_UNROLLED
 from ..stmt import BufferStore, Evaluate, For, ForKind, Stmt
@@ -53,11 +57,11 @@ class _Mark(_Unroll):
         super().__init__(settings)
         self.vector_bits = vector_bits
 
-    def visit_BufferStore(self, stmt: BufferStore) -> Any:
+    def visit_BufferStore(self, stmt: BufferStore) -> Stmt:
         self.steps += _vectors(stmt, self.vector_bits)
         return stmt
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         body = self.visit(loop.body)
         if body is not loop.body:
             loop = loop.with_fields(body=body)
@@ -92,13 +96,13 @@ class _RegisterTiles(Mutator):
         self.vector_bits = vector_bits
         self.registers = 32 if vector_bits >= 512 else 16
 
-    def visit_PrimExpr(self, e: Any) -> Any:
+    def visit_PrimExpr(self, e: PrimExpr) -> PrimExpr:
         return e
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return buffer
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         nest = [loop]
         while isinstance(nest[-1].body, For):
             nest.append(nest[-1].body)
@@ -125,7 +129,7 @@ class _RegisterTiles(Mutator):
             return False
         found = False
 
-        def look(item: Any) -> bool:
+        def look(item: PrimExpr | Buffer | Op) -> bool:
             nonlocal found
             if isinstance(item, BufferLoad) and item.buffer.data is store.buffer.data:
                 found = found or all(same_expression(a, b) for a, b in zip(item.indices, store.indices, strict=True))
@@ -135,14 +139,14 @@ class _RegisterTiles(Mutator):
         return found
 
     @staticmethod
-    def _tile(nest: list[For], place: Any, room: int) -> set[int] | None:
+    def _tile(nest: list[For], place: Sequence[PrimExpr], room: int) -> set[int] | None:
         """Positions of the loops inside the innermost reduction loop that has some, if their tile fits.
 
         ``place`` are the expressions that say where the update goes.
         """
         used: set[Any] = set()
 
-        def look(item: Any) -> bool:
+        def look(item: PrimExpr) -> bool:
             if isinstance(item, Var):
                 used.add(item)
             return True
@@ -166,7 +170,7 @@ class _RegisterTiles(Mutator):
         return tile if size <= room else None
 
 
-def _tile_product(stmt: Any) -> Call | None:
+def _tile_product(stmt: Stmt) -> Call | None:
     """The multiplication of AMX tiles that a statement is; None for others."""
     call = stmt.value if isinstance(stmt, Evaluate) else None
     if (
@@ -179,5 +183,5 @@ def _tile_product(stmt: Any) -> Call | None:
     return None
 
 
-def _is_one(extent: Any) -> bool:
+def _is_one(extent: PrimExpr) -> bool:
     return isinstance(extent, IntImm) and extent.value == 1

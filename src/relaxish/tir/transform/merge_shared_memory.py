@@ -6,11 +6,13 @@ from typing import Any
 
 from ...arith import build as B
 from ...ir import dtype as dt
-from ...ir.prim import IntImm, Var
+from ...ir.expr import PrimExpr
+from ...ir.prim import Call, IntImm, Var
 from ...ir.types import PointerType, PrimType
 from ..buffer import Buffer
+from ..expr import BufferLoad
 from ..function import PrimFunc
-from ..stmt import Allocate, AttrStmt
+from ..stmt import Allocate, AttrStmt, BufferStore, DeclBuffer, Stmt
 from .base import (
     LoweringError, PrimFuncPass, StmtExprMutator, StmtExprVisitor, config, func_pass, is_call, pointer_scope,
 )  # fmt: skip
@@ -56,7 +58,7 @@ class _Plan:
         """All slots, small ones first."""
         return [*self.small, *self.free, *self.symbolic]
 
-    def _release(self, pointer: Any) -> None:
+    def _release(self, pointer: PrimExpr) -> None:
         slot = self.home.get(pointer)
         if slot is None or 0 < slot.bits <= 32:
             return
@@ -112,7 +114,7 @@ class _Collect(StmtExprVisitor):
         self.scope = scope
         self.found: dict[Any, Allocate] = {}
 
-    def visit_PrimExpr(self, e: Any) -> None:
+    def visit_PrimExpr(self, e: PrimExpr) -> None:
         return
 
     def visit_Allocate(self, stmt: Allocate) -> None:
@@ -131,7 +133,7 @@ class _Merge(StmtExprMutator):
         self.buffers: dict[Buffer, Buffer] = {}
         self.allocated = False
 
-    def _lay_out(self) -> Any:
+    def _lay_out(self) -> PrimExpr:
         """Byte offsets of all allocations; returns the size of the pool."""
         total: Any = IntImm("int32", 0)
         slots = self.plan.slots()
@@ -155,7 +157,7 @@ class _Merge(StmtExprMutator):
             total = total + widest
         return total
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         if attr.attr_key != "thread_extent" or self.allocated:
             return self.default_visit(attr)
         self.allocated = True
@@ -163,7 +165,7 @@ class _Merge(StmtExprMutator):
         body = Allocate(self.pool, "uint8", [size], IntImm("bool", 1), self.visit(attr.body))
         return attr.with_fields(body=body)
 
-    def visit_Allocate(self, stmt: Allocate) -> Any:
+    def visit_Allocate(self, stmt: Allocate) -> Stmt:
         return self.visit(stmt.body) if stmt.buffer_var in self.allocs else self.default_visit(stmt)
 
     def _remap(self, buffer: Buffer) -> Buffer:
@@ -171,14 +173,14 @@ class _Merge(StmtExprMutator):
             self.buffers[buffer] = buffer.with_fields(data=self.pool)
         return self.buffers[buffer]
 
-    def visit_DeclBuffer(self, stmt: Any) -> Any:
+    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Stmt:
         buffer = self._remap(stmt.buffer) if stmt.buffer.data in self.allocs else stmt.buffer
         return stmt.with_fields(buffer=buffer, body=self.visit(stmt.body))
 
-    def _offset(self, pointer: Any, dtype: str) -> Any:
+    def _offset(self, pointer: PrimExpr, dtype: str) -> PrimExpr:
         return B.floordiv(self.offsets[pointer], IntImm("int32", _nbytes(dtype)))
 
-    def _access(self, made: Any) -> Any:
+    def _access(self, made: Any) -> BufferLoad | BufferStore:
         buffer = made.buffer
         if buffer.data not in self.allocs:
             return made
@@ -189,13 +191,13 @@ class _Merge(StmtExprMutator):
         index = made.indices[0] + self._offset(buffer.data, buffer.dtype)
         return made.with_fields(buffer=self._remap(buffer), indices=(index,))
 
-    def visit_BufferLoad(self, load: Any) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> Any:
         return self._access(self.default_visit(load))
 
-    def visit_BufferStore(self, store: Any) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Any:
         return self._access(self.default_visit(store))
 
-    def visit_Call(self, e: Any) -> Any:
+    def visit_Call(self, e: Call) -> PrimExpr:
         if is_call(e, "tvm_access_ptr") and e.args[1] in self.allocs:
             kind, pointer, offset, extent, mask = e.args
             offset = self._offset(pointer, kind.dtype) + self.visit(offset)

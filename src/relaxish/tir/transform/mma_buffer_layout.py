@@ -6,9 +6,11 @@ from typing import Any
 
 from ...arith import Analyzer
 from ...arith import build as B
+from ...ir.prim import Var
 from ..buffer import Buffer, decl_buffer
+from ..expr import BufferLoad
 from ..function import PrimFunc
-from ..stmt import Block, BlockRealize
+from ..stmt import Block, BlockRealize, BufferStore, Stmt
 from .base import LoweringError, PrimFuncPass, StmtExprMutator, func_pass
 
 # Scope -> how many rows and columns one register tile covers, and the tile's own shape.
@@ -38,17 +40,17 @@ class _Transform(StmtExprMutator):
         self.buffers[buffer], self.pointers[buffer.data] = made, made.data
         return made
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         allocs = tuple(self._alloc(b) for b in block.alloc_buffers)
         body = self.visit(block.body)
         if body is block.body and all(a is b for a, b in zip(allocs, block.alloc_buffers)):
             return block
         return block.with_fields(alloc_buffers=allocs, body=body)
 
-    def visit_BlockRealize(self, realize: BlockRealize) -> Any:
+    def visit_BlockRealize(self, realize: BlockRealize) -> Stmt:
         return self.default_visit(realize)
 
-    def _access(self, made: Any) -> Any:
+    def _access(self, made: Any) -> BufferLoad | BufferStore:
         new = self.buffers.get(made.buffer)
         if new is None:
             return made
@@ -64,13 +66,13 @@ class _Transform(StmtExprMutator):
             indices = (*indices[:-2], *(self.analyzer.simplify(e) for e in mapped))
         return made.with_fields(buffer=new, indices=indices)
 
-    def visit_BufferLoad(self, load: Any) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> Any:
         return self._access(self.default_visit(load))
 
-    def visit_BufferStore(self, store: Any) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Any:
         return self._access(self.default_visit(store))
 
-    def visit_Var(self, var: Any) -> Any:
+    def visit_Var(self, var: Var) -> Any:
         return self.pointers.get(var, var)
 
 

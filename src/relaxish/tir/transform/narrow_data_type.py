@@ -11,10 +11,10 @@ from typing import Any
 from ...arith import Analyzer
 from ...arith import build as B
 from ...ir import dtype as dt
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.prim import Cast, IntImm, Var
 from ..function import PrimFunc
-from ..stmt import AttrStmt, Block, For
+from ..stmt import AttrStmt, Block, For, Stmt
 from .base import LoweringError, PrimFuncPass, StmtExprVisitor, func_pass
 from .index_types import IndexTypeRewriter
 
@@ -41,7 +41,7 @@ class _Widths:
                 self.bits = 64
         return saved
 
-    def bind(self, var: Var, low: Any, extent: Any) -> None:
+    def bind(self, var: Var, low: PrimExpr, extent: PrimExpr) -> None:
         """Note the values of a loop or thread variable."""
         self.analyzer.bind(var, Range.from_min_extent(low, extent), True)
 
@@ -54,12 +54,12 @@ class _Fits(StmtExprVisitor):
         self.extents: dict[Var, str] = {}
         self.found: dict[Var, int] = {}
 
-    def visit_PrimExpr(self, e: Any) -> None:
+    def visit_PrimExpr(self, e: PrimExpr) -> None:
         saved = self.widths.enter(e)
         self.default_visit(e)
         self.widths.bits = saved
 
-    def visit_IntImm(self, e: Any) -> None:
+    def visit_IntImm(self, e: IntImm) -> None:
         return
 
     def visit_Var(self, var: Var) -> None:
@@ -69,7 +69,7 @@ class _Fits(StmtExprVisitor):
             self.found[var] = max(self.found.get(var, 0), bits)
             self.widths.bits = saved
 
-    def _define(self, var: Var, low: Any, extent: Any) -> None:
+    def _define(self, var: Var, low: PrimExpr, extent: PrimExpr) -> None:
         self.widths.bind(var, low, extent)
         self.extents[var] = extent.dtype
 
@@ -110,26 +110,26 @@ class _Narrow(IndexTypeRewriter):
     def _narrow(self, dtype: str) -> str:
         return f"int{min(dt.bits(dtype), self.widths.bits)}" if dt.is_int(dtype) and dt.is_scalar(dtype) else dtype
 
-    def visit_IntImm(self, e: IntImm) -> Any:
+    def visit_IntImm(self, e: IntImm) -> PrimExpr:
         dtype = self._narrow(e.dtype) if self.in_index else e.dtype
         return e if dtype == e.dtype else IntImm(dtype, e.value)
 
-    def visit_Cast(self, e: Cast) -> Any:
+    def visit_Cast(self, e: Cast) -> PrimExpr:
         made = self.default_visit(e)
         dtype = self._narrow(e.dtype) if self.in_index else e.dtype
         return made if dtype == e.dtype else B.cast(dtype, made.value)
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         self.widths.bind(loop.loop_var, loop.min, loop.extent)
         return super().visit_For(loop)
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         for iv in block.iter_vars:
             assert iv.dom is not None
             self.widths.bind(iv.var, iv.dom.min, iv.dom.extent)
         return super().visit_Block(block)
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         if attr.attr_key in ("thread_extent", "virtual_thread"):
             node: Any = attr.node
             self.widths.bind(node.var, B.const(attr.value.dtype, 0), attr.value)
@@ -166,7 +166,7 @@ def NarrowDataType(target_bits: int) -> PrimFuncPass:
 class _Force(IndexTypeRewriter):
     """Makes every 64-bit constant, index variable and index cast 32-bit."""
 
-    def visit_IntImm(self, e: IntImm) -> Any:
+    def visit_IntImm(self, e: IntImm) -> PrimExpr:
         if e.dtype != "int64":
             return e
         low, high = _limits(32)
@@ -179,11 +179,11 @@ class _Force(IndexTypeRewriter):
             self.variables[var] = Var(var.name, "int32")
         return super().visit_Var(var)
 
-    def visit_Cast(self, e: Cast) -> Any:
+    def visit_Cast(self, e: Cast) -> PrimExpr:
         made = self.default_visit(e)
         return B.cast("int32", made.value) if self.in_index and e.dtype == "int64" else made
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         for buffer in block.alloc_buffers:
             if buffer.dtype == "int64":
                 raise LoweringError(

@@ -11,7 +11,8 @@ from ...arith import build as B
 from ...arith.functor import uses_var
 from ...arith.int_set import IntervalSet, everything, from_min_extent, intersect, intersect_all, nothing
 from ...arith.deduce import deduce_bound
-from ...ir.prim import EQ, GE, GT, LE, LT, NE, CmpOp, IntImm, IterVar, Var
+from ...ir.expr import PrimExpr
+from ...ir.prim import Call, CmpOp, EQ, GE, GT, IntImm, IterVar, LE, LT, NE, Var
 from ..stmt import AttrStmt, For, SeqStmt, Stmt
 from .base import StmtExprVisitor, is_call
 
@@ -72,7 +73,7 @@ class Candidates(StmtExprVisitor):
             after = after or self._whole
         self._whole = after
 
-    def visit_Call(self, e: Any) -> None:
+    def visit_Call(self, e: Call) -> None:
         if is_call(e, "tvm_thread_allreduce"):
             self._whole = True
             return
@@ -120,7 +121,7 @@ class Intervals(StmtExprVisitor):
         else:
             self.default_visit(attr)
 
-    def visit_Call(self, e: Any) -> None:
+    def visit_Call(self, e: Call) -> None:
         if is_call(e, "likely"):
             self._deduce(e.args[0])
         else:
@@ -132,7 +133,7 @@ class Intervals(StmtExprVisitor):
         else:
             self.default_visit(e)
 
-    def _deduce(self, condition: Any) -> None:
+    def _deduce(self, condition: CmpOp) -> None:
         if not uses_var(condition, self.var):
             return
         self._note(condition, True, condition)
@@ -140,7 +141,7 @@ class Intervals(StmtExprVisitor):
         if inverse is not None:
             self._note(condition, False, inverse(condition.a, condition.b))
 
-    def _note(self, condition: Any, value: bool, holds: Any) -> None:
+    def _note(self, condition: PrimExpr, value: bool, holds: PrimExpr) -> None:
         dom = deduce_bound(self.var, holds, self._hints, self._relax)
         if dom.is_nothing():
             return
@@ -184,5 +185,5 @@ def points_outside(found: list[tuple[Any, bool, IntervalSet]], dom: IntervalSet,
     return True
 
 
-def _truth(value: Any) -> Any:
+def _truth(value: PrimExpr) -> PrimExpr:
     return value if value.dtype == "bool" else B.ne(value, B.const(value.dtype, 0))

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ...ir.module import IRModule
+from ...ir.node import Node
 from ...ir.transform import Pass, PassContext, Sequential, module_pass
 from ...support.config import checks_memory
+from ...target.target import Target
 from ..function import PrimFunc
 from ..limits import check_unrolled
 from . import (
@@ -60,7 +62,7 @@ def _has_vectors(func: PrimFunc) -> bool:
 
     found = False
 
-    def look(node: Any) -> bool:
+    def look(node: Node) -> bool:
         nonlocal found
         found = found or type(node) is Ramp
         return not found
@@ -74,7 +76,7 @@ def _body(func: PrimFunc, run: Callable[[Any], Any]) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def lower_for_cpu(mod: IRModule, target: Any = None) -> IRModule:
+def lower_for_cpu(mod: IRModule, target: Target | None = None) -> IRModule:
     """Lower every PrimFunc of ``mod`` for a CPU: the default pipeline without the steps that only devices need."""
     changes: dict[Any, PrimFunc] = {}
     vector_bits = getattr(target, "vector_bits", None) or 512
@@ -132,7 +134,7 @@ def get_tir_pipeline(name: str | None = None, **kwargs: Any) -> Pass:
     return PIPELINES[name](**kwargs)
 
 
-def get_default_tir_pipeline(target: Any) -> Pass:
+def get_default_tir_pipeline(target: Target) -> Pass:
     """The pipeline used for ``target`` where none is named."""
     del target
     return default_tir_pipeline()

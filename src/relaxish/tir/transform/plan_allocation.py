@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...ir import prim as P
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Visitor
+from ...ir.prim import Var
 from ..buffer import Buffer
+from ..expr import BufferLoad
 from ..function import PrimFunc
 from ..functor import substitute
-from ..stmt import Block, BlockRealize, BufferRegion, For
+from ..stmt import Block, BlockRealize, BufferRegion, BufferStore, For, IfThenElse, Stmt
 from .base import PrimFuncPass, SeqMutator, func_pass
 from .carried_values import Access, in_loops, innermost_whole
 from .compact_regions import is_shared_under, points
@@ -28,7 +30,7 @@ class Scope:
 
     __slots__ = ("depth", "node", "parent")
 
-    def __init__(self, parent: Scope | None, node: Any) -> None:
+    def __init__(self, parent: Scope | None, node: Stmt | None) -> None:
         self.parent = parent
         self.node = node
         self.depth: int = 0 if parent is None else parent.depth + 1
@@ -88,7 +90,7 @@ class AccessScopes(Visitor):
         self.visit(loop.body)
         self.scope = saved
 
-    def visit_IfThenElse(self, stmt: Any) -> None:
+    def visit_IfThenElse(self, stmt: IfThenElse) -> None:
         self.visit(stmt.condition)
         before = self.guards
         if stmt.else_case is None:
@@ -134,13 +136,13 @@ class AccessScopes(Visitor):
                     best = loop.parent
         return best
 
-    def visit_BufferLoad(self, load: Any) -> None:
+    def visit_BufferLoad(self, load: BufferLoad) -> None:
         self.touch(load.buffer)
         for index in load.indices:
             self.visit(index)
         self.note(load.buffer, points(load.indices), False)
 
-    def visit_BufferStore(self, store: Any) -> None:
+    def visit_BufferStore(self, store: BufferStore) -> None:
         self.touch(store.buffer)
         self.visit(store.value)
         for index in store.indices:
@@ -153,7 +155,7 @@ class AccessScopes(Visitor):
     def visit_BufferRegion(self, region: BufferRegion) -> None:
         return
 
-    def visit_Var(self, var: Any) -> None:
+    def visit_Var(self, var: Var) -> None:
         for buffer in self.by_data.get(var, ()):
             self.touch(buffer)
             self.opaque.add(buffer)
@@ -179,18 +181,18 @@ def _bindings(realize: BlockRealize, bound: Mapping[Any, Any]) -> dict[Any, Any]
     return {iv.var: substitute(value, bound) if bound else value for iv, value in values}
 
 
-def _vars(e: Any) -> list[Any]:
+def _vars(e: PrimExpr) -> list[Any]:
     from ...arith.functor import free_vars
 
     return free_vars(e)
 
 
-def _register_allocated(body: Any, finder: AccessScopes) -> list[Buffer]:
+def _register_allocated(body: Stmt, finder: AccessScopes) -> list[Buffer]:
     """All buffers that blocks allocate; their pointers count as uses where they appear."""
     out: list[Buffer] = []
 
     class Collect(Visitor):
-        def visit_PrimExpr(self, e: Any) -> None:
+        def visit_PrimExpr(self, e: PrimExpr) -> None:
             return
 
         def visit_Block(self, block: Block) -> None:
@@ -219,10 +221,10 @@ class _Place(SeqMutator):
         self.moved = moved
         self.inside: set[Any] = set()
 
-    def visit_PrimExpr(self, e: Any) -> Any:
+    def visit_PrimExpr(self, e: PrimExpr) -> PrimExpr:
         return e
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         body = self.visit(loop.body)
         buffers = self.wanted.get(id(loop))
         if buffers:
@@ -232,7 +234,7 @@ class _Place(SeqMutator):
             body = BlockRealize((), True, block)
         return loop if body is loop.body else loop.with_fields(body=body)
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         body = self.visit(block.body)
         keep = [b for b in block.alloc_buffers if id(b) not in self.moved]
         added = self.wanted.get(id(block), [])
@@ -244,7 +246,7 @@ class _Place(SeqMutator):
             return block
         return block.with_fields(body=body, alloc_buffers=buffers, reads=reads, writes=writes)
 
-    def _outer(self, regions: Any) -> tuple[BufferRegion, ...]:
+    def _outer(self, regions: Sequence[BufferRegion]) -> tuple[BufferRegion, ...]:
         """Regions of buffers that are not allocated inside."""
         return tuple(r for r in regions if r.buffer.data not in self.inside)
 
@@ -257,18 +259,18 @@ def _with_regions(block: Block) -> Block:
     known: dict[Any, Any] = dict(variables)
 
     class Collect(Visitor):
-        def visit_BufferLoad(self, load: Any) -> None:
+        def visit_BufferLoad(self, load: BufferLoad) -> None:
             known.setdefault(load.buffer.data, load.buffer)
             self.default_visit(load)
 
-        def visit_BufferStore(self, store: Any) -> None:
+        def visit_BufferStore(self, store: BufferStore) -> None:
             known.setdefault(store.buffer.data, store.buffer)
             self.default_visit(store)
 
-        def visit_BufferRegion(self, region: Any) -> None:
+        def visit_BufferRegion(self, region: BufferRegion) -> None:
             known.setdefault(region.buffer.data, region.buffer)
 
-        def visit_Buffer(self, buffer: Any) -> None:
+        def visit_Buffer(self, buffer: Buffer) -> None:
             return
 
     Collect().visit(block.body)
@@ -285,11 +287,11 @@ def _as_seen_outside(region: BufferRegion, inside: set[int]) -> BufferRegion:
     class Reads(Visitor):
         found = False
 
-        def visit_BufferLoad(self, load: Any) -> None:
+        def visit_BufferLoad(self, load: BufferLoad) -> None:
             self.found = self.found or id(load.buffer) in inside
             self.visit(load.indices)
 
-        def visit_Buffer(self, buffer: Any) -> None:
+        def visit_Buffer(self, buffer: Buffer) -> None:
             return
 
     ranges = []

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...arith import Analyzer
 from ...arith import build as B
 from ...ir import dtype as dt
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.prim import Call, IntImm, Ramp, Shuffle, Var
 from ...ir.types import PointerType, PrimType
 from ..buffer import Buffer
 from ..expr import BufferLoad
 from ..function import PrimFunc
-from ..stmt import Allocate, AllocateConst, BufferStore, DeclBuffer, For, LetStmt
+from ..stmt import Allocate, AllocateConst, BufferStore, DeclBuffer, For, LetStmt, Stmt
 from .base import PrimFuncPass, StmtExprMutator, StmtExprVisitor, func_pass, is_call
 
 
@@ -49,7 +50,7 @@ class _Info:
         return dt.with_lanes(base, lanes)
 
 
-def _pointee(var: Any) -> str:
+def _pointee(var: Var) -> str:
     element = getattr(var.type_annotation, "element_type", None)
     return getattr(element, "dtype", "handle") or "handle"
 
@@ -85,7 +86,7 @@ class _Accesses(StmtExprVisitor):
         self.analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent), True)
         self.default_visit(loop)
 
-    def visit_BufferLoad(self, load: Any) -> None:
+    def visit_BufferLoad(self, load: BufferLoad) -> None:
         self._access(load.dtype, load.buffer.data, load.indices, True)
         self.visit(load.indices)
 
@@ -111,7 +112,7 @@ class _Accesses(StmtExprVisitor):
             if info is not None and info.origin == "allocate":
                 info.blocked = True
 
-    def _access(self, dtype: str, pointer: Any, indices: Any, load: bool) -> None:
+    def _access(self, dtype: str, pointer: PrimExpr, indices: Sequence[PrimExpr], load: bool) -> None:
         info = self.info.get(pointer)
         if info is None:
             return
@@ -143,7 +144,7 @@ class _Rewrite(StmtExprMutator):
         self.buffers: dict[Buffer, Buffer] = {}
         self.analyzer = Analyzer()
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         self.analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent), True)
         return self.default_visit(loop)
 
@@ -189,18 +190,18 @@ class _Rewrite(StmtExprMutator):
                 indices[-1] = B.truncdiv(last, B.const(last.dtype, factor))
         return made.with_fields(buffer=buffer, indices=tuple(indices)), lane
 
-    def visit_BufferLoad(self, load: Any) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         made, lane = self._access(self.default_visit(load))
         return made if lane is None else Shuffle([made], [IntImm("int32", lane)])
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         return self._access(self.default_visit(store))[0]
 
-    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Any:
+    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Stmt:
         buffer, body = self.buffer(stmt.buffer), self.visit(stmt.body)
         return stmt if buffer is stmt.buffer and body is stmt.body else DeclBuffer(buffer, body)
 
-    def visit_Allocate(self, stmt: Allocate) -> Any:
+    def visit_Allocate(self, stmt: Allocate) -> Stmt:
         found = self.chosen.get(stmt.buffer_var)
         if found is None:
             return self.default_visit(stmt)

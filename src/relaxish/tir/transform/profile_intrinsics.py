@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ...ir.expr import PrimExpr
 from ...ir.module import IRModule
 from ...ir.prim import IntImm
 from ...ir.transform import Pass, PassContext, module_pass
@@ -42,14 +43,14 @@ class _Analyze(StmtExprVisitor):
     def __init__(self) -> None:
         self.loops: dict[Any, _Info] = {}
 
-    def visit_PrimExpr(self, e: Any) -> None:
+    def visit_PrimExpr(self, e: PrimExpr) -> None:
         return
 
     def visit_For(self, loop: For) -> None:
         info = self.loops[loop] = _Info(_Numbers.take(), 0, False)
         info.height = self._height(loop.body, 0, False)
 
-    def _height(self, stmt: Any, depth: int, parallel: bool) -> int:
+    def _height(self, stmt: Stmt, depth: int, parallel: bool) -> int:
         """How many loops are nested below a statement, at most; only plain nests are looked into."""
         if isinstance(stmt, SeqStmt):
             return self._siblings([s for s in stmt.seq if isinstance(s, For)], depth, parallel)
@@ -82,7 +83,7 @@ class _Frame(StmtMutator):
         self.min_height = min_height
         self.siblings = siblings
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         made = self.default_visit(loop)
         info = self.loops.get(loop)
         if info is None or info.inside_parallel or info.height < self.min_height:

@@ -6,32 +6,33 @@ from typing import Any
 
 from ...arith import build as B
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.module import IRModule
-from ...ir.prim import Add, Broadcast, FloatImm, IntImm, Ramp
+from ...ir.prim import Add, Broadcast, FloatImm, IntImm, Ramp, Var
 from ...ir.transform import PassContext, PassInfo
 from ..buffer import decl_buffer
 from ..expr import BufferLoad
 from ..function import PrimFunc
-from ..stmt import Allocate, AttrStmt, BufferStore, Evaluate, SeqStmt
+from ..stmt import Allocate, AttrStmt, BufferStore, Evaluate, SeqStmt, Stmt
 from .base import LoweringError, PrimFuncPass, StmtMutator, body_pass, call, is_call
 
 _ASYNC_BYTES = (4, 8, 16)
 
 
-def _element_bytes(pointer: Any) -> tuple[str, int]:
+def _element_bytes(pointer: Var) -> tuple[str, int]:
     """The element type a pointer was declared with, and its size."""
     element = getattr(pointer.type_annotation, "element_type", None)
     dtype = getattr(element, "dtype", "")
     return dtype, dt.bits(dtype) * dt.lanes(dtype) // 8 if dtype else 0
 
 
-def _is_zero(e: Any) -> bool:
+def _is_zero(e: PrimExpr) -> bool:
     if isinstance(e, Broadcast):
         e = e.value
     return isinstance(e, (FloatImm, IntImm)) and e.value == 0
 
 
-def _base(e: Any) -> Any:
+def _base(e: PrimExpr) -> Any:
     """The first lane of consecutive indices, also where the offset in a merged pool is added."""
     if isinstance(e, Ramp):
         return e.base
@@ -44,7 +45,7 @@ class _AsyncCopy(StmtMutator):
     def __init__(self) -> None:
         self.inside = False
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         if attr.attr_key != "async_scope":
             return self.default_visit(attr)
         if self.inside:
@@ -54,7 +55,7 @@ class _AsyncCopy(StmtMutator):
         self.inside = False
         return body
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         if not self.inside or store.buffer.scope() not in ("shared", "shared.dyn"):
             return store
         value: Any = store.value
@@ -119,7 +120,7 @@ class _Ldg32(StmtMutator):
         self.started = False
         self.declared = False
 
-    def visit_Allocate(self, stmt: Allocate) -> Any:
+    def visit_Allocate(self, stmt: Allocate) -> Stmt:
         self.started = True
         made: Any = self.default_visit(stmt)
         if self.declared:
@@ -129,7 +130,7 @@ class _Ldg32(StmtMutator):
             made = Allocate(buffer.data, buffer.dtype, buffer.shape, IntImm("bool", 1), made)
         return made
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         value: Any = store.value
         if not is_call(value, "if_then_else") or not self.started:
             return store

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...arith import build as B
 from ...ir.functor import Visitor
-from ...ir.prim import FloorDiv, FloorMod, IntImm, Mul, Var
+from ...ir.prim import BinaryOp, FloorDiv, FloorMod, IntImm, Mul, Var
 
 
 class _Pattern(Visitor):
@@ -29,7 +29,7 @@ class _Pattern(Visitor):
     def visit_FloorMod(self, e: FloorMod) -> None:
         self._under(e)
 
-    def _under(self, e: Any) -> None:
+    def _under(self, e: BinaryOp) -> None:
         operand = B.as_int(e.b)
         if operand is None:
             self.fine = False

@@ -6,9 +6,11 @@ from typing import Any
 
 from ...arith import build as B
 from ...arith.effects import CallEffectKind, side_effect
+from ...ir.expr import PrimExpr
 from ...ir.structural import same_expression
+from ..buffer import Buffer
 from ..function import PrimFunc
-from ..stmt import Evaluate, IfThenElse
+from ..stmt import Evaluate, IfThenElse, Stmt
 from .base import PrimFuncPass, StmtMutator, func_pass, options
 from .buffer_flow import BufferFlow
 from .dead_stores import DeadStores
@@ -22,7 +24,7 @@ class _AddElse(StmtMutator):
     def __init__(self) -> None:
         self.added: set[Any] = set()
 
-    def visit_IfThenElse(self, stmt: IfThenElse) -> Any:
+    def visit_IfThenElse(self, stmt: IfThenElse) -> Stmt:
         made: Any = self.default_visit(stmt)
         if made.else_case is not None:
             return made
@@ -35,7 +37,7 @@ class _DropElse(StmtMutator):
     def __init__(self, added: set[Any]) -> None:
         self.added = added
 
-    def visit_IfThenElse(self, stmt: IfThenElse) -> Any:
+    def visit_IfThenElse(self, stmt: IfThenElse) -> Stmt:
         made: Any = self.default_visit(stmt)
         return (
             IfThenElse(made.condition, made.then_case, None, span=made.span) if made.else_case in self.added else made
@@ -48,10 +50,10 @@ class _Reduce(AnalyzerMutator):
         self.flow = flow
         self.dead = dead
 
-    def visit_PrimExpr(self, e: Any) -> Any:
+    def visit_PrimExpr(self, e: PrimExpr) -> PrimExpr:
         return e
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return buffer
 
     def visit_IfThenElse(self, stmt: IfThenElse) -> Any:
@@ -64,7 +66,7 @@ class _Reduce(AnalyzerMutator):
             return made.then_case
         return made
 
-    def _covers(self, general: Any, condition: Any, special: Any, place: Any) -> bool:
+    def _covers(self, general: Any, condition: PrimExpr, special: Any, place: Any) -> bool:
         """Whether ``general`` does just what ``special`` does where ``condition`` holds."""
         with self.analyzer.constraint_scope(self.analyzer.rewrite_simplify(condition)):
             simple = Remover(self.analyzer, self.flow, None, place).visit(general)

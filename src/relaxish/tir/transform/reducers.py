@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...arith import build as B
+from ...ir.expr import PrimExpr
 from ...ir.node import Node
 from ...ir.prim import EQ, GE, GT, LE, LT, Add, And, CommReducer, Max, Min, Mul, Or, Select, Var, const
 from ..expr import BufferLoad
 from ..functor import substitute
 from ..op import max_value, min_value
-from ..stmt import Block, BufferStore, LetStmt, SeqStmt
+from ..stmt import Block, BufferStore, LetStmt, SeqStmt, Stmt
 
 Combiner = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
 Identity = Callable[[Sequence[str]], list[Any]]
@@ -115,7 +116,7 @@ class Reduction:
 def _find(patterns: list[Any], exprs: list[Any], variables: list[Var]) -> dict[Any, Any] | None:
     found: dict[Any, Any] = {}
 
-    def match(pattern: Any, expr: Any) -> bool:
+    def match(pattern: PrimExpr, expr: PrimExpr) -> bool:
         if isinstance(pattern, Var) and any(pattern is v for v in variables):
             if pattern in found:
                 return B.deep_equal(found[pattern], expr)
@@ -137,7 +138,7 @@ def _stores(stmt: Any) -> list[BufferStore]:
     return out
 
 
-def _updates(body: Any) -> tuple[dict[Any, Any], list[BufferStore]]:
+def _updates(body: Stmt) -> tuple[dict[Any, Any], list[BufferStore]]:
     lets: dict[Any, Any] = {}
     while isinstance(body, LetStmt):
         lets[body.var] = substitute(body.value, lets)

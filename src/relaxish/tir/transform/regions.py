@@ -9,6 +9,7 @@ from typing import Any
 from ...arith import Analyzer, Extension, detect_linear_equation
 from ...arith import build as B
 from ...arith.functor import substitute, uses_var
+from ...ir.expr import PrimExpr
 from ...ir.prim import EQ, GE, GT, LE, LT, And, IntImm, Not, Or, Var
 
 Where = tuple[Any, ...]
@@ -24,19 +25,19 @@ def new_analyzer() -> Analyzer:
     return analyzer
 
 
-def conjuncts(e: Any) -> list[Any]:
+def conjuncts(e: PrimExpr) -> list[Any]:
     """The conditions that ``e`` joins by "and"."""
     if isinstance(e, And):
         return [*conjuncts(e.a), *conjuncts(e.b)]
     return [] if isinstance(e, IntImm) and e.value else [e]
 
 
-def disjuncts(e: Any) -> list[Any]:
+def disjuncts(e: PrimExpr) -> list[Any]:
     """The alternatives that ``e`` joins by "or"."""
     return [*disjuncts(e.a), *disjuncts(e.b)] if isinstance(e, Or) else [e]
 
 
-def joined(where: Iterable[Any]) -> Any:
+def joined(where: Iterable[Any]) -> PrimExpr:
     """The conditions as one expression."""
     out: Any = B.true()
     for part in where:
@@ -75,7 +76,7 @@ def refine(where: Iterable[Any], analyzer: Analyzer) -> Where | None:
     return tuple(out)
 
 
-def negations(condition: Any, analyzer: Analyzer) -> list[Any]:
+def negations(condition: PrimExpr, analyzer: Analyzer) -> list[Any]:
     """Conditions whose alternatives make up "not ``condition``"."""
     if isinstance(condition, EQ):
         return [LT(condition.a, condition.b), LT(condition.b, condition.a)]
@@ -108,18 +109,18 @@ def subtract_all(where: Where, others: Iterable[Where], analyzer: Analyzer) -> l
 class Projection:
     """A set with one loop variable removed, and the value the variable must have had (None if there are several)."""
 
-    def __init__(self, where: Where, value: Any) -> None:
+    def __init__(self, where: Where, value: PrimExpr | None) -> None:
         self.where = where
         self.value = value
 
 
-def _linear(e: Any, var: Var) -> tuple[int, Any] | None:
+def _linear(e: PrimExpr, var: Var) -> tuple[int, Any] | None:
     found = detect_linear_equation(e, [var])
     factor = B.as_int(found[0]) if len(found) == 2 else None
     return None if factor is None else (factor, found[1])
 
 
-def _normal(condition: Any) -> tuple[str, Any] | None:
+def _normal(condition: PrimExpr) -> tuple[str, Any] | None:
     """A comparison as ``e == 0`` or ``e >= 0``."""
     if isinstance(condition, EQ):
         return "eq", condition.a - condition.b
@@ -132,7 +133,7 @@ def _normal(condition: Any) -> tuple[str, Any] | None:
     return None
 
 
-def project(where: Where, var: Var, low: Any, high: Any, analyzer: Analyzer, over: bool) -> Projection | None:
+def project(where: Where, var: Var, low: PrimExpr, high: PrimExpr, analyzer: Analyzer, over: bool) -> Projection | None:
     """The elements that some value of ``var`` in ``[low, high)`` selects.
 
     Conditions that cannot be solved for ``var`` are left out with ``over``; otherwise they make the answer None.
@@ -169,10 +170,10 @@ def project(where: Where, var: Var, low: Any, high: Any, analyzer: Analyzer, ove
 
 def _solved(
     where: Where,
-    equation: Any,
+    equation: PrimExpr,
     var: Var,
     factor: int,
-    base: Any,
+    base: PrimExpr,
     bounds: tuple[Any, Any],
     analyzer: Analyzer,
     over: bool,

@@ -14,6 +14,7 @@ from ...arith.effects import CallEffectKind, side_effect
 from ...arith.functor import uses_var
 from ...arith.int_set import from_min_extent
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.node import Node
 from ...ir.prim import IntImm, Not
 from ..buffer import Buffer
@@ -28,7 +29,7 @@ from .dead_stores import DeadStores
 from .simplify import AnalyzerMutator
 
 
-def is_noop(stmt: Any) -> bool:
+def is_noop(stmt: Stmt) -> bool:
     """Whether a statement certainly does nothing."""
     return stmt is None or isinstance(stmt, Evaluate) and isinstance(stmt.value, IntImm)
 
@@ -47,7 +48,7 @@ class _Remove(StmtMutator):
         """What evaluating the values does, apart from their results."""
         return flatten_seq([Evaluate(e) for e in values if side_effect(e) > CallEffectKind.ReadState])
 
-    def visit_LetStmt(self, stmt: LetStmt) -> Any:
+    def visit_LetStmt(self, stmt: LetStmt) -> Stmt:
         new = self.default_visit(stmt)
         if is_noop(new.body):
             return self._effect(new.value)
@@ -55,7 +56,7 @@ class _Remove(StmtMutator):
             return new
         return flatten_seq([self._effect(new.value), new.body])
 
-    def visit_AttrStmt(self, stmt: AttrStmt) -> Any:
+    def visit_AttrStmt(self, stmt: AttrStmt) -> Stmt:
         if stmt.attr_key == "pragma_debug_skip_region":
             return Evaluate(0)
         if stmt.attr_key == "async_wait_queue_scope" and isinstance(stmt.body, AttrStmt):
@@ -72,10 +73,10 @@ class _Remove(StmtMutator):
     def _attribute(self, stmt: AttrStmt) -> Any:
         return self.default_visit(stmt)
 
-    def visit_IfThenElse(self, stmt: IfThenElse) -> Any:
+    def visit_IfThenElse(self, stmt: IfThenElse) -> Stmt:
         return self._branches(self.default_visit(stmt))
 
-    def _branches(self, new: Any) -> Any:
+    def _branches(self, new: Stmt) -> Any:
         if not isinstance(new, IfThenElse):
             return new
         if isinstance(new.condition, IntImm):
@@ -100,25 +101,25 @@ class _Remove(StmtMutator):
         del self.ranges[stmt.loop_var]
         return self._effect(new.min, new.extent) if is_noop(new.body) else new
 
-    def _loop(self, stmt: For) -> Any:
+    def _loop(self, stmt: For) -> For:
         return self.default_visit(stmt)
 
-    def visit_Allocate(self, stmt: Allocate) -> Any:
+    def visit_Allocate(self, stmt: Allocate) -> Stmt:
         new = self.default_visit(stmt)
         return self._effect(*new.extents) if is_noop(new.body) else new
 
-    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Any:
+    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Stmt:
         new = self.default_visit(stmt)
         if is_noop(new.body):
             return Evaluate(0)
         return new if _uses_buffer(new.body, new.buffer) else new.body
 
-    def visit_Evaluate(self, stmt: Evaluate) -> Any:
+    def visit_Evaluate(self, stmt: Evaluate) -> Stmt:
         if isinstance(stmt.value, IntImm):
             return stmt
         return Evaluate(0) if side_effect(stmt.value) <= CallEffectKind.ReadState else stmt
 
-    def visit_BufferStore(self, stmt: BufferStore) -> Any:
+    def visit_BufferStore(self, stmt: BufferStore) -> Stmt:
         value: Any = stmt.value
         if isinstance(value, BufferLoad) and self._same_buffer(value.buffer, stmt.buffer) and value.predicate is None:
             if all(self._equal(a, b) for a, b in zip(value.indices, stmt.indices)):
@@ -129,7 +130,7 @@ class _Remove(StmtMutator):
         return B.deep_equal(a, b)
 
     @staticmethod
-    def _same_buffer(a: Any, b: Any) -> bool:
+    def _same_buffer(a: Buffer, b: Buffer) -> bool:
         """Whether equal indices mean the same place: one buffer, or two views of the same memory alike."""
         if a is b:
             return True
@@ -146,7 +147,11 @@ class Remover(AnalyzerMutator, _Remove):
     """
 
     def __init__(
-        self, analyzer: Analyzer, flow: BufferFlow | None = None, dead: DeadStores | None = None, context: Any = None
+        self,
+        analyzer: Analyzer,
+        flow: BufferFlow | None = None,
+        dead: DeadStores | None = None,
+        context: Stmt | None = None,
     ) -> None:
         AnalyzerMutator.__init__(self, analyzer)
         self.ranges = {}
@@ -154,25 +159,25 @@ class Remover(AnalyzerMutator, _Remove):
         self.dead = dead
         self.context = context
 
-    def visit_AttrStmt(self, stmt: AttrStmt) -> Any:
+    def visit_AttrStmt(self, stmt: AttrStmt) -> Stmt:
         return _Remove.visit_AttrStmt(self, stmt)
 
-    def _attribute(self, stmt: AttrStmt) -> Any:
+    def _attribute(self, stmt: AttrStmt) -> Stmt:
         return AnalyzerMutator.visit_AttrStmt(self, stmt)
 
-    def visit_IfThenElse(self, stmt: IfThenElse) -> Any:
+    def visit_IfThenElse(self, stmt: IfThenElse) -> Stmt:
         return self._branches(AnalyzerMutator.visit_IfThenElse(self, stmt))
 
-    def visit_For(self, stmt: For) -> Any:
+    def visit_For(self, stmt: For) -> Stmt:
         return _Remove.visit_For(self, stmt)
 
     def _loop(self, stmt: For) -> Any:
         return AnalyzerMutator.visit_For(self, stmt)
 
-    def _equal(self, a: Any, b: Any) -> bool:
+    def _equal(self, a: PrimExpr, b: PrimExpr) -> bool:
         return bool(self.analyzer.can_prove_equal(a, b))
 
-    def visit_BufferStore(self, stmt: BufferStore) -> Any:
+    def visit_BufferStore(self, stmt: BufferStore) -> Stmt:
         here = stmt if self.context is None else self.context
         if self.dead is not None and self.dead.is_dead(stmt, here, self.analyzer):
             return self._effect(stmt.value, *stmt.indices)
@@ -188,13 +193,13 @@ class Remover(AnalyzerMutator, _Remove):
                 return self._effect(stmt.value, *stmt.indices)
         return _Remove.visit_BufferStore(self, stmt)
 
-    def _differs(self, stmt: BufferStore, here: Any) -> bool:
+    def _differs(self, stmt: BufferStore, here: Stmt) -> bool:
         """Whether a number that may be anything is stored: conditions say nothing of floats in memory."""
         facts = self.flow is not None and self.flow.before(here)
         return not facts and dt.is_float(stmt.value.dtype) and not _uses_buffer(stmt.value, stmt.buffer)
 
 
-def _uses_buffer(body: Any, buffer: Any) -> bool:
+def _uses_buffer(body: Any, buffer: Buffer) -> bool:
     """Whether ``body`` accesses a buffer by that declaration."""
     stack = [body]
     while stack:

@@ -16,7 +16,7 @@ from ..buffer import Buffer
 from ..expr import BufferLoad
 from ..function import PrimFunc
 from ..index_map import IndexMap
-from ..stmt import AllocateConst, Block, BufferRegion, BufferStore, Evaluate
+from ..stmt import AllocateConst, Block, BufferRegion, BufferStore, Evaluate, Stmt
 from .base import LoweringError, PrimFuncPass, StmtExprMutator, StmtMutator, func_pass
 from ...ir.plain import plain_bool
 
@@ -38,10 +38,10 @@ class _Empty(StmtMutator):
     def __init__(self) -> None:
         self.found: list[_Packing] = []
 
-    def visit_BufferRegion(self, region: Any) -> Any:
+    def visit_BufferRegion(self, region: BufferRegion) -> BufferRegion:
         return region
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         made: Block = self.default_visit(block)
         mark = made.annotations.get(KEY)
         if mark is None or not plain_bool(mark):
@@ -63,7 +63,7 @@ class _Constants(StmtExprMutator):
         self.skip = skip
         self.buffers: dict[Buffer, Buffer] = {}
 
-    def visit_AllocateConst(self, stmt: AllocateConst) -> Any:
+    def visit_AllocateConst(self, stmt: AllocateConst) -> Stmt:
         packing = self.by_pointer.get(stmt.buffer_var)
         if packing is None:
             return self.default_visit(stmt)
@@ -80,10 +80,10 @@ class _Constants(StmtExprMutator):
         body = self.visit(stmt.body)
         return AllocateConst(stmt.buffer_var, stmt.dtype, extents, data, body, stmt.annotations)
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return self.buffers.get(buffer, buffer)
 
-    def visit_BufferRegion(self, region: BufferRegion) -> Any:
+    def visit_BufferRegion(self, region: BufferRegion) -> BufferRegion:
         buffer = self.buffers.get(region.buffer)
         return region if buffer is None else BufferRegion(buffer, region.region)
 

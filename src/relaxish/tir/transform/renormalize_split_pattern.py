@@ -7,6 +7,7 @@ from math import gcd
 from typing import Any
 
 from ...arith import build as B
+from ...ir.expr import PrimExpr
 from ...ir.prim import GE, GT, LE, LT, Add, Broadcast, FloorDiv, FloorMod, IntImm, Mul, Not
 from ..function import PrimFunc
 from .base import PrimFuncPass, func_pass
@@ -15,7 +16,7 @@ from .simplify import ExprAnalyzerMutator
 _MOST_REWRITES = 5
 
 
-def _constant(e: Any) -> int | None:
+def _constant(e: PrimExpr) -> int | None:
     """The value of a constant, or that of all lanes of a constant vector."""
     value = e.value if isinstance(e, Broadcast) else e
     return value.value if isinstance(value, IntImm) else None
@@ -32,12 +33,12 @@ class _Renormalize(ExprAnalyzerMutator):
         super().__init__()
         self.depth = 0
 
-    def _given(self, fact: Any) -> AbstractContextManager[Any]:
+    def _given(self, fact: PrimExpr) -> AbstractContextManager[Any]:
         return nullcontext()  # the form of an expression is all that counts here
 
     _unless = _given
 
-    def _again(self, e: Any) -> Any:
+    def _again(self, e: PrimExpr) -> PrimExpr:
         if self.depth >= _MOST_REWRITES:
             return e
         self.depth += 1
@@ -45,7 +46,7 @@ class _Renormalize(ExprAnalyzerMutator):
         self.depth -= 1
         return made
 
-    def visit_FloorDiv(self, e: FloorDiv) -> Any:
+    def visit_FloorDiv(self, e: FloorDiv) -> PrimExpr:
         made = B.floordiv(self.visit(e.a), self.visit(e.b))
         divisor = _constant(made.b) if isinstance(made, FloorDiv) else None
         if divisor is None:
@@ -81,7 +82,7 @@ class _Renormalize(ExprAnalyzerMutator):
         inner = B.add(B.mul(term[0], B.const(dtype, term[1] // common)), B.floordiv(rest, B.const(dtype, common)))
         return B.floordiv(inner, B.const(dtype, divisor // common))
 
-    def visit_LT(self, e: LT) -> Any:
+    def visit_LT(self, e: LT) -> PrimExpr:
         """``x < c`` is ``x // c < 1``."""
         a, b = self.visit(e.a), self.visit(e.b)
         bound = b.value if isinstance(b, IntImm) else 0
@@ -89,16 +90,16 @@ class _Renormalize(ExprAnalyzerMutator):
             return self._again(LT(B.floordiv(a, b), B.const(b.dtype, 1)))
         return e if a is e.a and b is e.b else LT(a, b)
 
-    def visit_LE(self, e: LE) -> Any:
+    def visit_LE(self, e: LE) -> PrimExpr:
         return self.visit(Not(LT(e.b, e.a)))
 
-    def visit_GT(self, e: GT) -> Any:
+    def visit_GT(self, e: GT) -> PrimExpr:
         return self.visit(LT(e.b, e.a))
 
-    def visit_GE(self, e: GE) -> Any:
+    def visit_GE(self, e: GE) -> PrimExpr:
         return self.visit(Not(LT(e.a, e.b)))
 
-    def visit_Not(self, e: Not) -> Any:
+    def visit_Not(self, e: Not) -> PrimExpr:
         inner: Any = self.visit(e.a)
         if isinstance(inner, Not):
             return inner.a

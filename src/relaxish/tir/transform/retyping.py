@@ -6,7 +6,7 @@ from typing import Any
 
 from ...ir.prim import Let, Var
 from ..buffer import Buffer
-from ..stmt import AttrStmt, LetStmt
+from ..stmt import AttrStmt, LetStmt, Stmt
 from .base import StmtExprMutator
 
 __all__ = ["RetypingMutator"]
@@ -36,7 +36,7 @@ class RetypingMutator(StmtExprMutator):
 
     visit_LetStmt = visit_Let
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         made: Any = self.default_visit(attr)
         if isinstance(attr.node, Buffer) and attr.node in self.buffers:
             return made.with_fields(node=self.buffers[attr.node])

@@ -12,6 +12,9 @@ from ...ir.functor import Visitor
 from ...arith.effects import CallEffectKind, call_effect
 from ...ir.prim import Call, Ramp, Select
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
+from ..buffer import Buffer
+from ..expr import BufferLoad
 from ..stmt import Stmt
 from .base import PrimFuncPass, SeqMutator, body_pass, is_call
 
@@ -22,7 +25,7 @@ class _Unsafe(Visitor):
     def __init__(self) -> None:
         self.found = False
 
-    def visit_BufferLoad(self, e: Any) -> None:
+    def visit_BufferLoad(self, e: BufferLoad) -> None:
         self.found = True
 
     def visit_Select(self, e: Select) -> None:
@@ -44,7 +47,7 @@ class _Unsafe(Visitor):
             self.visit(e.args)
 
 
-def is_unsafe(e: Any) -> bool:
+def is_unsafe(e: PrimExpr) -> bool:
     """Whether ``e`` must not be evaluated where it is not wanted."""
     check = _Unsafe()
     check.visit(e)
@@ -57,10 +60,10 @@ class _Rewrite(SeqMutator):
     def __init__(self, cheap: bool) -> None:
         self.cheap = cheap
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return buffer
 
-    def visit_Select(self, e: Select) -> Any:
+    def visit_Select(self, e: Select) -> PrimExpr:
         new = self.default_visit(e)
         scalar = dt.is_scalar(new.condition.dtype)
         if not scalar or (self.cheap and is_unsafe(new.condition)):

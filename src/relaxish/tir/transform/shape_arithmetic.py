@@ -6,15 +6,16 @@ element apart into coordinates, only to make an offset of them again, would spen
 
 from __future__ import annotations
 
-from typing import Any
 
 from ...arith import build as B
 from ...arith.mixed_radix import MixedRadix
+from ...ir.expr import PrimExpr
 from ...ir.functor import pre_order_visit
-from ...ir.prim import GE, GT, LE, LT, Add, And, FloorDiv, FloorMod, IntImm, Mul, Sub, Var
+from ...ir.prim import Add, And, BinaryOp, FloorDiv, FloorMod, GE, GT, IntImm, LE, LT, Mul, Sub, Var
+from ..buffer import Buffer
 from ..expr import BufferLoad
 from ..function import PrimFunc
-from ..stmt import AttrStmt, Block, For, IfThenElse
+from ..stmt import AttrStmt, Block, For, IfThenElse, Stmt
 from .base import PrimFuncPass, SeqMutator, func_pass, is_call
 
 __all__ = ["SimplifyShapeArithmetic", "simplify_shape_arithmetic"]
@@ -29,31 +30,31 @@ class _Mutator(SeqMutator):
         self.truncate = truncate
         self.inside = False
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return buffer
 
     # -- what is known -------------------------------------------------------------------------------------
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         with self.radix.scope():
             if isinstance(loop.min, IntImm) and loop.min.value == 0:
                 self.radix.bind(loop.loop_var, loop.extent)
             return self.default_visit(loop)
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         with self.radix.scope():
             if attr.attr_key in ("thread_extent", "virtual_thread"):
                 self.radix.bind(attr.node.var, attr.value)
             return self.default_visit(attr)
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         with self.radix.scope():
             for axis in block.iter_vars:
                 if axis.dom is not None and isinstance(axis.dom.min, IntImm) and axis.dom.min.value == 0:
                     self.radix.bind(axis.var, axis.dom.extent)
             return self.default_visit(block)
 
-    def visit_IfThenElse(self, node: IfThenElse) -> Any:
+    def visit_IfThenElse(self, node: IfThenElse) -> Stmt:
         condition = self.visit(node.condition)
         with self.radix.scope():
             self._learn(node.condition)
@@ -63,7 +64,7 @@ class _Mutator(SeqMutator):
             return node
         return node.with_fields(condition=condition, then_case=then, else_case=other)
 
-    def _learn(self, condition: Any) -> None:
+    def _learn(self, condition: PrimExpr) -> None:
         if is_call(condition, "likely"):
             condition = condition.args[0]
         if isinstance(condition, And):
@@ -77,22 +78,22 @@ class _Mutator(SeqMutator):
 
     # -- expressions ---------------------------------------------------------------------------------------
 
-    def visit_BufferLoad(self, load: BufferLoad) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         was, self.inside = self.inside, False
         made = self.default_visit(load)
         self.inside = was
         return made
 
-    def visit_And(self, e: And) -> Any:
+    def visit_And(self, e: And) -> PrimExpr:
         a, b = self.visit(e.a), self.visit(e.b)
         return e if a is e.a and b is e.b else B.and_(a, b)
 
-    def visit_LT(self, e: LT) -> Any:
+    def visit_LT(self, e: LT) -> PrimExpr:
         if e.a.dtype in _INTEGERS and _symbolic_divisions(e) and self.radix.is_below(e.a, e.b):
             return B.true()
         return self.default_visit(e)
 
-    def _whole(self, e: Any) -> Any:
+    def _whole(self, e: PrimExpr) -> PrimExpr:
         """The largest expression of sums, products and quotients, seen at once."""
         if self.inside or e.dtype not in _INTEGERS:
             return self.default_visit(e)
@@ -106,19 +107,19 @@ class _Mutator(SeqMutator):
             made = _Truncate(self.radix).visit(made) if self.truncate else made
         return made
 
-    def visit_Add(self, e: Add) -> Any:
+    def visit_Add(self, e: Add) -> PrimExpr:
         return self._whole(e)
 
-    def visit_Sub(self, e: Sub) -> Any:
+    def visit_Sub(self, e: Sub) -> PrimExpr:
         return self._whole(e)
 
-    def visit_Mul(self, e: Mul) -> Any:
+    def visit_Mul(self, e: Mul) -> PrimExpr:
         return self._whole(e)
 
-    def visit_FloorDiv(self, e: FloorDiv) -> Any:
+    def visit_FloorDiv(self, e: FloorDiv) -> PrimExpr:
         return self._whole(e)
 
-    def visit_FloorMod(self, e: FloorMod) -> Any:
+    def visit_FloorMod(self, e: FloorMod) -> PrimExpr:
         return self._whole(e)
 
 
@@ -128,26 +129,26 @@ class _Truncate(SeqMutator):
     def __init__(self, radix: MixedRadix) -> None:
         self.radix = radix
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return buffer
 
-    def visit_FloorDiv(self, e: FloorDiv) -> Any:
+    def visit_FloorDiv(self, e: FloorDiv) -> PrimExpr:
         made = self.default_visit(e)
         return B.truncdiv(made.a, made.b) if self._plain(e) else made
 
-    def visit_FloorMod(self, e: FloorMod) -> Any:
+    def visit_FloorMod(self, e: FloorMod) -> PrimExpr:
         made = self.default_visit(e)
         return B.truncmod(made.a, made.b) if self._plain(e) else made
 
-    def _plain(self, e: Any) -> bool:
+    def _plain(self, e: BinaryOp) -> bool:
         known = self.radix.is_at_least_zero
         return e.dtype in _INTEGERS and not isinstance(e.b, IntImm) and known(e.a) and known(e.b)
 
 
-def _symbolic_divisions(e: Any) -> int:
+def _symbolic_divisions(e: PrimExpr) -> int:
     count = 0
 
-    def look(node: Any) -> bool:
+    def look(node: PrimExpr) -> bool:
         nonlocal count
         count += isinstance(node, _DIVISIONS) and not isinstance(node.b, IntImm)
         return not isinstance(node, BufferLoad)
@@ -160,7 +161,7 @@ def _sizes(func: PrimFunc) -> list[Var]:
     """The variables that are sizes of parameters, or factors of sizes."""
     found: dict[Var, None] = {}
 
-    def look(extent: Any) -> None:
+    def look(extent: PrimExpr) -> None:
         if isinstance(extent, Var):
             found[extent] = None
         elif isinstance(extent, Mul):

@@ -14,29 +14,30 @@ from ...arith import build as B
 from ...arith.effects import is_pure
 from ...arith.functor import free_vars, substitute
 from ...arith.sharing import Sharing
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Visitor
 from ...ir.prim import Call, FloatImm, IntImm, Let, Select, SizeVar, Var
+from ..buffer import Buffer
 from ..expr import BufferLoad
 from ..function import PrimFunc
-from ..stmt import AssertStmt, AttrStmt, Block, BufferStore, Evaluate, For, IfThenElse, LetStmt
+from ..stmt import AssertStmt, AttrStmt, Block, BufferStore, Evaluate, For, IfThenElse, LetStmt, Stmt
 from .base import PrimFuncPass, SeqMutator, func_pass, is_call, options
 
 _LEAVES = (Var, SizeVar, IntImm, FloatImm)
 _INLINED = ("int8", "int16", "int32", "int64")
 
 
-def _has_lets(stmt: Any) -> bool:
+def _has_lets(stmt: Stmt) -> bool:
     class Find(Visitor):
         found = False
 
-        def visit_PrimExpr(self, e: Any) -> None:
+        def visit_PrimExpr(self, e: PrimExpr) -> None:
             return
 
-        def visit_Buffer(self, buffer: Any) -> None:
+        def visit_Buffer(self, buffer: Buffer) -> None:
             return
 
-        def visit_LetStmt(self, node: Any) -> None:
+        def visit_LetStmt(self, node: LetStmt) -> None:
             self.found = True
 
     find = Find()
@@ -44,7 +45,7 @@ def _has_lets(stmt: Any) -> bool:
     return find.found
 
 
-def _plain_condition(cond: Any) -> Any:
+def _plain_condition(cond: PrimExpr) -> PrimExpr:
     """What a condition says, without the hint that it usually holds."""
     return cond.args[0] if is_call(cond, "likely") else cond
 
@@ -55,15 +56,15 @@ class AnalyzerMutator(SeqMutator):
     def __init__(self, analyzer: Analyzer | None = None) -> None:
         self.analyzer = analyzer or Analyzer()
 
-    def _given(self, fact: Any) -> AbstractContextManager[Any]:
+    def _given(self, fact: PrimExpr) -> AbstractContextManager[Any]:
         """Within it a condition holds."""
         return self.analyzer.constraint_scope(fact)
 
-    def _unless(self, fact: Any) -> AbstractContextManager[Any]:
+    def _unless(self, fact: PrimExpr) -> AbstractContextManager[Any]:
         """Within it a condition does not hold."""
         return self.analyzer.constraint_scope(self.analyzer.rewrite_simplify(B.not_(fact)))
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         low, extent = self.visit(loop.min), self.visit(loop.extent)
         self.analyzer.bind(loop.loop_var, Range.from_min_extent(low, extent), True)
         body = self.visit(loop.body)
@@ -71,7 +72,7 @@ class AnalyzerMutator(SeqMutator):
             return loop
         return loop.with_fields(min=low, extent=extent, body=body)
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         if attr.attr_key in ("thread_extent", "virtual_thread"):
             zero = B.const(attr.value.dtype, 0)
             self.analyzer.bind(attr.node.var, Range.from_min_extent(zero, attr.value), True)
@@ -79,13 +80,13 @@ class AnalyzerMutator(SeqMutator):
             return attr if value is attr.value and body is attr.body else attr.with_fields(value=value, body=body)
         return self.default_visit(attr)
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         for iv in block.iter_vars:
             if iv.dom is not None:
                 self.analyzer.bind(iv.var, iv.dom, True)
         return self.default_visit(block)
 
-    def visit_IfThenElse(self, node: IfThenElse) -> Any:
+    def visit_IfThenElse(self, node: IfThenElse) -> Stmt:
         cond = self.visit(node.condition)
         fact = _plain_condition(cond)
         with self._given(fact):
@@ -100,7 +101,7 @@ class AnalyzerMutator(SeqMutator):
             return node
         return node.with_fields(condition=cond, then_case=then, else_case=other)
 
-    def visit_AssertStmt(self, node: AssertStmt) -> Any:
+    def visit_AssertStmt(self, node: AssertStmt) -> Stmt:
         cond = self.visit(node.condition)
         with self._given(cond):
             body = self.visit(node.body)
@@ -112,30 +113,30 @@ class AnalyzerMutator(SeqMutator):
 class ExprAnalyzerMutator(AnalyzerMutator):
     """Visits expressions as well: the branches of conditional values know their condition."""
 
-    def visit_PrimExpr(self, e: Any) -> Any:
+    def visit_PrimExpr(self, e: PrimExpr) -> PrimExpr:
         return self.default_visit(e)
 
-    def visit_IntImm(self, e: Any) -> Any:
+    def visit_IntImm(self, e: IntImm) -> PrimExpr:
         return e
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return buffer
 
-    def _branches(self, cond: Any, then: Any, other: Any) -> tuple[Any, Any]:
+    def _branches(self, cond: PrimExpr, then: PrimExpr, other: PrimExpr) -> tuple[Any, Any]:
         fact = _plain_condition(cond)
         with self._given(fact):
             made = self.visit(then)
         with self._unless(fact):
             return made, self.visit(other)
 
-    def visit_Select(self, e: Select) -> Any:
+    def visit_Select(self, e: Select) -> PrimExpr:
         cond = self.visit(e.condition)
         then, other = self._branches(cond, e.true_value, e.false_value)
         if cond is e.condition and then is e.true_value and other is e.false_value:
             return e
         return Select(cond, then, other)
 
-    def visit_Call(self, e: Call) -> Any:
+    def visit_Call(self, e: Call) -> PrimExpr:
         if not is_call(e, "if_then_else"):
             return self.default_visit(e)
         cond = self.visit(e.args[0])
@@ -145,7 +146,7 @@ class ExprAnalyzerMutator(AnalyzerMutator):
         same = cond is e.args[0] and then is e.args[1] and other is e.args[2]
         return e if same else e.with_fields(args=(cond, then, other))
 
-    def visit_Let(self, e: Let) -> Any:
+    def visit_Let(self, e: Let) -> PrimExpr:
         value = self.visit(e.value)
         if is_pure(value):
             self.analyzer.bind(e.var, value, True)
@@ -159,7 +160,7 @@ class _InBuffers(Visitor):
     def __init__(self) -> None:
         self.found: set[Any] = set()
 
-    def visit_Buffer(self, buffer: Any) -> None:
+    def visit_Buffer(self, buffer: Buffer) -> None:
         self.found.update(free_vars((buffer.data, buffer.shape, buffer.strides, buffer.elem_offset)))
 
 
@@ -172,7 +173,7 @@ class StmtSimplifier(AnalyzerMutator):
         self.lets: dict[Any, Any] = {}
         self.in_buffers: set[Any] = set()
 
-    def run(self, stmt: Any) -> Any:
+    def run(self, stmt: Stmt) -> Stmt:
         """Simplify a statement."""
         if _has_lets(stmt):
             look = _InBuffers()
@@ -180,7 +181,7 @@ class StmtSimplifier(AnalyzerMutator):
             self.in_buffers = look.found
         return self.visit(stmt)
 
-    def visit_PrimExpr(self, e: Any) -> Any:
+    def visit_PrimExpr(self, e: PrimExpr) -> PrimExpr:
         if type(e) in _LEAVES and e not in self.analyzer.rewrite.bindings:
             return e
         # Indices are made by substitution, which repeats what it puts in.
@@ -188,25 +189,25 @@ class StmtSimplifier(AnalyzerMutator):
         simple = self.analyzer.simplify(shared)
         return e if simple is shared else simple
 
-    def visit_IntImm(self, e: Any) -> Any:
+    def visit_IntImm(self, e: IntImm) -> PrimExpr:
         return e
 
-    def visit_Var(self, e: Any) -> Any:
+    def visit_Var(self, e: Var) -> Any:
         if e.dtype == "bool" and self.analyzer.rewrite.literals:
             return self.analyzer.rewrite_simplify(e)
         return self.analyzer.rewrite.bindings.get(e, e)
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return buffer
 
-    def _decided(self, condition: Any) -> bool | None:
+    def _decided(self, condition: PrimExpr) -> bool | None:
         """Whether a condition certainly holds, or certainly does not."""
         simple = self.analyzer.simplify(condition)
         if self.lets and not isinstance(simple, IntImm):
             simple = self.analyzer.simplify(substitute(condition, self.lets))
         return bool(simple.value) if isinstance(simple, IntImm) else None
 
-    def visit_IfThenElse(self, node: IfThenElse) -> Any:
+    def visit_IfThenElse(self, node: IfThenElse) -> Stmt:
         decided = self._decided(node.condition)
         if decided is None:
             return super().visit_IfThenElse(node)
@@ -214,7 +215,7 @@ class StmtSimplifier(AnalyzerMutator):
             return self.visit(node.then_case)
         return self.visit(node.else_case) if node.else_case is not None else Evaluate(0)
 
-    def visit_LetStmt(self, node: LetStmt) -> Any:
+    def visit_LetStmt(self, node: LetStmt) -> Stmt:
         value = self.visit(node.value)
         constant = isinstance(value, (IntImm, FloatImm, Var))
         if constant or (value.dtype in _INLINED and is_pure(value)):
@@ -229,7 +230,7 @@ class StmtSimplifier(AnalyzerMutator):
             body = self.visit(node.body)
         return node if value is node.value and body is node.body else node.with_fields(value=value, body=body)
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         new = self.default_visit(store)
         value = new.value
         # Storing what is already there does nothing.

@@ -6,8 +6,9 @@ from contextlib import ExitStack
 from typing import Any
 
 from ...arith.functor import substitute
+from ...ir.expr import PrimExpr
 from ...ir.prim import IntImm
-from ..stmt import Block, Stmt
+from ..stmt import Block, Evaluate, Stmt
 from .base import flatten_seq, is_call
 from .buffer_flow import BufferFlow, Fact, in_context, pure
 from .regions import conjuncts
@@ -27,7 +28,7 @@ class KnowingSimplifier(StmtSimplifier):
         self.flow = BufferFlow()
         self.facts: list[Fact] = []
 
-    def run(self, stmt: Any) -> Any:
+    def run(self, stmt: Stmt) -> Stmt:
         """Simplify a statement."""
         self.flow.visit(stmt)
         return super().run(stmt)
@@ -40,18 +41,18 @@ class KnowingSimplifier(StmtSimplifier):
         self.facts = saved
         return made
 
-    def visit_PrimExpr(self, e: Any) -> Any:
+    def visit_PrimExpr(self, e: PrimExpr) -> PrimExpr:
         simple = super().visit_PrimExpr(e)
         return in_context(simple, self.facts, self.analyzer) if self.expressions and self.facts else simple
 
-    def _decided(self, condition: Any) -> bool | None:
+    def _decided(self, condition: PrimExpr) -> bool | None:
         decided = super()._decided(condition)
         if decided is None and self.conditions and self.facts:
             simple = in_context(substitute(condition, self.lets), self.facts, self.analyzer)
             return bool(simple.value) if isinstance(simple, IntImm) else None
         return decided
 
-    def visit_Evaluate(self, stmt: Any) -> Any:
+    def visit_Evaluate(self, stmt: Evaluate) -> Stmt:
         return stmt if is_call(stmt.value, "assume") else self.default_visit(stmt)
 
     def visit_SeqStmt(self, node: Any) -> Any:

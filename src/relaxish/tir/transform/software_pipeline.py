@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...arith import Analyzer
 from ...arith import build as B
 from ...arith.int_set import from_min_extent
-from ...ir.expr import Range
-from ...ir.prim import GE, LE, LT, And, IntImm, Var
+from ...ir.expr import ExprLike, PrimExpr, Range
+from ...ir.prim import And, Call, GE, IntImm, LE, LT, Var
 from ..analysis.block_access import get_block_read_write_region
 from ..buffer import Buffer
+from ..expr import BufferLoad
 from ..functor import substitute
 from ..stmt import AttrStmt, Block, BlockRealize, BufferRegion, BufferStore, Evaluate, For, ForKind, SeqStmt, Stmt
 from .base import LoweringError, StmtExprMutator, call, op_name
@@ -72,7 +74,7 @@ class _Emitted:
     is_async: bool
 
 
-def make_block(body: Any, buffers: dict[Any, Buffer]) -> Block:
+def make_block(body: Stmt, buffers: dict[Any, Buffer]) -> Block:
     """A block around a statement, with its regions; a block without a predicate stands for itself."""
     if isinstance(body, BlockRealize) and B.is_one(body.predicate):
         return body.block
@@ -83,7 +85,7 @@ def make_block(body: Any, buffers: dict[Any, Buffer]) -> Block:
     return block.with_fields(reads=reads, writes=writes)
 
 
-def _realize(block: Block, predicate: Any = True) -> BlockRealize:
+def _realize(block: Block, predicate: ExprLike = True) -> BlockRealize:
     return BlockRealize((), predicate, block)
 
 
@@ -99,12 +101,12 @@ class _Versions(StmtExprMutator):
         self.remap = remap
         self.loop = loop
 
-    def _version(self, buffer: Buffer) -> Any:
+    def _version(self, buffer: Buffer) -> PrimExpr:
         var = self.loop.loop_var
         first = buffer.shape[0]
         return B.floormod(B.sub(var, self.loop.min), B.cast(var.dtype, first))
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         for buffer in block.alloc_buffers:
             self.buffers[buffer.data] = buffer
         made = self.default_visit(block)
@@ -112,7 +114,7 @@ class _Versions(StmtExprMutator):
             self.buffers.pop(buffer.data, None)
         return made
 
-    def visit_BufferRegion(self, region: BufferRegion) -> Any:
+    def visit_BufferRegion(self, region: BufferRegion) -> BufferRegion:
         new = self.remap.get(region.buffer)
         made = self.default_visit(region)
         if new is None:
@@ -120,17 +122,17 @@ class _Versions(StmtExprMutator):
         version = self._version(new)
         return BufferRegion(new, (Range.from_min_extent(version, B.const(version.dtype, 1)), *made.region))
 
-    def _access(self, made: Any) -> Any:
+    def _access(self, made: BufferLoad | BufferStore) -> BufferLoad | BufferStore:
         new = self.remap.get(made.buffer)
         return made if new is None else made.with_fields(buffer=new, indices=(self._version(new), *made.indices))
 
-    def visit_BufferLoad(self, load: Any) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> Any:
         return self._access(self.default_visit(load))
 
     def visit_BufferStore(self, store: BufferStore) -> Any:
         return self._access(self.default_visit(store))
 
-    def visit_Call(self, e: Any) -> Any:
+    def visit_Call(self, e: Call) -> PrimExpr:
         made = self.default_visit(e)
         args = list(made.args)
         for data, number in _FRAGMENT_ARGS.get(op_name(e), ()):
@@ -152,7 +154,7 @@ class _Versions(StmtExprMutator):
             args[i + 1] = args[i + 1] + B.floormod(var, B.cast(var.dtype, new.shape[0])) * size
         return made if all(a is b for a, b in zip(args, made.args)) else made.with_fields(args=tuple(args))
 
-    def _fragment_index(self, data: Any, index: Any) -> Any:
+    def _fragment_index(self, data: PrimExpr, index: PrimExpr) -> PrimExpr:
         """Fragments of a version follow those of the one before."""
         buffer = self.buffers.get(data)
         new = self.remap.get(buffer) if buffer is not None else None
@@ -164,7 +166,7 @@ class _Versions(StmtExprMutator):
         return index + self._version(new) * B.floordiv(count, B.const(count.dtype, _FRAGMENT_ELEMENTS))
 
 
-def _may_conflict(a: Any, b: Any, analyzer: Analyzer) -> bool:
+def _may_conflict(a: Sequence[Range], b: Sequence[Range], analyzer: Analyzer) -> bool:
     from ...arith.int_set import intersect
 
     for x, y in zip(a, b):
@@ -258,7 +260,7 @@ class PipelineRewriter:
 
     # -- emission ------------------------------------------------------------------------------------------
 
-    def _emit(self, start: Any, end: Any, unroll: bool, extra: Any = None) -> Stmt:
+    def _emit(self, start: PrimExpr, end: PrimExpr, unroll: bool, extra: Any = None) -> Stmt:
         """All statements for iterations [start, end) of the skewed loop; ``unroll`` for its ends, which need checks."""
         extent = self.analyzer.simplify(end - start)
         unit = self.analyzer.can_prove_equal(extent, B.const(extent.dtype, 1))
@@ -301,7 +303,7 @@ class PipelineRewriter:
             self.states[stage].producer_head = known + extent if exact else None
         return _realize(make_block(body, self.buffers))
 
-    def _inbound(self, block: Block, var: Any, check: bool, extra: Any) -> Any:
+    def _inbound(self, block: Block, var: PrimExpr, check: bool, extra: Any) -> PrimExpr:
         if not check:
             return IntImm("bool", 1)
         skewed = var - B.const(var.dtype, self.info[block].stage)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ...ir.expr import GlobalVar
 from ...ir.module import IRModule
 from ...ir.prim import EQ, Call, IntImm, StringImm, Var
 from ...ir.transform import Pass, PassContext, module_pass
 from ...ir.types import PrimType, VoidType
+from ...target.target import Target
 from ..function import PrimFunc
 from ..stmt import AssertStmt, AttrStmt, DeclBuffer, Evaluate, LetStmt, SeqStmt, Stmt
 from .base import StmtMutator, call
@@ -25,12 +25,12 @@ class _Split(StmtMutator):
         self.kernels = kernels
         self.fresh = fresh
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         if attr.attr_key == "target":
             return self._kernel(attr.body, attr.node)
         return self.default_visit(attr)
 
-    def _kernel(self, body: Stmt, target: Any) -> Stmt:
+    def _kernel(self, body: Stmt, target: Target) -> Stmt:
         use_def = UseDef()
         use_def.visit(body)
         params = sorted(use_def.undefined, key=lambda v: (v.dtype != "handle", v.name))

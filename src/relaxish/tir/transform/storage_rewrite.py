@@ -7,8 +7,10 @@ from typing import Any
 from ...arith import Analyzer
 from ...arith import build as B
 from ...ir import dtype as dt
-from ...ir.prim import IntImm
+from ...ir.expr import PrimExpr
+from ...ir.prim import IntImm, Var
 from ..buffer import Buffer
+from ..expr import BufferLoad
 from ..function import PrimFunc
 from ..stmt import (
     Allocate, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, ForKind, IfThenElse, Stmt, While,
@@ -38,7 +40,7 @@ def _bits(alloc: Allocate) -> int:
 class _Memory:
     """One allocation of the result, and the allocations of the program that share it."""
 
-    def __init__(self, attach: Any, scope: str, bits: int, element: str) -> None:
+    def __init__(self, attach: Stmt | None, scope: str, bits: int, element: str) -> None:
         self.attach = attach
         self.scope = scope
         self.bits = bits
@@ -51,7 +53,7 @@ class _Memory:
 class _InPlace(StmtExprVisitor):
     """Whether a statement that writes ``target`` may do so in the memory of ``source``, which it reads last."""
 
-    def check(self, stmt: Any, target: Any, source: Any) -> bool:
+    def check(self, stmt: Stmt, target: PrimExpr, source: PrimExpr) -> bool:
         """Every element of ``source`` is read only to store the same element of ``target``."""
         if not isinstance(stmt, (AttrStmt, For, IfThenElse, While, BufferStore)):
             return False
@@ -72,7 +74,7 @@ class _InPlace(StmtExprVisitor):
         self.visit(store.value)
         self.store = saved
 
-    def visit_BufferLoad(self, load: Any) -> None:
+    def visit_BufferLoad(self, load: BufferLoad) -> None:
         pointer = load.buffer.data
         if pointer is self.target:
             self.fine = False
@@ -82,7 +84,7 @@ class _InPlace(StmtExprVisitor):
                 self.fine = False
         self.visit(load.indices)
 
-    def visit_Var(self, var: Any) -> None:
+    def visit_Var(self, var: Var) -> None:
         if var is self.target or var is self.source:
             self.fine = False
 
@@ -117,7 +119,7 @@ class _Plan:
                     if pointer not in inplace:
                         self._release(self.home[pointer])
 
-    def _in_place(self, stmt: Any, pointer: Any, dying: list[Any], inplace: set[Any]) -> _Memory | None:
+    def _in_place(self, stmt: Any, pointer: PrimExpr, dying: list[Any], inplace: set[Any]) -> _Memory | None:
         alloc = self.allocs[pointer].alloc
         for source in dying:
             memory = self.home.get(source)
@@ -242,13 +244,13 @@ class _Rewrite(StmtExprMutator):
             size = size + B.const(size.dtype, 1)
         memory.nest.append(Allocate(memory.var, dtype, [self.analyzer.simplify(size)], IntImm("bool", 1), Evaluate(0)))
 
-    def _remap(self, buffer: Buffer, var: Any) -> Buffer:
+    def _remap(self, buffer: Buffer, var: Var) -> Buffer:
         if buffer not in self.buffers:
             new = buffer if buffer.data is var else buffer.with_fields(data=var, name=var.name)
             self.buffers[buffer] = new
         return self.buffers[buffer]
 
-    def attach(self, place: Any, body: Stmt) -> Stmt:
+    def attach(self, place: Stmt | None, body: Stmt) -> Stmt:
         """Put the allocations that belong to ``place`` around its body."""
         for where, group in self.attached:
             if where is place:
@@ -256,10 +258,10 @@ class _Rewrite(StmtExprMutator):
                     body = merge_nest(memory.nest, body)
         return body
 
-    def visit_Allocate(self, stmt: Allocate) -> Any:
+    def visit_Allocate(self, stmt: Allocate) -> Stmt:
         return self.visit(stmt.body) if stmt.buffer_var in self.plan.allocs else self.default_visit(stmt)
 
-    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Any:
+    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Stmt:
         if stmt.buffer in self.hoisted:
             return self.visit(stmt.body)
         body = self.visit(stmt.body)
@@ -267,29 +269,29 @@ class _Rewrite(StmtExprMutator):
         buffer = stmt.buffer if home is None else self._remap(stmt.buffer, home.var)
         return stmt if body is stmt.body and buffer is stmt.buffer else DeclBuffer(buffer, body)
 
-    def _access(self, made: Any) -> Any:
+    def _access(self, made: BufferLoad | BufferStore) -> BufferLoad | BufferStore:
         home = self.plan.home.get(made.buffer.data)
         if home is None:
             return made
         buffer = self._remap(made.buffer, home.var)
         return made if buffer is made.buffer else made.with_fields(buffer=buffer)
 
-    def visit_BufferLoad(self, load: Any) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> Any:
         return self._access(self.default_visit(load))
 
     def visit_BufferStore(self, store: BufferStore) -> Any:
         return self._access(self.default_visit(store))
 
-    def visit_Var(self, var: Any) -> Any:
+    def visit_Var(self, var: Var) -> Any:
         home = self.plan.home.get(var)
         return var if home is None else home.var
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         made = self.default_visit(attr)
         body = self.attach(attr, made.body)
         return made if body is made.body else made.with_fields(body=body)
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         if loop.kind == ForKind.VECTORIZED:
             raise LoweringError("VectorizeLoop before LiftStorageAlloc")
         made = self.default_visit(loop)

@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...arith.functor import Substitution
+from ...ir.expr import PrimExpr
 from ...ir.prim import (
     EQ, GE, GT, LE, LT, NE, Add, And, FloorDiv, FloorMod, IntImm, Mul, Not, Or, Select, Sub,
 )  # fmt: skip
+from ..stmt import Stmt
 
 __all__ = ["substitute_in_tables", "truth"]
 
@@ -58,7 +60,7 @@ def truth(cond: Any) -> bool | None:
 class _InTables(Substitution):
     """Substitution that walks down a chain of selections by the conditions it decides."""
 
-    def visit_Select(self, e: Select) -> Any:
+    def visit_Select(self, e: Select) -> PrimExpr:
         while isinstance(e.false_value, Select):
             cond = self.visit(e.condition)
             known = truth(cond)
@@ -70,6 +72,6 @@ class _InTables(Substitution):
         return self.default_visit(e)
 
 
-def substitute_in_tables(e: Any, mapping: Mapping[Any, Any]) -> Any:
+def substitute_in_tables(e: Stmt, mapping: Mapping[Any, Any]) -> Stmt:
     """``e`` with variables replaced by constants, and elements looked up in the tables they index."""
     return _InTables(mapping).visit(e)

@@ -11,10 +11,10 @@ from ...arith.functor import uses_var
 from ...arith.int_set import from_min_extent, int_set_of_vector
 from ...ir.expr import PrimExpr
 from ...ir.functor import post_order_visit
-from ...ir.prim import Call, IntImm, StringImm
+from ...ir.prim import Call, IntImm, IterVar, StringImm, Var
 from ..expr import BufferLoad
 from ..function import PrimFunc
-from ..stmt import AttrStmt, Evaluate, For, IfThenElse, SeqStmt
+from ..stmt import AttrStmt, BufferStore, Evaluate, For, IfThenElse, LetStmt, SeqStmt, Stmt, While
 from .base import LoweringError, PrimFuncPass, StmtExprVisitor, StmtMutator, call, func_pass, is_call, pointer_scope
 
 READ, WRITE, SYNC = "read", "write", "sync"
@@ -57,15 +57,15 @@ class _Accesses(StmtExprVisitor):
         """The accesses of a scope as its surroundings see them."""
         raise NotImplementedError
 
-    def _enabled(self, pointer: Any) -> bool:
+    def _enabled(self, pointer: Var) -> bool:
         return self.device and (pointer_scope(pointer) or "global") == self.sync_scope
 
-    def _note(self, kind: str, pointer: Any, touched: list[Any]) -> None:
+    def _note(self, kind: str, pointer: PrimExpr, touched: list[Any]) -> None:
         if self.current is not None:
             some = self.conditions > 0
             self.current.accesses.append(Access(kind, tuple(self.threads), pointer, touched, only_some=some))
 
-    def _statement(self, stmt: Any, *parts: Any) -> None:
+    def _statement(self, stmt: Stmt, *parts: Any) -> None:
         self.current = Entry(stmt)
         for part in parts:
             self.visit(part)
@@ -76,12 +76,12 @@ class _Accesses(StmtExprVisitor):
             self.scopes[-1].append(self.current)
         self.current = None
 
-    def visit_BufferLoad(self, load: Any) -> None:
+    def visit_BufferLoad(self, load: BufferLoad) -> None:
         if self._enabled(load.buffer.data):
             self._note(READ, load.buffer.data, [int_set_of_vector(i) for i in load.indices])
         self.visit(load.indices)
 
-    def visit_BufferStore(self, store: Any) -> None:
+    def visit_BufferStore(self, store: BufferStore) -> None:
         self.current = Entry(store)
         if self._enabled(store.buffer.data):
             self._note(WRITE, store.buffer.data, [int_set_of_vector(i) for i in store.indices])
@@ -94,7 +94,7 @@ class _Accesses(StmtExprVisitor):
     def visit_Evaluate(self, stmt: Evaluate) -> None:
         self._statement(stmt, stmt.value)
 
-    def visit_LetStmt(self, stmt: Any) -> None:
+    def visit_LetStmt(self, stmt: LetStmt) -> None:
         self._statement(stmt, stmt.value)
         self.visit(stmt.body)
 
@@ -137,7 +137,7 @@ class _Accesses(StmtExprVisitor):
         if accesses:
             self.scopes[-1].append(Entry(loop, accesses))
 
-    def _branch(self, stmt: Any, parts: list[Any], condition: Any) -> None:
+    def _branch(self, stmt: Stmt, parts: list[Any], condition: PrimExpr) -> None:
         """Statements that not all threads may come to, unless the condition is marked ``tvm_thread_invariant``."""
         counted = 0 if is_call(condition, "tvm_thread_invariant") else 1
         self.conditions += counted
@@ -155,10 +155,10 @@ class _Accesses(StmtExprVisitor):
         parts = [stmt.then_case] if stmt.else_case is None else [stmt.then_case, stmt.else_case]
         self._branch(stmt, parts, stmt.condition)
 
-    def visit_While(self, stmt: Any) -> None:
+    def visit_While(self, stmt: While) -> None:
         self._branch(stmt, [stmt.body], stmt.condition)
 
-    def visit_Call(self, e: Any) -> None:
+    def visit_Call(self, e: Call) -> None:
         if is_call(e, "address_of"):
             self.visit(e.args[0].indices)
         elif is_call(e, "tvm_access_ptr"):
@@ -215,7 +215,7 @@ def _axes(earlier: Access, later: Access) -> list[Any]:
     return every[-1:]
 
 
-def _is_unit(axis: Any) -> bool:
+def _is_unit(axis: IterVar) -> bool:
     extent = getattr(axis.dom, "extent", None)
     return isinstance(extent, IntImm) and extent.value == 1
 
@@ -320,7 +320,7 @@ class _Insert(StmtMutator):
         self.scope = scope
         self.barriers = barriers
 
-    def visit_Stmt(self, stmt: Any) -> Any:
+    def visit_Stmt(self, stmt: Stmt) -> Stmt:
         made = self.default_visit(stmt)
         return SeqStmt([_barrier(self.scope), made]) if stmt in self.barriers else made
 
@@ -331,7 +331,7 @@ class _AfterWait(StmtMutator):
     def __init__(self, scope: str) -> None:
         self.scope = scope
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         if attr.attr_key != "async_wait_queue_scope":
             return self.default_visit(attr)
         inner: Any = attr.body
@@ -344,7 +344,7 @@ class _AfterWait(StmtMutator):
 class _SplitBranches(StmtMutator):
     """``if c: a; b`` becomes ``if c: a`` and ``if c: b``: then a barrier can stand between."""
 
-    def visit_IfThenElse(self, stmt: IfThenElse) -> Any:
+    def visit_IfThenElse(self, stmt: IfThenElse) -> Stmt:
         made = self.default_visit(stmt)
         body = made.then_case
         if made.else_case is not None or not isinstance(body, SeqStmt) or _reads_memory(made.condition):
@@ -364,7 +364,7 @@ def _reads_memory(condition: PrimExpr) -> bool:
     return found
 
 
-def _plan(body: Any, scope: str) -> _Planner:
+def _plan(body: Stmt, scope: str) -> _Planner:
     planner = _Planner(scope)
     planner.visit(body)
     return planner

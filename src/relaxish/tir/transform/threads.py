@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ...arith import Analyzer
 from ...arith import build as B
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.prim import IterVar, Var
 from ..function import PrimFunc
 from ..functor import Substitute
-from ..stmt import AttrStmt, For, ForKind
+from ..stmt import AttrStmt, For, ForKind, Stmt
 from .base import LoweringError, PrimFuncPass, SeqMutator, func_pass
 
 
@@ -23,7 +22,7 @@ class _Unify(SeqMutator, Substitute):
         self.blocks = 0
         self.analyzer = Analyzer()
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         binding = loop.thread_binding
         if loop.kind != ForKind.THREAD_BINDING or binding is None:
             return self.default_visit(loop)
@@ -37,12 +36,12 @@ class _Unify(SeqMutator, Substitute):
         one = B.const(dtype, 1)
         return For(Var("var", dtype), B.const(dtype, 0), one, ForKind.SERIAL, made, None, loop.annotations)
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         if attr.attr_key not in ("thread_extent", "virtual_thread"):
             return self.default_visit(attr)
         return self._thread(attr.node, attr.node.var, attr.value, attr.body)
 
-    def _thread(self, binding: IterVar, var: Var, extent: Any, body: Any) -> Any:
+    def _thread(self, binding: IterVar, var: Var, extent: PrimExpr, body: Stmt) -> Stmt:
         tag = binding.thread_tag
         outermost = self.depth == 0
         is_block = tag.startswith("blockIdx.")
@@ -57,7 +56,7 @@ class _Unify(SeqMutator, Substitute):
         self.depth -= 1
         return self._launch(made) if outermost else made
 
-    def _axis(self, binding: IterVar, extent: Any) -> IterVar:
+    def _axis(self, binding: IterVar, extent: PrimExpr) -> IterVar:
         tag = binding.thread_tag
         known = self.threads.get(tag)
         if known is None:
@@ -71,7 +70,7 @@ class _Unify(SeqMutator, Substitute):
             )
         return known
 
-    def _launch(self, body: Any) -> Any:
+    def _launch(self, body: Stmt) -> Stmt:
         for iv in reversed(self.launched):
             assert iv.dom is not None
             binding = IterVar(None, Var("", iv.var.dtype), IterVar.ThreadIndex, iv.thread_tag)

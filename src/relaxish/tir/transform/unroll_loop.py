@@ -11,8 +11,11 @@ from typing import Any
 from ...arith import Analyzer
 from ...arith import build as B
 from ...arith.functor import free_vars
+from ...ir.expr import PrimExpr
 from ...ir.functor import Mutator
 from ...ir.prim import IntImm
+from ..buffer import Buffer
+from ..expr import BufferLoad
 from ..limits import MAX_UNROLLED, too_many_copies
 from ..stmt import AttrStmt, BufferStore, Evaluate, For, ForKind, SeqStmt, Stmt
 from .base import LoweringError, PrimFuncPass, StmtExprVisitor, body_pass, flatten_seq, options
@@ -30,15 +33,15 @@ class _LocalIndices(StmtExprVisitor):
     def __init__(self, found: set[Any]) -> None:
         self.found = found
 
-    def _access(self, access: Any) -> None:
+    def _access(self, access: BufferLoad | BufferStore) -> None:
         if access.buffer.scope() == "local":
             self.found.update(free_vars(access.indices))
 
-    def visit_BufferLoad(self, load: Any) -> None:
+    def visit_BufferLoad(self, load: BufferLoad) -> None:
         self._access(load)
         self.visit(load.indices)
 
-    def visit_BufferStore(self, store: Any) -> None:
+    def visit_BufferStore(self, store: BufferStore) -> None:
         self._access(store)
         self.visit(store.value)
         self.visit(store.indices)
@@ -57,13 +60,13 @@ class _Unroll(Mutator):
         self.unroll_depth = 0
         self.steps = 0
 
-    def visit_PrimExpr(self, e: Any) -> Any:
+    def visit_PrimExpr(self, e: PrimExpr) -> PrimExpr:
         return e
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return buffer
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         if attr.attr_key == "pragma_auto_unroll_max_step":
             saved, self.max_step = self.max_step, int(B.as_int(attr.value) or 0)
             body = self.visit(attr.body)
@@ -76,7 +79,7 @@ class _Unroll(Mutator):
             return body
         return self.default_visit(attr)
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         body = self.visit(loop.body)
         if body is not loop.body:
             loop = loop.with_fields(body=body)
@@ -109,17 +112,17 @@ class _Unroll(Mutator):
             loop = loop.with_fields(kind=ForKind.UNROLLED)
         return loop
 
-    def visit_BufferStore(self, stmt: BufferStore) -> Any:
+    def visit_BufferStore(self, stmt: BufferStore) -> Stmt:
         self.steps += 1
         if self.local:
             _LocalIndices(self.indexes_local).visit(stmt)
         return stmt
 
-    def visit_Evaluate(self, stmt: Evaluate) -> Any:
+    def visit_Evaluate(self, stmt: Evaluate) -> Stmt:
         self.steps += 1
         return stmt
 
-    def visit_SeqStmt(self, stmt: SeqStmt) -> Any:
+    def visit_SeqStmt(self, stmt: SeqStmt) -> Stmt:
         made = []
         steps = depth = normal = 0
         saved = (self.steps, self.unroll_depth, self.normal_loops)

@@ -6,8 +6,11 @@ from typing import Any
 
 from ...arith import build as B
 from ...arith.effects import CallEffectKind, side_effect
+from ...ir.expr import PrimExpr
+from ...ir.prim import Call
+from ..buffer import Buffer
 from ..function import PrimFunc
-from ..stmt import BufferStore
+from ..stmt import BufferStore, Stmt
 from .base import PrimFuncPass, StmtExprVisitor, func_pass, is_call
 from .buffer_flow import BufferFlow, in_context
 from .simplify import AnalyzerMutator
@@ -18,13 +21,13 @@ class _UseAssume(AnalyzerMutator):
         super().__init__()
         self.flow = flow
 
-    def visit_PrimExpr(self, e: Any) -> Any:
+    def visit_PrimExpr(self, e: PrimExpr) -> PrimExpr:
         return e
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return buffer
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         value: Any = store.value
         if not is_call(value, "if_then_else") or side_effect(value.args[0]) > CallEffectKind.Pure:
             return store
@@ -38,7 +41,7 @@ class _UseAssume(AnalyzerMutator):
 class _Assumes(StmtExprVisitor):
     found = False
 
-    def visit_Call(self, e: Any) -> None:
+    def visit_Call(self, e: Call) -> None:
         self.found = self.found or is_call(e, "assume")
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from ...ir.expr import PrimExpr
 from ...ir.functor import Visitor
+from ...ir.prim import IntImm, Let, Var
 from ..buffer import Buffer
-from ..stmt import AttrStmt
+from ..expr import BufferLoad
+from ..stmt import Allocate, AllocateConst, AttrStmt, BufferStore, DeclBuffer, For, LetStmt, Stmt
 
 
 class UseDef(Visitor):
@@ -15,7 +19,7 @@ class UseDef(Visitor):
     ``thread_extent`` decides whether the extents of thread attributes count as uses.
     """
 
-    def __init__(self, defined: Any = (), thread_extent: bool = True) -> None:
+    def __init__(self, defined: Sequence[PrimExpr] = (), thread_extent: bool = True) -> None:
         self.defined: set[Any] = set(defined)
         self.buffers: set[Buffer] = set()
         self.thread_extent = thread_extent
@@ -23,12 +27,12 @@ class UseDef(Visitor):
         self.undefined_buffers: list[Buffer] = []
         self._seen: set[Any] = set()
 
-    def visit_Var(self, var: Any) -> None:
+    def visit_Var(self, var: Var) -> None:
         if var not in self.defined and var not in self._seen:
             self._seen.add(var)
             self.undefined.append(var)
 
-    def visit_IntImm(self, e: Any) -> None:
+    def visit_IntImm(self, e: IntImm) -> None:
         return
 
     def visit_Buffer(self, buffer: Buffer) -> None:
@@ -44,13 +48,13 @@ class UseDef(Visitor):
         self.visit(buffer.strides)
         self.visit(buffer.elem_offset)
 
-    def visit_BufferLoad(self, load: Any) -> None:
+    def visit_BufferLoad(self, load: BufferLoad) -> None:
         self.visit(load.buffer)
         self.visit(load.indices)
         if load.predicate is not None:
             self.visit(load.predicate)
 
-    def visit_BufferStore(self, store: Any) -> None:
+    def visit_BufferStore(self, store: BufferStore) -> None:
         self.visit(store.buffer)
         self.visit(store.value)
         self.visit(store.indices)
@@ -69,36 +73,36 @@ class UseDef(Visitor):
             self.visit(attr.value)
             self.visit(attr.body)
 
-    def visit_For(self, loop: Any) -> None:
+    def visit_For(self, loop: For) -> None:
         self.visit(loop.min)
         self.visit(loop.extent)
         self.defined.add(loop.loop_var)
         self.visit(loop.body)
 
-    def visit_LetStmt(self, stmt: Any) -> None:
+    def visit_LetStmt(self, stmt: LetStmt | Let) -> None:
         self.visit(stmt.value)
         self.defined.add(stmt.var)
         self.visit(stmt.body)
 
     visit_Let = visit_LetStmt
 
-    def visit_Allocate(self, stmt: Any) -> None:
+    def visit_Allocate(self, stmt: Allocate) -> None:
         self.defined.add(stmt.buffer_var)
         self.visit(stmt.extents)
         self.visit(stmt.condition)
         self.visit(stmt.body)
 
-    def visit_AllocateConst(self, stmt: Any) -> None:
+    def visit_AllocateConst(self, stmt: AllocateConst) -> None:
         self.defined.add(stmt.buffer_var)
         self.visit(stmt.body)
 
-    def visit_DeclBuffer(self, stmt: Any) -> None:
+    def visit_DeclBuffer(self, stmt: DeclBuffer) -> None:
         self._fields(stmt.buffer)
         self.buffers.add(stmt.buffer)
         self.visit(stmt.body)
 
 
-def undefined_vars(stmt: Any, defined: Any = ()) -> list[Any]:
+def undefined_vars(stmt: Stmt, defined: Sequence[PrimExpr] = ()) -> list[Any]:
     """Variables used in ``stmt`` that neither it nor ``defined`` defines."""
     found = UseDef(defined)
     found.visit(stmt)

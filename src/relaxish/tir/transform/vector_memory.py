@@ -6,8 +6,10 @@ from typing import Any
 
 from ...arith import Analyzer
 from ...ir import dtype as dt
+from ...ir.expr import ExprLike, PrimExpr
 from ...ir.prim import LT, Broadcast, Ramp, Var
 from ...ir.structural import same_expression
+from ..buffer import Buffer
 from ..expr import BufferLoad
 from ..stmt import BufferStore, Stmt
 from .base import StmtExprMutator, call
@@ -16,13 +18,13 @@ from .base import StmtExprMutator, call
 class _PredicateAccesses(StmtExprMutator):
     """Masks the accesses of a statement that runs under ``Ramp(base, 1, lanes) < Broadcast(limit, lanes)``."""
 
-    def __init__(self, base: Any, limit: Any) -> None:
+    def __init__(self, base: PrimExpr, limit: PrimExpr) -> None:
         self.base = base
         self.limit = limit
         self.accesses = 0
         self.masked = 0
 
-    def _mask(self, access: Any) -> Any:
+    def _mask(self, access: BufferLoad | BufferStore) -> PrimExpr | Stmt:
         self.accesses += 1
         ramp = access.indices[0] if access.indices else None
         if not isinstance(ramp, Ramp) or not same_expression(ramp.base, self.base):
@@ -38,7 +40,7 @@ class _PredicateAccesses(StmtExprMutator):
         return self._mask(self.default_visit(store))
 
 
-def predicated(stmt: Stmt, condition: Any) -> Stmt | None:
+def predicated(stmt: Stmt, condition: PrimExpr) -> Stmt | None:
     """``stmt`` with all its accesses masked by a vector condition; None where one of them does not follow it."""
     if not isinstance(condition, LT) or not isinstance(condition.a, Ramp) or not isinstance(condition.b, Broadcast):
         return None
@@ -50,14 +52,14 @@ def predicated(stmt: Stmt, condition: Any) -> Stmt | None:
 class OwnCopies(StmtExprMutator):
     """Gives each lane its own copy of an allocation: the last index is spread over the lanes."""
 
-    def __init__(self, pointer: Any, var: Var, lanes: Any) -> None:
+    def __init__(self, pointer: PrimExpr, var: Var, lanes: ExprLike) -> None:
         self.pointer = pointer
         self.var = var
         self.lanes = lanes
         self.buffers: dict[Any, Any] = {}
         self.analyzer = Analyzer()
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         if buffer.data is not self.pointer:
             return buffer
         if buffer not in self.buffers:
@@ -67,7 +69,7 @@ class OwnCopies(StmtExprMutator):
             self.buffers[buffer] = buffer.with_fields(shape=tuple(shape), strides=tuple(strides))
         return self.buffers[buffer]
 
-    def _access(self, access: Any) -> Any:
+    def _access(self, access: BufferLoad | BufferStore) -> Any:
         if access.buffer.data is not self.pointer:
             return access
         indices = list(access.indices)
@@ -80,7 +82,7 @@ class OwnCopies(StmtExprMutator):
     def visit_BufferStore(self, store: BufferStore) -> Any:
         return self._access(self._children(store))
 
-    def _children(self, access: Any) -> Any:
+    def _children(self, access: BufferLoad | BufferStore) -> Any:
         changes: dict[str, Any] = {"indices": self.visit(access.indices)}
         if isinstance(access, BufferStore):
             changes["value"] = self.visit(access.value)

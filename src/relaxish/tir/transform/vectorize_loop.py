@@ -12,6 +12,7 @@ from ...arith import Analyzer
 from ...arith import build as B
 from ...arith.functor import substitute
 from ...ir import dtype as dt
+from ...ir.expr import ExprLike
 from ...ir.functor import pre_order_visit
 from ...ir.prim import (
     Add, BinaryOp, Broadcast, Call, Cast, IntImm, Let, Mul, Not, Ramp, Select, Shuffle, Sub, Var,
@@ -23,6 +24,7 @@ from ..stmt import (
     While,
 )  # fmt: skip
 from ...target import Target
+from ..buffer import Buffer
 from ..function import PrimFunc
 from .base import (
     LoweringError, PrimFuncPass, SeqMutator, StmtExprVisitor, call, config, flatten_seq, func_pass, is_call,
@@ -64,7 +66,7 @@ def spread(e: Any, lanes: int) -> Any:
     return Broadcast(e, lanes if lanes > 0 else Mul(call("int32", "vscale"), IntImm("int32", -lanes)))
 
 
-def _reads(e: Any, buffer: Any) -> bool:
+def _reads(e: Any, buffer: Buffer) -> bool:
     class Find(StmtExprVisitor):
         found = False
 
@@ -86,7 +88,7 @@ class _Vectorizer(SeqMutator):
     ``masks`` allows accesses under a condition that differs between lanes to carry it as a predicate.
     """
 
-    def __init__(self, var: Var, lanes: Any, masks: bool = False) -> None:
+    def __init__(self, var: Var, lanes: ExprLike, masks: bool = False) -> None:
         self.var = var
         self.lanes = lanes
         self.masks = masks
@@ -101,10 +103,10 @@ class _Vectorizer(SeqMutator):
             return self.ramp
         return self.lets.get(e, e)
 
-    def visit_IntImm(self, e: Any) -> Any:
+    def visit_IntImm(self, e: IntImm) -> Any:
         return e
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return buffer
 
     def visit_BinaryOp(self, e: BinaryOp) -> Any:
@@ -249,7 +251,7 @@ class _Vectorizer(SeqMutator):
 
     # -- statements ----------------------------------------------------------------------------------------
 
-    def visit_Stmt(self, stmt: Stmt) -> Any:
+    def visit_Stmt(self, stmt: Stmt) -> Stmt:
         if isinstance(stmt, While):
             raise LoweringError("A while loop inside a vectorized loop not supported.")
         if isinstance(stmt, AssertStmt):
@@ -274,11 +276,11 @@ class _Vectorizer(SeqMutator):
     def _extent(self, dtype: str) -> Any:
         return B.const(dtype, self.lanes) if isinstance(self.lanes, int) else B.cast(dtype, self.lanes)
 
-    def visit_SeqStmt(self, stmt: SeqStmt) -> Any:
+    def visit_SeqStmt(self, stmt: SeqStmt) -> Stmt:
         made = [self.statement(s) for s in stmt.seq]
         return stmt if all(a is b for a, b in zip(made, stmt.seq)) else flatten_seq(made)
 
-    def visit_BufferStore(self, stmt: BufferStore) -> Any:
+    def visit_BufferStore(self, stmt: BufferStore) -> Stmt:
         indices = self._indices(stmt.indices)
         value = self.visit(stmt.value)
         if indices is None and value is stmt.value:
@@ -307,7 +309,7 @@ class _Vectorizer(SeqMutator):
         indices[-1] = spread(indices[-1], total // outer)
         return BufferStore(stmt.buffer, spread(value, total), indices, None, span=stmt.span)
 
-    def visit_IfThenElse(self, stmt: IfThenElse) -> Any:
+    def visit_IfThenElse(self, stmt: IfThenElse) -> Stmt:
         cond = self.visit(stmt.condition)
         if _lanes(cond) != 1:
             masked = None
@@ -322,14 +324,14 @@ class _Vectorizer(SeqMutator):
             return stmt
         return IfThenElse(cond, then, other, span=stmt.span)
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         low, extent = self.visit(loop.min), self.visit(loop.extent)
         if low is not loop.min or extent is not loop.extent:
             raise NeedsScalar("loop bounds that differ between lanes")
         body = self.statement(loop.body)
         return loop if body is loop.body else loop.with_fields(body=body)
 
-    def visit_LetStmt(self, stmt: LetStmt) -> Any:
+    def visit_LetStmt(self, stmt: LetStmt) -> Stmt:
         value = self.visit(stmt.value)
         if value is stmt.value:
             body = self.statement(stmt.body)
@@ -341,13 +343,13 @@ class _Vectorizer(SeqMutator):
         finally:
             del self.lets[stmt.var]
 
-    def visit_Evaluate(self, stmt: Evaluate) -> Any:
+    def visit_Evaluate(self, stmt: Evaluate) -> Stmt:
         value = self.visit(stmt.value)
         if value is stmt.value:
             return stmt
         raise NeedsScalar("an effect for each lane")
 
-    def visit_AttrStmt(self, stmt: AttrStmt) -> Any:
+    def visit_AttrStmt(self, stmt: AttrStmt) -> Stmt:
         value = self.visit(stmt.value)
         if value is not stmt.value:
             raise NeedsScalar("an attribute that differs between lanes")
@@ -364,7 +366,7 @@ class _Vectorizer(SeqMutator):
         body = self.statement(OwnCopies(stmt.buffer_var, self.var, self.lanes).visit(stmt.body))
         return Allocate(stmt.buffer_var, stmt.dtype, tuple(extents), condition, body, stmt.annotations)
 
-    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Any:
+    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Stmt:
         body = self.statement(stmt.body)
         return stmt if body is stmt.body else stmt.with_fields(body=body)
 
@@ -375,18 +377,18 @@ def _is_scalable(extent: Any) -> bool:
     return any(is_call(p, "vscale") for p in parts)
 
 
-def _has_scalable_vectors(target: Any) -> bool:
+def _has_scalable_vectors(target: Target | None) -> bool:
     return target is not None and any("sve" in str(f) or "sme" in str(f) for f in target.mattr)
 
 
-def _buffer_predicates(target: Any) -> bool:
+def _buffer_predicates(target: Target | None) -> bool:
     """Whether accesses may be masked: as the pass context says, or where the target has scalable vectors."""
     chosen = config("tir.enable_buffer_level_predication", None)
     return _has_scalable_vectors(target) if chosen is None else bool(chosen)
 
 
 class _Loops(SeqMutator):
-    def __init__(self, enabled: bool, target: Any) -> None:
+    def __init__(self, enabled: bool, target: Target | None) -> None:
         self.enabled = enabled
         self.target = target
         self.masks = _buffer_predicates(target)
@@ -395,10 +397,10 @@ class _Loops(SeqMutator):
     def visit_PrimExpr(self, e: Any) -> Any:
         return e
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return buffer
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         if loop.kind != ForKind.VECTORIZED:
             return self.default_visit(loop)
         if not self.enabled:
@@ -429,7 +431,7 @@ def _longest(stmt: Stmt) -> str:
     return max(found)[1]
 
 
-def vectorize(stmt: Stmt, enabled: bool = True, target: Any = None) -> Stmt:
+def vectorize(stmt: Stmt, enabled: bool = True, target: Target | None = None) -> Stmt:
     """Vectorize all marked loops of a statement. Raises LoweringError for vectors of absurd lengths."""
     if enabled and (lanes := lanes_of_loops(stmt)) > MAX_LANES:
         raise LoweringError(too_many_lanes(lanes, _longest(stmt)))

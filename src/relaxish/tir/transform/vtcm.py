@@ -9,12 +9,12 @@ from ...ir.prim import IntImm, StringImm
 from ...support.errors import RelaxishError
 from ...ir.transform import Pass, PassContext, module_pass
 from ..function import PrimFunc
-from ..stmt import Allocate, LetStmt
+from ..stmt import Allocate, LetStmt, Stmt
 from .base import PrimFuncPass, StmtMutator, body_pass, call, config, pointer_scope
 
 
 class _Lower(StmtMutator):
-    def visit_Allocate(self, stmt: Allocate) -> Any:
+    def visit_Allocate(self, stmt: Allocate) -> Stmt:
         scope = pointer_scope(stmt.buffer_var)
         body = self.visit(stmt.body)
         if "global.vtcm" not in scope:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...arith import Analyzer
 from ...arith import build as B
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.functor import pre_order_visit
 from ...ir.op import Op
 from ...ir.prim import Call, IntImm, IterVar, StringImm, Var
@@ -25,7 +25,7 @@ def _is_barrier(node: Any) -> bool:
     return is_call(node, "tvm_storage_sync") and node.args[0].value == "warp"
 
 
-def _has_barrier(stmt: Any) -> bool:
+def _has_barrier(stmt: Stmt) -> bool:
     found = False
 
     def look(node: Any) -> bool:
@@ -41,7 +41,7 @@ def _by_name(dtype: str, name: str, *args: Any) -> Call:
     return Call(dtype, Op.get("tir.call_extern"), [StringImm(name), *args])
 
 
-def _mentions(expr: Any, var: Var) -> bool:
+def _mentions(expr: PrimExpr, var: Var) -> bool:
     found = False
 
     def look(node: Any) -> bool:
@@ -61,7 +61,7 @@ class _Mask(StmtMutator):
         self.rows_of_warps = False
         self.mask: Any = None
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         if attr.attr_key == "thread_extent" and isinstance(attr.node, IterVar):
             var, extent = attr.node.var, B.as_int(attr.value)
             if attr.node.thread_tag == "threadIdx.x" and extent is not None and extent % _WARP == 0:
@@ -70,11 +70,11 @@ class _Mask(StmtMutator):
                 self.values[var] = Var("warp", "int32") * _WARP + self.lane
         return self.default_visit(attr)
 
-    def visit_LetStmt(self, stmt: LetStmt) -> Any:
+    def visit_LetStmt(self, stmt: LetStmt) -> Stmt:
         self.values[stmt.var] = substitute(stmt.value, self.values)
         return self.default_visit(stmt)
 
-    def visit_IfThenElse(self, stmt: IfThenElse) -> Any:
+    def visit_IfThenElse(self, stmt: IfThenElse) -> Stmt:
         if not _has_barrier(stmt) or self._same_for_all_lanes(stmt.condition):
             return self.default_visit(stmt)
         outer = self.mask

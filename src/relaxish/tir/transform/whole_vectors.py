@@ -28,7 +28,7 @@ from ...ir.expr import PrimExpr
 from ...ir.prim import GE, GT, LE, LT, And, Call, IntImm, Var, const
 from ..functor import substitute
 from ..function import PrimFunc
-from ..stmt import BufferStore, For, ForKind, IfThenElse, SeqStmt
+from ..stmt import BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
 from .base import PrimFuncPass, StmtMutator, func_pass
 
 __all__ = ["WholeVectors", "whole_vectors"]
@@ -42,7 +42,7 @@ def _parts(condition: Any) -> list[Any]:
     return _parts(condition.args[0]) if likely else [condition]
 
 
-def _of_all_lanes(part: Any, var: Var, lanes: int) -> PrimExpr | None:
+def _of_all_lanes(part: PrimExpr, var: Var, lanes: int) -> PrimExpr | None:
     """What holds just if a condition holds in every lane: that of its first or last one, for a bound of a linear index."""
     if not isinstance(part, (LT, LE, GT, GE)):
         return None
@@ -55,18 +55,18 @@ def _of_all_lanes(part: Any, var: Var, lanes: int) -> PrimExpr | None:
     return made
 
 
-def _only_stores(stmt: Any) -> bool:
+def _only_stores(stmt: Stmt) -> bool:
     if isinstance(stmt, SeqStmt):
         return all(_only_stores(s) for s in stmt.seq)
     return isinstance(stmt, BufferStore)
 
 
 class _Splitter(StmtMutator):
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         made = self._split(loop) if loop.kind == ForKind.VECTORIZED else None
         return self.default_visit(loop) if made is None else made
 
-    def _split(self, loop: For) -> Any:
+    def _split(self, loop: For) -> Stmt | None:
         body = loop.body
         if not isinstance(body, IfThenElse) or body.else_case is not None or not _only_stores(body.then_case):
             return None

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...ir import dtype as dt
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.functor import pre_order_visit
 from ...ir.module import IRModule
-from ...ir.prim import Call, Cast, FloatImm, IntImm, IterVar, Max, Min, Var, const
+from ...ir.op import Op
+from ...ir.prim import Call, Cast, CmpOp, FloatImm, IntImm, IterVar, Let, Max, Min, Var, const
 from ...ir.types import PointerType, PrimType
 from ..buffer import Buffer
 from ..expr import BufferLoad
@@ -17,7 +18,7 @@ from ..function import PrimFunc
 from ..op import max_value, min_value
 from ..stmt import (
     AttrStmt, Block, BlockRealize, BufferRegion, BufferStore, DeclBuffer, For, ForKind, LetStmt, MatchBufferRegion,
-    SeqStmt, While,
+    SeqStmt, Stmt, While,
 )  # fmt: skip
 from .base import PrimFuncPass, StmtExprMutator, StmtExprVisitor, func_pass, op_name
 from .wide_float import WideFloat, is_narrow_float
@@ -141,7 +142,7 @@ class _Accumulators(StmtExprVisitor):
         self.visit(loop.condition)
         self._inside(None, loop.body)
 
-    def _inside(self, var: Any, body: Any) -> None:
+    def _inside(self, var: Any, body: Stmt) -> None:
         self.loops.append(var)
         self.visit(body)
         self.loops.pop()
@@ -205,7 +206,7 @@ class _Accumulators(StmtExprVisitor):
         if own and (self._comes_back(store) or any(not _same(i.indices, store.indices) for i in own)):
             self.updated[buffer] = self.updated.get(buffer, False) or not _only_compares(value, buffer, self.lets)
 
-    def _resolved(self, value: Any) -> Any:
+    def _resolved(self, value: PrimExpr) -> PrimExpr:
         while isinstance(value, Var) and value in self.lets:
             value = self.lets[value]
         return value
@@ -215,7 +216,7 @@ class _Accumulators(StmtExprVisitor):
             return True
         used: set[Any] = set()
 
-        def look(item: Any) -> bool:
+        def look(item: PrimExpr) -> bool:
             used.add(item)
             return True
 
@@ -229,15 +230,15 @@ def _repeats(iter_var: IterVar) -> bool:
     return iter_var.iter_type == IterVar.CommReduce and not (isinstance(extent, IntImm) and extent.value <= 1)
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: Sequence[PrimExpr], b: Sequence[PrimExpr]) -> bool:
     return all(x is y or (isinstance(x, IntImm) and isinstance(y, IntImm) and x.value == y.value) for x, y in zip(a, b))
 
 
-def _loads_of(value: Any, buffer: Buffer, lets: dict[Var, Any]) -> list[BufferLoad]:
+def _loads_of(value: PrimExpr, buffer: Buffer, lets: dict[Var, Any]) -> list[BufferLoad]:
     found: list[BufferLoad] = []
     seen: set[Any] = set()
 
-    def look(item: Any) -> bool:
+    def look(item: PrimExpr | Buffer | Op) -> bool:
         if isinstance(item, BufferLoad) and item.buffer is buffer:
             found.append(item)
         elif isinstance(item, Var) and item in lets and item not in seen:
@@ -283,11 +284,11 @@ def _filled_by(block: Block) -> list[Buffer]:
     return filled
 
 
-def _is(e: Any, value: int) -> bool:
+def _is(e: PrimExpr, value: int) -> bool:
     return isinstance(e, IntImm) and e.value == value
 
 
-def _both(a: Any, b: Any) -> bool:
+def _both(a: PrimExpr, b: PrimExpr) -> bool:
     return isinstance(a, IntImm) and isinstance(b, IntImm) and a.value == b.value
 
 
@@ -307,44 +308,44 @@ class _Rewrite(StmtExprMutator):
     def _matches(self, dtype: str) -> bool:
         return is_narrow_float(dtype) and dt.element_of(dtype) in self.kinds
 
-    def _value(self, e: Any) -> Any:
+    def _value(self, e: PrimExpr) -> PrimExpr:
         return self.floats.narrow(e) if self.floats.computes(e) else self.default_visit(e)
 
     visit_PrimExpr = _value
 
-    def visit_CmpOp(self, e: Any) -> Any:
+    def visit_CmpOp(self, e: CmpOp) -> PrimExpr:
         if self.floats.computes(e.a) or self.floats.computes(e.b):
             return self.floats.comparison(e)
         return self.default_visit(e)
 
-    def visit_Cast(self, e: Cast) -> Any:
+    def visit_Cast(self, e: Cast) -> PrimExpr:
         if not self.floats.computes(e.value):
             return self.default_visit(e)
         value = self.floats.wide(e.value)
         return value if value.dtype == e.dtype else Cast(e.dtype, value)
 
-    def visit_LetStmt(self, stmt: LetStmt) -> Any:
+    def visit_LetStmt(self, stmt: LetStmt) -> Stmt:
         if not self.floats.computes(stmt.value):
             return self.default_visit(stmt)
         value = self.floats.wide(stmt.value)
         var = self.variables[stmt.var] = Var(stmt.var.name, value.dtype)
         return LetStmt(var, value, self.visit(stmt.body))
 
-    def visit_Let(self, e: Any) -> Any:
+    def visit_Let(self, e: Let) -> PrimExpr:
         if self.floats.computes(e.value):
             value = self.floats.wide(e.value)
             self.variables[e.var] = Var(e.var.name, value.dtype)
             return type(e)(self.variables[e.var], value, self.visit(e.body))
         return self.default_visit(e)
 
-    def visit_Var(self, var: Var) -> Any:
+    def visit_Var(self, var: Var) -> PrimExpr:
         made = self.variables.get(var)
         return var if made is None else Cast(var.dtype, made)
 
-    def visit_BufferLoad(self, load: BufferLoad) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         return self.floats.narrow(load) if load.buffer in self.buffers else self.default_visit(load)
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         wide = self.buffers.get(store.buffer)
         if wide is None:
             return self.default_visit(store)
@@ -353,15 +354,15 @@ class _Rewrite(StmtExprMutator):
         indices, predicate = self.visit(store.indices), store.predicate and self.visit(store.predicate)
         return BufferStore(wide, value, indices, predicate)
 
-    def visit_BufferRegion(self, region: BufferRegion) -> Any:
+    def visit_BufferRegion(self, region: BufferRegion) -> BufferRegion:
         made: Any = self.default_visit(region)
         wide = self.buffers.get(region.buffer)
         return made if wide is None else made.with_fields(buffer=wide)
 
-    def visit_MatchBufferRegion(self, match: MatchBufferRegion) -> Any:
+    def visit_MatchBufferRegion(self, match: MatchBufferRegion) -> MatchBufferRegion:
         return match
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         made: Any = self.default_visit(block)
         if any(b in self.buffers for b in block.alloc_buffers):
             made = made.with_fields(alloc_buffers=[self.buffers.get(b, b) for b in block.alloc_buffers])
@@ -382,7 +383,7 @@ def _limit(value: Any) -> Any:
 # ---- memory of the caller
 
 
-def _with_copies(body: Any, pairs: list[tuple[Buffer, Buffer]], complete: set[Buffer]) -> Any:
+def _with_copies(body: Stmt, pairs: list[tuple[Buffer, Buffer]], complete: set[Buffer]) -> Stmt:
     """Wide twins of the caller's buffers: filled before, unless all of them is written anyway, and rounded after."""
     before = [_copy(old, new, f"{old.name}_widened") for old, new in pairs if old not in complete]
     after = [_copy(new, old, f"{old.name}_rounded") for old, new in pairs]
@@ -396,7 +397,7 @@ def _with_copies(body: Any, pairs: list[tuple[Buffer, Buffer]], complete: set[Bu
     return BlockRealize((), const(True, "bool"), root)
 
 
-def _copy(source: Buffer, target: Buffer, name: str) -> Any:
+def _copy(source: Buffer, target: Buffer, name: str) -> Stmt:
     """A nest that copies a buffer to one of another type."""
     shape = target.shape or (const(1, "int32"),)
     loops = [Var(f"i{k}", d.dtype) for k, d in enumerate(shape)]

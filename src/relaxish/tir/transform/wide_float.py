@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.functor import pre_order_visit
 from ...ir.prim import (
     Add, Broadcast, Call, Cast, CmpOp, Div, FloatImm, FloorDiv, FloorMod, Max, Min, Mod, Mul, Select, Sub, Var,
@@ -67,7 +68,7 @@ class WideFloat:
             return any(self.computes(a) for a in e.args)
         return isinstance(e, _ARITHMETIC) or op_name(e) in _FUNCTIONS
 
-    def narrow(self, e: Any) -> Any:
+    def narrow(self, e: PrimExpr) -> PrimExpr:
         """An operation, computed in float32 and rounded to its type."""
         return Cast(e.dtype, self.wide(e))
 
@@ -75,7 +76,7 @@ class WideFloat:
         """A comparison of narrow floats; converting them changes nothing about it."""
         return type(e)(self.wide(e.a), self.wide(e.b))
 
-    def wide(self, e: Any) -> Any:
+    def wide(self, e: PrimExpr) -> PrimExpr:
         """The value of a narrow expression as float32.
 
         Nothing is rounded on the way, constants and casts included: how many elements there are, for one, may be more
@@ -108,7 +109,7 @@ class WideFloat:
         return Cast(full, self.keep(e))
 
 
-def loses_digits(e: Any) -> bool:
+def loses_digits(e: PrimExpr) -> bool:
     """Whether an expression has functions whose results later steps may cancel, as ``1 + erf(x)`` does."""
     found = False
 

@@ -8,6 +8,7 @@ from ...buffer import Buffer
 from ...expr import IntImm
 from ...index_map import IndexMap
 from ..core import ScheduleCore
+from ..identity import Identity
 from ..rv import BlockRV, LoopRV
 
 __all__ = ["Arguments", "BlockArg", "BufferArg", "as_int", "as_loop", "as_str"]
@@ -32,7 +33,7 @@ def as_int(value: Any, name: str) -> int:
     return value
 
 
-def as_str(value: Any, name: str) -> str:
+def as_str(value: str, name: str) -> str:
     """A string. Raises TypeError."""
     if not isinstance(value, str):
         raise TypeError(f"{name} is a string, got {type(value).__name__}")
@@ -49,7 +50,7 @@ class Arguments(ScheduleCore):
             raise TypeError(f"expected a BlockRV or the name of a block, got {type(value).__name__}")
         return value
 
-    def _block_or_loop(self, value: Any) -> Any:
+    def _block_or_loop(self, value: Identity | str) -> Identity:
         return value if isinstance(value, LoopRV) else self._block(value)
 
     def _buffer(self, block: BlockRV, buffer: Any, required: str | None = None) -> tuple[str, int, Buffer]:

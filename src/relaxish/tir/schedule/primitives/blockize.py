@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....arith import Analyzer, IterMark, IterSumExpr, normalize_iter_map_to_expr, subspace_divide
-from ....ir.expr import Range
+from ....ir.expr import PrimExpr, Range
 from ....ir.functor import Mutator
-from ....ir.prim import const
+from ....ir.prim import Var, const
 from ....ir.structural import same_expression
 from ....support.errors import InternalError
+from ...buffer import Buffer
 from ...expr import IterVar
 from ...functor import substitute
 from ...stmt import Block, BlockRealize, BufferRegion, For, SeqStmt
@@ -102,7 +103,9 @@ class _Derived:
         for index, (iv, (outer, inner)) in enumerate(zip(block.iter_vars, division, strict=False)):
             self._derive(index, iv, outer, inner, keep_units, shared is not None)
 
-    def _derive(self, index: int, iv: IterVar, outer: Any, inner: Any, keep_units: bool, is_shared: bool) -> None:
+    def _derive(
+        self, index: int, iv: IterVar, outer: IterMark, inner: IterMark, keep_units: bool, is_shared: bool
+    ) -> None:
         value = normalize_iter_map_to_expr(outer.source)
         if is_shared:
             made = self.outer_vars[index]
@@ -126,7 +129,7 @@ class _Derived:
             self.subst[iv.var] = made.var
 
 
-def _iter_var(old: IterVar, suffix: str, extent: Any) -> IterVar:
+def _iter_var(old: IterVar, suffix: str, extent: PrimExpr) -> IterVar:
     var = copy_var(old.var, suffix)
     return IterVar(Range.from_min_extent(const(0, extent.dtype), extent), var, old.iter_type)
 
@@ -138,16 +141,16 @@ class _Substitute(Mutator):
         self.values, self.analyzer = values, analyzer
         self.reuse: dict[Any, Any] = {}
 
-    def visit_Var(self, node: Any) -> Any:
+    def visit_Var(self, node: Var) -> PrimExpr:
         return self.values.get(node, node)
 
-    def visit_Buffer(self, node: Any) -> Any:
+    def visit_Buffer(self, node: Buffer) -> Buffer:
         return node
 
-    def visit_IterVar(self, node: Any) -> Any:
+    def visit_IterVar(self, node: IterVar) -> IterVar:
         return node
 
-    def visit_PrimExpr(self, node: Any) -> Any:
+    def visit_PrimExpr(self, node: PrimExpr) -> PrimExpr:
         made = self.default_visit(node)
         return node if made is node else self.analyzer.simplify(made)
 
@@ -199,7 +202,7 @@ def _outer_init(init: Any, inner: BlockRealize, inner_loops: Sequence[For], name
     return body
 
 
-def _inner_realize(block: Block, derived: _Derived, predicate: Any, sums_into: bool) -> BlockRealize:
+def _inner_realize(block: Block, derived: _Derived, predicate: PrimExpr, sums_into: bool) -> BlockRealize:
     """The block under its inner variables, without initialisation; one that ``sums_into`` its output reads that."""
     made = block.with_fields(
         iter_vars=tuple(derived.inner_vars),

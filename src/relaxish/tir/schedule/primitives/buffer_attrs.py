@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ....ir.expr import PrimExpr
+from ...buffer import Buffer
 from ...expr import BufferLoad, Cast
 from ...stmt import Block, BufferStore
 from .. import checks
@@ -65,11 +67,11 @@ def _alignments(sref: StmtSRef) -> list[list[int]]:
     return [[int(x) for x in entry] for entry in known]
 
 
-def _is_alignment(entry: Any) -> bool:
+def _is_alignment(entry: Sequence[int]) -> bool:
     return isinstance(entry, (tuple, list)) and len(entry) == 4 and all(type(x) is int for x in entry)
 
 
-def alloc_site(state: ScheduleState, sref: StmtSRef, buffer: Any) -> StmtSRef | None:
+def alloc_site(state: ScheduleState, sref: StmtSRef, buffer: Buffer) -> StmtSRef | None:
     """The block around ``sref`` that allocates ``buffer``."""
     for ancestor in sref.ancestors():
         node = ancestor.stmt
@@ -78,14 +80,14 @@ def alloc_site(state: ScheduleState, sref: StmtSRef, buffer: Any) -> StmtSRef | 
     return None
 
 
-def swap_buffer(state: ScheduleState, site: StmtSRef, old: Any, new: Any) -> None:
+def swap_buffer(state: ScheduleState, site: StmtSRef, old: Buffer, new: Buffer) -> None:
     """Exchange an allocated buffer in everything below its allocation."""
     swap = BufferSwap({old: new})
     made = swap.visit(site.stmt)
     state.replace(site, made, swap.reuse)
 
 
-def _site_of_own(state: ScheduleState, sref: StmtSRef, buffer: Any, what: str) -> StmtSRef:
+def _site_of_own(state: ScheduleState, sref: StmtSRef, buffer: Buffer, what: str) -> StmtSRef:
     """The block that allocates a buffer. Raises PrimitiveError for a parameter, whose ``what`` cannot be changed."""
     site = alloc_site(state, sref, buffer)
     if site is None:
@@ -113,14 +115,14 @@ class SetScope(InstructionKind):
 class _Retype(BufferSwap):
     """Stores to and loads from a buffer (or a view of it) of another element type, cast both ways."""
 
-    def __init__(self, old: Any, new: Any) -> None:
+    def __init__(self, old: Buffer, new: Buffer) -> None:
         super().__init__({old: new})
         self.before, self.after = old.dtype, new.dtype
 
-    def view_of(self, view: Any, source: Any) -> Any:
+    def view_of(self, view: Buffer, source: Buffer) -> Buffer:
         return derived_buffer(view, view.name, dtype=self.after)
 
-    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> PrimExpr:
         made = self.default_visit(node)
         return made if made.buffer is node.buffer else Cast(self.before, made)
 

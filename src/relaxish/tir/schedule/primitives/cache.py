@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....arith import Analyzer
-from ....ir.expr import Range
+from ....ir.expr import PrimExpr, Range
 from ....ir.prim import const
+from ...buffer import Buffer
 from ...expr import BufferLoad, IntImm, IterVar, Var
 from ...op import all as tir_all
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
@@ -35,7 +36,7 @@ def region_of(regions: Sequence[BufferRegion], buffer: Any) -> BufferRegion | No
     return next((r for r in regions if r.buffer is buffer), None)
 
 
-def only_writer(state: ScheduleState, scope: StmtSRef, buffer: Any) -> StmtSRef | None:
+def only_writer(state: ScheduleState, scope: StmtSRef, buffer: Buffer) -> StmtSRef | None:
     """The one block of the scope that writes ``buffer``, None for an input of the scope."""
     writers = state.get_block_scope(scope).buffer_writers.get(buffer, [])
     if len(writers) > 1:
@@ -47,7 +48,7 @@ def only_writer(state: ScheduleState, scope: StmtSRef, buffer: Any) -> StmtSRef 
     return writers[0] if writers else None
 
 
-def full_region(buffer: Any) -> list[Range]:
+def full_region(buffer: Buffer) -> list[Range]:
     """All of a buffer."""
     return [Range.from_min_extent(const(0, d.dtype), d) for d in buffer.shape]
 
@@ -59,7 +60,7 @@ class Stage:
     the scope block it holds just the region that the scope touches.
     """
 
-    def __init__(self, buffer: Any, storage_scope: str, region: Sequence[Range], whole: bool, reading: bool) -> None:
+    def __init__(self, buffer: Buffer, storage_scope: str, region: Sequence[Range], whole: bool, reading: bool) -> None:
         self.buffer, self.region, self.whole, self.reading = buffer, list(region), whole, reading
         self.name = f"{buffer.name}_{storage_scope}"
         self.staged = compact(with_scope(buffer, storage_scope))
@@ -111,23 +112,23 @@ class _ShiftedSwap(BufferSwap):
         super().__init__({stage.buffer: stage.staged}, reuse)
         self.stage = stage
 
-    def _shift(self, index: Any, dim: Range) -> Any:
+    def _shift(self, index: PrimExpr, dim: Range) -> PrimExpr:
         return self.stage.analyzer.simplify(self.visit(index) - dim.min)
 
-    def visit_BufferLoad(self, node: Any) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> PrimExpr:
         if node.buffer is not self.stage.buffer:
             return self.default_visit(node)
         return BufferLoad(
             self.stage.staged, [self._shift(i, r) for i, r in zip(node.indices, self.stage.region, strict=True)]
         )
 
-    def visit_BufferStore(self, node: Any) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Any:
         if node.buffer is not self.stage.buffer:
             return self.default_visit(node)
         indices = [self._shift(i, r) for i, r in zip(node.indices, self.stage.region, strict=True)]
         return BufferStore(self.stage.staged, self.visit(node.value), indices)
 
-    def visit_BufferRegion(self, node: BufferRegion) -> Any:
+    def visit_BufferRegion(self, node: BufferRegion) -> BufferRegion:
         if node.buffer is not self.stage.buffer:
             return self.default_visit(node)
         dims = [
@@ -212,7 +213,9 @@ def insert_at(body: Any, position: int, stage: Any) -> Any:
 class _Insert(ScopeRewriter):
     """Inserts the copy and redirects the chosen blocks to the staging buffer."""
 
-    def __init__(self, scope: Block, at: Any, position: int, nest: Any, stage: Stage, redirect: Any) -> None:
+    def __init__(
+        self, scope: Block, at: Any, position: int, nest: For, stage: Stage, redirect: Callable[..., Any]
+    ) -> None:
         super().__init__()
         self.scope, self.at, self.position, self.nest = scope, at, position, nest
         self.stage, self.redirect = stage, redirect
@@ -263,7 +266,7 @@ def _box(region: Sequence[Range]) -> Box:
     return [(r.min, r.min + r.extent - 1) for r in region]
 
 
-def check_region(block: StmtSRef, buffer: Any, region: Sequence[Range], at: StmtSRef) -> None:
+def check_region(block: StmtSRef, buffer: Buffer, region: Sequence[Range], at: StmtSRef) -> None:
     """Refuse a region that is known to leave the buffer: the copy has no predicate to keep it inside."""
     from ..block_info import loop_ranges
 
@@ -288,7 +291,7 @@ def _writes(block: Block, buffer: Any) -> bool:
     return any(r.buffer is buffer for r in block.writes)
 
 
-def _mentions(block: Block, buffer: Any) -> bool:
+def _mentions(block: Block, buffer: Buffer) -> bool:
     return any(r.buffer is buffer for r in (*block.reads, *block.writes))
 
 

@@ -76,10 +76,10 @@ def _largest(node: Any, below: bool = False) -> list[PrimExpr]:
     found: list[PrimExpr] = []
 
     class Collect(Visitor):
-        def visit_Buffer(self, node: Any) -> None:
+        def visit_Buffer(self, node: Buffer) -> None:
             pass
 
-        def visit_PrimExpr(self, inner: Any) -> None:
+        def visit_PrimExpr(self, inner: PrimExpr) -> None:
             if _eligible(inner) and not (below and inner is node):
                 found.append(inner)
             else:
@@ -89,16 +89,16 @@ def _largest(node: Any, below: bool = False) -> list[PrimExpr]:
     return found
 
 
-def _size(expr: Any) -> int:
+def _size(expr: PrimExpr) -> int:
     count = 0
 
     class Count(Visitor):
-        def visit_PrimExpr(self, node: Any) -> None:
+        def visit_PrimExpr(self, node: PrimExpr) -> None:
             nonlocal count
             count += 1
             self.default_visit(node)
 
-        def visit_Buffer(self, node: Any) -> None:
+        def visit_Buffer(self, node: Buffer) -> None:
             pass
 
     Count().visit(expr)
@@ -113,7 +113,7 @@ def _expressions(block: Block, threshold: int) -> list[PrimExpr]:
         def visit_BufferStore(self, node: BufferStore) -> None:
             done = _Computations(node, threshold)
 
-            def note(expr: Any) -> None:
+            def note(expr: PrimExpr | Buffer) -> None:
                 known = done.find(expr) if isinstance(expr, PrimExpr) else None
                 if known is not None and not any(known is e for e in out):
                     out.append(known)
@@ -133,13 +133,13 @@ class _Load(Mutator):
         self.analyzer = Analyzer()
         self.pairs = [(self.analyzer.simplify(expr), load) for expr, load in pairs]
 
-    def visit_Buffer(self, node: Any) -> Any:
+    def visit_Buffer(self, node: Buffer) -> Buffer:
         return node
 
-    def visit_BufferRegion(self, node: Any) -> Any:
+    def visit_BufferRegion(self, node: BufferRegion) -> BufferRegion:
         return node
 
-    def visit_PrimExpr(self, node: Any) -> Any:
+    def visit_PrimExpr(self, node: PrimExpr) -> PrimExpr:
         if _eligible(node):
             simple = self.analyzer.simplify(node)
             for form, load in self.pairs:

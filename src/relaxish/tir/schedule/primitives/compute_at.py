@@ -39,7 +39,7 @@ __all__: list[str] = []
 class _Move(ScopeRewriter):
     """Takes the block out of its old place and puts its new nest into the body of the loop."""
 
-    def __init__(self, loop: For, position: int, nest: Any, dead: Any) -> None:
+    def __init__(self, loop: For, position: int, nest: Any, dead: For) -> None:
         super().__init__(dead)
         self.loop, self.position, self.nest = loop, position, nest
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....arith import Analyzer, IterMapLevel, detect_iter_map
 from ....arith.effects import CallEffectKind, side_effect
-from ....ir.expr import Range
+from ....ir.expr import PrimExpr, Range
 from ....ir.prim import const
 from ...expr import Call, FloatImm, IntImm, IterVar, Var
 from ...functor import substitute
@@ -67,7 +67,7 @@ def _match(sref: StmtSRef, loops: Sequence[StmtSRef], analyzer: Analyzer) -> _Pa
     return _Padding(store, outside, inside, predicate, _inside_region(sref, realize, loops, predicate, analyzer))
 
 
-def _unlikely(term: Any) -> Any:
+def _unlikely(term: PrimExpr) -> PrimExpr:
     return term.args[0] if isinstance(term, Call) and getattr(term.op, "name", "") == "tir.likely" else term
 
 
@@ -158,7 +158,7 @@ def _fill_nest(realize: BlockRealize, pad: _Padding, loops: Sequence[For], analy
     block = realize.block
     renamed: dict[Any, Any] = {iv.var: copy_var(iv.var, "") for iv in block.iter_vars}
 
-    def rewritten(expr: Any) -> Any:
+    def rewritten(expr: PrimExpr) -> PrimExpr:
         return analyzer.simplify(substitute(expr, renamed))
 
     store = BufferStore(pad.store.buffer, pad.outside, [rewritten(i) for i in pad.store.indices])
@@ -202,7 +202,7 @@ def _copy_nest(realize: BlockRealize, pad: _Padding, loops: Sequence[For], analy
         else:
             bindings.append(analyzer.simplify(value - inside.min))
 
-    def rewritten(expr: Any) -> Any:
+    def rewritten(expr: PrimExpr) -> PrimExpr:
         return analyzer.simplify(substitute(expr, values))
 
     made = Block(

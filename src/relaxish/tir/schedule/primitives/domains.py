@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ....arith import (
-    Analyzer,
-    IntervalSet,
-    IterMapLevel,
-    detect_iter_map,
-    eval_set,
-    inverse_affine_iter_map,
-    neg_inf,
-    pos_inf,
-)
-from ....ir.prim import const
+    Analyzer, IntervalSet, IterMapLevel, detect_iter_map, eval_set, inverse_affine_iter_map, neg_inf, pos_inf,
+)  # fmt: skip
+from ....ir.expr import PrimExpr
+from ....ir.prim import IterVar, const
 from ...expr import FloorDiv, FloorMod, IntImm, Mul, Var
 from ...functor import substitute
 from ...op import floordiv
@@ -73,14 +67,14 @@ class BlockDomains:
             self._simple[id(made)] = (made, made)
         return known[1]
 
-    def _same(self, a: Any, b: Any) -> bool:
+    def _same(self, a: PrimExpr, b: PrimExpr) -> bool:
         return a is b or self.analyzer.can_prove_equal(a, b)
 
-    def _join(self, table: dict[Any, Interval], var: Any, new: Interval) -> None:
+    def _join(self, table: dict[Any, Interval], var: PrimExpr, new: Interval) -> None:
         old = table.get(var)
         table[var] = new if old is None else union_sets([old], [new], self.analyzer)[0]
 
-    def _last(self, extent: Any) -> Any:
+    def _last(self, extent: PrimExpr) -> PrimExpr:
         """The last index of a dimension, zero for an empty one."""
         if isinstance(extent, IntImm):
             return const(max(int(extent.value) - 1, 0), extent.dtype)
@@ -113,7 +107,9 @@ class BlockDomains:
             self._join(self.bound, var, bound[var])
         return True
 
-    def _check_begins(self, provided: Sequence[Interval], required: Sequence[Interval], first: Any) -> None:
+    def _check_begins(
+        self, provided: Sequence[Interval], required: Sequence[Interval], first: Mapping[Var, PrimExpr]
+    ) -> None:
         """The first instance must not read what lies before the part that is produced."""
         for (have, _), (want, _) in zip(provided, required, strict=True):
             if not self._same(substitute(have, first), want):
@@ -141,7 +137,7 @@ class BlockDomains:
 
     # -- dimension by dimension ------------------------------------------------------------------------------
 
-    def _dimension(self, extent: Any, have: Interval, want: Interval) -> None:
+    def _dimension(self, extent: PrimExpr, have: Interval, want: Interval) -> None:
         low, high = self.simplify(have[0]), self.simplify(have[1])
         point = self._same(low, high)
         if point and isinstance(low, IntImm):
@@ -159,7 +155,7 @@ class BlockDomains:
                 f"The region [{low}, {high}] that block {{0}} accesses cannot be inverted.", [self.block]
             )
 
-    def _solve_dimension(self, low: Any, point: bool, want: Interval, last: Any) -> bool:
+    def _solve_dimension(self, low: PrimExpr, point: bool, want: Interval, last: PrimExpr) -> bool:
         """Limit the variable of ``low`` so that it reaches ``want``; False for a form that cannot be solved.
 
         A remainder puts no limit on its variable, and next to none on an expression.
@@ -190,7 +186,7 @@ class BlockDomains:
                 return self._solve_dimension(low.a, True, (want[0], pos_inf()), last)
         return False
 
-    def _set(self, var: Any, dom: Interval, bound: Interval) -> None:
+    def _set(self, var: PrimExpr, dom: Interval, bound: Interval) -> None:
         if var in self.vars:
             self._join(self.dom, var, (self.simplify(dom[0]), self.simplify(dom[1])))
             self._join(self.bound, var, (self.simplify(bound[0]), self.simplify(bound[1])))
@@ -201,7 +197,7 @@ class BlockDomains:
         """The domain of each block variable, in order."""
         return [self._solve(iv) for iv in self.block.iter_vars]
 
-    def _solve(self, iv: Any) -> VarDomain:
+    def _solve(self, iv: IterVar) -> VarDomain:
         full = (iv.dom.min, self.simplify(iv.dom.min + iv.dom.extent - 1))
         bound = self.bound.get(iv.var)
         bound = full if bound is None else self._intersect(bound, full)
@@ -223,7 +219,7 @@ class BlockDomains:
         high = a[1] if self._at_most(a[1], b[1]) else b[1] if self._at_most(b[1], a[1]) else tir_min(a[1], b[1])
         return self.simplify(low), self.simplify(high)
 
-    def _at_most(self, a: Any, b: Any) -> bool:
+    def _at_most(self, a: PrimExpr, b: PrimExpr) -> bool:
         """Whether ``a <= b`` already by the constant bounds of both."""
         if a is b or a is neg_inf() or b is pos_inf():
             return True

@@ -6,15 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .... import arith
-from ....ir.expr import Range
+from ....ir.expr import PrimExpr, Range
 from ....ir.functor import Mutator, Visitor
 from ....ir.structural import same_expression
 from ...expr import And, BufferLoad, Call, IntImm, Select, Var
 from ....ir.prim import const
+from ...buffer import Buffer
 from ...functor import substitute
 from ...op import all as tir_all
 from ...op import logical_and
-from ...stmt import Block, BlockRealize, BufferStore, For, IfThenElse
+from ...stmt import Block, BlockRealize, BufferStore, For, IfThenElse, Stmt
 from .. import checks
 from ..errors import PrimitiveError
 from ..instruction import InstructionKind, register_kind
@@ -33,11 +34,11 @@ __all__: list[str] = []
 class _Loads(Mutator):
     """Replaces the loads of one buffer through a callback."""
 
-    def __init__(self, buffer: Any, replace: Any) -> None:
+    def __init__(self, buffer: Buffer, replace: Any) -> None:
         self.buffer = buffer
         self.replace = replace
 
-    def visit_Buffer(self, node: Any) -> Any:
+    def visit_Buffer(self, node: Buffer) -> Buffer:
         return node
 
     def visit_IntImm(self, node: Any) -> Any:
@@ -47,7 +48,7 @@ class _Loads(Mutator):
     visit_Var = visit_IntImm
     visit_IterVar = visit_IntImm
 
-    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> PrimExpr:
         made = self.default_visit(node)
         return self.replace(made) if made.buffer is self.buffer else made
 
@@ -55,7 +56,7 @@ class _Loads(Mutator):
 class _InBlocks(_Loads):
     """Does so in blocks and the blocks inside them, finding the regions of those that change anew."""
 
-    def __init__(self, buffer: Any, replace: Any, reuse: dict[Any, Any]) -> None:
+    def __init__(self, buffer: Buffer, replace: Any, reuse: dict[Any, Any]) -> None:
         super().__init__(buffer, replace)
         self.reuse = reuse
 
@@ -70,7 +71,7 @@ class _InBlocks(_Loads):
         declared = any(r.buffer is self.buffer for r in (*node.reads, *node.writes))
         return signature_of(made) if declared else made
 
-    def visit_Block(self, node: Block) -> Any:
+    def visit_Block(self, node: Block) -> Stmt:
         made = self.rewritten(node)
         if made is not node:
             self.reuse[node] = made
@@ -80,17 +81,17 @@ class _InBlocks(_Loads):
 class _CertainLoads(_Loads):
     """Leaves alone the loads that a condition may spare."""
 
-    def visit_Call(self, node: Call) -> Any:
+    def visit_Call(self, node: Call) -> PrimExpr:
         if getattr(node.op, "name", "") != "tir.if_then_else":
             return self.default_visit(node)
         self.visit(node.args[0])
         return node
 
-    def visit_Select(self, node: Select) -> Any:
+    def visit_Select(self, node: Select) -> PrimExpr:
         self.visit(node.condition)
         return node
 
-    def visit_And(self, node: And) -> Any:
+    def visit_And(self, node: And) -> PrimExpr:
         self.visit(node.a)
         return node
 
@@ -101,7 +102,7 @@ def loads_of(node: Any, buffer: Any, certain: bool = False) -> list[Any]:
     """All loads of one buffer, or those that are ``certain``: done whatever the conditions around them say."""
     found: list[Any] = []
 
-    def keep(load: Any) -> Any:
+    def keep(load: PrimExpr) -> PrimExpr:
         found.append(load)
         return load
 
@@ -151,7 +152,7 @@ def index_substitution(store: BufferStore, block: Block) -> tuple[list[Var], Any
 class _Inliner(ScopeRewriter):
     """Replaces the loads of the producer's buffer everywhere in the scope, predicates and loop bounds included."""
 
-    def __init__(self, scope: Block, buffer: Any, names: Sequence[Var], value: Any, dead: Any) -> None:
+    def __init__(self, scope: Block, buffer: Buffer, names: Sequence[Var], value: PrimExpr, dead: Any) -> None:
         super().__init__(dead)
         self.scope = scope
         self.buffer = buffer
@@ -159,7 +160,7 @@ class _Inliner(ScopeRewriter):
             buffer, lambda load: substitute(value, dict(zip(names, load.indices, strict=True))), self.reuse
         )
 
-    def visit_PrimExpr(self, node: Any) -> Any:
+    def visit_PrimExpr(self, node: PrimExpr) -> PrimExpr:
         return self.loads.visit(node)
 
     def visit_For(self, node: For) -> Any:
@@ -178,14 +179,14 @@ class _Inliner(ScopeRewriter):
 class _Opaque(Visitor):
     """Finds uses of a buffer that are neither loads nor stores: of its pointer, or by views of part of it."""
 
-    def __init__(self, buffer: Any) -> None:
+    def __init__(self, buffer: Buffer) -> None:
         self.buffer = buffer
         self.hit = False
 
-    def visit_Var(self, node: Any) -> None:
+    def visit_Var(self, node: Var) -> None:
         self.hit = self.hit or node is self.buffer.data
 
-    def visit_Buffer(self, node: Any) -> None:
+    def visit_Buffer(self, node: Buffer) -> None:
         pass
 
     def visit_Block(self, node: Block) -> None:
@@ -257,7 +258,7 @@ class ComputeInline(InstructionKind):
 class _ReverseInliner(ScopeRewriter):
     """Exchanges the producer; the consumer's statement is dropped."""
 
-    def __init__(self, scope: Block, producer: BlockRealize, made: BlockRealize, buffer: Any, dead: Any) -> None:
+    def __init__(self, scope: Block, producer: BlockRealize, made: BlockRealize, buffer: Buffer, dead: For) -> None:
         super().__init__(dead)
         self.scope, self.producer, self.made, self.buffer = scope, producer, made, buffer
 
@@ -278,10 +279,10 @@ class _ReverseInliner(ScopeRewriter):
 class _StoreSwap(Mutator):
     """Puts another statement in the place of the stores to one buffer."""
 
-    def __init__(self, buffer: Any, replace: Callable[[BufferStore], Any]) -> None:
+    def __init__(self, buffer: Buffer, replace: Callable[[BufferStore], Any]) -> None:
         self.buffer, self.replace = buffer, replace
 
-    def visit_PrimExpr(self, node: Any) -> Any:
+    def visit_PrimExpr(self, node: PrimExpr) -> PrimExpr:
         return node
 
     def visit_BufferStore(self, node: BufferStore) -> Any:
@@ -314,7 +315,7 @@ def _leaf_writers(scope: Block, buffer: Any) -> list[Block]:
     found: list[Block] = []
 
     class Find(Visitor):
-        def visit_PrimExpr(self, node: Any) -> None:
+        def visit_PrimExpr(self, node: PrimExpr) -> None:
             pass
 
         def visit_Block(self, node: Block) -> None:
@@ -332,11 +333,11 @@ def _leaf_writers(scope: Block, buffer: Any) -> list[Block]:
 class _Uses(Visitor):
     """Finds loads, stores and declared regions of a buffer."""
 
-    def __init__(self, buffer: Any) -> None:
+    def __init__(self, buffer: Buffer) -> None:
         self.buffer = buffer
         self.hit = False
 
-    def visit_Buffer(self, node: Any) -> None:
+    def visit_Buffer(self, node: Buffer) -> None:
         self.hit = self.hit or node is self.buffer
 
     def visit_Block(self, node: Block) -> None:

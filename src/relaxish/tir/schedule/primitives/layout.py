@@ -13,7 +13,8 @@ from ...expr import BufferLoad, IntImm, IterVar, Var
 from ...functor import substitute
 from ...index_map import IndexMap
 from ...analysis.block_access import get_block_read_write_region
-from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
+from ...buffer import Buffer
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt, Stmt
 from .. import checks
 from ..accesses import AccessMutator, AccessSimplifier
 from ..errors import PrimitiveError
@@ -35,7 +36,7 @@ __all__ = ["replace_everywhere"]
 class _Relayout(AccessMutator):
     """Maps every access of a buffer through an index map and carries out a plan for its padding."""
 
-    def __init__(self, old: Any, new: Any, index_map: IndexMap, plan: PaddingPlan | None = None) -> None:
+    def __init__(self, old: Buffer, new: Buffer, index_map: IndexMap, plan: PaddingPlan | None = None) -> None:
         self.old, self.new, self.index_map = old, new, index_map
         super().__init__()
         self.plan = plan if plan is not None else PaddingPlan()
@@ -55,10 +56,10 @@ class _Relayout(AccessMutator):
         plain = Analyzer()
         return self.simplest([fit(plain.simplify(substitute(e, values)), dtype) for e in self.index_map.final_indices])
 
-    def visit_Buffer(self, node: Any) -> Any:
+    def visit_Buffer(self, node: Buffer) -> Buffer:
         return self.new if node is self.old else node
 
-    def visit_Var(self, node: Any) -> Any:
+    def visit_Var(self, node: Var) -> Any:
         return self.new.data if node is self.old.data else node
 
     def visit_For(self, node: For) -> Any:
@@ -87,10 +88,10 @@ class _Relayout(AccessMutator):
             return node
         return node.with_fields(value=value, indices=indices)
 
-    def visit_BufferRegion(self, node: BufferRegion) -> Any:
+    def visit_BufferRegion(self, node: BufferRegion) -> BufferRegion:
         return node
 
-    def visit_Block(self, node: Block) -> Any:
+    def visit_Block(self, node: Block) -> Stmt:
         made = self.default_visit(node)
         touched = {r.buffer for r in (*node.reads, *node.writes)} & {self.old, self.new}
         if touched:
@@ -116,7 +117,7 @@ class _Relayout(AccessMutator):
         return block.with_fields(reads=kept[0], writes=kept[1])
 
 
-def full_access(buffer: Any) -> BufferRegion:
+def full_access(buffer: Buffer) -> BufferRegion:
     """All of a buffer."""
     return BufferRegion(buffer, tuple(Range.from_min_extent(const(0, d.dtype), d) for d in buffer.shape))
 
@@ -144,16 +145,16 @@ def with_index_dtype(index_map: IndexMap, dtype: str) -> IndexMap:
 
 def _retype(expr: Any, fresh: dict[Any, Any], dtype: str) -> Any:
     class Retype(Mutator):
-        def visit_Var(self, node: Any) -> Any:
+        def visit_Var(self, node: Var) -> Any:
             return fresh.get(node, node)
 
-        def visit_IntImm(self, node: Any) -> Any:
+        def visit_IntImm(self, node: IntImm) -> Any:
             return IntImm(dtype, node.value)
 
     return Retype().visit(expr)
 
 
-def replace_everywhere(state: ScheduleState, sref: StmtSRef, old: Any, new: Any, worker: Any) -> None:
+def replace_everywhere(state: ScheduleState, sref: StmtSRef, old: Buffer, new: Buffer, worker: _Separate) -> None:
     """Run a rewriting of one buffer from where it is defined: its allocation, or the whole function."""
     site = alloc_site(state, sref, old)
     if site is not None:
@@ -224,7 +225,7 @@ def transform_layout(
         state.update_func(gvar, func.with_fields(buffer_map=buffers))
 
 
-def _check_not_viewed(state: ScheduleState, sref: StmtSRef, buffer: Any) -> None:
+def _check_not_viewed(state: ScheduleState, sref: StmtSRef, buffer: Buffer) -> None:
     """A view (as intrinsics have) is laid out by the strides of what it views: no other layout would suit it."""
     found: list[Block] = []
 
@@ -262,7 +263,7 @@ def _padding(index_map: IndexMap, buffer: Any, pad_value: Any, sref: StmtSRef) -
     return Padding(inverse, condition, pad_value)
 
 
-def _nest(realize: BlockRealize, extents: Sequence[Any]) -> Any:
+def _nest(realize: BlockRealize, extents: Sequence[Any]) -> For:
     """The loops whose variables are bound to those of a block."""
     body: Any = realize
     for var, extent in reversed(list(zip(realize.iter_values, extents, strict=True))):
@@ -305,7 +306,7 @@ class TransformLayout(InstructionKind):
         )
 
 
-def index_map_text(index_map: Any) -> str:
+def index_map_text(index_map: IndexMap | None) -> str:
     """An index map as the text of a lambda: ``lambda i, j: (j, i,)``."""
     if index_map is None:
         return "None"
@@ -445,7 +446,7 @@ class TransformBlockLayout(InstructionKind):
 class _Separate(BufferSwap):
     """Views get the separators of what they view if they have as many dimensions."""
 
-    def view_of(self, view: Any, source: Any) -> Any:
+    def view_of(self, view: Buffer, source: Buffer) -> Buffer:
         same = len(view.shape) == len(source.shape)
         return view.with_fields(axis_separators=source.axis_separators if same else (0,) * len(source.axis_separators))
 

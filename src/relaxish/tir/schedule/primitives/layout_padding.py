@@ -8,21 +8,25 @@ Any other writer is followed by a nest that fills the padding.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from ....arith import Analyzer
-from ....ir.expr import Range
+from ....ir.expr import PrimExpr, Range
 from ....ir.functor import Mutator, Visitor
 from ....ir.prim import const
 from ....ir.structural import same_expression
+from ...buffer import Buffer
 from ...expr import BufferLoad, Call, CallEffectKind, IterVar, Var
 from ...functor import substitute
 from ...index_map import IndexMap
 from ...op import assume, effect_of, if_then_else, logical_not_
 from ...op import any as tir_any
-from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, Evaluate, For, ForKind, SeqStmt
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, Evaluate, For, ForKind, LetStmt, SeqStmt, Stmt
 from ..errors import PrimitiveError
 from ..walk import vars_in
+
+if TYPE_CHECKING:
+    from ..sref import StmtSRef
 
 __all__ = ["Padding", "PaddingPlan", "check_pad_value", "plan_padding"]
 
@@ -30,7 +34,7 @@ __all__ = ["Padding", "PaddingPlan", "check_pad_value", "plan_padding"]
 class Padding:
     """What is outside: the inverse map, the condition on new indices, and the value as a map of new indices."""
 
-    def __init__(self, inverse: IndexMap, condition: Any, value: IndexMap) -> None:
+    def __init__(self, inverse: IndexMap, condition: PrimExpr, value: IndexMap) -> None:
         self.inverse, self.condition, self.value = inverse, condition, value
 
     def renewed(self) -> Padding:
@@ -45,7 +49,7 @@ class Padding:
         fitted = [i if i.dtype == n.dtype else i.astype(n.dtype) for i, n in zip(indices, names, strict=True)]
         return Analyzer().simplify(substitute(self.value.final_indices[0], dict(zip(names, fitted, strict=True))))
 
-    def outside(self, indices: Sequence[Any]) -> Any:
+    def outside(self, indices: Sequence[Any]) -> PrimExpr:
         """The condition at new ``indices``."""
         return substitute(self.condition, dict(zip(self.inverse.initial_indices, indices, strict=True)))
 
@@ -65,7 +69,7 @@ class PaddingPlan:
 
 
 class _PadExpr(Visitor):
-    def __init__(self, buffer: Any) -> None:
+    def __init__(self, buffer: Buffer) -> None:
         self.buffer = buffer
         self.illegal: str | None = None
 
@@ -79,11 +83,11 @@ class _PadExpr(Visitor):
             self.illegal = f"{node} has side effects"
         self.default_visit(node)
 
-    def visit_Buffer(self, node: Any) -> None:
+    def visit_Buffer(self, node: Buffer) -> None:
         pass
 
 
-def check_pad_value(pad_value: IndexMap, buffer: Any, location: Any) -> None:
+def check_pad_value(pad_value: IndexMap, buffer: Buffer, location: StmtSRef) -> None:
     """Demand one value of the buffer's type that depends on nothing but the indices and the buffer itself."""
     if len(pad_value.final_indices) != 1:
         raise PrimitiveError(
@@ -115,7 +119,7 @@ class _Write:
 
 
 class _Writers(Visitor):
-    def __init__(self, old: Any) -> None:
+    def __init__(self, old: Buffer) -> None:
         self.old = old
         self.found: list[_Write] = []
         self.loops: list[For] = []
@@ -130,7 +134,7 @@ class _Writers(Visitor):
         self.visit(node.body)
         self.loops.pop()
 
-    def visit_LetStmt(self, node: Any) -> None:
+    def visit_LetStmt(self, node: LetStmt) -> None:
         self.bindings[node.var] = substitute(node.value, self.bindings)
         self.visit(node.body)
 
@@ -188,11 +192,11 @@ def plan_padding(scope: Block, old: Any, new: Any, padding: Padding) -> PaddingP
     return plan
 
 
-def _prologue(new: Any, padding: Padding) -> Any:
+def _prologue(new: Buffer, padding: Padding) -> For:
     return _nest(new, padding, f"buffer_{new.name}_assumptions", False)
 
 
-def _nest(new: Any, padding: Padding, name: str, fill: bool) -> Any:
+def _nest(new: Buffer, padding: Padding, name: str, fill: bool) -> For:
     """Loops over all of the new buffer that fill its padding, or state what it holds."""
     loop_vars = padding.inverse.initial_indices
     iters = [
@@ -255,13 +259,13 @@ class _Traverse(Mutator):
         values = [*realize.iter_values[:first], *inverse.initial_indices, *realize.iter_values[last:]]
         return iters, values
 
-    def visit_Buffer(self, node: Any) -> Any:
+    def visit_Buffer(self, node: Buffer) -> Buffer:
         return node
 
     def visit_Var(self, node: Any) -> Any:
         return self.values.get(node, node)
 
-    def visit_IterVar(self, node: IterVar) -> Any:
+    def visit_IterVar(self, node: IterVar) -> IterVar:
         return node
 
     def visit_BufferStore(self, node: BufferStore) -> Any:
@@ -294,7 +298,7 @@ class _Traverse(Mutator):
         return BlockRealize(tuple(values), self.visit(node.predicate), made)
 
 
-def following(body: Any, extra: Any) -> SeqStmt:
+def following(body: Stmt, extra: Stmt) -> SeqStmt:
     """``body`` and then ``extra``."""
     parts = body.seq if isinstance(body, SeqStmt) else (body,)
     return SeqStmt((*parts, extra))

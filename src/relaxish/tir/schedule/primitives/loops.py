@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....arith import Analyzer, ProofStrength
 from ....ir import dtype as dt
-from ....ir.expr import Range
+from ....ir.expr import PrimExpr, Range
 from ...expr import IntImm, IterVar, Var
 from ....ir.prim import const
 from ...op import floordiv, floormod
@@ -52,7 +52,7 @@ def _wider(a: str, *others: Any) -> str:
     return best
 
 
-def fit(expr: Any, dtype: str) -> Any:
+def fit(expr: PrimExpr, dtype: str) -> PrimExpr:
     """An expression in another integer type; constants stay constants."""
     if expr.dtype == dtype:
         return expr
@@ -93,7 +93,7 @@ def nest_of(state: ScheduleState, stmt: Any, count: int) -> list[StmtSRef]:
     return out
 
 
-def _fits(extent: Any, factors: Sequence[Any], value: Any, new_vars: Sequence[Any]) -> bool:
+def _fits(extent: PrimExpr, factors: Sequence[Any], value: PrimExpr, new_vars: Sequence[Any]) -> bool:
     """Whether the product of the factors cannot exceed the extent."""
     if isinstance(extent, IntImm) and all(isinstance(f, IntImm) for f in factors):
         product = 1

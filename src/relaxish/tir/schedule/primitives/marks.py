@@ -40,7 +40,7 @@ class _Realizes(Visitor):
             self.found.append(node)
             self.visit(node.block.body)
 
-    def visit_PrimExpr(self, node: Any) -> None:
+    def visit_PrimExpr(self, node: PrimExpr) -> None:
         pass
 
 

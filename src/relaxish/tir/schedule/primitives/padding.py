@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....arith import Analyzer
-from ....ir.expr import Range
+from ....ir.expr import PrimExpr, Range
 from ....ir.functor import Mutator
 from ....ir.prim import const
 from ....ir.structural import same_expression
@@ -90,7 +90,7 @@ def _adds_nothing(block: Block, var: Var) -> bool:
     """Whether the update is a sum and leaves it as it is if all that is read at ``var`` is zero."""
 
     class Zeros(Mutator):
-        def visit_BufferLoad(self, node: BufferLoad) -> Any:
+        def visit_BufferLoad(self, node: BufferLoad) -> PrimExpr:
             return const(0, node.dtype) if var in vars_in(tuple(node.indices)) else node
 
     update = block.body

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....arith import Analyzer
-from ....ir.expr import Range
+from ....ir.expr import PrimExpr, Range
 from ....ir.prim import const
 from ...expr import IntImm, IterVar, Var
 from ...functor import renew_defs, substitute
@@ -125,7 +125,7 @@ def _check_dependences(state: ScheduleState, loops: Sequence[StmtSRef], chains: 
                 )
 
 
-def _reduces_over(block: StmtSRef, loops: Any) -> bool:
+def _reduces_over(block: StmtSRef, loops: Mapping[Var, PrimExpr]) -> bool:
     """Whether a block's results are complete only after all iterations of one of the ``loops``."""
     realize = realize_of(block)
     return any(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ....ir.expr import Range
+from ....ir.expr import PrimExpr, Range
 from ....ir.functor import Mutator, Visitor
-from ...expr import IterVar, Var
+from ...buffer import Buffer
+from ...expr import BufferLoad, IterVar, Var
 from ...functor import substitute
-from ...stmt import Block, BlockRealize, BufferRegion, For
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, Stmt
 from .loops import fit
 
 __all__ = ["PieceBody"]
@@ -22,14 +23,14 @@ class PieceBody(Mutator):
     plain block variables it declares for all of their domains.
     """
 
-    def __init__(self, loop_var: Var, begin: Any, end: Any) -> None:
+    def __init__(self, loop_var: Var, begin: PrimExpr, end: PrimExpr) -> None:
         self.loop_var, self.begin, self.end = loop_var, begin, end
         self.position: int | None = None
 
-    def visit_PrimExpr(self, node: Any) -> Any:
+    def visit_PrimExpr(self, node: PrimExpr) -> PrimExpr:
         return node
 
-    def visit_Buffer(self, node: Any) -> Any:
+    def visit_Buffer(self, node: Buffer) -> Buffer:
         return node
 
     def visit_For(self, node: For) -> For:
@@ -69,20 +70,20 @@ class PieceBody(Mutator):
         return IterVar(dom, Var(iv.var.name, dtype), iv.iter_type, iv.thread_tag)
 
 
-def _plain_accesses(body: Any, domains: dict[Any, Any]) -> dict[Any, tuple[Any, ...]]:
+def _plain_accesses(body: Stmt, domains: dict[Any, Any]) -> dict[Any, tuple[Any, ...]]:
     """The first access of each buffer that is at plain block variables."""
     found: dict[Any, tuple[Any, ...]] = {}
 
     class Collect(Visitor):
-        def visit_BufferStore(self, node: Any) -> None:
+        def visit_BufferStore(self, node: BufferStore) -> None:
             self.note(node)
             self.default_visit(node)
 
-        def visit_BufferLoad(self, node: Any) -> None:
+        def visit_BufferLoad(self, node: BufferLoad) -> None:
             self.note(node)
             self.default_visit(node)
 
-        def note(self, access: Any) -> None:
+        def note(self, access: BufferLoad | BufferStore) -> None:
             if all(isinstance(index, Var) and index in domains for index in access.indices):
                 found.setdefault(access.buffer, tuple(access.indices))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ....ir.expr import GlobalVar, PrimExpr
 from ....ir.functor import Visitor
 from ...stmt import Block
 from .. import checks
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-def blocks_named(state: ScheduleState, name: str, gvar: Any) -> list[StmtSRef]:
+def blocks_named(state: ScheduleState, name: str, gvar: GlobalVar) -> list[StmtSRef]:
     """All blocks of a function that carry ``name``."""
     for root, owner in state.roots.items():
         if owner is gvar or owner.name_hint == gvar.name_hint:
@@ -36,7 +37,9 @@ class GetBlock(InstructionKind):
     takes_pieces = True
     attrs = ("name", "func_name")
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Sequence[int] | None
+    ) -> tuple[list[Any], Any]:
         name, func_name = attrs
         if func_name is not None:
             gvar = sch.mod.get_global_var(func_name)
@@ -63,7 +66,7 @@ class GetBlock(InstructionKind):
         )
 
 
-def _names(state: ScheduleState, gvar: Any) -> str:
+def _names(state: ScheduleState, gvar: GlobalVar) -> str:
     for root, owner in state.roots.items():
         if owner.name_hint == gvar.name_hint:
             return ", ".join(b.name_hint for b in blocks_in_order(root.stmt))
@@ -78,7 +81,9 @@ class GetLoops(InstructionKind):
     takes_pieces = True
     inputs = ("block",)
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Sequence[int] | None
+    ) -> tuple[list[Any], Any]:
         sref = sch.sref(inputs[0])
         checks.check_block(sref)
         return list(checks.loops_above(sref)), None
@@ -143,7 +148,7 @@ def output_blocks(state: ScheduleState, scope: StmtSRef) -> list[StmtSRef]:
                 found.append(sref)
             self.visit(node.body)
 
-        def visit_PrimExpr(self, node: Any) -> None:
+        def visit_PrimExpr(self, node: PrimExpr) -> None:
             pass
 
     Collect().visit(scope.stmt)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
@@ -12,8 +12,11 @@ from ....ir.structural import same_expression
 from ...expr import Add, And, BufferLoad, FloatImm, IntImm, Max, Min, Mul, Or, Select, Var
 from ...functor import substitute
 from ...op import max_value, min_value
-from ...stmt import BufferStore, LetStmt, SeqStmt
+from ...stmt import BufferStore, LetStmt, SeqStmt, Stmt
 from ..errors import PrimitiveError
+
+if TYPE_CHECKING:
+    from ..sref import StmtSRef
 
 __all__ = ["Reducer", "Reduction"]
 
@@ -77,7 +80,7 @@ class _Match:
     def __init__(self, variables: Sequence[Var]) -> None:
         self.values: dict[Any, Any] = {v: None for v in variables}
 
-    def run(self, pattern: Any, expr: Any) -> bool:
+    def run(self, pattern: PrimExpr, expr: PrimExpr) -> bool:
         """Whether ``expr`` is an instance of ``pattern``."""
         if pattern in self.values:
             known = self.values[pattern]
@@ -121,7 +124,7 @@ class Reducer:
         self.reduction, self.rhs = self._find(block_sref, values, own)
         self.combine = self.reduction.combine
 
-    def _find(self, sref: Any, values: Exprs, own: Exprs) -> tuple[Reduction, list[Any]]:
+    def _find(self, sref: StmtSRef, values: Exprs, own: Exprs) -> tuple[Reduction, list[Any]]:
         for candidate in _REDUCTIONS:
             if candidate.arity != len(values):
                 continue
@@ -143,7 +146,7 @@ class Reducer:
         )
 
 
-def _same_value(a: Any, b: Any) -> bool:
+def _same_value(a: PrimExpr, b: PrimExpr) -> bool:
     if same_expression(a, b):
         return True
     if a.dtype != b.dtype or not isinstance(a, (IntImm, FloatImm)) or not isinstance(b, (IntImm, FloatImm)):
@@ -155,11 +158,11 @@ def _same_value(a: Any, b: Any) -> bool:
     return bool(left == right)
 
 
-def _flat(stmt: Any) -> list[Any]:
+def _flat(stmt: Stmt) -> list[Any]:
     return list(stmt.seq) if isinstance(stmt, SeqStmt) else [stmt]
 
 
-def _updates(sref: Any, body: Any) -> tuple[dict[Any, Any], list[BufferStore]]:
+def _updates(sref: StmtSRef, body: Stmt) -> tuple[dict[Any, Any], list[BufferStore]]:
     """The values bound by lets, and the stores below them."""
     lets: dict[Any, Any] = {}
     while isinstance(body, LetStmt):

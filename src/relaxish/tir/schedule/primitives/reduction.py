@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ....ir.expr import PrimExpr
 from ....ir.prim import const
 from ...expr import And, IterVar, Var
 from ...functor import substitute
@@ -29,7 +30,7 @@ def copy_var(var: Any, suffix: str) -> Any:
     return Var(var.name + suffix, var.type_annotation if var.dtype == "handle" else var.dtype)
 
 
-def conjuncts(predicate: Any) -> list[Any]:
+def conjuncts(predicate: PrimExpr) -> list[Any]:
     """The terms of a conjunction."""
     if isinstance(predicate, And):
         return [*conjuncts(predicate.a), *conjuncts(predicate.b)]

@@ -10,6 +10,7 @@ from ....ir.expr import Range
 from ....ir.functor import Mutator
 from ....ir.prim import const
 from ....ir.structural import same_expression
+from ...buffer import Buffer
 from ...expr import BufferLoad, IntImm, IterVar, Var
 from ...index_map import IndexMap
 from ...functor import substitute
@@ -44,11 +45,11 @@ __all__: list[str] = []
 class _Accesses(Mutator):
     """Collects the index tuples of one buffer and, given new ones, replaces the accesses."""
 
-    def __init__(self, old: Any, new: Any = None, indices: Any = None) -> None:
+    def __init__(self, old: Buffer, new: Any = None, indices: Any = None) -> None:
         self.old, self.new, self.indices = old, new, indices
         self.found: list[Any] = []
 
-    def visit_Buffer(self, node: Any) -> Any:
+    def visit_Buffer(self, node: Buffer) -> Buffer:
         return node
 
     def visit_IterVar(self, node: Any) -> Any:
@@ -95,7 +96,7 @@ def _one_access(sref: StmtSRef, buffer: Any) -> tuple[Any, ...]:
 
 
 def _stage(
-    iters: Sequence[IterVar], source: Any, source_indices: Any, target: Any, target_indices: Any, name: str
+    iters: Sequence[IterVar], source: Buffer, source_indices: Any, target: Buffer, target_indices: Any, name: str
 ) -> tuple[Any, Block]:
     block = Block(
         tuple(iters),
@@ -112,7 +113,7 @@ def _stage(
 
 
 class _Insert(ScopeRewriter):
-    def __init__(self, scope: Block, block: Block, made: Block, stage: Any, buffer: Any, after: bool) -> None:
+    def __init__(self, scope: Block, block: Block, made: Block, stage: Any, buffer: Buffer, after: bool) -> None:
         super().__init__()
         self.scope, self.block, self.made, self.stage, self.buffer, self.after = (
             scope,
@@ -307,7 +308,7 @@ class _ReindexCache(InstructionKind):
         state.mark_new_block(result)
         return [result], None
 
-    def _location(self, state: ScheduleState, sref: StmtSRef, scope: StmtSRef, buffer: Any) -> tuple[StmtSRef, int]:
+    def _location(self, state: ScheduleState, sref: StmtSRef, scope: StmtSRef, buffer: Buffer) -> tuple[StmtSRef, int]:
         if self.write:
             if only_writer(state, scope, buffer) is not sref:
                 raise PrimitiveError("The block {0} is not the only writer of the buffer in its scope.", [sref])
@@ -400,7 +401,9 @@ def _guards(realize: BlockRealize, below: Sequence[For], driving: Iterable[Any])
 class _InsertAt(ScopeRewriter):
     """Exchanges one block and inserts a statement at a position of a loop or of the scope."""
 
-    def __init__(self, scope: Block, block: Block, made: Block, nest: Any, buffer: Any, at: Any, position: int) -> None:
+    def __init__(
+        self, scope: Block, block: Block, made: Block, nest: Any, buffer: Buffer, at: Any, position: int
+    ) -> None:
         super().__init__()
         self.scope, self.block, self.made = scope, block, made
         self.nest, self.buffer, self.at, self.position = nest, buffer, at, position

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....arith import Analyzer
-from ....ir.expr import Range
+from ....ir.expr import PrimExpr, Range
 from ....ir.prim import const
+from ...buffer import Buffer
 from ...expr import BufferLoad, IterVar, Var
 from ...functor import substitute
 from ...op import if_then_else
@@ -91,14 +92,14 @@ class _Factor:
             raise PrimitiveError("The loop {0} does not start at zero.", [loop_sref])
         return {node.loop_var for node in self.loops if node.loop_var in reduce}
 
-    def _rf_buffer(self, buffer: Any) -> Any:
+    def _rf_buffer(self, buffer: Buffer) -> Buffer:
         extent = self.loop.extent
         if buffer.shape and buffer.shape[0].dtype != extent.dtype and hasattr(extent, "value"):
             extent = const(extent.value, buffer.shape[0].dtype)
         shape = (*buffer.shape[: self.axis], extent, *buffer.shape[self.axis :])
         return compact(derived_buffer(buffer, buffer.name + "_rf", shape=shape, strides=()))
 
-    def _insert(self, indices: Sequence[Any], extra: Any) -> tuple[Any, ...]:
+    def _insert(self, indices: Sequence[Any], extra: Range | PrimExpr) -> tuple[Any, ...]:
         return (*indices[: self.axis], extra, *indices[self.axis :])
 
     def _loop_iter(self, node: For, kind: int) -> IterVar:
@@ -242,7 +243,7 @@ class _Factor:
 
 
 class _Place(ScopeRewriter):
-    def __init__(self, factor: _Factor, nest: Any, write_back: BlockRealize) -> None:
+    def __init__(self, factor: _Factor, nest: For, write_back: BlockRealize) -> None:
         super().__init__()
         self.factor, self.nest, self.write_back = factor, nest, write_back
         self.gone = factor.reduce_vars - {factor.loop.loop_var}

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....arith import Analyzer
+from ....ir.expr import PrimExpr, Range
 from ....ir.functor import Mutator
 from ....ir.prim import const
 from ...analysis.block_access import get_block_read_write_region
+from ...buffer import Buffer
 from ...expr import BufferLoad, FloorDiv, FloorMod, IntImm, IterVar, Mul, Var
 from ...functor import substitute
 from ...op import all as tir_all
 from ...op import any as tir_any
-from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, Stmt
 from .. import checks
 from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
@@ -37,7 +39,7 @@ class _Axis(NamedTuple):
     overlap: int
 
 
-def _axis(dim: Any) -> _Axis | None:
+def _axis(dim: Range) -> _Axis | None:
     """What moves a dimension; None when that cannot be told."""
     low: Any = dim.min
     if not isinstance(dim.extent, IntImm):
@@ -63,25 +65,25 @@ def _axis(dim: Any) -> _Axis | None:
 class _Roll(Mutator):
     """Wraps the accesses around and skips what an earlier iteration computed."""
 
-    def __init__(self, scope: Block, old: Any, new: Any, axes: Sequence[_Axis], rolling: int) -> None:
+    def __init__(self, scope: Block, old: Buffer, new: Buffer, axes: Sequence[_Axis], rolling: int) -> None:
         self.scope, self.old, self.new, self.axes, self.rolling = scope, old, new, axes, rolling
         self.extent = new.shape[rolling]
         self.stored = False
         self.reuse: dict[Any, Any] = {}
 
-    def visit_Buffer(self, node: Any) -> Any:
+    def visit_Buffer(self, node: Buffer) -> Buffer:
         return self.new if node is self.old else node
 
-    def visit_IterVar(self, node: Any) -> Any:
+    def visit_IterVar(self, node: IterVar) -> IterVar:
         return node
 
-    def visit_BufferRegion(self, node: BufferRegion) -> Any:
+    def visit_BufferRegion(self, node: BufferRegion) -> BufferRegion:
         return node
 
     def _wrap(self, indices: Sequence[Any]) -> list[Any]:
         return [FloorMod(i, self.extent) if k == self.rolling else i for k, i in enumerate(indices)]
 
-    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> PrimExpr:
         indices = self.visit(node.indices)
         if node.buffer is self.old:
             return BufferLoad(self.new, self._wrap(indices))
@@ -94,7 +96,7 @@ class _Roll(Mutator):
         self.stored = True
         return BufferStore(self.new, value, self._wrap(indices))
 
-    def visit_Block(self, node: Block) -> Any:
+    def visit_Block(self, node: Block) -> Stmt:
         made = self.default_visit(node)
         if node is not self.scope:
             carried = self._carried(node)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,9 @@ class SampleCategorical(InstructionKind):
     name, method, is_pure = "SampleCategorical", "sample_categorical", True
     attrs = ("candidates", "probs")
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: int | None
+    ) -> tuple[list[Any], Any]:
         candidates, probs = plain(attrs[0]), plain(attrs[1])
         if len(candidates) != len(probs):
             raise ValueError("number of candidates does not match number of probabilities.")
@@ -70,7 +72,7 @@ def _whole_outside(n: int) -> list[int]:
     return [-1] + [1] * (n - 1)
 
 
-def _wanted(decision: Any) -> list[int]:
+def _wanted(decision: str | Sequence[int | Mapping[str, Any] | None] | Mapping[str, Any]) -> list[int]:
     factors = [int(x) for x in plain(decision)]
     if len(factors) < 2:
         raise InternalError(f"a recorded decision has at least two factors, not {factors}")
@@ -94,7 +96,9 @@ class SamplePartitionedTile(InstructionKind):
     name, method, is_pure, many_outputs = "SamplePartitionedTile", "sample_partitioned_tile", True, True
     inputs, attrs = ("loop",), ("n", "partition_pos", "innerpart_factor")
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Sequence[int] | None
+    ) -> tuple[list[Any], Any]:
         n, position, inner = (int(plain(x)) for x in attrs)
         size = _size(sch, inputs[0])
         if size is None or size % inner:

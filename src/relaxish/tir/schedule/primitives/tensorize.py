@@ -102,7 +102,7 @@ class TensorMatch:
             self.stmt(have.block.init, want.block.init)
         self.stmt(have.block.body, want.block.body)
 
-    def _access(self, have: Any, want: Any) -> None:
+    def _access(self, have: BufferLoad | BufferStore, want: BufferLoad | BufferStore) -> None:
         known = self.buffers.setdefault(want.buffer, have.buffer)
         if known is not have.buffer or have.buffer.dtype != want.buffer.dtype:
             raise self._differ("buffers", have.buffer.name, want.buffer.name)
@@ -124,7 +124,7 @@ class TensorMatch:
         ):
             raise Mismatch(f"{have.buffer.name} is accessed at several offsets")
 
-    def _mapped(self, expr: Any) -> Any:
+    def _mapped(self, expr: PrimExpr) -> PrimExpr:
         from ...functor import substitute
 
         return substitute(expr, {v: _cast(self.vars[v], v.dtype) for v in vars_in(expr) if v in self.vars})
@@ -160,7 +160,7 @@ class TensorMatch:
                 self.expr(a, b)
 
 
-def _cast(expr: Any, dtype: str) -> Any:
+def _cast(expr: PrimExpr, dtype: str) -> PrimExpr:
     if expr.dtype == dtype:
         return expr
     return IntImm(dtype, expr.value) if isinstance(expr, IntImm) else expr.astype(dtype)
