@@ -32,14 +32,14 @@ from sweep_programs import PROGRAMS
 
 import relaxish
 from relaxish import meta_schedule as ms
-from relaxish.backend.cuda import nvrtc
+from relaxish.backend.cuda.compile import nvrtc
 from relaxish.backend.cuda.build import build_device
-from relaxish.backend.cuda.codegen import cuda_source
+from relaxish.backend.cuda.codegen.printer import cuda_source
 from relaxish.backend.cuda.emulator import EmulatedModule, EmulationError
 from relaxish.ir import IRModule
 from relaxish.ir.functor import post_order_visit
 from relaxish.ir.transform import PassContext
-from relaxish.meta_schedule.schedule_util import normalize_mod, schedule_for_tuning
+from relaxish.meta_schedule.analysis.schedules import normalize_mod, schedule_for_tuning
 from relaxish.meta_schedule.search_strategy.sketch import REFUSALS, VectorSketch
 from relaxish.target import Target
 from relaxish.tir import BufferStore

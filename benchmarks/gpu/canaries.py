@@ -336,7 +336,7 @@ def _published(check: Callable[[Bench], Verdict]) -> Callable[[Bench], Verdict]:
     """The check with arrivals in other blocks as they once were: each with a fence of the whole GPU."""
 
     def run(bench: Bench) -> Verdict:
-        from relaxish.backend.cuda import preamble
+        from relaxish.backend.cuda.codegen import preamble
 
         plain, found = "mbarrier.arrive.shared::cluster", preamble.section
 
@@ -356,30 +356,30 @@ def _published(check: Callable[[Bench], Verdict]) -> Callable[[Bench], Verdict]:
 
 
 _TIMED = _product((4096, 4096, 4096), (256, 256, 128), repeats=50)
-_KERNEL = "tir/transform/hopper_kernel.py"
+_KERNEL = "tir/transform/hopper/kernel.py"
 CANARIES = {c.name: c for c in (
     Canary("add", _add, "driver, context, loading of machine code, or the table of arguments",
            "runtime/nvidia/bindings_driver.py, context_driver.py: the code of the error"),
     Canary("bigshared", _counted("bigshared", LARGEST_SHARED // 4, LARGEST_SHARED // 4, block=256, shared=LARGEST_SHARED),
            "more shared memory than 48 KiB is not allowed to the kernel", "runtime/nvidia/program.py: _allow_shared"),
     Canary("mbarrier", _counted("mbarrier", 128), "a hang: parity, or the count of arrivals",
-           "backend/cuda/preamble_hopper.cuh: mbarrier_wait, mbarrier_arrive"),
+           "backend/cuda/codegen/preamble_hopper.cuh: mbarrier_wait, mbarrier_arrive"),
     Canary("cpasync", _cpasync, "the form of cp.async", "backend/cuda/preamble_async.cuh"),
-    Canary("wmma", _wmma, "headers of the tensor cores' functions (crt/mma.h)", "backend/cuda/headers.py"),
+    Canary("wmma", _wmma, "headers of the tensor cores' functions (crt/mma.h)", "backend/cuda/compile/headers.py"),
     Canary("tma", _tma, "encoding of the map, unit of strides, swizzle; a hang: the count of bytes",
            "runtime/nvidia/tensor_map.py, libcuda.py: encode_tensor_map"),
     Canary("tmastore", _tmastore, "fence, commit or wait of bulk stores; the map of the result",
-           "tir/transform/hopper_epilogue.py: _chunk"),
+           "tir/transform/hopper/epilogue.py: _chunk"),
     Canary("wgmma", _warpgroup("wgmma", 128, False), "fields of the descriptor, or the layout of result registers",
-           "backend/cuda/preamble_hopper.cuh: matrix_descriptor; the note says which fields would be right"),
+           "backend/cuda/codegen/preamble_hopper.cuh: matrix_descriptor; the note says which fields would be right"),
     Canary("wgmma_64", _warpgroup("wgmma_64", 64, False), "swizzle of 64 bytes: mode or stride",
-           "tir/transform/hopper_layout.py; only tiles that are 32 halves deep use it"),
+           "tir/transform/hopper/layout.py; only tiles that are 32 halves deep use it"),
     Canary("wgmma_32", _warpgroup("wgmma_32", 32, False), "swizzle of 32 bytes: mode or stride",
-           "tir/transform/hopper_layout.py; only tiles that are 16 halves deep use it"),
+           "tir/transform/hopper/layout.py; only tiles that are 16 halves deep use it"),
     Canary("wgmma_mn", _warpgroup("wgmma_mn", 128, True), "leading and stride of operands contiguous along m or n",
-           "tir/transform/hopper_layout.py: offsets"),
+           "tir/transform/hopper/layout.py: offsets"),
     Canary("wgmma_mn_64", _warpgroup("wgmma_mn_64", 64, True), "the distance of the pieces of such an operand (leading)",
-           "tir/transform/hopper_layout.py: offsets"),
+           "tir/transform/hopper/layout.py: offsets"),
     Canary("registers", _counted("registers", 384, block=384), "a hang: sums of setmaxnreg against the launch bounds",
            f"{_KERNEL}: _REGISTERS of two consumers"),
     Canary("registers_3", _counted("registers_3", 512, block=512), "a hang: sums of setmaxnreg against the launch bounds",
@@ -387,11 +387,11 @@ CANARIES = {c.name: c for c in (
     Canary("cluster", _cluster, "launch attribute, mapa, reads from another block; a hang: arrivals in another block",
            "runtime/nvidia: _cluster_starter; preamble_hopper.cuh: mbarrier_arrive with a rank"),
     Canary("remote", _counted("remote", 256, 2000, grid=2, cluster=2), "a hang: arrivals in another block get lost",
-           "backend/cuda/preamble_hopper.cuh: mbarrier_arrive with a rank, cluster_arrive_relaxed"),
+           "backend/cuda/codegen/preamble_hopper.cuh: mbarrier_arrive with a rank, cluster_arrive_relaxed"),
     Canary("multicast", _multicast, "mask, the bytes of both halves, offsets; a hang: one half never comes",
-           "tir/transform/hopper_operand.py: bulk_loads"),
+           "tir/transform/hopper/operand.py: bulk_loads"),
     Canary("cublaslt", _cublaslt, "a structure or number of the library", "runtime/nvidia/libs/gemm.py, cublaslt.py"),
-    Canary("graph", _graph, "an allocation while capturing", "runtime/nvidia/state.py, backend/cuda/graph_passes.py"),
+    Canary("graph", _graph, "an allocation while capturing", "runtime/nvidia/state.py, backend/cuda/graph/passes.py"),
     Canary("gemm_tile", _product((128, 64, 64), (128, 64, 64), rows=128, columns=64, stages=4), "a combination, in one pass",
            "the rows and columns that are wrong: multiples of 64 are warpgroups, of 8 swizzles", products=True),
     Canary("gemm_ring", _product((1024, 512, 1024), (256, 128, 512), rows=128, columns=128, stages=3),
@@ -401,11 +401,11 @@ CANARIES = {c.name: c for c in (
            "the widest tile: 232 registers, two buffers of results", f"{_KERNEL}: _REGISTERS; hopper_epilogue.py",
            products=True),
     Canary("gemm_split", _product((128, 256, 2048), (128, 64, 512), rows=64, columns=64, stages=4, warpgroups=1, split=4),
-           "sums through the cluster's shared memory, its barrier, ranks", "tir/transform/hopper_split.py", products=True),
+           "sums through the cluster's shared memory, its barrier, ranks", "tir/transform/hopper/split.py", products=True),
     Canary("gemm_cluster", _product((1024, 1024, 1024), (512, 256, 256), rows=128, columns=128, stages=4, cluster=2),
            "multicast together with persistence", f"{_KERNEL}: _place, _empty", products=True),
     Canary("gemm_odd", _product((200, 72, 96), (200, 72, 96)), "edges, and threads as producers",
-           "tir/transform/hopper_operand.py, hopper_epilogue.py", products=True),
+           "tir/transform/hopper/operand.py, hopper_epilogue.py", products=True),
     Canary("gemm_time", _TIMED, "the default schedule of 4096 cubed", "the checks above are right: a combination of them",
            products=True, timed=True),
     Canary("gemm_time_released", _published(_TIMED), "not a fault: arrivals with a fence of the whole GPU, to compare with",

@@ -164,8 +164,8 @@ KERNELS: dict[str, tuple[str, str]] = {
 @lru_cache(maxsize=None)
 def compiled(name: str) -> bytes:
     """The machine code of a kernel. Raises RelaxishError with the compiler's log."""
-    from relaxish.backend.cuda import nvrtc
-    from relaxish.backend.cuda.preamble import preamble
+    from relaxish.backend.cuda.compile import nvrtc
+    from relaxish.backend.cuda.codegen.preamble import preamble
 
     sections, text = KERNELS[name]
     return nvrtc.compile_cubin(preamble(sections.split(",")) + text, "sm_90a")

@@ -65,7 +65,7 @@ def run(job: str, options: Any, journal: Journal) -> None:
 
 def course_of(database: Any, module: Any, seconds: float) -> dict[str, Any]:
     """How a search went: trials a minute, failures by their reason, how well the model ordered what was measured."""
-    from relaxish.meta_schedule.schedule_util import normalize_mod
+    from relaxish.meta_schedule.analysis.schedules import normalize_mod
 
     records = [
         r for r in database.get_all_tuning_records() if r.workload == database.commit_workload(normalize_mod(module))
@@ -88,7 +88,7 @@ def course_of(database: Any, module: Any, seconds: float) -> dict[str, Any]:
 def _search(job: str, module: Any, options: Any, seconds: float) -> Any:
     """The records of a search of ``seconds``."""
     from relaxish import meta_schedule as ms
-    from relaxish.meta_schedule.budget import TimeBudget
+    from relaxish.meta_schedule.resume.budget import TimeBudget
 
     # Winners are checked here, against torch: the search's own check computes the reference on the host's processor,
     # which takes minutes for such products.
@@ -107,7 +107,7 @@ def _search(job: str, module: Any, options: Any, seconds: float) -> Any:
 
 def _finalists(database: Any, module: Any) -> list[Any]:
     """The schedules of the fastest records, fastest first."""
-    from relaxish.meta_schedule.schedule_util import normalize_mod
+    from relaxish.meta_schedule.analysis.schedules import normalize_mod
 
     workload = database.commit_workload(normalize_mod(module))
     return [record.as_measure_candidate().sch for record in database.get_top_k(workload, _FINALISTS)]

@@ -27,13 +27,13 @@ from .ir.module import IRModule
 from .ir.transform import Pass, PassContext
 from .relax.expr import Function
 from .runtime.executable import Executable
-from .runtime.linking import Linker, is_foreign
-from .runtime.machines import MachinePrograms
-from .runtime.manifest import CodeRequirements
+from .runtime.exports.linking import Linker, is_foreign
+from .runtime.exports.machines import MachinePrograms
+from .runtime.exports.manifest import CodeRequirements
 from .runtime.module import Module
-from .runtime.nested import NestedModule
-from .runtime.plan import ExecutionPlan
-from .runtime.system_library import register_symbols
+from .runtime.exports.nested import NestedModule
+from .runtime.bytecode.plan import ExecutionPlan
+from .runtime.exports.system_library import register_symbols
 from .support import config
 from .support.depth import deep_programs
 from .support.errors import RelaxishError
@@ -531,7 +531,7 @@ def _is_default_pipeline(pipeline: Any) -> bool:
 
 def _default_schedules(kernels: IRModule, target: Target) -> IRModule:
     from .dlight import ApplyDefaultSchedule, default_cpu_rules
-    from .tir.transform.wide_accumulators import widen_module
+    from .tir.transform.numerics.wide_accumulators import widen_module
 
     scheduled: IRModule = ApplyDefaultSchedule(*default_cpu_rules(target))(widen_module(kernels))
     return scheduled

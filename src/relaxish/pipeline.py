@@ -18,7 +18,7 @@ from .target import Target
 from .tir.function import PrimFunc
 from .transform.decompose_ops import decompose_ops_as_written
 from .transform.placement import home_of, place
-from .tir.transform.wide_accumulators import widen_module
+from .tir.transform.numerics.wide_accumulators import widen_module
 
 __all__ = [
     "PIPELINE_MAP",

@@ -224,7 +224,7 @@ def test_model_knows_pages_and_reuse():
 
 
 def test_few_shots_begin_with_what_carver_recommends():
-    from relaxish.meta_schedule.few_shot import few_shot_tune
+    from relaxish.meta_schedule.application.few_shot import few_shot_tune
 
     target = Target("llvm")
     func = matmul(96, 160, 224)

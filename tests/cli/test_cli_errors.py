@@ -125,7 +125,7 @@ def test_databases(capsys, tmp_path):
 
 def test_input_checks():
     from relaxish.cli.common import check_input, load_inputs, parse_shapes
-    from relaxish.runtime.plan import TensorSpec
+    from relaxish.runtime.bytecode.plan import TensorSpec
     from relaxish.support.errors import RelaxishError
 
     spec = TensorSpec("x", (2, -1), "float32")

@@ -123,7 +123,7 @@ def make_backend(name: str) -> Backend:
         pytest.skip(f"{name} cannot be used here: {str(error).splitlines()[0]}")
     if on_fake_library():
         return Backend(driver, b"FAKE\0", True)
-    from relaxish.backend.cuda import nvrtc
+    from relaxish.backend.cuda.compile import nvrtc
 
     if not nvrtc.available():
         pytest.skip("no CUDA compiler")

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from attention_problems import error, expected, inputs, problem
 
-from relaxish.backend.cuda import nvrtc, sass
+from relaxish.backend.cuda.compile import nvrtc, sass
 from relaxish.backend.cuda.attention.combine import combine_kernel
 from relaxish.backend.cuda.attention.kernel import attention_kernel
 from relaxish.backend.cuda.attention.tiling import Tiling, choose_tiling
 from relaxish.backend.cuda.build import lower_for_device
-from relaxish.backend.cuda.codegen import cuda_source
+from relaxish.backend.cuda.codegen.printer import cuda_source
 from relaxish.ir import IRModule
 from relaxish.target import Target
 from relaxish.testing import emulate_cuda

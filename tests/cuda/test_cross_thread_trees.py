@@ -11,7 +11,7 @@ from relaxish.backend.cuda.build import build_device
 from relaxish.script import tir as T
 from relaxish.target import Target
 from relaxish.testing import emulate_cuda
-from relaxish.tir.transform.warp_barriers import MaskWarpBarriers
+from relaxish.tir.transform.device.warp_barriers import MaskWarpBarriers
 
 
 def by_threads(func, threads):

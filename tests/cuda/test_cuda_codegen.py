@@ -7,8 +7,8 @@ from programs.gpu import CASES, N, typed_product
 
 import relaxish
 from relaxish import dlight
-from relaxish.backend.cuda import nvrtc
-from relaxish.backend.cuda.types import constant, type_name
+from relaxish.backend.cuda.compile import nvrtc
+from relaxish.backend.cuda.codegen.types import constant, type_name
 from relaxish.ir import IRModule
 from relaxish.script import tir as T
 from relaxish.support.errors import RelaxishError

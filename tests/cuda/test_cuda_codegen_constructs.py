@@ -6,7 +6,7 @@ import pytest
 from programs import cuda_constructs as programs
 
 import relaxish
-from relaxish.backend.cuda import nvrtc, sass
+from relaxish.backend.cuda.compile import nvrtc, sass
 from relaxish.ir import IRModule
 from relaxish.script import ir as I
 from relaxish.script import tir as T
@@ -156,7 +156,7 @@ def test_options(func, option, text):
 
 def test_every_device_intrinsic_has_a_printer():
     """What has none runs on the host, or on devices of other kinds."""
-    from relaxish.backend.cuda.table import PRINTERS, load_printers
+    from relaxish.backend.cuda.codegen.table import PRINTERS, load_printers
     from relaxish.tir.op_table import EFFECTS
 
     load_printers()

@@ -8,7 +8,7 @@ from programs.gpu import typed_product
 import relaxish
 from relaxish import dlight, te, tir
 from relaxish import meta_schedule as ms
-from relaxish.backend.cuda import nvrtc, sass
+from relaxish.backend.cuda.compile import nvrtc, sass
 from relaxish.ir import IRModule
 from relaxish.ir.transform import PassContext
 from relaxish.meta_schedule.schedule_rule import MultiLevelTilingTensorCore

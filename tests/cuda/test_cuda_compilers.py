@@ -7,9 +7,9 @@ from importlib.resources import files
 import pytest
 
 from relaxish.backend.common import object_cache
-from relaxish.backend.cuda import headers, nvrtc, sass
-from relaxish.backend.cuda.images import Image, KernelResources
-from relaxish.backend.cuda.preamble import preamble
+from relaxish.backend.cuda.compile import headers, nvrtc, sass
+from relaxish.backend.cuda.compile.images import Image, KernelResources
+from relaxish.backend.cuda.codegen.preamble import preamble
 from relaxish.ir.transform import PassContext
 from relaxish.support import config
 from relaxish.support.errors import MissingExtraError, RelaxishError

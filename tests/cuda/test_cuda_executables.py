@@ -325,7 +325,7 @@ def test_memory_of_a_graph_is_its_own(fake):
 
 
 def _kept_graphs(vm):
-    from relaxish.runtime.cuda_graph import _KEPT
+    from relaxish.runtime.devices.cuda_graph import _KEPT
 
     return list(_KEPT[vm].graphs)
 

@@ -7,10 +7,10 @@ import pytest
 
 import relaxish
 from relaxish import relax, topi
-from relaxish.backend.cuda.graph_passes import ChannelsLast, graph_passes
-from relaxish.backend.cuda.hoist_split import HoistOverSplit
-from relaxish.backend.cuda.norm_cast import NormWithCast
-from relaxish.backend.cuda.pad_channels import PadFewChannels
+from relaxish.backend.cuda.graph.passes import ChannelsLast, graph_passes
+from relaxish.backend.cuda.codegen.hoist_split import HoistOverSplit
+from relaxish.backend.cuda.codegen.norm_cast import NormWithCast
+from relaxish.backend.cuda.graph.pad_channels import PadFewChannels
 from relaxish.ir import IRModule, assert_structural_equal
 from relaxish.ir.transform import PassContext, Sequential
 from relaxish.script import ir as I

@@ -6,7 +6,7 @@ import pytest
 
 import relaxish
 from relaxish import pipeline, tir
-from relaxish.backend.cuda import nvrtc
+from relaxish.backend.cuda.compile import nvrtc
 from relaxish.ir import IRModule
 from relaxish.ir.transform import Sequential
 from relaxish.target import Target

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from test_emulator_faults import launch
 
-from relaxish.backend.cuda import nvrtc
+from relaxish.backend.cuda.compile import nvrtc
 from relaxish.script import tir as T
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

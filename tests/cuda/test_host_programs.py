@@ -11,7 +11,7 @@ import relaxish
 from relaxish.backend.common.host_expr import HostExpr
 from relaxish.backend.common.host_program import host_program_text
 from relaxish.backend.common.signature import kernel_spec
-from relaxish.runtime.host_program import HostProgram, KernelInfo, trunc_div, trunc_mod
+from relaxish.runtime.devices.host_program import HostProgram, KernelInfo, trunc_div, trunc_mod
 from relaxish.runtime import KernelError
 from relaxish.runtime.kernel import ArgumentError
 from relaxish.runtime.nvidia.errors import CUDAError

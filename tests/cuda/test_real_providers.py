@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import relaxish
-from relaxish.backend.cuda.headers import include_folders
+from relaxish.backend.cuda.compile.headers import include_folders
 from relaxish.runtime.nvidia import libcuda as ours
 from relaxish.runtime.nvidia.driver import ATTRIBUTES
 from relaxish.runtime.nvidia.errors import NoCUDAError

@@ -10,8 +10,8 @@ import pytest
 from programs.device_models import MODELS
 
 import relaxish
-from relaxish.backend.cuda import nvrtc
-from relaxish.runtime.device_module import DeviceModule
+from relaxish.backend.cuda.compile import nvrtc
+from relaxish.runtime.devices.module import DeviceModule
 from relaxish.script import ir as I
 from relaxish.script import relax as R
 from relaxish.script import tir as T
@@ -219,7 +219,7 @@ def test_the_callers_linker_gets_objects_of_the_host(target: Any, tmp_path: Any)
 
 @pytest.mark.parametrize("target", [BOARD, Target("llvm -mtriple=aarch64-linux-gnu")])
 def test_without_a_linker_the_error_names_fcompile(target: Any, tmp_path: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("relaxish.runtime.linking._foreign_commands", lambda *_: [])
+    monkeypatch.setattr("relaxish.runtime.exports.linking._foreign_commands", lambda *_: [])
     executable = relaxish.build(_static(), target)
     with pytest.raises(RelaxishError, match=r"no linker for aarch64-linux-gnu .*export_library\(fcompile=.*\.tar"):
         executable.export_library(tmp_path / "model.so")
@@ -248,7 +248,7 @@ def test_objects_of_further_architectures(triple: str, tmp_path: Any) -> None:
 
 
 def test_an_archive_of_objects_is_linked_where_it_is_loaded(tmp_path: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("relaxish.runtime.export.is_foreign", lambda triple: True)
+    monkeypatch.setattr("relaxish.runtime.exports.export.is_foreign", lambda triple: True)
     executable = relaxish.build(_static(), "llvm")
     executable.export_library(tmp_path / "model.tar")
     with tarfile.open(tmp_path / "model.tar") as archive:

@@ -7,7 +7,7 @@ import struct
 import numpy as np
 
 from relaxish.runtime import cpu
-from relaxish.runtime.host_program import HostRuntime
+from relaxish.runtime.devices.host_program import HostRuntime
 
 
 def open_device():

@@ -11,7 +11,7 @@ import pytest
 import relaxish
 from relaxish import dlight, relax, tir
 from relaxish.backend.common import stages
-from relaxish.backend.cuda import nvrtc, sass
+from relaxish.backend.cuda.compile import nvrtc, sass
 from relaxish.dlight.gpu import WideRows
 from relaxish.target import Target
 from relaxish.testing import emulate_cuda, use_cuda_provider

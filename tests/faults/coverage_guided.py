@@ -24,7 +24,7 @@ from faults.hostile_text import PROGRAMS, Module, sample_trace
 from faults.mutation import damaged_bytes, mutated_text
 from relaxish.ir import load_json, save_json
 from relaxish.runtime import load_param_dict
-from relaxish.runtime.manifest import parse_manifest
+from relaxish.runtime.exports.manifest import parse_manifest
 from relaxish.script import from_source
 from relaxish.support.errors import RelaxishError
 from relaxish.target import Target

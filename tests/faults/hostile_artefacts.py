@@ -29,9 +29,10 @@ from faults.batches import run_cases
 from faults.mutation import damaged_bytes, mutated_json, odd_value
 from relaxish import runtime
 from relaxish.contrib import tvmjs
-from relaxish.runtime import load_module, safetensors_file
-from relaxish.runtime.device_package import read_package
-from relaxish.runtime.manifest import manifest_text, parse_manifest
+from relaxish.runtime import load_module
+from relaxish.runtime.exports import safetensors_file
+from relaxish.runtime.devices.package import read_package
+from relaxish.runtime.exports.manifest import manifest_text, parse_manifest
 from relaxish.runtime.ndarray_cache import load_folder
 from relaxish.script import ir as I
 from relaxish.script import relax as R

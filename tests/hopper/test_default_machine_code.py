@@ -11,7 +11,7 @@ import pytest
 
 import relaxish
 from relaxish import IRModule, dlight, relax, te
-from relaxish.backend.cuda import nvrtc, sass
+from relaxish.backend.cuda.compile import nvrtc, sass
 from relaxish.target import Target
 from relaxish.tir import PrimFunc
 

@@ -17,8 +17,8 @@ from relaxish.support.errors import RelaxishError
 from relaxish.testing import emulate_cuda
 from relaxish.tir.stmt import Evaluate, IfThenElse
 from relaxish.tir.transform.base import StmtExprMutator
-from relaxish.tir.transform.hopper_tiles import HopperError
-from relaxish.tir.transform.lower_hopper import bulk_operands, lower_tiles
+from relaxish.tir.transform.hopper.tiles import HopperError
+from relaxish.tir.transform.hopper.lower import bulk_operands, lower_tiles
 
 
 def tiles(down, across, **options):

@@ -20,8 +20,8 @@ from relaxish.target import Target
 from relaxish.testing import emulate_cuda, use_cuda_provider
 from relaxish.tir.schedule import Trace
 from relaxish.tir.schedule.testing import verify_trace_roundtrip
-from relaxish.tir.transform.hopper_tiles import CLUSTER, CLUSTER_COLUMNS
-from relaxish.tir.transform.lower_hopper import has_tiles, lower_tiles, tile_programs
+from relaxish.tir.transform.hopper.tiles import CLUSTER, CLUSTER_COLUMNS
+from relaxish.tir.transform.hopper.lower import has_tiles, lower_tiles, tile_programs
 
 TARGET = Target("nvidia/nvidia-h100", host="llvm")
 

@@ -14,7 +14,7 @@ from relaxish.ir.prim import Call, IntImm
 from relaxish.target import Target
 from relaxish.testing import emulate_cuda
 from relaxish.tir import Evaluate, SeqStmt
-from relaxish.tir.transform.lower_hopper import lower_tiles
+from relaxish.tir.transform.hopper.lower import lower_tiles
 
 TARGET = Target("nvidia/nvidia-h100", host="llvm")
 

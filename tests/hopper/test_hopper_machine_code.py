@@ -7,9 +7,9 @@ import pytest
 from test_hopper_emulation import every, sketch
 from test_hopper_tiles import convolution, product, scheduled
 
-from relaxish.backend.cuda import nvrtc, sass
+from relaxish.backend.cuda.compile import nvrtc, sass
 from relaxish.backend.cuda.build import lower_for_device
-from relaxish.backend.cuda.codegen import cuda_source
+from relaxish.backend.cuda.codegen.printer import cuda_source
 from relaxish.dlight.gpu.matmul_hopper import HopperConfig
 from relaxish.ir import IRModule
 from relaxish.meta_schedule.search_strategy.sketch import VectorSketch

@@ -9,7 +9,7 @@ from test_hopper_tiles import SMALL, convolution, im2col, matrices, product, sch
 
 from relaxish import relax, tir
 from relaxish.backend.cuda.build import lower_for_device
-from relaxish.backend.cuda.codegen import cuda_source
+from relaxish.backend.cuda.codegen.printer import cuda_source
 from relaxish.backend.cuda.emulator import DataRaceError
 from relaxish.dlight.gpu import MatmulHopper
 from relaxish.dlight.gpu.hopper_config import HopperConfig, configs
@@ -19,9 +19,9 @@ from relaxish.script import relax as R
 from relaxish.testing import emulate_cuda
 from relaxish.tir.stmt import Evaluate
 from relaxish.tir.transform.base import StmtExprMutator
-from relaxish.tir.transform.hopper_build import do
-from relaxish.tir.transform.hopper_tiles import SPLIT, HopperError
-from relaxish.tir.transform.lower_hopper import lower_tiles
+from relaxish.tir.transform.hopper.statements import do
+from relaxish.tir.transform.hopper.tiles import SPLIT, HopperError
+from relaxish.tir.transform.hopper.lower import lower_tiles
 
 
 def tiles(rows, columns, warpgroups=1, **options):

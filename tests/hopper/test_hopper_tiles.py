@@ -14,9 +14,9 @@ from relaxish.carver import HopperCosts
 from relaxish.dlight.gpu import MatmulHopper
 from relaxish.dlight.gpu.matmul_analysis import get_single_reduction
 from relaxish.dlight.gpu.matmul_hopper import HopperConfig, configs, normalize_product, schedule_tiles
-from relaxish.tir.transform.hopper_layout import tile_layout
-from relaxish.tir.transform.hopper_tiles import HopperError
-from relaxish.tir.transform.lower_hopper import LowerHopperTiles, lower_tiles
+from relaxish.tir.transform.hopper.layout import tile_layout
+from relaxish.tir.transform.hopper.tiles import HopperError
+from relaxish.tir.transform.hopper.lower import LowerHopperTiles, lower_tiles
 from relaxish.ir import IRModule
 from relaxish.target import Target
 

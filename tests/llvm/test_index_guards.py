@@ -20,7 +20,7 @@ from relaxish.script import tir as T
 from relaxish.support import config
 from relaxish.support.errors import IndexBoundsError, MemoryCheckError, RelaxishError
 from relaxish.tir import BufferLoad, BufferStore, For, ForKind, PrimFunc, decl_buffer
-from relaxish.tir.transform.guard_indices import guard
+from relaxish.tir.transform.numerics.guard_indices import guard
 from relaxish.tir.transform.pipeline import lower_function_for_cpu
 from relaxish.transform import PassContext
 

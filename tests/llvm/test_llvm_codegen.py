@@ -297,7 +297,7 @@ def test_shared_library_and_cache(tmp_path: Any) -> None:
 def test_model_entry_calls_kernels_in_order() -> None:
     import ctypes
 
-    from relaxish.runtime.plan import ExecutionPlan, KernelCall, Operand
+    from relaxish.runtime.bytecode.plan import ExecutionPlan, KernelCall, Operand
 
     plan = ExecutionPlan(
         "main", "main_entry", (), (),

@@ -11,8 +11,8 @@ from test_llvm_loops import call, compiled_func
 
 from relaxish import tir
 from relaxish.backend.common.native_compile import native_compiler
-from relaxish.backend.llvm.ragged import split_ragged
-from relaxish.backend.llvm.segments import split_loop
+from relaxish.backend.llvm.dynamic_tiles import split_ragged
+from relaxish.backend.llvm.index_set_splitting import split_loop
 from relaxish.script import tir as T
 from relaxish.tir import BufferLoad, BufferStore, For, ForKind, IfThenElse, IntImm, LetStmt, SeqStmt, Var, decl_buffer
 

@@ -8,7 +8,7 @@ import pytest
 from relaxish import tir
 from relaxish.meta_schedule.feature_extractor.probes import gains
 from relaxish.arith.affine import affine
-from relaxish.meta_schedule.search_strategy.device_digits import JointPlace, Nest, fit_leaf
+from relaxish.meta_schedule.search_strategy.affine_digits import JointPlace, Nest, fit_leaf
 from relaxish.meta_schedule.search_strategy.device_index import over_coordinates
 from relaxish.meta_schedule.search_strategy.device_reading import LoopFacts
 from relaxish.meta_schedule.search_strategy.device_sizes import DeviceEnvironment, DeviceFitter

@@ -114,8 +114,8 @@ def test_wrong_results_are_seen(builder, wrong):
 
 
 def test_a_wrong_default_schedule_is_no_reference(monkeypatch):
-    from relaxish.meta_schedule import baseline
-    from relaxish.meta_schedule.judge import Judge
+    from relaxish.meta_schedule.verdicts import baseline
+    from relaxish.meta_schedule.verdicts.judge import Judge
 
     judge = Judge()
     for default in (good, clipped):

@@ -12,7 +12,7 @@ from relaxish.script import tir as T
 from relaxish.target import Target, opt_in_shared_memory
 from relaxish.target.shared_memory import STATIC_SHARED_MEMORY
 from relaxish.tir.analysis import verify_gpu_code
-from relaxish.tir.transform.inject_permuted_layout import CheckPermutedLayout
+from relaxish.tir.transform.blocks.inject_permuted_layout import CheckPermutedLayout
 
 
 def test_tiles_that_cannot_be_swizzled_are_no_candidates():

@@ -9,8 +9,8 @@ import pytest
 from faults.hostile_text import tuned_workload
 from relaxish.meta_schedule.arg_info import ArgInfo
 from relaxish.meta_schedule.database import TuningRecord, Workload
-from relaxish.meta_schedule.pass_database import JSONDatabase as PassDatabase
-from relaxish.meta_schedule.pass_database import TuningRecord as PassRecord
+from relaxish.meta_schedule.application.pass_database import JSONDatabase as PassDatabase
+from relaxish.meta_schedule.application.pass_database import TuningRecord as PassRecord
 from relaxish.support.errors import MalformedDataError
 
 LINES = [[], {}, 3, None, "x", ["1"], ["1", 7], ["1", "%%%"], ["1", "AAAA"], ["1", "bnVsbA=="], ["1", None], [1, 2, 3]]

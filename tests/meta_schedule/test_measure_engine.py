@@ -9,7 +9,7 @@ from relaxish import IRModule, te
 from relaxish import meta_schedule as ms
 from relaxish.meta_schedule.arg_info import TensorInfo
 from relaxish.meta_schedule.builder import BuilderResult, LocalBuilder
-from relaxish.meta_schedule.judge import Verdict
+from relaxish.meta_schedule.verdicts.judge import Verdict
 from relaxish.meta_schedule.measure import (
     Candidate, CheckFailedError, FileJournal, Measured, MeasureEngine, MeasureStatus, Prebuilt, ReferenceValidator, Skipped,
 )  # fmt: skip

@@ -12,12 +12,12 @@ from relaxish.meta_schedule import trust
 from relaxish.meta_schedule.arg_info import ArgInfo
 from relaxish.meta_schedule.builder import LocalBuilder
 from relaxish.meta_schedule.database import JSONDatabase, MemoryDatabase, TuningRecord
-from relaxish.meta_schedule.few_shot import few_shot_tune
-from relaxish.meta_schedule.judge import Judge, Verdict, shared_judge, tolerance
+from relaxish.meta_schedule.application.few_shot import few_shot_tune
+from relaxish.meta_schedule.verdicts.judge import Judge, Verdict, shared_judge, tolerance
 from relaxish.meta_schedule.runner import LocalRunner
 from relaxish.meta_schedule.testing import te_workload
 from relaxish.meta_schedule.utils import derived_object
-from relaxish.meta_schedule.validate import trusted_winners
+from relaxish.meta_schedule.verdicts.validate import trusted_winners
 from relaxish.script import tir as T
 from relaxish.support import config
 from relaxish.target import Target
@@ -364,7 +364,7 @@ def test_tolerances_follow_type_and_length_of_reductions(dtype, length, low, hig
 def test_few_shots_are_checked(monkeypatch, caplog):
     import importlib
 
-    module = importlib.import_module("relaxish.meta_schedule.few_shot")
+    module = importlib.import_module("relaxish.meta_schedule.application.few_shot")
 
     class Strict:
         def compare(self, before, after, target):

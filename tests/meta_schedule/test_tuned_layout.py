@@ -112,7 +112,7 @@ def test_weights_are_packed_once(tuned_layer):
 
 
 def test_candidates_are_timed_without_the_packing():
-    from relaxish.meta_schedule.schedule_util import remove_weight_layout_rewrite
+    from relaxish.meta_schedule.analysis.schedules import remove_weight_layout_rewrite
 
     sch = tiled()
     assert RewriteLayout().apply(sch)

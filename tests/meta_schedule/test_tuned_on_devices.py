@@ -12,7 +12,7 @@ from relaxish import meta_schedule as ms
 from relaxish import relax, te, tir
 from relaxish.meta_schedule.builder import BuilderInput, LocalBuilder
 from relaxish.meta_schedule.builder.local_builder import build_whole
-from relaxish.meta_schedule.few_shot import few_shot_tune
+from relaxish.meta_schedule.application.few_shot import few_shot_tune
 from relaxish.meta_schedule.runner import EvaluatorConfig, LocalRunner, RunnerInput
 from relaxish.meta_schedule.testing import te_workload
 from relaxish.runtime.nvidia import providers

@@ -10,7 +10,7 @@ from relaxish import meta_schedule as ms
 from relaxish.meta_schedule.feature_extractor.repeated import Repeated
 from relaxish.meta_schedule.mutator import MutateThreadBinding, MutateTileSize, MutateUnroll
 from relaxish.meta_schedule.postproc import VerifyGPUCode
-from relaxish.meta_schedule.schedule_util import schedule_for_tuning
+from relaxish.meta_schedule.analysis.schedules import schedule_for_tuning
 from relaxish.meta_schedule.search_strategy.population import VectorPool, VectorSketch
 
 

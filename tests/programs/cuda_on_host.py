@@ -9,7 +9,7 @@ import subprocess
 from functools import lru_cache
 from pathlib import Path
 
-from relaxish.backend.cuda.headers import candidates
+from relaxish.backend.cuda.compile.headers import candidates
 
 _SHIM = r"""
 #include <cuda_runtime.h>

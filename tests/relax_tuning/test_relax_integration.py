@@ -13,11 +13,11 @@ from relaxish import meta_schedule as ms
 from relaxish import relax
 from relaxish.ir import IRModule, assert_structural_equal, structural_equal
 from relaxish.meta_schedule.passes import ApplyFasterOfDatabaseAndDefault
-from relaxish.meta_schedule.baseline import baseline_seconds, commit_baseline
+from relaxish.meta_schedule.verdicts.baseline import baseline_seconds, commit_baseline
 from relaxish.meta_schedule.builder import LocalBuilder
 from relaxish.meta_schedule.database import JSONDatabase, MemoryDatabase
 from relaxish.meta_schedule.runner import EvaluatorConfig, LocalRunner
-from relaxish.meta_schedule.schedule_util import normalize_mod
+from relaxish.meta_schedule.analysis.schedules import normalize_mod
 from relaxish.pipeline import get_pipeline, kernel_pipeline
 from relaxish.runtime import VirtualMachine, cpu
 from relaxish.script import ir as I

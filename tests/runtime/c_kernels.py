@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from relaxish.runtime import KernelSpec, ParamSpec, ShapeVarSource, SharedLibrary
-from relaxish.runtime.plan import ExecutionPlan, KernelCall, Operand, ResultTensor, Slot, TensorSpec
+from relaxish.runtime.bytecode.plan import ExecutionPlan, KernelCall, Operand, ResultTensor, Slot, TensorSpec
 
 COMPILER = shutil.which("gcc") or shutil.which("cc")
 

@@ -18,9 +18,9 @@ import pytest
 import relaxish
 from relaxish import runtime
 from relaxish.runtime import load_module
-from relaxish.runtime.device_package import read_package
-from relaxish.runtime.host_text import compile_host_text
-from relaxish.runtime.manifest import manifest_text
+from relaxish.runtime.devices.package import read_package
+from relaxish.runtime.devices.host_text import compile_host_text
+from relaxish.runtime.exports.manifest import manifest_text
 from relaxish.script import ir as I
 from relaxish.script import relax as R
 from relaxish.support.errors import MalformedDataError, RelaxishError
@@ -185,7 +185,7 @@ def test_truncated_files(folder: Path, part: str, keep: int) -> None:
 
 
 def test_pieces_of_large_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from relaxish.runtime import manifest
+    from relaxish.runtime.exports import manifest
 
     monkeypatch.setattr(manifest, "PIECE_BYTES", 1000)
     data = bytearray(np.random.default_rng(1).bytes(10_500))
@@ -474,7 +474,7 @@ def test_hostile_array_caches(tmp_path: Path, change) -> None:
     ],
 )
 def test_hostile_weights(tmp_path: Path, header) -> None:
-    from relaxish.runtime import safetensors_file
+    from relaxish.runtime.exports import safetensors_file
 
     text = json.dumps(header).encode()
     (tmp_path / "w").write_bytes(len(text).to_bytes(8, "little") + text + bytes(16))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from relaxish.runtime import ShapeTuple, VirtualMachine, cpu, get_global_func, nd, register_func, remove_global_func
-from relaxish.runtime.builtin import VMClosure
-from relaxish.runtime.exec_builder import ExecBuilder
+from relaxish.runtime.bytecode.builtins import VMClosure
+from relaxish.runtime.bytecode.exec_builder import ExecBuilder
 from relaxish.support.errors import InternalError, RelaxishError
 
 
@@ -68,7 +68,7 @@ def test_recursion_and_calls_between_functions():
         ib.emit_call("test.rt.times", [ib.r(0), ib.r(3)], ib.r(4))
         ib.emit_ret(ib.r(4))
     # the constant return above took two instructions, so the false branch is one further
-    from relaxish.runtime.bytecode import IfOp
+    from relaxish.runtime.bytecode.instructions import IfOp
 
     ib.functions[ib.get_function("fact")].code[1] = IfOp(1, 3)
     assert VirtualMachine(ib.get(), cpu())["fact"](10) == 3628800

@@ -12,7 +12,7 @@ import pytest
 
 from relaxish import runtime
 from relaxish.runtime import Executable, KernelError, Module, VirtualMachine, cpu, load_module, nd
-from relaxish.runtime.exec_builder import ExecBuilder
+from relaxish.runtime.bytecode.exec_builder import ExecBuilder
 from relaxish.support.errors import RelaxishError
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import relaxish
-from relaxish.backend.cuda import nvrtc
+from relaxish.backend.cuda.compile import nvrtc
 from relaxish.meta_schedule.relax_integration import extract_tasks, tune_relax
 from relaxish.pipeline import kernel_pipeline
 from relaxish.runtime.disco import ProcessSession, ThreadedSession

@@ -7,7 +7,7 @@ import pytest
 import relaxish
 import relaxish.tile.language as T
 from relaxish.backend.cuda.build import lower_for_device
-from relaxish.backend.cuda.codegen import cuda_source
+from relaxish.backend.cuda.codegen.printer import cuda_source
 from relaxish.ir import IRModule
 from relaxish.support.errors import RelaxishError
 from relaxish.target import Target

@@ -7,9 +7,9 @@ import pytest
 from tile_programs import ARCHS, arrays, run
 from test_tile_examples import example
 
-from relaxish.backend.cuda import nvrtc, sass
+from relaxish.backend.cuda.compile import nvrtc, sass
 from relaxish.backend.cuda.build import lower_for_device
-from relaxish.backend.cuda.codegen import cuda_source
+from relaxish.backend.cuda.codegen.printer import cuda_source
 from relaxish.ir import IRModule
 from relaxish.support.errors import RelaxishError
 from relaxish.target import Target

@@ -2,7 +2,7 @@
 
 from relaxish.ir import IRModule, assert_structural_equal
 from relaxish.script import tir as T
-from relaxish.tir.transform.shape_arithmetic import SimplifyShapeArithmetic
+from relaxish.tir.transform.simplify.shape_arithmetic import SimplifyShapeArithmetic
 
 
 def check(before, expected, truncate=False):

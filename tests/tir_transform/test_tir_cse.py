@@ -9,7 +9,7 @@ from relaxish.ir import IRModule, assert_structural_equal
 from relaxish.ir.transform import PassContext
 from relaxish.script import tir as T
 from relaxish.tir import transform
-from relaxish.tir.transform import common_subexpr
+from relaxish.tir.transform.simplify import common_subexpr
 
 
 def check(before: Any, after: Any, **options: Any) -> None:

@@ -12,7 +12,7 @@ from relaxish.ir import IRModule, assert_structural_equal
 from relaxish.script import tir as T
 from relaxish.target import Target
 from relaxish.tir import transform
-from relaxish.tir.transform.dtype_conversion import convert_float
+from relaxish.tir.transform.numerics.dtype_conversion import convert_float
 
 
 def apply(a_pass: Any, func: Any) -> Any:

@@ -9,7 +9,7 @@ from relaxish import IRModule, te
 from relaxish.ir.functor import post_order_visit
 from relaxish.script import tir as T
 from relaxish.tir import And, IntImm, Not, Or, Schedule, Select, Var, transform
-from relaxish.tir.transform.tables import truth
+from relaxish.tir.transform.simplify.tables import truth
 from relaxish.topi.utils import const_matrix
 
 X = Var("x", "int32")

@@ -11,7 +11,7 @@ from relaxish.ir import IRModule
 from relaxish.ir.structural import assert_structural_equal
 from relaxish.script import from_source
 from relaxish.script import tir as T
-from relaxish.tir.transform.whole_vectors import WholeVectors
+from relaxish.tir.transform.loops.whole_vectors import WholeVectors
 
 
 @T.prim_func

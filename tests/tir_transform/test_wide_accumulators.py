@@ -15,7 +15,7 @@ from relaxish.ir.structural import structural_equal
 from relaxish.script import from_source
 from relaxish.tir import PrimFunc
 from relaxish.tir.schedule import Schedule
-from relaxish.tir.transform.wide_accumulators import widen_accumulators
+from relaxish.tir.transform.numerics.wide_accumulators import widen_accumulators
 
 DTYPES = ["float16", "bfloat16"]
 

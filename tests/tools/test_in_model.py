@@ -10,11 +10,11 @@ from relaxish import meta_schedule as ms
 from relaxish import relax
 from relaxish.dlight.cpu import contraction_variants
 from relaxish.ir import assert_structural_equal, structural_equal
-from relaxish.meta_schedule.budget import TimeBudget, worthwhile
+from relaxish.meta_schedule.resume.budget import TimeBudget, worthwhile
 from relaxish.meta_schedule.builder import LocalBuilder
 from relaxish.meta_schedule.database import JSONDatabase, MemoryDatabase
 from relaxish.meta_schedule.runner import EvaluatorConfig, LocalRunner
-from relaxish.meta_schedule.variants import measure_variants
+from relaxish.meta_schedule.analysis.variants import measure_variants
 from relaxish.pipeline import kernel_pipeline
 from relaxish.runtime import VirtualMachine, cpu
 from relaxish.script import ir as I
@@ -22,7 +22,7 @@ from relaxish.script import relax as R
 from relaxish.target import Target
 from relaxish.tir import Schedule
 from relaxish.tir.schedule import ScheduleError, Trace
-from relaxish.tools.in_model import kernel_seconds, settle
+from relaxish.tools.tuning_in_place import kernel_seconds, settle
 
 TARGET = Target("llvm -num-cores=2")
 RNG = np.random.default_rng(0)
@@ -126,7 +126,7 @@ def test_worthwhile_tasks():
 
 def test_a_time_budget_stops_in_time(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("relaxish.meta_schedule.budget.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("relaxish.meta_schedule.resume.budget.time.monotonic", lambda: now[0])
     monkeypatch.setattr("relaxish.meta_schedule.task_scheduler.GradientBased.next_task_id", lambda self: 3)
     budget = TimeBudget(10)
     assert budget.next_task_id() == 3

@@ -11,7 +11,7 @@ import pytest
 import relaxish
 from relaxish import relax
 from relaxish.runtime import ShapeTuple, cpu, load_module, nd, register_func
-from relaxish.runtime.bytecode import Arg
+from relaxish.runtime.bytecode.instructions import Arg
 from relaxish.script import ir as I
 from relaxish.script import relax as R
 from relaxish.script import tir as T

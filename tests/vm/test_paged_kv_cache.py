@@ -278,7 +278,7 @@ def test_merged_self_and_cross_attention_is_attention_over_both(kernels):
 
 
 def test_a_sequence_moves_to_another_cache(kernels):
-    from relaxish.runtime.kv_transfer import compressed, expanded
+    from relaxish.runtime.caches.kv_transfer import compressed, expanded
 
     sender, receiver = Model(kernels), Model(kernels)
     get_global_func("relaxish.kv_transfer.register_receiver")(7, receiver.cache)

@@ -89,7 +89,7 @@ class Lines:
 def build(*functions, specs=SPECS):
     """An executable over Python kernels."""
     mod = IRModule({f.attrs["global_symbol"]: f for f in functions})
-    from relaxish.runtime.exec_builder import ExecBuilder
+    from relaxish.runtime.bytecode.exec_builder import ExecBuilder
 
     builder = ExecBuilder()
     for spec, run in specs.values():

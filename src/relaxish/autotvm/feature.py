@@ -16,7 +16,7 @@ import numpy as np
 from ..arith.affine import affine
 from ..ir import IRModule
 from ..ir.functor import Visitor
-from ..meta_schedule.block_analysis import places
+from ..meta_schedule.analysis.blocks import places
 from ..support.errors import RelaxishError
 from ..tir import For, ForKind, IntImm, PrimFunc
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 import numpy as np
 
-from ..runtime.plan import TensorSpec
+from ..runtime.bytecode.plan import TensorSpec
 from ..support.errors import RelaxishError
 
 #: For every command that reads a model.

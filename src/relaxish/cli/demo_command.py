@@ -85,15 +85,15 @@ def _run_of(executable: Any, image: Any) -> Any:
 
 def _tune(mod: Any, target: Any, image: Any, folder: Path, seconds: float, seed: int, steps: _Steps) -> Any:
     """Measure neighbours of the default schedules of the kernels that matter, then search; the database."""
-    from ..meta_schedule.budget import TimeBudget, worthwhile
+    from ..meta_schedule.resume.budget import TimeBudget, worthwhile
     from ..meta_schedule.builder import LocalBuilder
     from ..meta_schedule.database import JSONDatabase
     from ..meta_schedule.relax_integration import extract_tasks, extracted_tasks_to_tune_contexts
     from ..meta_schedule.runner import EvaluatorConfig, LocalRunner
     from ..meta_schedule.tune import tune_tasks
-    from ..meta_schedule.variants import measure_variants
+    from ..meta_schedule.analysis.variants import measure_variants
     from ..pipeline import kernel_pipeline
-    from ..tools.in_model import kernel_seconds
+    from ..tools.tuning_in_place import kernel_seconds
 
     tasks = extract_tasks(kernel_pipeline(target)(mod), target)
     spent = kernel_seconds(mod, target, [image])
@@ -155,7 +155,7 @@ def command(out: str, seconds: float, target_text: str, seed: int) -> None:
     """The command."""
     from ..driver import build
     from ..meta_schedule.database import JSONDatabase
-    from ..tools.in_model import settle
+    from ..tools.tuning_in_place import settle
     from ..tools.report import write_report
 
     target = resolve_target(target_text)

@@ -44,7 +44,7 @@ def _machine() -> dict[str, Any]:
 
 def _gpu() -> dict[str, str]:
     """Who drives NVIDIA devices here, what they are, and who compiles for them."""
-    from ..backend.cuda import nvrtc
+    from ..backend.cuda.compile import nvrtc
     from ..runtime.nvidia import providers
 
     compilers = ", ".join(compiler.version() for compiler in nvrtc.compilers()) or "none"

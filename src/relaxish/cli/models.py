@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..runtime.plan import TensorSpec
+from ..runtime.bytecode.plan import TensorSpec
 from ..support.errors import DiagnosticError, MissingExtraError, RelaxishError
 
 

@@ -26,7 +26,7 @@ def _tune(
 ) -> Any:
     """Tune the kernels of a model, or the loop programs of a script; the database."""
     from ..meta_schedule import relax_integration, tune_tir
-    from ..meta_schedule.budget import TimeBudget
+    from ..meta_schedule.resume.budget import TimeBudget
     from ..pipeline import kernel_pipeline
     from ..relax.expr import Function
     from .progress import TuningProgress

@@ -31,7 +31,7 @@ def compile_cuda(
 
     Raises ValueError for other formats and RelaxishError with the log where the source does not compile.
     """
-    from ..backend.cuda.nvrtc import compile_image
+    from ..backend.cuda.compile.nvrtc import compile_image
 
     if target_format not in ("ptx", "cubin"):
         raise ValueError("target_format must be in cubin, ptx")
@@ -54,7 +54,7 @@ def find_cuda_path() -> str:
 
 def get_cuda_version(cuda_path: str | None = None) -> tuple[int, ...]:
     """The version of the toolkit. Raises RuntimeError without one."""
-    from ..backend.cuda.nvcc import NVCC
+    from ..backend.cuda.compile.nvcc import NVCC
 
     if not NVCC.present():
         raise RuntimeError("Cannot read cuda version file")

@@ -10,8 +10,8 @@ import numpy as np
 from .. import tir
 from ..ir import dtype as dt
 from ..support.errors import IndexBoundsError
-from ..tir.transform.empty_reductions import fill_empty_reductions
-from ..tir.transform.exact_extremes import exact_extremes
+from ..tir.transform.numerics.empty_reductions import fill_empty_reductions
+from ..tir.transform.numerics.exact_extremes import exact_extremes
 from .casting import cast
 from .codegen import Compiler
 from .intrinsics import EXTERN, INTRINSICS, Pointer, np_dtype, wrap_int

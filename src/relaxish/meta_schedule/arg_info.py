@@ -9,7 +9,7 @@ from ..ir import IRModule
 from ..support.errors import MalformedDataError
 from ..support.untrusted import malformed
 from ..tir import PrimFunc
-from .legal_values import Values, legal_values
+from .verdicts.legal_values import Values, legal_values
 
 __all__ = ["ArgInfo", "TensorInfo"]
 
@@ -54,7 +54,7 @@ class ArgInfo:
     def from_entry_func(mod: IRModule, remove_preproc: bool = True) -> list[ArgInfo]:
         """The arguments of a module's only function, after dropping weight layout blocks if asked to."""
         if remove_preproc:
-            from .schedule_util import remove_weight_layout_rewrite
+            from .analysis.schedules import remove_weight_layout_rewrite
 
             mod = remove_weight_layout_rewrite(mod)
         return ArgInfo.from_prim_func(entry_func(mod))

@@ -11,11 +11,11 @@ from ..ir.transform import Pass, module_pass
 from ..support.log import get_logger
 from ..target import Target
 from ..tir import PrimFunc, Schedule
-from .baseline import baseline_wins, default_schedule
+from .verdicts.baseline import baseline_wins, default_schedule
 from .database import Database, JSONDatabase
-from .few_shot import few_shot_tune
-from .module_equality import ModuleEquality
-from .schedule_util import normalize_mod
+from .application.few_shot import few_shot_tune
+from .verdicts.module_equality import ModuleEquality
+from .analysis.schedules import normalize_mod
 from .trace_apply import schedule_using_anchor_trace
 from .trust import is_trusted, may_apply
 

@@ -19,9 +19,9 @@ from .cost_model import CostModel
 from .database import Database
 from .extracted_task import ExtractedTask
 from .logging import get_loggers_from_work_dir
-from .module_equality import ModuleEquality
+from .verdicts.module_equality import ModuleEquality
 from .runner import Runner
-from .schedule_util import normalize_mod
+from .analysis.schedules import normalize_mod
 from .search_strategy import SearchStrategy
 from .space_generator import SpaceGenerator
 from .task_scheduler import TaskScheduler
@@ -94,7 +94,7 @@ def extract_tasks(
 
 
 def _num_blocks(mod: IRModule) -> int:
-    from . import block_analysis as ba
+    from .analysis import blocks as ba
 
     return sum(len(ba.places(f)) for f in mod.functions.values() if isinstance(f, PrimFunc))
 

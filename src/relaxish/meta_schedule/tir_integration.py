@@ -109,7 +109,7 @@ def tune_tir(
 
 def compile_tir(database: Database, mod: IRModule | PrimFunc, target: Target | str) -> Schedule | None:
     """The best schedule of a program, None if there is no record of it."""
-    from .schedule_util import normalize_mod
+    from .analysis.schedules import normalize_mod
 
     if isinstance(target, str):
         target = Target(target)

@@ -16,7 +16,7 @@ from ..tir.analysis import find_anchor_block
 from ..tir.schedule import BlockRV, Instruction, LoopRV, ScheduleError, Trace
 from ..tir.schedule.analysis import has_block
 from ..tir.schedule.instruction import map_rvs
-from . import block_analysis as ba
+from .analysis import blocks as ba
 from .schedule_rule import AutoBind
 from .defaults import CPU_KINDS, auto_inline_of
 

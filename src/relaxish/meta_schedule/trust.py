@@ -23,7 +23,7 @@ from ..support.log import get_logger
 from ..target import Target
 from ..tir import Schedule
 from .database.database import Database, TuningRecord, Workload, is_for, verdict_key
-from .judge import Judge, Verdict, shared_judge
+from .verdicts.judge import Judge, Verdict, shared_judge
 
 __all__ = ["check_record", "commit_verdict", "first_trusted", "is_trusted", "may_apply", "scheduled", "verdict_on"]
 

@@ -14,12 +14,12 @@ from .database import Database, JSONDatabase
 from .logging import get_scheduler_log
 from .measure_callback import MeasureCallback
 from .profiler import Profiler
-from .run_state import RunState
+from .resume.run_state import RunState
 from .runner import LocalRunner, Runner
 from .runner.presence import require_devices
 from .task_scheduler import TaskScheduler
 from .tune_context import TuneContext
-from .validate import race, trusted_winners
+from .verdicts.validate import race, trusted_winners
 
 __all__ = ["tune_tasks"]
 

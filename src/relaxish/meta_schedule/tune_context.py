@@ -13,7 +13,7 @@ from .cost_model.cost_model import CostModel, RandomModel
 from .database.database import Database
 from .database.memory_database import MemoryDatabase
 from .logging import get_logger
-from .schedule_util import normalize_mod
+from .analysis.schedules import normalize_mod
 from .search_strategy.candidate import MeasureCandidate
 from .search_strategy.search_strategy import SearchStrategy
 from .search_strategy.search_task import SearchTask

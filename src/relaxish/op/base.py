@@ -35,8 +35,8 @@ from ..relax.struct_info import (
     TupleStructInfo,
 )
 from ..relax.utils import convert_to_expr
-from ..runtime.builtin import relax_assert_op, relax_print, render_object
-from ..runtime.builtin import shape_to_tensor as relax_shape_to_tensor
+from ..runtime.bytecode.builtins import relax_assert_op, relax_print, render_object
+from ..runtime.bytecode.builtins import shape_to_tensor as relax_shape_to_tensor
 from .record import define
 
 __all__ = [

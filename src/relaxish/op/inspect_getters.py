@@ -15,7 +15,7 @@ from ..ir.types import PrimType
 from ..relax.struct_info import FuncStructInfo, PrimStructInfo, TensorStructInfo
 from ..tir import AssertStmt, BufferLoad, DeclBuffer, Evaluate, LetStmt, PrimFunc, Stmt, ret
 from ..tir.buffer import decl_buffer
-from ..tir.transform.arg_binder import (
+from ..tir.transform.host.arg_binder import (
     ARR_NDIM,
     ARR_SHAPE,
     ARR_TYPE_BITS,

@@ -7,7 +7,7 @@ from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, Expr, PrimValue
 from ..relax.scalars import const_int
 from ..relax.struct_info import StructInfo, TupleStructInfo
-from ..runtime import builtin as _runtime
+from ..runtime.bytecode import builtins as _runtime
 from .inference import as_expr, check_axis, check_count, fail, make_call, tensor, tensor_arg, type_fail
 from .record import define
 

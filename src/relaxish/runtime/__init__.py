@@ -14,7 +14,7 @@ from .container import ShapeTuple, String, convert
 from .device import Device, cpu, cuda, device, enabled, ext_dev, hexagon, metal, opencl, rocm, vpi, vulkan, webgpu
 from .dtype import ArgTypeCode, DataType, DataTypeCode, TypeCode
 from .executable import VMExecutable
-from .export import load_module, load_static_library
+from .exports.export import load_module, load_static_library
 from .kernel import (
     ArgumentError,
     KernelSpec,
@@ -24,16 +24,16 @@ from .kernel import (
     ShapeVarSource,
     SharedLibrary,
 )
-from .machines import MachinePrograms
+from .exports.machines import MachinePrograms
 from .module import Module
 from .nd import NDArray
 from .object_path import ObjectPath
 from .ndarray import array, empty, from_dlpack
 from .params import load_param_dict, load_param_dict_from_file, save_param_dict, save_param_dict_to_file
-from .plan import ExecutionPlan
+from .bytecode.plan import ExecutionPlan
 from .profiling import Report, Timer
 from .registry import PackedFunc, get_global_func, list_global_func_names, register_func, remove_global_func
-from .system_library import system_lib
+from .exports.system_library import system_lib
 from .thread_count import set_num_threads
 from .vm import VirtualMachine, VMInstrumentReturnKind
 

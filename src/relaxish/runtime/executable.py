@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from ..support.entry_points import load
-from . import bytecode
-from .bytecode import FunctionInfo
+from .bytecode import instructions as bytecode
+from .bytecode.instructions import FunctionInfo
 from .kernel import KernelSpec, NativeLibrary
-from .manifest import CodeRequirements
+from .exports.manifest import CodeRequirements
 from .ndarray import NDArray, read_only
-from .plan import ExecutionPlan
+from .bytecode.plan import ExecutionPlan
 
 
 class Executable:

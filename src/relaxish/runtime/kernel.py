@@ -21,8 +21,8 @@ from .borrowing import GiveBack, borrow, separate
 from .device import Device
 from .failures import failure
 from .ndarray import NDArray, ReadOnlyError, as_ndarray, from_numpy, is_shareable
-from .shape_text import extent_of
-from .shared_library import SharedLibrary as SharedLibrary
+from .bytecode.shape_text import extent_of
+from .exports.shared_library import SharedLibrary as SharedLibrary
 
 PACKED_SUFFIX = "__packed"
 _PACKED_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)

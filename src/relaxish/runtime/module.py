@@ -11,7 +11,7 @@ from ..support.entry_points import lazy_package, load
 from ..support.errors import RelaxishError
 from .benchmark import BenchmarkResult, time_evaluator
 from .kernel import KernelSpec, MissingFunctionError, NativeKernel, NativeLibrary, PythonKernel
-from .manifest import CodeRequirements
+from .exports.manifest import CodeRequirements
 
 
 class Module:

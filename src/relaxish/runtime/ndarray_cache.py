@@ -19,8 +19,8 @@ from .container import Array
 from .device import Device
 from .dtype import numpy_dtype
 from .kernel import ArgumentError
-from .kv_state import builtin
-from .manifest import file_name
+from .caches.kv_state import builtin
+from .exports.manifest import file_name
 from .ndarray import NDArray, array
 
 __all__ = ["ParamModule", "load_folder"]

@@ -13,12 +13,14 @@ import numpy as np
 from ..support import config
 from ..support.errors import InternalError, RelaxishError
 from ..support.log import get_logger
-from . import builtin as _builtin_functions
-from . import cache_flush, cuda_graph, kv_cache, ndarray_cache, paged_builtins, rnn_state, sampling
+from .bytecode import builtins as _builtin_functions
+from .devices import cache_flush, cuda_graph
+from .caches import kv_cache, paged_builtins, rnn_state, sampling
+from . import ndarray_cache
 from .benchmark import BenchmarkResult, HostTimer, time_evaluator
-from .bound_plan import BoundPlan
-from .builtin import VMClosure
-from .bytecode import VM_REGISTER, VOID_REGISTER, Arg, CallOp, FunctionInfo, GotoOp, RetOp
+from .bytecode.bound_plan import BoundPlan
+from .bytecode.builtins import VMClosure
+from .bytecode.instructions import VM_REGISTER, VOID_REGISTER, Arg, CallOp, FunctionInfo, GotoOp, RetOp
 from .container import ShapeTuple, type_key_of
 from .device import Device, cpu
 from .executable import Executable
@@ -34,9 +36,9 @@ from .kernel import (
 from .memory import Allocator, get_allocator
 from .ndarray import NDArray, array, as_ndarray
 from .profiling import CallRecord, Report, shapes_of
-from .registers import check_function, registers_read
+from .bytecode.registers import check_function, registers_read
 from .registry import get_global_func
-from .results import checked_result
+from .bytecode.results import checked_result
 from .vm_module import VMModule
 
 _log = get_logger("vm")

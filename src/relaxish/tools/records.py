@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..meta_schedule.baseline import read_note
+from ..meta_schedule.verdicts.baseline import read_note
 from ..meta_schedule.database import hardware_fingerprint
 from ..meta_schedule.database.lines import companion, record_fields, workload_fields
 from ..support import config

@@ -17,7 +17,7 @@ import numpy as np
 from ...ir import IRModule
 from ...ir.structural import structural_hash
 from ...meta_schedule import TuneContext
-from ...meta_schedule.schedule_util import normalize_mod, schedule_for_tuning
+from ...meta_schedule.analysis.schedules import normalize_mod, schedule_for_tuning
 from ...meta_schedule.search_strategy.replay import apply_trace
 from ...meta_schedule.space_generator.hints import SketchEstimate, estimate_sketch
 from ...support.errors import RelaxishError

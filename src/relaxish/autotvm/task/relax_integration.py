@@ -8,7 +8,7 @@ from typing import Any
 from ...ir import IRModule
 from ...meta_schedule import extract_tasks
 from ...meta_schedule.database import Database, TuningRecord, Workload
-from ...meta_schedule.schedule_util import normalize_mod
+from ...meta_schedule.analysis.schedules import normalize_mod
 from ...support.errors import RelaxishError
 from ...support.log import get_logger
 from ...target import Target

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ...ir.module import IRModule
 from ...runtime.kernel import KernelSpec
-from ...tir.transform.lower_intrin import LowerDivision
+from ...tir.transform.numerics.lower_intrin import LowerDivision
 from ..common.csource import device_functions
 from ..common.signature import kernel_spec
 from .compiler import compile_object

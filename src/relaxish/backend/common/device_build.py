@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 from ...ir.module import IRModule
 from ...ir.transform import Pass
-from ...runtime.device_module import DeviceModule
-from ...runtime.host_program import HostProgram
+from ...runtime.devices.module import DeviceModule
+from ...runtime.devices.host_program import HostProgram
 from ...target import Target
 from .csource.kernel import device_functions
 from .device_split import split_host_device

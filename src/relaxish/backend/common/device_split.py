@@ -20,9 +20,9 @@ from ...ir.transform import Pass, PassContext, Sequential
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.transform import BF16StorageLegalize, BindTarget, FP8StorageLegalize, LowerDeviceKernelLaunch
-from ...tir.transform.shape_arithmetic import SimplifyShapeArithmetic
+from ...tir.transform.simplify.shape_arithmetic import SimplifyShapeArithmetic
 from ...tir.transform.steps import default_passes, device_passes
-from ...tir.transform.warp_barriers import MaskWarpBarriers
+from ...tir.transform.device.warp_barriers import MaskWarpBarriers
 from ..gpu_generic.lockstep import without_lockstep
 from ..gpu_generic.parallel_loops import with_parallel_kernels
 

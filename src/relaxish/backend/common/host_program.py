@@ -8,7 +8,7 @@ Before (what host/device splitting leaves) and after::
                                                                   rt.launch('rows_kernel', (A.ptr, S.ptr, n), (n, 1, 1),
                                                                             (64, 1, 1), 0)
 
-``rt`` is a :class:`relaxish.runtime.host_program.HostRuntime`. The text is kept with the module and exported with it.
+``rt`` is a :class:`relaxish.runtime.devices.host_program.HostRuntime`. The text is kept with the module and exported with it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...ir.functor import Visitor
 from ...ir.module import IRModule
 from ...ir.prim import IntImm, StringImm, Var
 from ...ir.types import PointerType
-from ...runtime.host_program import KernelInfo
+from ...runtime.devices.host_program import KernelInfo
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc
 from .host_expr import HostExpr

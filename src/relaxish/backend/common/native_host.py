@@ -7,7 +7,7 @@ Before (what host/device splitting leaves) and after::
                       n, 64)                           sizes = T.allocate([10], "int64", "local") ...
                                                        T.call_extern("rx_device_launch", call, 0, arguments, sizes)
 
-:mod:`relaxish.runtime.native_host` says what is called. Programs that call packed functions or each other stay text
+:mod:`relaxish.runtime.devices.native_host` says what is called. Programs that call packed functions or each other stay text
 (:mod:`.host_program`).
 """
 
@@ -22,8 +22,8 @@ from ...ir.module import IRModule
 from ...ir.op import Op
 from ...ir.prim import Call, Cast, IntImm, StringImm, Var
 from ...ir.types import PointerType, PrimType
-from ...runtime.host_program import KernelInfo
-from ...runtime.native_host import ALLOCATE, ELEMENTS, LAUNCH, SUFFIX, TABLE, TENSOR_MAP, HostCode
+from ...runtime.devices.host_program import KernelInfo
+from ...runtime.devices.native_host import ALLOCATE, ELEMENTS, LAUNCH, SUFFIX, TABLE, TENSOR_MAP, HostCode
 from ...support.errors import RelaxishError
 from ...support.log import get_logger
 from ...target import Target

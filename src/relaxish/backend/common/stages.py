@@ -10,7 +10,7 @@ from ...ir.transform import Pass, PassContext, Sequential, module_pass
 from ...op.nn.attention import ATTENTION_KERNELS
 from ...relax.analysis.cleanup import keep_vouched_calls
 from ...target import Target
-from ...tir.transform.wide_accumulators import widen_module
+from ...tir.transform.numerics.wide_accumulators import widen_module
 from ..dispatch_sampling import DispatchSampling
 from ..dispatch_sort_scan import DispatchSortScan
 

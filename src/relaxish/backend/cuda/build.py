@@ -10,7 +10,7 @@ from typing import Any
 
 from ...ir import load_json, save_json
 from ...ir.module import IRModule
-from ...runtime.host_program import HostProgram
+from ...runtime.devices.host_program import HostProgram
 from ...runtime.nvidia.module import TOOLS, CUDAModule
 from ...target import Target
 from ...tir import PrimFunc
@@ -18,8 +18,8 @@ from ..common.device_split import split_host_device
 from ..common.host_program import host_program_text, kernel_infos
 from ..common.native_host import host_maker
 from ..common.signature import kernel_spec
-from . import nvrtc, sass
-from .codegen import cuda_source
+from .compile import nvrtc, sass
+from .codegen.printer import cuda_source
 
 __all__ = ["CUDAModule", "build_device", "lower_for_device"]
 

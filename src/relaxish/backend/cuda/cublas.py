@@ -19,7 +19,7 @@ from ..common.library_matmul import batches_fit, bias_is_vector, matmul_patterns
 from ..pattern_registry import get_patterns_with_prefix, register_patterns
 from ..patterns import make_matmul_dequantize_pattern, make_matmul_multiply_pattern
 from ..utils import has_leaking_intermediate_variables
-from .cublas_codegen import cublas_codegen as cublas_codegen  # registers relax.ext.cublas
+from .libraries.cublas_codegen import cublas_codegen as cublas_codegen  # registers relax.ext.cublas
 
 __all__ = ["partition_for_cublas"]
 

@@ -16,7 +16,7 @@ from ...transform.fuse_ops_by_pattern import PatternCheckContext
 from ..pattern_registry import get_patterns_with_prefix, register_patterns
 from ..patterns import make_conv2d_pattern, make_stacked_attention_pattern
 from ..utils import has_leaking_intermediate_variables, workspace_annotator
-from .cudnn_codegen import cudnn_codegen as cudnn_codegen  # registers relax.ext.cudnn
+from .libraries.cudnn_codegen import cudnn_codegen as cudnn_codegen  # registers relax.ext.cudnn
 
 __all__ = ["partition_for_cudnn"]
 

@@ -31,7 +31,7 @@ from ..patterns import (
     make_stacked_attention_pattern,
 )
 from ..utils import has_leaking_intermediate_variables, workspace_annotator
-from .cutlass_codegen import cutlass_codegen as cutlass_codegen  # registers relax.ext.cutlass
+from .libraries.cutlass_codegen import cutlass_codegen as cutlass_codegen  # registers relax.ext.cutlass
 
 __all__ = [
     "attention_patterns",

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...ir.expr import PrimExpr
 from ...ir.prim import const
-from ...runtime.host_program import KernelInfo
+from ...runtime.devices.host_program import KernelInfo
 from ...runtime.nvidia.module import CUDAModule
 from ...runtime.registry import register_func
 from ...script.ir_builder.ir import module_get_attr, module_set_attr

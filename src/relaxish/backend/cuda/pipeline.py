@@ -6,7 +6,7 @@ from ...ir.transform import Pass
 from ...target import Target
 from ..common import stages
 from ..gpu_generic.pipeline import dataflow_lower_passes, legalize_passes, library_dispatch_passes
-from .graph_passes import graph_passes
+from .graph.passes import graph_passes
 
 __all__ = [
     "dataflow_lower_passes",

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ...runtime.kernel import KernelSpec
-from ...runtime.linking import ForeignLibrary, Linker, is_foreign
-from ...runtime.plan import ExecutionPlan
+from ...runtime.exports.linking import ForeignLibrary, Linker, is_foreign
+from ...runtime.bytecode.plan import ExecutionPlan
 from ...support import config
 from ...target import Target
 from . import cache, engine

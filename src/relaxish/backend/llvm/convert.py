@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...ir import dtype as dt
 from .ltypes import float_literal, llvm_type, scalar_type, splat, zero_of
-from .small_float import from_float32, kept_as_bits, to_float32
+from .narrow_floats import from_float32, kept_as_bits, to_float32
 
 if TYPE_CHECKING:
     from .expr_gen import ExprGen

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...runtime.failures import FAIL, RECORD
-from ...runtime.linking import Linker, is_foreign
-from ...runtime.manifest import CodeRequirements
+from ...runtime.exports.linking import Linker, is_foreign
+from ...runtime.exports.manifest import CodeRequirements
 from ...runtime.thread_count import pool_loaded
 from ...support import config
 from ...support.errors import RelaxishError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...runtime.failures import RECORDED
-from ...runtime.plan import ExecutionPlan
+from ...runtime.bytecode.plan import ExecutionPlan
 from .ltypes import float_literal, kernel_symbol, quoted
 from .module_gen import ModuleWriter
 

@@ -12,7 +12,7 @@ from ...ir.prim import (
 )  # fmt: skip
 from ...support import config
 from ...support.errors import RelaxishError
-from ...tir.transform.wide_float import WideFloat, is_narrow_float, loses_digits
+from ...tir.transform.numerics.wide_float import WideFloat, is_narrow_float, loses_digits
 from ..common.divisors import constant_of, is_safe_divisor
 from .emit import FunctionWriter
 from .guards import is_index_check

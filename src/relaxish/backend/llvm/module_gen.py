@@ -11,7 +11,7 @@ from ...support import config
 from ..common.signature import returned_dtypes, shape_vars
 from .emit import FunctionWriter
 from .ltypes import kernel_symbol, quoted, scalar_type
-from .promote import PromotionConflict
+from .scalar_replacement import PromotionConflict
 from .stmt_gen import StmtGen
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...runtime.kernel import PACKED_SUFFIX, NativeLibrary
-from ...runtime.native_host import HostCode
+from ...runtime.devices.native_host import HostCode
 from ...target import Target
 from ..common.native_compile import NativeCode, register_native_compiler
 from ..common.signature import kernel_spec

@@ -15,10 +15,10 @@ from .amx import TileFile, amx_call, chain_products, keep_result_tiles
 from .emit import FunctionWriter, Lines
 from .expr_gen import ExprGen
 from .ltypes import element_bytes, llvm_type, memory_type
-from .promote import Promotion, find_accumulators, passes_pointer, slot_of, write_back
+from .scalar_replacement import Promotion, find_accumulators, passes_pointer, slot_of, write_back
 from .ranges import peel_count, prove
-from .ragged import split_ragged
-from .segments import split_loop
+from .dynamic_tiles import split_ragged
+from .index_set_splitting import split_loop
 from .transpose import transpose_loops
 from .vectorize import vector_loop
 from ...ir.plain import plain_str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...ir.module import IRModule
-from ...runtime.device_module import DeviceModule
+from ...runtime.devices.module import DeviceModule
 from ...target import Target
 from ..common.device_build import build_with
 from ..common.llvmsource import assembly, device_text

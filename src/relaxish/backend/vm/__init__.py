@@ -1,6 +1,6 @@
 """Graph programs to virtual machine code: bytecode, and flat plans of static functions."""
 
-from ...runtime.exec_builder import ExecBuilder
+from ...runtime.bytecode.exec_builder import ExecBuilder
 from .codegen import VMCodeGenError, generate, symbol_of
 from .planner import NotPlannable, plan_function
 from .signature import plan_inputs

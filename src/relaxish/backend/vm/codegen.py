@@ -34,11 +34,11 @@ from ...relax.expr import (
     TupleGetItem,
     Var,
 )
-from ...runtime.builtin import WITH_CONTEXT
+from ...runtime.bytecode.builtins import WITH_CONTEXT
 from ...relax.struct_info import ShapeStructInfo, TensorStructInfo, TupleStructInfo
-from ...runtime.bytecode import Arg, Declared, GotoOp, IfOp
+from ...runtime.bytecode.instructions import Arg, Declared, GotoOp, IfOp
 from ...runtime.container import ShapeTuple
-from ...runtime.exec_builder import ExecBuilder
+from ...runtime.bytecode.exec_builder import ExecBuilder
 from ...support.errors import RelaxishError
 from ...tir.function import PrimFunc
 
@@ -77,7 +77,7 @@ def generate(mod: IRModule, builder: ExecBuilder | None = None, *, native: bool 
 
 
 def declared_of(info: Any) -> Declared | None:
-    """What is said of a value, as plain data for :mod:`relaxish.runtime.results`; None if that is nothing."""
+    """What is said of a value, as plain data for :mod:`relaxish.runtime.bytecode.results`; None if that is nothing."""
     if isinstance(info, TensorStructInfo):
         extents = None
         if isinstance(info.shape, ShapeExpr):

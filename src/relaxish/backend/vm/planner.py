@@ -15,21 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...runtime.builtin import MakeShapeCode, MatchShapeCode
-from ...runtime.bytecode import VM_REGISTER, Arg, CallOp, FunctionInfo, RetOp
+from ...runtime.bytecode.builtins import MakeShapeCode, MatchShapeCode
+from ...runtime.bytecode.instructions import VM_REGISTER, Arg, CallOp, FunctionInfo, RetOp
 from ...runtime.container import ShapeTuple
 from ...runtime.dtype import itemsize
 from ...runtime.kernel import KernelSpec
 from ...runtime.ndarray import NDArray
-from ...runtime.plan import (
-    ExecutionPlan,
-    KernelCall,
-    Operand,
-    ResultTensor,
-    ResultValue,
-    Slot,
-    TensorSpec,
-)
+from ...runtime.bytecode.plan import ExecutionPlan, KernelCall, Operand, ResultTensor, ResultValue, Slot, TensorSpec
 
 _ALIGN = 64
 

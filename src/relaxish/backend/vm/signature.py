@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...ir.prim import IntImm
 from ...relax.expr import Function, ShapeExpr
 from ...relax.struct_info import TensorStructInfo
-from ...runtime.plan import TensorSpec
+from ...runtime.bytecode.plan import TensorSpec
 from .planner import NotPlannable
 
 

@@ -37,7 +37,7 @@ from ...relax.expr import (
 from ...relax.expr import StringImm as RelaxString
 from ...relax.struct_info import TupleStructInfo
 from ...runtime.container import ShapeTuple
-from ...runtime.exec_builder import ExecBuilder
+from ...runtime.bytecode.exec_builder import ExecBuilder
 from ...tir import Evaluate, IfThenElse, SeqStmt
 from ...tir import Var as TirVar
 from ...tir.function import PrimFunc

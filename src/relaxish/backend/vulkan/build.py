@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from ...ir.module import IRModule
-from ...runtime.device_module import DeviceModule
+from ...runtime.devices.module import DeviceModule
 from ...target import Target
 from ..common.csource.kernel import device_functions
 from ..common.device_build import build_with

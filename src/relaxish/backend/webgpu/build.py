@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...ir.module import IRModule
-from ...runtime.device_module import DeviceModule
+from ...runtime.devices.module import DeviceModule
 from ...target import Target
 from ...tir.transform import ForceNarrowIndexToInt32
 from ..common.device_build import build_with

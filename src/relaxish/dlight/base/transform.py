@@ -10,9 +10,9 @@ from ...support.errors import ScheduleError
 from ...support.log import get_logger
 from ...target import Target
 from ...tir import BlockRealize, PrimFunc
-from ...tir.transform.empty_reductions import fill_empty_reductions, has_empty_loop
-from ...tir.transform.exact_extremes import exact_extremes
-from ...tir.transform.shape_arithmetic import simplify_shape_arithmetic
+from ...tir.transform.numerics.empty_reductions import fill_empty_reductions, has_empty_loop
+from ...tir.transform.numerics.exact_extremes import exact_extremes
+from ...tir.transform.simplify.shape_arithmetic import simplify_shape_arithmetic
 from .schedule_rule import ScheduleRule
 
 _LOG = get_logger("dlight")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...carver import HopperCosts, TileWork
-from ...tir.transform.hopper_tiles import CLUSTER, CLUSTER_COLUMNS, EPILOGUE, GEMM, GROUP, PERSISTENT, SPLIT
+from ...tir.transform.hopper.tiles import CLUSTER, CLUSTER_COLUMNS, EPILOGUE, GEMM, GROUP, PERSISTENT, SPLIT
 
 __all__ = ["HopperConfig", "configs"]
 

@@ -1,4 +1,4 @@
-"""Matrix products on Hopper's tensor cores: whole tiles, which :mod:`relaxish.tir.transform.lower_hopper` distributes.
+"""Matrix products on Hopper's tensor cores: whole tiles, which :mod:`relaxish.tir.transform.hopper.lower` distributes.
 
 The schedule says no more than what a tile is, what its operands are made of and what becomes of its result; who
 fetches, who multiplies and with which instructions is the lowering's business.
@@ -14,8 +14,8 @@ from ...ir import dtype as dt
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
-from ...tir.transform.hopper_tiles import STAGES, TILES, HopperError
-from ...tir.transform.lower_hopper import bulk_operands, lower_tiles
+from ...tir.transform.hopper.tiles import STAGES, TILES, HopperError
+from ...tir.transform.hopper.lower import bulk_operands, lower_tiles
 from ..analysis import extent_of, get_max_threads_per_block, get_root_block
 from ..base import ILLEGAL, int_of
 from .common import GPUScheduleRule, bind_plainly

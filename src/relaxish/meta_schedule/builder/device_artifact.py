@@ -46,8 +46,8 @@ def build_for_device(mod: IRModule, target: Target, provider: str = "auto") -> b
 
     Raises MissingExtraError where machine code is needed and no compiler is installed.
     """
-    from ..pretend import pretended_seconds
-    from ..schedule_util import remove_weight_layout_rewrite
+    from ..runner.simulated_time import pretended_seconds
+    from ..analysis.schedules import remove_weight_layout_rewrite
 
     mod = remove_weight_layout_rewrite(mod)
     backend = importlib.import_module(f"relaxish.backend.{target.kind.name}.build")

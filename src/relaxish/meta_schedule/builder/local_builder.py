@@ -130,7 +130,7 @@ def default_build(mod: IRModule, target: Target, params: Any = None) -> bytes:
     if is_device_target(target):
         return build_for_device(mod, target, providers.chosen())
     from ...backend.llvm.compile import compile_primfuncs
-    from ..schedule_util import remove_weight_layout_rewrite
+    from ..analysis.schedules import remove_weight_layout_rewrite
 
     mod = remove_weight_layout_rewrite(mod)
     compiled = compile_primfuncs(_lowering()(mod, target), target)

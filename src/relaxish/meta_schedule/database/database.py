@@ -19,7 +19,7 @@ from ...tir import Schedule
 from ...tir.schedule import Trace
 from ..arg_info import ArgInfo
 from ..measure.status import MeasureStatus
-from ..module_equality import ModuleEquality
+from ..verdicts.module_equality import ModuleEquality
 
 if TYPE_CHECKING:
     from ..search_strategy.candidate import MeasureCandidate

@@ -99,7 +99,7 @@ class PerStoreFeature(FeatureExtractor):
 
 
 def _workload_row(mod: IRModule) -> Array:
-    from .. import block_analysis as ba
+    from ..analysis import blocks as ba
 
     names = [
         p.realize.block.name_hint.lower()
@@ -118,7 +118,7 @@ def _workload_row(mod: IRModule) -> Array:
 
 def module_features(mod: IRModule, gpu: bool = False) -> Array:
     """The rows of one scheduled module."""
-    from ..schedule_util import remove_weight_layout_rewrite
+    from ..analysis.schedules import remove_weight_layout_rewrite
 
     mod = remove_weight_layout_rewrite(mod)
     program = extract_program(f for f in mod.functions.values() if isinstance(f, PrimFunc))

@@ -38,7 +38,7 @@ from ...tir import (
     Var,
 )
 from ...tir import EQ, GE, GT, LE, LT, NE
-from ..block_analysis import annotation
+from ..analysis.blocks import annotation
 
 __all__ = ["Access", "LoopInfo", "Program", "StoreInfo", "extract_program"]
 

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from ...ir import IRModule
 from ...target import Target
-from ..judge import Judge, Verdict, shared_judge
+from ..verdicts.judge import Judge, Verdict, shared_judge
 from .status import MeasureStatus
 
 __all__ = ["CheckFailedError", "ReferenceValidator", "Validator"]

@@ -11,8 +11,8 @@ import numpy as np
 from ...support.entry_points import load
 from ...tir import PrimFunc
 from ...tir.schedule import Instruction, Trace
-from .. import block_analysis as ba
-from ..schedule_util import schedule_for_tuning
+from ..analysis import blocks as ba
+from ..analysis.schedules import schedule_for_tuning
 
 if TYPE_CHECKING:
     from ..search_strategy.decisions import DecisionTable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...tir import Schedule
-from .. import block_analysis as ba
+from ..analysis import blocks as ba
 from .postproc import Postproc
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 from ...arith.affine import Affine, affine
 from ...tir import PrimFunc, Schedule
 from ...tir.schedule import BlockRV, LoopRV
-from .. import block_analysis as ba
+from ..analysis import blocks as ba
 from .postproc import Postproc
 
 __all__ = ["RewriteParallelVectorizeUnroll"]

@@ -9,7 +9,7 @@ from ...tir import BufferLoad, PrimFunc, Schedule
 from ...tir.schedule import ScheduleError
 from ...tir.schedule.analysis import suggest_index_map
 from ...tir.functor import substitute
-from .. import block_analysis as ba
+from ..analysis import blocks as ba
 from .postproc import Postproc
 
 __all__ = ["RewriteLayout"]

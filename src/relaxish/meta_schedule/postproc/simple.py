@@ -7,7 +7,7 @@ from typing import Any
 from ...support.log import get_logger
 from ...tir import For, IterVar, PrimFunc, Schedule
 from ...tir.schedule import BlockRV, ScheduleError
-from .. import block_analysis as ba
+from ..analysis import blocks as ba
 from .postproc import Postproc
 
 __all__ = ["DisallowDynamicLoop", "RewriteReductionBlock", "RewriteTensorize"]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...target.limits import attrs_with_limits
 from ...tir import PrimFunc, Schedule
-from .. import block_analysis as ba
-from ..thread_binding import bind_block_thread_idx, thread_tag
+from ..analysis import blocks as ba
+from ..analysis.thread_binding import bind_block_thread_idx, thread_tag
 from .postproc import Postproc
 
 if TYPE_CHECKING:

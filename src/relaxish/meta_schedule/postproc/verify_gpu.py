@@ -14,11 +14,11 @@ from ...target.limits import attrs_with_limits
 from ...target.shared_memory import static_limit
 from ...tir import Allocate, Block, For, PrimFunc, Schedule
 from ...tir.transform.base import pointer_scope
-from ...tir.transform.hopper_tiles import HopperError
-from ...tir.transform.inject_permuted_layout import CheckPermutedLayout
-from ...tir.transform.lower_hopper import has_tiles, lower_tiles
-from .. import block_analysis as ba
-from ..thread_binding import thread_tag
+from ...tir.transform.hopper.tiles import HopperError
+from ...tir.transform.blocks.inject_permuted_layout import CheckPermutedLayout
+from ...tir.transform.hopper.lower import has_tiles, lower_tiles
+from ..analysis import blocks as ba
+from ..analysis.thread_binding import thread_tag
 from .postproc import Postproc
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..arg_info import ArgInfo, TensorInfo
-from ..legal_values import Values
+from ..verdicts.legal_values import Values
 
 __all__ = ["alloc_arguments", "arguments_key", "difference", "shifted"]
 

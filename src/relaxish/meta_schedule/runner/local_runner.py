@@ -315,7 +315,7 @@ def loaded_function(artifact: str | bytes) -> Callable[..., Any]:
     from ...runtime.kernel import NativeKernel
 
     if isinstance(artifact, str):
-        from ...runtime.load import load_module
+        from ...runtime.exports.load import load_module
 
         _exported(artifact)
         module: Any = load_module(artifact)
@@ -339,7 +339,7 @@ def _execute_in_worker(
 
 def _exported(path: str) -> tuple[Any, str]:
     """Library and entry of an exported module."""
-    from ...runtime.load import load_module
+    from ...runtime.exports.load import load_module
     from ...runtime.module import Module
 
     if not os.path.exists(path):

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...runtime import NDArray, nd
 from ...runtime import device as device_of
-from ...runtime.device_module import DeviceModule
+from ...runtime.devices.module import DeviceModule
 from ..arg_info import ArgInfo
 from ..builder.device_artifact import DeviceArtifact
 from ..utils import get_global_func_with_default_on_worker

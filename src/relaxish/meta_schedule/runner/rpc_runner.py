@@ -177,13 +177,13 @@ def _as_library(artifact: str | bytes, folder: Path) -> Path:
     if isinstance(artifact, str):
         return Path(artifact)
     from ...backend.llvm.compile import linker_of
-    from ...runtime.linking import is_foreign
+    from ...runtime.exports.linking import is_foreign
     from ...runtime.module import Module
 
     compiled = pickle.loads(artifact)  # made by this process's own builder
     path = folder / "candidate.so"
     if isinstance(compiled, DeviceArtifact):
-        from ...runtime.device_module import DeviceModule
+        from ...runtime.devices.module import DeviceModule
         from ...runtime.nvidia.module import CUDAModule
 
         kind: Any = CUDAModule if compiled.kind == "cuda" else DeviceModule

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...target.limits import attrs_with_limits
 from ...tir import Schedule
 from ...tir.schedule import BlockRV
-from ..thread_binding import THREAD_EXTENTS, bind_block_thread_idx, factor_sampler
+from ..analysis.thread_binding import THREAD_EXTENTS, bind_block_thread_idx, factor_sampler
 from .schedule_rule import ScheduleRule
 
 if TYPE_CHECKING:

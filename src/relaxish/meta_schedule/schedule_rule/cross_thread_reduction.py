@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...target.limits import attrs_with_limits
 from ...tir import IterVar, Schedule
 from ...tir.schedule import BlockRV, LoopRV
-from .. import block_analysis as ba
-from ..thread_binding import in_thread_scope
+from ..analysis import blocks as ba
+from ..analysis.thread_binding import in_thread_scope
 from .add_rfactor import reorder_and_fuse_reduction
 from .schedule_rule import ScheduleRule
 

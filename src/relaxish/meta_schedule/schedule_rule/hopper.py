@@ -11,7 +11,7 @@ from ...dlight.gpu.matmul_hopper import HopperConfig, normalize_product, schedul
 from ...ir import dtype as dt
 from ...tir import Schedule
 from ...tir.schedule import BlockRV
-from ...tir.transform.hopper_tiles import (
+from ...tir.transform.hopper.tiles import (
     CLUSTER,
     CLUSTER_COLUMNS,
     EPILOGUE,
@@ -22,8 +22,8 @@ from ...tir.transform.hopper_tiles import (
     STAGES,
     HopperError,
 )
-from ...tir.transform.lower_hopper import lower_tiles
-from .. import block_analysis as ba
+from ...tir.transform.hopper.lower import lower_tiles
+from ..analysis import blocks as ba
 from .schedule_rule import ScheduleRule
 
 if TYPE_CHECKING:

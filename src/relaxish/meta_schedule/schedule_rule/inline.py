@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...support.log import get_logger
 from ...tir import Schedule
 from ...tir.schedule import BlockRV, ScheduleError
-from .. import block_analysis as ba
+from ..analysis import blocks as ba
 from .schedule_rule import ScheduleRule
 
 if TYPE_CHECKING:

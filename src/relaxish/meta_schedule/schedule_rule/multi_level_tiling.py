@@ -12,7 +12,7 @@ from ...tir.function import TensorIntrin
 from ...tir.schedule import BlockRV, LoopRV
 from ...tir.schedule.description import computes_the_same
 from ...tir.schedule.transform import tile_with_tensor_intrin
-from .. import block_analysis as ba
+from ..analysis import blocks as ba
 from .schedule_rule import ScheduleRule
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...tir import Schedule
 from ...tir.schedule import BlockRV
-from .. import block_analysis as ba
+from ..analysis import blocks as ba
 from .schedule_rule import ScheduleRule, target_cores
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from ...tir.functor import substitute
 from ...tir.schedule import BlockRV, LoopRV, ScheduleError
 from ...tir.schedule.analysis import AutoTensorizeMappingInfo, get_auto_tensorize_mapping_info
 from ...tir.schedule.transform import tile_with_tensor_intrin
-from .. import block_analysis as ba
+from ..analysis import blocks as ba
 from .multi_level_tiling import MultiLevelTiling, ReuseType, TilingState
 
 __all__ = ["MultiLevelTilingTensorCore", "TensorCoreIntrinGroup"]

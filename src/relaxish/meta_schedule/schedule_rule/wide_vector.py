@@ -8,7 +8,7 @@ from typing import Any
 from ...ir import dtype as dt
 from ...tir import Schedule
 from ...tir.schedule import BlockRV, LoopRV
-from .. import block_analysis as ba
+from ..analysis import blocks as ba
 from .multi_level_tiling import MultiLevelTiling, ReuseType, TilingState
 
 __all__ = ["MultiLevelTilingWideVector"]

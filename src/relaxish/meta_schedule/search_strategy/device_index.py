@@ -12,7 +12,7 @@ import numpy as np
 from ...arith.affine import Affine, Rest, Term
 from ..feature_extractor.probes import Move, ProbeForm
 from ..feature_extractor.program import StoreInfo
-from .device_digits import Leaf, Nest, Split, fit_leaf
+from .affine_digits import Leaf, Nest, Split, fit_leaf
 from .device_sizes import DeviceEnvironment, DeviceFitter, Size
 from .fitting import Formula, Unfit
 

@@ -13,9 +13,9 @@ from ...ir.functor import post_order_visit
 from ...ir.prim import Cast
 from ...tir import BufferLoad, BufferStore, PrimFunc, Schedule
 from ...tir.schedule import ScheduleError, Trace
-from .. import block_analysis as ba
+from ..analysis import blocks as ba
 from ..feature_extractor.program import Program, StoreInfo, extract_program
-from ..thread_binding import thread_tag
+from ..analysis.thread_binding import thread_tag
 from .device_tiles import TileFacts, read_tiles
 from .fitting import Unfit
 

@@ -10,10 +10,10 @@ import numpy as np
 from ...carver import HopperCosts, TileWork
 from ...ir.dtype import nbytes
 from ...tir import PrimFunc, Schedule
-from ...tir.transform.hopper_kernel import AT_LAUNCH, BESIDE_RESULTS, MAX_SHARED, MOST_RESULTS
-from ...tir.transform.hopper_tiles import CLUSTER, CLUSTER_COLUMNS, EPILOGUE, GEMM, PERSISTENT, SPLIT, STAGES
-from ...tir.transform.lower_hopper import bulk_operands, has_tiles
-from .. import block_analysis as ba
+from ...tir.transform.hopper.kernel import AT_LAUNCH, BESIDE_RESULTS, MAX_SHARED, MOST_RESULTS
+from ...tir.transform.hopper.tiles import CLUSTER, CLUSTER_COLUMNS, EPILOGUE, GEMM, PERSISTENT, SPLIT, STAGES
+from ...tir.transform.hopper.lower import bulk_operands, has_tiles
+from ..analysis import blocks as ba
 from .device_sizes import DeviceEnvironment, Lookup
 from .fitting import Unfit
 

@@ -17,7 +17,7 @@ from ..feature_extractor.columns import ColumnAccess, ColumnStore, Touched, stor
 from ..feature_extractor.repeated import Repeated
 from .decisions import DecisionTable
 from .device_estimate import DeviceEstimate
-from .device_digits import JointPlace, Leaf, Nest, Split
+from .affine_digits import JointPlace, Leaf, Nest, Split
 from .device_index import FittedIndex, fit_index
 from .device_limits import DeviceLimits
 from .device_reading import DeviceReading, Fetch

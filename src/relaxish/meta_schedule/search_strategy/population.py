@@ -14,7 +14,7 @@ from ..cost_model.scores import believable_scores
 from ..mutator import Mutator
 from ..postproc import VerifyGPUCode
 from ..profiler import Profiler
-from .advisor import Advisor
+from .warm_start import Advisor
 from .sketch import REFUSALS, VectorSketch, VectorVariant
 
 if TYPE_CHECKING:

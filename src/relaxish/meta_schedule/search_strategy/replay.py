@@ -10,7 +10,7 @@ from ...ir.node import CHECK
 from ...tir import Schedule
 from ...tir.schedule import Trace
 from ..arg_info import ArgInfo
-from ..schedule_util import schedule_for_tuning
+from ..analysis.schedules import schedule_for_tuning
 from .candidate import MeasureCandidate
 from .search_strategy import SearchStrategy
 

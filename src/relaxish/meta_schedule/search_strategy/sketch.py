@@ -14,14 +14,14 @@ from ...tir.schedule import ScheduleError, Trace
 from ..feature_extractor.program import Program, extract_program
 from ..feature_extractor.repeated import Repeated
 from ..mutator.mutator import compute_locations, parallel_limits
-from ..schedule_util import schedule_for_tuning
+from ..analysis.schedules import schedule_for_tuning
 from .decisions import DecisionTable
 from .device_reading import DeviceReading, replay
 from .device_variant import DeviceVariant
 from .examples import ExampleChooser
 from .fitting import Environment, Unfit
 from .locations import LocationMask, LoopRow, loops_of_location
-from .skeleton import Reading, read_program
+from .program_shape import Reading, read_program
 from .variant import CompiledVariant
 
 if TYPE_CHECKING:

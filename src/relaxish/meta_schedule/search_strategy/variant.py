@@ -15,9 +15,9 @@ from ..feature_extractor.program import Program
 from ..feature_extractor.repeated import Repeated
 from .decisions import DecisionTable
 from .fitting import Environment, Fitter, Formula, Unfit
-from .fusing import Fusion, fuse_block
+from .parallel_fusion import Fusion, fuse_block
 from .locations import LocationMask
-from .skeleton import BlockShape, Reading, columns, fit_forms
+from .program_shape import BlockShape, Reading, columns, fit_forms
 
 __all__ = ["CompiledVariant"]
 

@@ -18,8 +18,8 @@ from ...carver import Access, Axis, CpuModel, TilingModel
 from ...ir import dtype as dt
 from ...tir import For, IterVar, PrimFunc, Schedule, Var
 from ...tir.schedule import Instruction, Trace
-from .. import block_analysis as ba
-from ..schedule_util import schedule_for_tuning
+from ..analysis import blocks as ba
+from ..analysis.schedules import schedule_for_tuning
 
 if TYPE_CHECKING:
     from ..task import Task

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...ir import IRModule
 from ...tir import PrimFunc, Schedule
 from ...tir.schedule import BlockRV
-from .. import block_analysis as ba
+from ..analysis import blocks as ba
 from ..defaults import kind_of_target, rules_for_target
 from ..mutator import Mutator
 from ..postproc import Postproc

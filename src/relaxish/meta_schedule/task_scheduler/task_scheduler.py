@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..builder import Builder
     from ..cost_model import CostModel
     from ..database import Database
-    from ..run_state import RunState
+    from ..resume.run_state import RunState
     from ..runner import Runner
     from ..search_strategy import MeasureCandidate
     from ..tune_context import TuneContext
@@ -212,7 +212,7 @@ class TaskScheduler:
         """The default schedule of a task, once."""
         if not self.with_baselines or task.default_artifact is not None or task.ctx.mod is None:
             return
-        from ..baseline import default_schedule
+        from ..verdicts.baseline import default_schedule
 
         mod, target = task.ctx.mod, task.ctx.target
         assert target is not None

@@ -12,8 +12,8 @@ import numpy as np
 from ...support.errors import RelaxishError
 from ..container import ShapeTuple
 from ..device import Device, cuda, rocm
-from ..export import load_module
-from ..machines import is_machines_file, load_machine
+from ..exports.export import load_module
+from ..exports.machines import is_machines_file, load_machine
 from ..ndarray import NDArray, empty
 from ..registry import register_func
 from ..vm import VirtualMachine

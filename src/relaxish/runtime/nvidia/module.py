@@ -15,8 +15,8 @@ from ...support import entry_points
 from ...support.errors import MissingExtraError, RelaxishError
 from ...support.log import get_logger
 from ..device import Device
-from ..device_module import DeviceModule
-from ..host_program import DeviceFunction, HostProgram, KernelInfo
+from ..devices.module import DeviceModule
+from ..devices.host_program import DeviceFunction, HostProgram, KernelInfo
 from ..kernel import KernelSpec, MissingFunctionError
 from . import providers
 from .driver import Dim3

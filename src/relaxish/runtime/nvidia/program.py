@@ -7,7 +7,7 @@ from typing import Any
 
 from ...support.errors import RelaxishError
 from ..device import cuda
-from ..host_program import HostProgram, HostRuntime, KernelInfo
+from ..devices.host_program import HostProgram, HostRuntime, KernelInfo
 from . import tensor_map
 from .driver import Dim3, Launcher, TensorMapSpec
 from .state import CUDAState

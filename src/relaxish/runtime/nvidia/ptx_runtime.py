@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...support.errors import RelaxishError
 from ..device import Device
-from ..device_module import DeviceModule
+from ..devices.module import DeviceModule
 from . import providers
 from .loaded import LoadedImages
 from .program import CUDARuntime

@@ -6,8 +6,8 @@ from typing import Any
 
 from ...support.errors import RelaxishError
 from ..device import Device
-from ..device_module import DeviceModule
-from ..host_program import HostRuntime
+from ..devices.module import DeviceModule
+from ..devices.host_program import HostRuntime
 from .program import OpenCLProgram
 
 __all__ = ["OpenCLRuntime"]

@@ -13,7 +13,7 @@ from typing import Any
 from ...support.errors import RelaxishError
 from ...support.files import replace_file
 from ..device import Device, cpu
-from ..export import load_module
+from ..exports.export import load_module
 from ..ndarray import NDArray, empty
 from ..registry import get_global_func
 from .wire import Channel, RPCError, SocketChannel, Tagged, receive, send

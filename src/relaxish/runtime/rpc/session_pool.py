@@ -16,7 +16,7 @@ from .client import session_process
 __all__ = ["SessionPool"]
 
 _log = get_logger("rpc")
-_PRELOAD = ("numpy", "relaxish.runtime", "relaxish.runtime.rpc.serving", "relaxish.runtime.load")
+_PRELOAD = ("numpy", "relaxish.runtime", "relaxish.runtime.rpc.serving", "relaxish.runtime.exports.load")
 _HAND_OVER_SECONDS = 60.0
 
 

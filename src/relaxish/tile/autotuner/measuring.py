@@ -14,7 +14,7 @@ from ...ir import dtype as dt
 from ...ir.transform import PassContext
 from ...meta_schedule.arg_info import ArgInfo
 from ...meta_schedule.builder.device_artifact import build_for_device, is_device_target
-from ...meta_schedule.judge import Verdict
+from ...meta_schedule.verdicts.judge import Verdict
 from ...meta_schedule.measure import CheckFailedError
 from ...meta_schedule.measure.status import status_of_task
 from ...meta_schedule.runner import LocalRunner

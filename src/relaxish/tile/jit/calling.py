@@ -12,7 +12,7 @@ from ...ir import dtype as dt
 from ...runtime import Device, NDArray, nd
 from ...runtime import device as device_of
 from ...runtime.kernel import KernelSpec, ParamSpec
-from ...runtime.shape_text import extent_of
+from ...runtime.bytecode.shape_text import extent_of
 from ...support.errors import RelaxishError
 
 __all__ = ["Caller", "describe", "empty_like", "is_torch", "to_numpy", "torch_dtype"]

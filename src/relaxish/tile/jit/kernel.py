@@ -241,7 +241,7 @@ class JITKernel:
 
     @functools.cached_property
     def _resources(self) -> dict[str, Any]:
-        from ...backend.cuda.nvrtc import kernel_resources
+        from ...backend.cuda.compile.nvrtc import kernel_resources
 
         device = self._device_module()
         if device is None or device.type_key != "cuda":
@@ -295,7 +295,7 @@ class JITKernel:
     @staticmethod
     def load(folder: Path, options: CompileOptions) -> JITKernel:
         """The kernel of a folder that :meth:`save` wrote; its program is read when it is asked for."""
-        from ...runtime.load import load_module
+        from ...runtime.exports.load import load_module
 
         module: Any = load_module(str(folder / _LIBRARY))
         return JITKernel(options=options, module=module, folder=folder)

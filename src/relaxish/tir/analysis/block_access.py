@@ -76,7 +76,7 @@ class _Detector(Visitor):
     @contextmanager
     def _assuming(self, condition: PrimExpr) -> Iterator[None]:
         """Loops run only as far as a condition around the accesses lets them."""
-        from ..transform.condition_bounds import solve_condition
+        from ..transform.simplify.condition_bounds import solve_condition
 
         saved = dict(self.loops)
         if any(v in self.loops for v in free_vars(condition)):

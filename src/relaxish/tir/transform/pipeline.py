@@ -12,12 +12,18 @@ from ...support.config import checks_memory
 from ...target.target import Target
 from ..function import PrimFunc
 from ..limits import check_unrolled
-from . import (
-    compact_buffer, convert_blocks_to_opaque, empty_reductions, exact_extremes, exact_logarithms, flatten_buffer,
-    guard_indices, hoist_if_then_else, lower_init_block, lower_match_buffer, lower_opaque_block, mark_unroll,
-    plan_allocation, remove_no_op, rewrite_unsafe_select, simplify, unroll_loop, vectorize_loop, whole_vectors,
-    wide_accumulators,
-)  # fmt: skip
+from .blocks import (
+    compact_buffer,
+    convert_blocks_to_opaque,
+    lower_init_block,
+    lower_match_buffer,
+    lower_opaque_block,
+    plan_allocation,
+)
+from .numerics import empty_reductions, exact_extremes, exact_logarithms, guard_indices, wide_accumulators
+from .memory import flatten_buffer
+from .loops import hoist_if_then_else, mark_unroll, unroll_loop, vectorize_loop, whole_vectors
+from .simplify import remove_no_op, rewrite_unsafe_select, simplify  # fmt: skip
 from .base import config, options
 from .tiles.cpu import lower_for_cpu as lower_tiles_for_cpu
 from .tiles.program import has_kernels

@@ -5,18 +5,64 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.transform import Pass, PassContext
-from . import (
-    bound_checkers, common_subexpr, compact_buffer, convert_blocks_to_opaque, device_kernel_launch, device_regions,
-    device_storage, empty_reductions, exact_extremes, flatten_buffer, function_passes, guard_indices,
-    hoist_expression, infer_fragment, inject_double_buffer,
-    inject_permuted_layout, inject_software_pipeline, inject_virtual_thread, legalize_compute, legalize_storage,
-    lift_thread_binding, loop_partition, lower_async_dma, lower_auto_copy, lower_cross_thread_reduction,
-    lower_custom_datatypes, lower_hopper, lower_init_block, lower_intrin, lower_match_buffer, lower_opaque_block,
-    lower_thread_allreduce, lower_tvm_builtin, lower_warp_memory,
-    make_packed_api, manifest_local_stage, merge_shared_memory, mma_buffer_layout, narrow_data_type, plan_allocation,
-    profile_intrinsics, ptx_copies, remove_no_op, renormalize_split_pattern, rewrite_unsafe_select, simplify,
-    split_host_device, storage_rewrite, thread_sync, threads, unroll_loop, vectorize_loop, vtcm,
-)  # fmt: skip
+from .numerics import (
+    bound_checkers,
+    empty_reductions,
+    exact_extremes,
+    guard_indices,
+    legalize_compute,
+    legalize_storage,
+    lower_custom_datatypes,
+    lower_intrin,
+)
+from .simplify import (
+    common_subexpr,
+    narrow_data_type,
+    remove_no_op,
+    renormalize_split_pattern,
+    rewrite_unsafe_select,
+    simplify,
+)
+from .blocks import (
+    compact_buffer,
+    convert_blocks_to_opaque,
+    inject_permuted_layout,
+    lift_thread_binding,
+    lower_auto_copy,
+    lower_cross_thread_reduction,
+    lower_init_block,
+    lower_match_buffer,
+    lower_opaque_block,
+    manifest_local_stage,
+    mma_buffer_layout,
+    plan_allocation,
+)
+from .device import (
+    device_kernel_launch,
+    device_regions,
+    device_storage,
+    infer_fragment,
+    lower_async_dma,
+    lower_thread_allreduce,
+    lower_warp_memory,
+    ptx_copies,
+    split_host_device,
+    thread_sync,
+    unify_thread_binding as threads,
+)
+from .memory import flatten_buffer, merge_shared_memory, storage_rewrite, vtcm
+from . import function_passes
+from .loops import (
+    hoist_expression,
+    inject_double_buffer,
+    inject_software_pipeline,
+    inject_virtual_thread,
+    loop_partition,
+    unroll_loop,
+    vectorize_loop,
+)
+from .hopper import lower as lower_hopper
+from .host import lower_tvm_builtin, make_packed_api, profile_intrinsics  # fmt: skip
 from .tiles import lower as tiles_lower
 
 __all__ = ["default_passes", "device_passes", "host_passes", "loop_passes"]

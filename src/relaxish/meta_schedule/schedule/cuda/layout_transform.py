@@ -20,7 +20,7 @@ from ....runtime.registry import register_func
 from ....support.log import get_logger
 from ....tir import Schedule
 from ....tir.schedule import BlockRV, LoopRV, ScheduleError
-from ... import block_analysis as ba
+from ...analysis import blocks as ba
 
 __all__ = ["cuda_layout_transform_schedule_rule"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....runtime.registry import register_func
 from ....tir import Schedule
 from ....tir.schedule import BlockRV, LoopRV
-from ...thread_binding import bind_spatial_loop
+from ...analysis.thread_binding import bind_spatial_loop
 from ..winograd import producer_without_matrices, tile_and_unroll
 
 __all__ = ["nchw_data_pack", "nchw_inverse", "nhwc_data_pack", "nhwc_inverse"]

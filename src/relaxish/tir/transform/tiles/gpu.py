@@ -31,7 +31,7 @@ from ...stmt import (
     Stmt,
 )
 from ..base import call, seq
-from ..hopper_build import launch, typed_view
+from ..hopper.statements import launch, typed_view
 from .arch import Arch
 from .barriers import Steps
 from .infer import infer_layouts, loop_layout, nests_of

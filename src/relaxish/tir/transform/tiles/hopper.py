@@ -18,8 +18,8 @@ from ...buffer import decl_buffer
 from ...expr import BufferLoad
 from ...functor import substitute
 from ...stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt
-from ..hopper_kernel import build_kernel
-from ..hopper_tiles import GEMM, STAGES, HopperError, parse_tiles
+from ..hopper.kernel import build_kernel
+from ..hopper.tiles import GEMM, STAGES, HopperError, parse_tiles
 from .product import Product, product_of
 from .names import FRAGMENT, SHARED
 from .names import STAGES as TURNS

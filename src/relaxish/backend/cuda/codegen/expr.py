@@ -1,0 +1,313 @@
+"""Scalar and vector expressions as CUDA C++ text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import gcd
+from typing import Any
+
+from ....arith import Analyzer
+from ....ir import dtype as dt
+from ....ir.functor import Visitor
+from ....ir.op import Op
+from ....ir.prim import Cast, IntImm, Ramp
+from ....support.errors import RelaxishError
+from .narrow import narrowed
+from .table import PRINTERS
+from .types import constant, is_nibble, section_of, size_of, type_name
+
+__all__ = ["ExprText"]
+
+_INFIX = {"Add": "+", "Sub": "-", "Mul": "*", "EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">=",
+          "And": "&&", "Or": "||", "Div": "/", "Mod": "%"}  # fmt: skip
+_FUNCTIONS = {"Min": "least", "Max": "greatest", "FloorDiv": "floordiv", "FloorMod": "floormod"}
+_WIDEST = "uint8x16"
+_NARROW = ("int8", "uint8", "int16", "uint16", "int4", "uint4")
+
+
+class ExprText(Visitor[str]):
+    """Visits expressions and gives text; ``names`` maps variables to what stands for them."""
+
+    def __init__(self) -> None:
+        self.names: dict[Any, str] = {}
+        self.memory_types: dict[Any, str] = {}
+        self.volatile: set[Any] = set()
+        self.nibbles: set[Any] = set()
+        self.pointer_alignments: dict[Any, int] = {}
+        self.sections: set[str] = {"base"}
+        self.helpers: dict[str, str] = {}
+        self.analyzer = Analyzer()
+
+    # -- what printers use -----------------------------------------------------------------------------------
+
+    def text(self, node: Any) -> str:
+        """The text of an expression."""
+        self.uses(node.dtype)
+        return self.visit(node)
+
+    def uses(self, dtype: str) -> None:
+        """Note that the text uses a type: its section of the preamble is included."""
+        section = section_of(dtype)
+        if section is not None:
+            self.sections.add(section)
+
+    def need(self, *sections: str) -> None:
+        """Include device functions: the sections ``preamble_<name>.cuh``."""
+        self.sections.update(sections)
+
+    def helper(self, name: str, text: str) -> None:
+        """Add one generated device function to the file; the name must say all that the text depends on."""
+        self.helpers[name] = text
+
+    def fresh(self, name: str) -> str:
+        """A C++ name that nothing else has."""
+        raise NotImplementedError
+
+    def line(self, text: str) -> None:
+        """One line at the current depth."""
+        raise NotImplementedError
+
+    def pointer(self, base: Any, offset: Any = None) -> str:
+        """An address: ``base`` is a pointer variable or a call that makes a pointer, ``offset`` counts its elements."""
+        at = self.text(base)
+        if offset is None or (isinstance(offset, IntImm) and offset.value == 0):
+            return at
+        if base in self.nibbles:
+            return f"({at} + ({self.offset(offset)}) / 2)"
+        return f"({at} + {self.offset(offset)})"
+
+    def offset(self, index: Any) -> str:
+        """The text of an index or a distance, computed in 32 bits where they suffice."""
+        return self.text(self.index(index))
+
+    def index(self, index: Any) -> Any:
+        """An index as it is computed: in 32 bits where they suffice."""
+        return narrowed(index, self.analyzer)
+
+    def default_visit(self, node: Any) -> str:
+        raise RelaxishError(f"CUDA code generation does not know the expression {type(node).__name__}")
+
+    # -- leaves --------------------------------------------------------------------------------------------
+
+    def visit_Var(self, var: Any) -> str:
+        name = self.names.get(var)
+        if name is None:
+            raise RelaxishError(f"the variable {var.name} is used in a kernel but not defined in it")
+        return name
+
+    def visit_IntImm(self, e: Any) -> str:
+        return constant(e.value, e.dtype)
+
+    def visit_FloatImm(self, e: Any) -> str:
+        return constant(e.value, e.dtype)
+
+    def visit_StringImm(self, e: Any) -> str:
+        escaped = e.value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+        return f'"{escaped}"'
+
+    # -- operators -----------------------------------------------------------------------------------------
+
+    def visit_BinaryOp(self, e: Any) -> str:
+        a, b = self.text(e.a), self.text(e.b)
+        kind, element = type(e).__name__, dt.element_of(e.a.dtype)
+        if kind == "Mod" and dt.is_float(element):
+            return self.apply(
+                e.dtype, [e.a, e.b], lambda x, y: f"fmodf({x}, {y})" if element != "float64" else f"fmod({x}, {y})"
+            )
+        if kind in _INFIX:
+            made = f"({a} {_INFIX[kind]} {b})"
+        elif kind in _FUNCTIONS:
+            made = f"{_FUNCTIONS[kind]}({a}, {b})"
+        else:
+            raise RelaxishError(f"CUDA code generation does not know the operator {kind}")
+        # C++ computes in int what is narrower; the result must be of the type.
+        return f"(({type_name(e.dtype)}){made})" if e.dtype in _NARROW else made
+
+    def visit_CmpOp(self, e: Any) -> str:
+        sides = self.index(e.a), self.index(e.b)
+        # Bounds of what is accessed are compared in 32 bits where the access is computed in 32 bits.
+        return self.visit_BinaryOp(type(e)(*sides) if e.a.dtype == "int64" and sides[0].dtype == sides[1].dtype else e)
+
+    def visit_LogicalOp(self, e: Any) -> str:
+        return self.visit_BinaryOp(e)
+
+    visit_And = visit_LogicalOp
+    visit_Or = visit_LogicalOp
+
+    def visit_Not(self, e: Any) -> str:
+        return f"(!{self.text(e.a)})"
+
+    def visit_Cast(self, e: Any) -> str:
+        inner, target, source = self.text(e.value), dt.element_of(e.dtype), dt.element_of(e.value.dtype)
+        if target == source:
+            return inner
+        name = type_name(target)
+        if dt.lanes(e.dtype) != 1:
+            return f"vcast<{name}>({inner})"
+        if type(e.value) is Cast and e.value.dtype == "int64" and e.dtype == e.value.value.dtype == "int32":
+            return self.text(e.value.value)
+        if section_of(target) is None and section_of(source) is None or {target, source} <= {"float16", "float32"}:
+            return f"(({name}){inner})"
+        if dt.bits(target) == 4 and not dt.is_float(target):
+            return f"Nibble<{name}>::from((unsigned int){inner})"
+        return f"cast_to<{name}>({inner})"
+
+    def visit_Select(self, e: Any) -> str:
+        return self.choice(e.condition, e.true_value, e.false_value)
+
+    def choice(self, condition: Any, true_value: Any, false_value: Any) -> str:
+        """A conditional expression; with a scalar condition only the chosen value is computed, with a vector one both are."""
+        c, a, b = self.text(condition), self.text(true_value), self.text(false_value)
+        return f"vselect({c}, {a}, {b})" if dt.lanes(condition.dtype) != 1 else f"({c} ? {a} : {b})"
+
+    def visit_Let(self, e: Any) -> str:
+        value = self.text(e.value)
+        self.names[e.var] = name = self.fresh(e.var.name)
+        return f"([&]({type_name(e.value.dtype)} {name}) {{ return {self.text(e.body)}; }}({value}))"
+
+    # -- vectors ---------------------------------------------------------------------------------------------
+
+    def visit_Broadcast(self, e: Any) -> str:
+        if dt.lanes(e.value.dtype) != 1:
+            raise RelaxishError("CUDA code generation does not broadcast vectors")
+        return f"{type_name(e.dtype)}::all({self.text(e.value)})"
+
+    def visit_Ramp(self, e: Any) -> str:
+        return f"{type_name(e.dtype)}::ramp({self.text(e.base)}, {self.text(e.stride)})"
+
+    def visit_Shuffle(self, e: Any) -> str:
+        names = [f"s{i}" for i in range(len(e.vectors))]
+        lanes = [f"{name}[{i}]" if dt.lanes(v.dtype) != 1 else name
+                 for name, v in zip(names, e.vectors, strict=True) for i in range(dt.lanes(v.dtype))]  # fmt: skip
+        picked = [lanes[int(i.value)] for i in e.indices]
+        made = picked[0] if len(picked) == 1 else f"{type_name(e.dtype)}{{{{{', '.join(picked)}}}}}"
+        params = ", ".join(f"{type_name(v.dtype)} {name}" for name, v in zip(names, e.vectors, strict=True))
+        return f"[]({params}) {{ return {made}; }}({', '.join(self.text(v) for v in e.vectors)})"
+
+    def apply(self, dtype: str, args: list[Any], form: Callable[..., str]) -> str:
+        """Apply ``form``, a text of scalars, to each lane of vectors; scalar operands are broadcast."""
+        texts = [self.text(a) for a in args]
+        if dt.lanes(dtype) == 1:
+            return form(*texts)
+        names = ["a", "b", "c"][: len(args)]
+        wide = [(n, t, a) for n, t, a in zip(names, texts, args, strict=True) if dt.lanes(a.dtype) != 1]
+        inner = form(*[n if dt.lanes(a.dtype) != 1 else t for n, t, a in zip(names, texts, args, strict=True)])
+        params = ", ".join(f"{type_name(dt.element_of(a.dtype))} {n}" for n, _, a in wide)
+        function = "vmap" if len(wide) == 1 else "vzip"
+        return f"{function}({', '.join(t for _, t, _ in wide)}, [&]({params}) {{ return {inner}; }})"
+
+    # -- memory ----------------------------------------------------------------------------------------------
+
+    def memory(self, buffer: Any) -> str:
+        """A pointer to elements of the buffer's type; types of 4 bits are seen as bytes."""
+        name = self.names.get(buffer.data)
+        if name is None:
+            raise RelaxishError(f"the buffer {buffer.name} is used in a kernel but not defined in it")
+        self.uses(buffer.dtype)
+        kind = "uint8" if is_nibble(buffer.dtype) else buffer.dtype
+        if self.memory_types.get(buffer.data) == kind:
+            return name
+        return f"(({type_name(kind)}*){name})"
+
+    def alignment(self, buffer: Any, base: Any, dtype: str) -> int:
+        """Bytes by which the address of ``buffer[base]`` can be divided, as far as one can tell; at most 16."""
+        known = self.analyzer.modular_set(base)
+        step = size_of(buffer.dtype) * gcd(known.coeff, known.base) if known.coeff or known.base else 16
+        if is_nibble(buffer.dtype):
+            step = gcd(known.coeff, known.base) // 2 if known.coeff or known.base else 16
+        declared = int(buffer.data_alignment) if int(buffer.data_alignment) > 0 else 64
+        at_most = gcd(self.pointer_alignments.get(buffer.data, declared), 16)
+        return gcd(step, gcd(at_most, size_of(dtype)))
+
+    def address_alignment(self, pointer: Any, element: str) -> int:
+        """Bytes by which the value of a pointer can be divided, as far as one can tell; at most 16."""
+        name = getattr(getattr(pointer, "op", None), "name", "")
+        if name == "tir.address_of":
+            load = pointer.args[0]
+            start = self.consecutive(load.buffer, load.indices[0]) or load.indices[0]
+            return self.alignment(load.buffer, start, _WIDEST) if dt.lanes(start.dtype) == 1 else size_of(element)
+        if name == "tir.tvm_access_ptr":
+            known = self.analyzer.modular_set(pointer.args[2])
+            step = gcd(known.coeff, known.base)
+            return gcd(size_of(pointer.args[0].dtype) * step, 16) if step else 16
+        return size_of(element)
+
+    def visit_BufferLoad(self, e: Any) -> str:
+        index = self.index(e.indices[0])
+        pointer, lanes = self.memory(e.buffer), dt.lanes(index.dtype)
+        if is_nibble(e.buffer.dtype):
+            return self._load_nibbles(e, pointer, index)
+        if e.predicate is not None:
+            return f"gather({pointer}, {self.text(index)}, {self.text(e.predicate)})"
+        if lanes == 1:
+            if e.buffer.data in self.volatile:
+                return f"load_volatile({self.at(pointer, index)})"
+            return f"{pointer}[{self.text(index)}]"
+        start = self.consecutive(e.buffer, index)
+        if start is None:
+            return self._gather(e, pointer, index)
+        kind, natural = self.vector(e.buffer, e.dtype, start)
+        return f"load<{kind}{natural}>({self.at(pointer, start)})"
+
+    def at(self, pointer: str, start: Any) -> str:
+        """The address of an element."""
+        return pointer if isinstance(start, IntImm) and start.value == 0 else f"{pointer} + {self.text(start)}"
+
+    def consecutive(self, buffer: Any, index: Any) -> Any:
+        """The first of consecutive indices, if they are; volatile memory is accessed by single elements."""
+        if isinstance(index, Ramp) and isinstance(index.stride, IntImm) and index.stride.value == 1:
+            return None if buffer.data in self.volatile else index.base
+        return None
+
+    def vector(self, buffer: Any, dtype: str, start: Any) -> tuple[str, str]:
+        """(type of a vector, template argument for its alignment) of consecutive elements."""
+        align = self.alignment(buffer, start, dtype)
+        natural = _natural_alignment(dtype)
+        if align == 0:
+            raise RelaxishError(f"elements of {buffer.name} are not whole bytes at {start}")
+        return type_name(dtype), "" if align == natural else f", {align}"
+
+    def _gather(self, e: Any, pointer: str, index: Any) -> str:
+        inner = dt.lanes(e.buffer.dtype)
+        if inner == 1:
+            return f"gather({pointer}, {self.text(index)})"
+        raise RelaxishError(f"CUDA code generation does not gather vectors from {e.buffer.name}")
+
+    def _load_nibbles(self, e: Any, pointer: str, index: Any) -> str:
+        kind = type_name(dt.element_of(e.dtype))
+        if dt.lanes(e.dtype) == 1:
+            return f"load_nibble<{kind}>({pointer}, {self.text(index)})"
+        return f"unpacked<{kind}, {dt.lanes(e.dtype)}>({self.packed_nibbles(e, index)})"
+
+    def packed_nibbles(self, e: Any, index: Any) -> str:
+        """The bytes of a vector of elements of 4 bits."""
+        start, lanes = self.nibble_start(e.buffer, index), dt.lanes(e.dtype)
+        align = self.alignment(e.buffer, start, e.dtype)
+        return f"load<Vec<unsigned char, {lanes // 2}>, {align}>({self.memory(e.buffer)} + ({self.text(start)}) / 2)"
+
+    def nibble_start(self, buffer: Any, index: Any) -> Any:
+        """The first of consecutive elements of 4 bits. Raises RelaxishError if they do not fill whole bytes."""
+        inner = dt.lanes(buffer.dtype)
+        if dt.lanes(index.dtype) == 1:
+            start = index * inner
+        else:
+            start = index.base * inner if self.consecutive(buffer, index) is not None else None
+        if start is None or dt.lanes(index.dtype) * inner % 2 or self.alignment(buffer, start, f"uint4x{32}") == 0:
+            raise RelaxishError(f"vectors of {buffer.dtype} must fill whole bytes of {buffer.name}")
+        return start
+
+    # -- calls ---------------------------------------------------------------------------------------------
+
+    def visit_Call(self, e: Any) -> str:
+        if not isinstance(e.op, Op):
+            raise RelaxishError(f"a kernel calls {e.op}, which is no intrinsic")
+        printer = PRINTERS.get(e.op.name)
+        if printer is None:
+            raise RelaxishError(f"CUDA code generation does not know the intrinsic {e.op.name.removeprefix('tir.')}")
+        return printer(self, e)
+
+
+def _natural_alignment(dtype: str) -> int:
+    """What ``alignof`` gives for the type."""
+    size, element = size_of(dtype), max(1, dt.bits(dtype) // 8)
+    return element if size & (size - 1) else min(size, 16)

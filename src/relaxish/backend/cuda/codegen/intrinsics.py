@@ -1,0 +1,272 @@
+"""Mathematics: what scalar intrinsics are called in CUDA C++, by element type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ....ir import dtype as dt
+from ....ir.prim import StringImm
+from ....support import config
+from ....support.errors import RelaxishError
+from .table import Printer, calls, prints
+from .types import HALVES, type_name
+
+if TYPE_CHECKING:
+    from .expr import ExprText
+
+__all__ = ["call_name", "library_names"]
+
+# Functions with the usual C names: float32 takes an ``f`` at the end.
+_C_MATH = {
+    name: name for name in (
+        "exp exp2 exp10 log log2 log10 log1p sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf floor ceil trunc round "
+        "fmod atan2 copysign hypot nextafter ldexp nearbyint pow rsqrt fabs"
+    ).split()
+}  # fmt: skip
+_C_MATH["round"] = "rint"  # half to even, as everywhere; C's round goes away from zero
+# Exponentials of halves are exact enough, and shorter, by way of float.
+_HALF = {
+    "log": "hlog", "log2": "hlog2", "log10": "hlog10",
+    "sqrt": "hsqrt", "rsqrt": "hrsqrt", "sin": "hsin", "cos": "hcos", "floor": "hfloor", "ceil": "hceil",
+    "trunc": "htrunc", "nearbyint": "hrint", "round": "hrint", "fabs": "__habs",
+}  # fmt: skip
+# Functions of the special function unit, a few units in the last place off everywhere.
+_FAST = {"exp": "__expf", "exp2": "fast_exp2", "exp10": "__exp10f"}
+_BITWISE = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "shift_left": "<<", "shift_right": ">>"}
+
+
+def call_name(name: str, dtype: str) -> str | None:
+    """The function for an intrinsic on this type; None when the type has none and float32 must do the work."""
+    element = dt.element_of(dtype)
+    if element in HALVES:
+        return _HALF.get(name)
+    base = _C_MATH.get(name)
+    if base is None or element not in ("float32", "float64"):
+        return None
+    if element == "float32":
+        return _FAST[name] if name in _FAST and config.FAST_MATH.value else base + "f"
+    return base
+
+
+def library_names() -> set[str]:
+    """All functions of the CUDA library that intrinsics become."""
+    plain = set(_C_MATH.values())
+    return plain | {f"{name}f" for name in plain} | set(_HALF.values()) | set(_FAST.values())
+
+
+def _function(name: str) -> Printer:
+    """The function itself, or that of a type wide enough to hold the argument exactly."""
+
+    def printer(gen: ExprText, e: Any) -> str:
+        element = dt.element_of(e.args[0].dtype)
+        found = call_name(name, element)
+        if found is not None:
+            return gen.apply(e.dtype, list(e.args), lambda *a: f"{found}({', '.join(a)})")
+        kind = type_name(dt.element_of(e.dtype))
+        exact = "float64" if dt.is_integral(element) and dt.bits(element) > 24 else "float32"
+        wide, through = call_name(name, exact), type_name(exact)
+        return gen.apply(e.dtype, list(e.args), lambda *a: f"({kind}){wide}({', '.join(f'({through}){x}' for x in a)})")
+
+    return printer
+
+
+for _name in _C_MATH:
+    prints(f"tir.{_name}")(_function(_name))
+
+
+@prints("tir.pow")
+def _pow(gen: ExprText, e: Any) -> str:
+    if dt.is_integral(e.dtype):
+        gen.need("math")
+        return gen.apply(e.dtype, list(e.args), lambda a, b: f"integer_power({a}, {b})")
+    return _function("pow")(gen, e)
+
+
+@prints("tir.nextafter")
+def _next_after(gen: ExprText, e: Any) -> str:
+    if dt.element_of(e.dtype) in HALVES:
+        gen.need("math")
+        return gen.apply(e.dtype, list(e.args), lambda a, b: f"next_after({a}, {b})")
+    return _function("nextafter")(gen, e)
+
+
+def _computed_in(dtype: str) -> str:
+    """The type in which a function of floats is computed that has no form of its own for narrow ones."""
+    return "float64" if dt.element_of(dtype) == "float64" else "float32"
+
+
+@prints("tir.ldexp")
+def _ldexp(gen: ExprText, e: Any) -> str:
+    kind, computed = type_name(dt.element_of(e.dtype)), _computed_in(e.dtype)
+    ldexp, through = call_name("ldexp", computed), type_name(computed)
+    return gen.apply(e.dtype, list(e.args), lambda a, b: f"({kind}){ldexp}(({through}){a}, (int){b})")
+
+
+@prints("tir.sigmoid")
+def _sigmoid(gen: ExprText, e: Any) -> str:
+    kind, computed = type_name(dt.element_of(e.dtype)), _computed_in(e.dtype)
+    exp, through = call_name("exp", computed), type_name(computed)
+    return gen.apply(e.dtype, list(e.args), lambda a: f"({kind})(1 / (1 + {exp}(-({through}){a})))")
+
+
+@prints("tir.fma")
+def _fma(gen: ExprText, e: Any) -> str:
+    return f"fused({', '.join(gen.text(a) for a in e.args)})"
+
+
+@prints("tir.fabs", "tir.abs")
+def _absolute(gen: ExprText, e: Any) -> str:
+    if dt.is_float(e.dtype):
+        return _function("fabs")(gen, e)
+    kind = type_name(dt.element_of(e.dtype))
+    return gen.apply(e.dtype, list(e.args), lambda a: f"({kind})({a} < 0 ? -{a} : {a})")
+
+
+def _infix(sign: str) -> Printer:
+    def printer(gen: ExprText, e: Any) -> str:
+        made = f"({gen.text(e.args[0])} {sign} {gen.text(e.args[1])})"
+        narrow = dt.lanes(e.dtype) == 1 and dt.bits(e.dtype) < 32
+        return f"(({type_name(e.dtype)}){made})" if narrow else made
+
+    return printer
+
+
+for _name, _sign in _BITWISE.items():
+    prints(f"tir.{_name}")(_infix(_sign))
+
+
+@prints("tir.bitwise_not")
+def _not(gen: ExprText, e: Any) -> str:
+    inner = gen.text(e.args[0])
+    narrow = dt.lanes(e.dtype) == 1 and dt.bits(e.dtype) < 32
+    return f"(({type_name(e.dtype)})~{inner})" if narrow else f"(~{inner})"
+
+
+def _counted(narrow: str, wide: str, missing: Callable[[int], int]) -> Printer:
+    """A count of bits; ``missing``: how many too many there are when a type of fewer bits is seen as 32."""
+
+    def printer(gen: ExprText, e: Any) -> str:
+        bits, element = dt.bits(e.args[0].dtype), dt.element_of(e.args[0].dtype)
+        kind = type_name(dt.element_of(e.dtype))
+        unsigned = type_name(element if dt.is_uint(element) else f"u{element}")
+        function, less = (wide, 0) if bits == 64 else (narrow, missing(bits))
+        rest = f" - {less}" if less else ""
+        return gen.apply(e.dtype, list(e.args), lambda a: f"({kind})({function}(({unsigned}){a}){rest})")
+
+    return printer
+
+
+prints("tir.popcount")(_counted("__popc", "__popcll", lambda _: 0))
+prints("tir.clz")(_counted("__clz", "__clzll", lambda bits: 32 - bits))
+
+
+def _question(plain: str, half: str) -> Printer:
+    def printer(gen: ExprText, e: Any) -> str:
+        element = dt.element_of(e.args[0].dtype)
+        if element in HALVES:
+            return gen.apply(e.dtype, list(e.args), lambda a: f"({half.format(a)})")
+        if element not in ("float32", "float64"):
+            return gen.apply(e.dtype, list(e.args), lambda a: f"({plain.format(f'(float){a}')})")
+        return gen.apply(e.dtype, list(e.args), lambda a: f"({plain.format(a)})")
+
+    return printer
+
+
+prints("tir.isnan")(_question("(bool)isnan({0})", "__hisnan({0})"))
+prints("tir.isinf")(_question("(bool)isinf({0})", "__hisinf({0}) != 0"))
+prints("tir.isfinite")(_question("(bool)isfinite({0})", "(bool)isfinite((float){0})"))
+
+
+@prints("tir.q_multiply_shift")
+def _multiply_shift(gen: ExprText, e: Any) -> str:
+    gen.need("math")
+    x, y, q, s = e.args
+    places = f"{gen.text(_scalar(q))}, {gen.text(_scalar(s))}"
+    return gen.apply(e.dtype, [x, y], lambda a, b: f"multiply_shift({a}, {b}, {places})")
+
+
+@prints("tir.q_multiply_shift_per_axis")
+def _multiply_shift_per_axis(gen: ExprText, e: Any) -> str:
+    gen.need("math")
+    if dt.lanes(e.dtype) != 1:
+        raise RelaxishError("CUDA code generation multiplies and shifts by axis only scalars")
+    return f"multiply_shift_per_axis({', '.join(gen.text(a) for a in e.args)})"
+
+
+def _scalar(e: Any) -> Any:
+    """What all lanes have in common."""
+    return getattr(e, "value", e) if dt.lanes(e.dtype) != 1 else e
+
+
+@prints("tir.if_then_else")
+def _if_then_else(gen: ExprText, e: Any) -> str:
+    return gen.choice(*e.args)
+
+
+@prints("tir.reinterpret")
+def _reinterpret(gen: ExprText, e: Any) -> str:
+    return f"bits_as<{type_name(e.dtype)}>({gen.text(e.args[0])})"
+
+
+@prints("tir.large_uint_imm")
+def _large_uint(gen: ExprText, e: Any) -> str:
+    low, high = (int(a.value) for a in e.args)
+    return f"{(high << 32) | low}ULL"
+
+
+prints("tir.likely", "tir.tvm_thread_invariant", "tir.ignore_loop_partition")(calls("{0}"))
+
+
+@prints("tir.undef")
+def _undefined(gen: ExprText, e: Any) -> str:
+    return f"({type_name(e.dtype)})0" if dt.lanes(e.dtype) == 1 else f"{type_name(e.dtype)}()"
+
+
+prints("tir.vectorlow")(calls("lower_half({0})"))
+prints("tir.vectorhigh")(calls("upper_half({0})"))
+prints("tir.vectorcombine")(calls("joined({0}, {1})"))
+prints("tir.prefetch")(calls('asm volatile("prefetch.global.L2 [%0];" ::"l"({0}))'))
+
+
+@prints("tir.dp4a")
+def _dot(gen: ExprText, e: Any) -> str:
+    signed = dt.is_int(e.args[0].dtype)
+    if signed != dt.is_int(e.args[1].dtype):
+        raise RelaxishError("dp4a multiplies operands of one signedness")
+    word = "int" if signed else "unsigned int"
+    words = ", ".join(f"bits_as<{word}>({gen.text(a)})" for a in e.args[:2])
+    total = gen.text(e.args[2]) if len(e.args) > 2 else "0"
+    return f"(({type_name(e.dtype)})__dp4a({words}, ({word}){total}))"
+
+
+@prints("tir.call_extern", "tir.call_pure_extern")
+def _extern(gen: ExprText, e: Any) -> str:
+    name, args = e.args[0].value, list(e.args[1:])
+    if (
+        dt.lanes(e.dtype) != 1
+        and args
+        and all(dt.lanes(a.dtype) in (1, dt.lanes(e.dtype)) for a in args)
+        and len(args) <= 3
+    ):
+        return gen.apply(e.dtype, args, lambda *a: f"{name}({', '.join(a)})")
+    return f"{name}({', '.join(gen.text(a) for a in args)})"
+
+
+@prints("tir.assume", "tir.start_profile_intrinsic", "tir.end_profile_intrinsic")
+def _mark(gen: ExprText, e: Any) -> str:
+    """Profiling raises a performance event that the tools count; what is assumed leaves no code."""
+    if e.op.name == "tir.assume":
+        return ""
+    return f'asm volatile("pmevent {int(e.args[0].value) % 16};")'
+
+
+@prints("tir.ret")
+def _return(gen: ExprText, e: Any) -> str:
+    value = e.args[0]
+    if isinstance(value, StringImm):
+        raise RelaxishError("a kernel returns nothing")
+    return "return"
+
+
+prints("tir.thread_return")(calls("return"))

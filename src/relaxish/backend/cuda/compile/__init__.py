@@ -1,0 +1,1 @@
+"""From CUDA C++ to machine code: NVRTC, nvcc, headers, images and disassembly."""

@@ -1,0 +1,1 @@
+"""Graph passes for CUDA targets."""

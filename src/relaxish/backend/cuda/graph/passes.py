@@ -1,0 +1,91 @@
+"""What the CUDA pipeline does to a model's graph before operators become loops: fewer kernels, in layouts tensor cores like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .... import transform
+from ....ir.functor import pre_order_visit
+from ....ir.module import IRModule
+from ....ir.op import Op
+from ....ir.transform import Pass, PassContext, module_pass
+from ....relax.expr import Call, Function, Var
+from ....relax.struct_info import TensorStructInfo
+from ....transform.decompose_ops import decompose_ops_as_written
+from ..attention import DecomposeAttention, DispatchAttention
+from ..codegen.hoist_split import HoistOverSplit, known_at_compile_time
+from ..codegen.norm_cast import NormWithCast
+from ..codegen.norm_epilogue import NormsTakeEpilogues
+from .pad_channels import PadFewChannels
+
+__all__ = ["ChannelsLast", "graph_passes"]
+
+_SMALL = ("float16", "bfloat16", "int8", "uint8", "float8_e4m3fn", "float8_e5m2")
+
+
+def graph_passes() -> list[Pass]:
+    """The graph passes of the CUDA pipeline, in the order in which they run."""
+    return [
+        decompose_ops_as_written(),
+        transform.CanonicalizeBindings(),
+        ChannelsLast(),
+        PadFewChannels(),
+        transform.EliminateCommonSubexpr(),
+        transform.CanonicalizeBindings(),
+        transform.DeadCodeElimination(),
+        transform.CombineParallelMatmul(_weights_are_known),
+        HoistOverSplit(),
+        NormWithCast(),
+        NormsTakeEpilogues(),
+        DispatchAttention(),
+        DecomposeAttention(),
+    ]
+
+
+def ChannelsLast() -> Pass:
+    """Convolutions of types that tensor cores multiply run with channels innermost, and so do their neighbours.
+
+    Before::
+
+        y = nn.conv2d(x, w)                                    # NCHW, OIHW, float16
+        z = nn.relu(add(y, bias))
+
+    After (permutations of weights are computed at compile time)::
+
+        y = nn.conv2d(permute_dims(x, [0, 2, 3, 1]), permute_dims(w, [0, 2, 3, 1]), NHWC, OHWI)
+        z = permute_dims(nn.relu(add(y, permute_dims(bias, ...))), [0, 3, 1, 2])
+
+    A row of the convolution's product then consists of pieces of the image that lie together, channels of one pixel
+    side by side: they are fetched 16 bytes at a time.
+    """
+
+    def run(mod: IRModule, ctx: PassContext) -> IRModule:
+        if not _has_small_convolution(mod):
+            return mod
+        made: IRModule = transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "OHWI"]})(mod)
+        return made
+
+    made: Pass = module_pass(run, opt_level=0, name="ChannelsLast")
+    return made
+
+
+def _has_small_convolution(mod: IRModule) -> bool:
+    found = False
+
+    def look(node: Any) -> bool:
+        nonlocal found
+        if isinstance(node, Call) and isinstance(node.op, Op) and node.op.name == "relax.nn.conv2d":
+            info = node.args[0].struct_info_
+            found = found or (isinstance(info, TensorStructInfo) and info.dtype in _SMALL)
+        return not found
+
+    for func in mod.functions.values():
+        if isinstance(func, Function) and not found:
+            pre_order_visit(func.body, look)
+    return found
+
+
+def _weights_are_known(_: Var, weights: Sequence[Var], biases: Sequence[Var], bindings: Mapping[Var, Any]) -> bool:
+    """Whether weights can be put together at compile time: doing that in every run would cost more than it saves."""
+    return all(known_at_compile_time(w, bindings) for w in (*weights, *biases))

@@ -1,0 +1,1 @@
+"""Programs of calls of cuBLASLt, cuDNN and CUTLASS."""

@@ -1,0 +1,1 @@
+"""Questions about blocks and schedules that rules, postprocs and mutators ask."""

@@ -1,0 +1,1 @@
+"""Passes that tune or apply what was tuned."""

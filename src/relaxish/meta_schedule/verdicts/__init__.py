@@ -1,0 +1,1 @@
+"""Whether records compute what they should: checks of results, legal inputs, winners."""

@@ -1,0 +1,1 @@
+"""The virtual machine's program: instructions, builtins, memory plans."""

@@ -1,0 +1,1 @@
+"""Key-value caches, recurrent state and sampling of language models."""

@@ -1,0 +1,1 @@
+"""Programs for devices: modules of kernels, the host programs around them, graphs of launches."""

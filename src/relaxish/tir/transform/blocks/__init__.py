@@ -1,0 +1,1 @@
+"""Passes over programs with blocks: allocation, layout and reductions, up to LowerOpaqueBlock."""

@@ -1,0 +1,1 @@
+"""Threads, barriers and the split between host and device."""

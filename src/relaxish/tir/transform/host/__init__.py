@@ -1,0 +1,1 @@
+"""Calling conventions: arguments, packed calls, profiling."""

@@ -1,0 +1,1 @@
+"""Passes that change loops: vectors, unrolling, partition, hoisting and pipelines."""

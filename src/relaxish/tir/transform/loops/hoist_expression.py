@@ -1,0 +1,288 @@
+"""HoistExpression and HoistIfThenElse: conditions and bindings move out of loops they do not depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntFlag
+from typing import Any
+
+from ....arith.effects import is_pure
+from ....arith.functor import free_vars
+from ....ir.expr import PrimExpr
+from ....ir.module import IRModule
+from ....ir.prim import And, Call, Let, Or
+from ....ir.transform import Pass, PassContext, PassInfo, Sequential
+from ...function import PrimFunc
+from ...stmt import AttrStmt, For, IfThenElse, LetStmt, SeqStmt, Stmt
+from ..base import PrimFuncPass, StmtExprMutator, StmtExprVisitor, is_call, options
+from ..simplify.convert_ssa import convert_body
+from ..simplify.remove_no_op import RemoveNoOp
+from ..simplify.simplify import Simplify
+
+
+class HoistedConditionals(IntFlag):
+    """Which conditions are hoisted."""
+
+    Never = 0
+    IfElseStmt = 1
+    IfElseExpr = 2
+    BooleanExpression = 4
+    UsingBlockVar = 8
+    All = IfElseStmt | IfElseExpr | BooleanExpression | UsingBlockVar
+
+
+class HoistedLetBindings(IntFlag):
+    """Which bindings are hoisted."""
+
+    Never = 0
+    RequiredByConditional = 1
+    LetStmt = 2
+    LetExpr = 4
+    All = RequiredByConditional | LetStmt | LetExpr
+
+
+DEFAULTS = {
+    "hoisted_conditionals": int(
+        HoistedConditionals.IfElseStmt | HoistedConditionals.IfElseExpr | HoistedConditionals.BooleanExpression
+    ),
+    "hoisted_let_bindings": int(HoistedLetBindings.All),
+}
+
+
+@dataclass
+class _Condition:
+    condition: Any
+    source: HoistedConditionals
+    bindings: set[Any]
+    has_else: bool
+
+
+@dataclass
+class _Loop:
+    """A loop (or thread axis), and what may be hoisted out of it."""
+
+    var: Any
+    stmt: Any
+    lets: list[tuple[Any, Any, HoistedLetBindings]] = field(default_factory=list)
+    conditions: list[_Condition] = field(default_factory=list)
+    sequential: bool = False
+
+    @property
+    def is_block_var(self) -> bool:
+        return isinstance(self.stmt, AttrStmt)
+
+
+class _Collect(StmtExprVisitor):
+    def __init__(self, conditionals: HoistedConditionals) -> None:
+        self.across_blocks = bool(conditionals & HoistedConditionals.UsingBlockVar)
+        self.active: list[_Loop] = []
+        self.done: dict[Any, _Loop] = {}
+        self.let_loops: dict[Any, set[Any]] = {}
+        self.let_lets: dict[Any, set[Any]] = {}
+
+    def _destination(self, e: PrimExpr) -> _Loop | None:
+        """The outermost loop that an expression can leave."""
+        used: set[Any] = set()
+        for var in free_vars(e):
+            used.add(var)
+            used |= self.let_loops.get(var, set())
+        found = None
+        for loop in reversed(self.active):
+            blocked = loop.is_block_var and not self.across_blocks
+            if loop.sequential or loop.var in used or blocked:
+                return found
+            found = loop
+        return found
+
+    def _attempt(self, condition: PrimExpr, source: HoistedConditionals, has_else: bool = True) -> None:
+        if not is_pure(condition):
+            return
+        loop = self._destination(condition)
+        if loop is None or loop.sequential:
+            return
+        lets: set[Any] = set()
+        for var in free_vars(condition):
+            if var in self.let_loops:
+                lets |= {var, *self.let_lets[var]}
+        loop.conditions.append(_Condition(condition, source, lets, has_else))
+
+    def _binding(self, var: PrimExpr, value: PrimExpr, source: HoistedLetBindings) -> None:
+        loop = self._destination(value)
+        if loop is not None and not loop.sequential and is_pure(value):
+            loop.lets.append((var, value, source))
+        loops: set[Any] = set()
+        lets: set[Any] = set()
+        active = {item.var for item in self.active}
+        for used in free_vars(value):
+            if used in active:
+                loops.add(used)
+            if used in self.let_loops:
+                loops |= self.let_loops[used]
+                lets |= {used, *self.let_lets[used]}
+        self.let_loops[var], self.let_lets[var] = loops, lets
+
+    def _loop(self, var: Any, stmt: Any) -> None:
+        self.active.append(_Loop(var, stmt))
+        self.visit(stmt.body)
+        self.done[stmt] = self.active.pop()
+
+    def visit_For(self, loop: For) -> None:
+        self.visit(loop.min)
+        self.visit(loop.extent)
+        self._loop(loop.loop_var, loop)
+
+    def visit_AttrStmt(self, attr: AttrStmt) -> None:
+        var = getattr(attr.node, "var", None)
+        self.visit(attr.value)
+        if var is None:
+            self.visit(attr.body)
+            return
+        self._loop(var, attr)
+
+    def visit_IfThenElse(self, stmt: IfThenElse) -> None:
+        self._attempt(stmt.condition, HoistedConditionals.IfElseStmt, stmt.else_case is not None)
+        self.default_visit(stmt)
+
+    def visit_Call(self, e: Call) -> None:
+        if is_call(e, "if_then_else"):
+            self._attempt(e.args[0], HoistedConditionals.IfElseExpr)
+        for arg in e.args:
+            self.visit(arg)
+
+    def _boolean(self, e: Any) -> None:
+        self._attempt(e.a, HoistedConditionals.BooleanExpression)
+        self._attempt(e.b, HoistedConditionals.BooleanExpression)
+        self.default_visit(e)
+
+    def visit_And(self, e: And) -> None:
+        self._boolean(e)
+
+    def visit_Or(self, e: Or) -> None:
+        self._boolean(e)
+
+    def visit_LetStmt(self, stmt: LetStmt) -> None:
+        self._binding(stmt.var, stmt.value, HoistedLetBindings.LetStmt)
+        self.visit(stmt.value)
+        self.visit(stmt.body)
+
+    def visit_Let(self, e: Let) -> None:
+        self._binding(e.var, e.value, HoistedLetBindings.LetExpr)
+        self.visit(e.value)
+        self.visit(e.body)
+
+    def visit_SeqStmt(self, stmt: SeqStmt) -> None:
+        if self.active:
+            self.active[-1].sequential = True
+        self.default_visit(stmt)
+
+
+class _Hoist(StmtExprMutator):
+    def __init__(self, info: dict[Any, _Loop], conditionals: int, bindings: int) -> None:
+        self.info = info
+        self.conditionals = HoistedConditionals(conditionals)
+        self.lets: set[Any] = set()
+        wanted = HoistedLetBindings(bindings)
+        movable = {var for loop in info.values() for var, _, _ in loop.lets}
+        for loop in info.values():
+            self.lets.update(var for var, _, source in loop.lets if wanted & source)
+            if wanted & HoistedLetBindings.RequiredByConditional:
+                for item in loop.conditions:
+                    if self.conditionals & item.source:
+                        self.lets |= item.bindings & movable
+
+    def _wrap(self, made: Stmt, key: Stmt) -> Stmt:
+        loop = self.info.get(key)
+        if loop is None:
+            return made
+        for item in reversed(loop.conditions):
+            wanted = self.conditionals & item.source and item.bindings <= self.lets
+            if wanted:
+                made = IfThenElse(item.condition, made, made if item.has_else else None)
+        for var, value, _ in reversed(loop.lets):
+            if var in self.lets:
+                made = LetStmt(var, value, made)
+        return made
+
+    def visit_For(self, loop: For) -> Stmt:
+        return self._wrap(self.default_visit(loop), loop)
+
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
+        return self._wrap(self.default_visit(attr), attr)
+
+    def visit_LetStmt(self, stmt: LetStmt) -> Stmt:
+        return self.visit(stmt.body) if stmt.var in self.lets else self.default_visit(stmt)
+
+    def visit_Let(self, e: Let) -> PrimExpr:
+        return self.visit(e.body) if e.var in self.lets else self.default_visit(e)
+
+
+def hoist(func: PrimFunc, conditionals: int, bindings: int) -> PrimFunc:
+    """Put hoisted conditions and bindings around the loops of a function; what they decide inside stays for now."""
+    collect = _Collect(HoistedConditionals(conditionals))
+    collect.visit(func.body)
+    body = _Hoist(collect.done, conditionals, bindings).visit(func.body)
+    return func if body is func.body else func.with_body(convert_body(body))
+
+
+def _pass(name: str, run: Callable[..., Any]) -> Pass:
+    inner = name.replace("Hoist", "InsertHoist", 1)
+    insert = PrimFuncPass(run, PassInfo(0, f"tir.{inner}"))
+    return Sequential([insert, Simplify(), RemoveNoOp()], name=f"tir.{name}")
+
+
+def HoistExpression() -> Pass:
+    """Hoist conditions and bindings that do not change in a loop.
+
+    Before::
+
+        for i in range(16):
+            if n != 0:
+                A[i] = 0.0
+
+    After::
+
+        if n != 0:
+            for i in range(16):
+                A[i] = 0.0
+
+    The option ``tir.HoistExpression = {"hoisted_conditionals": ..., "hoisted_let_bindings": ...}`` takes flags of
+    :class:`HoistedConditionals` and :class:`HoistedLetBindings`.
+    """
+
+    def run(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
+        chosen = options("tir.HoistExpression", DEFAULTS)
+        return hoist(func, int(chosen["hoisted_conditionals"]), int(chosen["hoisted_let_bindings"]))
+
+    return _pass("HoistExpression", run)
+
+
+def HoistIfThenElse(variant: str | None = None) -> Pass:
+    """Hoist the conditions of statements only.
+
+    Before::
+
+        for i in range(16):
+            if n != 0:
+                A[i] = 0.0
+
+    After::
+
+        if n != 0:
+            for i in range(16):
+                A[i] = 0.0
+
+    With ``tir.HoistIfThenElse = {"support_block_scope_hosting": True}`` also out of thread axes, unless ``variant``
+    is ``"basic"``.
+    """
+
+    def run(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
+        flags = HoistedConditionals.IfElseStmt
+        if (
+            variant is None
+            and options("tir.HoistIfThenElse", {"support_block_scope_hosting": False})["support_block_scope_hosting"]
+        ):
+            flags |= HoistedConditionals.UsingBlockVar
+        return hoist(func, int(flags), 0)
+
+    return _pass("HoistIfThenElse", run)

@@ -1,0 +1,1 @@
+"""Passes that place buffers: flattening, sharing of storage, lifetimes."""

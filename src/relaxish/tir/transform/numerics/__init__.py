@@ -1,0 +1,1 @@
+"""The meaning of numbers made exact: narrow floats, extremes, intrinsics, guarded indices."""

@@ -1,0 +1,1 @@
+"""Arithmetic simplification, dead code, common subexpressions and index types."""
