@@ -117,6 +117,7 @@ def test_parameters_of_an_nn_module(emulator):
     np.testing.assert_allclose(out, h / (1 + np.exp(-h)), rtol=2e-4, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_a_transformer_layer_from_onnx(emulator):
     """Attention with heads, a residual connection, normalisation and a feed-forward part; the batch is dynamic."""
     helper = pytest.importorskip("onnx.helper")

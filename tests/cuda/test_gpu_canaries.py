@@ -87,6 +87,7 @@ MADE_UP = textwrap.dedent("""
 """)
 
 
+@pytest.mark.slow
 def test_a_check_costs_itself(canaries, tmp_path):
     script = tmp_path / "made_up.py"
     script.write_text(MADE_UP.format(benchmarks=str(BENCHMARKS)))

@@ -156,6 +156,7 @@ def test_arguments_elsewhere_are_refused() -> None:
         module["scaled"](relaxish.nd.array(np.ones(4, "float32")), there, 1.0, 0)
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_exported_programs_have_their_hosts_code(tmp_path: Any) -> None:
     mod, make_inputs, _ = MODELS["mlp"]

@@ -11,7 +11,7 @@ import pytest
 
 from faults import run
 
-QUICK = 4.0
+QUICK = 2.0
 
 
 @pytest.mark.parametrize("name", run.campaign_names())

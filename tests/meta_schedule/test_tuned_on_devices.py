@@ -72,6 +72,7 @@ def artifacts(*names):
     return [result.artifact_path for result in built]
 
 
+@pytest.mark.slow
 def test_faults_cost_one_candidate_each():
     runner = LocalRunner(timeout_sec=6, evaluator_config=ONCE, initializer=offer_fake)
     names = ["good", "crash", "good", "hang", "killed", "memory", "good"]
@@ -148,6 +149,7 @@ def tuned(func, target, work_dir, trials, provider):
         return ms.tune_tir(func, Target(target), str(work_dir), trials, num_trials_per_iter=trials, seed=0)
 
 
+@pytest.mark.slow
 def test_the_null_driver_runs_the_whole_flow(tmp_path):
     func = te.create_prim_func(te_workload.matmul(64, 64, 64))
     database = tuned(func, A100, tmp_path / "one", 4, "null")
@@ -219,6 +221,7 @@ def test_a_model_is_tuned_and_built_with_its_records(tmp_path):
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_static_shape_tuning(tmp_path):
     target = Target(H100)
     with use_cuda_provider("emulator"), target:
@@ -230,6 +233,7 @@ def test_static_shape_tuning(tmp_path):
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_few_shot_tuning():
     func = te.create_prim_func(te_workload.matmul(64, 64, 64))
     with use_cuda_provider("null"):
@@ -250,6 +254,7 @@ def test_corrupt_artifacts_are_records():
     assert [result.error_msg is None for result in results] == [False, False, True]
 
 
+@pytest.mark.slow
 def test_what_computes_something_else_is_found_out():
     runner = LocalRunner(timeout_sec=30)
     x = te.placeholder((256,), "float32", name="X")

@@ -147,7 +147,9 @@ def lowered(func, asynchronous):
     return mod["main"]
 
 
-@pytest.mark.parametrize("out_dtype, asynchronous", [("float32", False), ("float16", True)])
+@pytest.mark.parametrize(
+    "out_dtype, asynchronous", [pytest.param("float32", False, marks=pytest.mark.slow), ("float16", True)]
+)
 def test_register_candidates_compute_the_product(out_dtype, asynchronous):
     """Whatever the decisions: the kernel that the pipeline makes of them gives the product."""
     m, n, k = 64, 64, 64

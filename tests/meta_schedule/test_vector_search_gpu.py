@@ -99,7 +99,7 @@ def test_masks_of_hundreds_of_rows(name):
             assert accepted(tuning, sketch, row) == mine, row
 
 
-@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("whole", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_vectors_of_values_wider_than_what_is_stored(whole):
     """Eight float16 fit into one store, eight float32 that they are computed of do not."""
     tuning = context(scaled_rows(whole=whole))

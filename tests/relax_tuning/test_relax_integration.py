@@ -301,7 +301,7 @@ def test_a_trace_of_one_variant_serves_the_other(tmp_path, tools):
 # ---- few shots
 
 
-@pytest.mark.parametrize("count, benchmark", [(1, False), (3, True)])
+@pytest.mark.parametrize("count, benchmark", [(1, False), pytest.param(3, True, marks=pytest.mark.slow)])
 def test_few_shot_tuning(count, benchmark):
     mod = legalized()
     with TARGET:
