@@ -67,9 +67,9 @@ def entries(costs: Any, small: bool) -> list[Entry]:
 
     Those of one product follow each other, since arguments of that size are drawn for them.
     """
-    from relaxish.dlight.gpu import hopper_config
+    from relaxish.carver import warpgroups
 
-    best = hopper_config.configs([1, 4096, 4096, 4096], _ITEM, costs)[0]
+    best = warpgroups.configs([1, 4096, 4096, 4096], _ITEM, costs)[0]
     size = SMALL_SIZES[-1] if small else 4096
     variants = [
         best,
@@ -94,16 +94,16 @@ def entries(costs: Any, small: bool) -> list[Entry]:
 
 
 def _tilings(m: int, n: int, k: int, costs: Any) -> Iterator[Any]:
-    from relaxish.dlight.gpu import hopper_config
+    from relaxish.carver import warpgroups
 
-    yield from hopper_config._candidates([1, m, n, k], _ITEM, costs)
+    yield from warpgroups.tilings([1, m, n, k], _ITEM, costs)
 
 
 def work_of(entry: Entry) -> Any:
     """The entry as the estimate sees it."""
-    from relaxish.dlight.gpu import hopper_config
+    from relaxish.carver import warpgroups
 
-    return hopper_config._work(entry.config, [1, entry.m, entry.n, entry.k], _ITEM)
+    return warpgroups.work_of(entry.config, [1, entry.m, entry.n, entry.k], _ITEM)
 
 
 def run(job: str, options: Any, journal: Journal) -> None:
@@ -220,7 +220,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 def measurements(lines: Sequence[dict[str, Any]]) -> list[fit.Measurement]:
     """What was measured, as the fit takes it."""
-    from relaxish.dlight.gpu.hopper_config import HopperConfig
+    from relaxish.carver.warpgroups import HopperConfig
 
     return [
         fit.Measurement(

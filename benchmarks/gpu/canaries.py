@@ -289,7 +289,7 @@ def _product(
     def check(bench: Bench) -> Verdict:
         import relaxish
         from relaxish import dlight
-        from relaxish.dlight.gpu.hopper_config import HopperConfig
+        from relaxish.carver.warpgroups import HopperConfig
         from relaxish.target import Target
 
         from gpu.cases import gemm_program

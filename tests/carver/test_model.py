@@ -59,10 +59,10 @@ def test_more_work_never_takes_less_time():
 
 
 def test_hopper_hints_are_the_default_schedules():
-    from relaxish.dlight.gpu.hopper_config import configs
+    from relaxish.carver.warpgroups import configs
 
     for sides in ((1, 4096, 4096, 4096), (1, 128, 768, 3072), (None, None, 1024, 512), (12, 300, 260, 64)):
-        hint, config = recommend(Product(*sides), "nvidia/nvidia-h100", 1)[0], configs(list(sides))[0]
+        hint, config = recommend(Product(*sides), "nvidia/nvidia-h100", 1)[0], configs(sides)[0]
         assert hint.block == [config.rows, config.columns] and hint.pipeline_stage == config.stages
         assert (hint.warpgroups, hint.cluster, hint.cluster_columns, hint.split_k_factor) == (
             config.warpgroups, config.cluster, config.cluster_columns, config.split,

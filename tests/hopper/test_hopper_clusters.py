@@ -12,7 +12,7 @@ from test_hopper_tiles import convolution, im2col, matrices, product, scheduled,
 from relaxish import tir
 from relaxish.backend.cuda.emulator import DataRaceError
 from relaxish.dlight.gpu import MatmulHopper
-from relaxish.dlight.gpu.hopper_config import HopperConfig
+from relaxish.carver.warpgroups import HopperConfig
 from relaxish.support.errors import RelaxishError
 from relaxish.testing import emulate_cuda
 from relaxish.tir.stmt import Evaluate, IfThenElse

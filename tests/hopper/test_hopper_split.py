@@ -12,7 +12,7 @@ from relaxish.backend.cuda.build import lower_for_device
 from relaxish.backend.cuda.codegen.printer import cuda_source
 from relaxish.backend.cuda.emulator import DataRaceError
 from relaxish.dlight.gpu import MatmulHopper
-from relaxish.dlight.gpu.hopper_config import HopperConfig, configs
+from relaxish.carver.warpgroups import HopperConfig, configs
 from relaxish.ir import IRModule
 from relaxish.meta_schedule.search_strategy.sketch import VectorSketch
 from relaxish.script import relax as R

@@ -13,7 +13,8 @@ from relaxish.dlight.analysis import get_root_block
 from relaxish.carver import HopperCosts
 from relaxish.dlight.gpu import MatmulHopper
 from relaxish.dlight.gpu.matmul_analysis import get_single_reduction
-from relaxish.dlight.gpu.matmul_hopper import HopperConfig, configs, normalize_product, schedule_tiles
+from relaxish.carver.warpgroups import configs
+from relaxish.dlight.gpu.matmul_hopper import HopperConfig, normalize_product, schedule_tiles
 from relaxish.tir.transform.hopper.layout import tile_layout
 from relaxish.tir.transform.hopper.tiles import HopperError
 from relaxish.tir.transform.hopper.lower import LowerHopperTiles, lower_tiles

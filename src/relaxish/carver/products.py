@@ -7,7 +7,6 @@ are most. What registers cannot hold is spilled; memory must deliver every opera
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -18,12 +17,11 @@ from ..ir import dtype as dt
 from ..target.shared_memory import opt_in_shared_memory
 from .arch import CUDA, TileDevice
 from .arch.chips import chip_of
-from .hopper import TileWork, costs_of
+from .hopper import costs_of
 from .roller import Hint, IntrinInfo, Rasterization2DColumn
+from .warpgroups import UNKNOWN_SIDE, HopperConfig, ranked
 
-__all__ = ["Product", "hopper_hints", "product_hints"]
-
-_UNKNOWN_SIDE = 2048
+__all__ = ["Product", "hopper_config", "hopper_hints", "product_hints"]
 
 
 @dataclass(frozen=True)
@@ -36,11 +34,13 @@ class Product:
     depth: int | None
     in_dtype: str = "float16"
     out_dtype: str = "float32"
+    #: Which operands bulk copies bring, the rows or the columns: blocks of a cluster can share these (Hopper).
+    bulk: tuple[bool, bool] = (True, True)
 
     @property
     def sides(self) -> tuple[int, int, int, int]:
         """Batch, rows, columns and depth; unknown ones count as 1 and 2048."""
-        rows, columns, depth = (_UNKNOWN_SIDE if n is None else n for n in (self.rows, self.columns, self.depth))
+        rows, columns, depth = (UNKNOWN_SIDE if n is None else n for n in (self.rows, self.columns, self.depth))
         return self.batch or 1, rows, columns, depth
 
     @property
@@ -173,63 +173,35 @@ def _hint(what: Product, arch: TileDevice, tile: dict[str, int], seconds: float)
 
 # ---- Hopper: warpgroups that multiply what another one fetches
 
-# Rows, columns, steps in flight, warpgroups; the first of equals is taken.
-_HOPPER_TILES = (
-    (128, 256, 4, 2), (256, 128, 4, 2), (128, 192, 5, 2), (192, 128, 5, 3), (128, 160, 5, 2), (128, 128, 6, 2),
-    (128, 96, 7, 2), (64, 256, 4, 1), (64, 192, 6, 1), (64, 128, 8, 1), (128, 64, 8, 2), (64, 96, 8, 1), (64, 64, 8, 1),
-    (64, 32, 10, 1),
-)  # fmt: skip
-# Blocks of a cluster below each other, which share columns, and side by side, which share rows.
-_CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4))
-_SPLITS = (2, 4, 8)
-# Bytes of a step of the reduction: one row of a tile in the swizzle of 128 bytes.
-_HOPPER_STEP = 128
-# Results of the largest tile that may be split: larger products have enough tiles for the whole device anyway.
-_LARGEST_SPLIT = 128 * 128
-
 
 def hopper_hints(what: Product, arch: TileDevice, topk: int) -> list[Hint]:
     """Hints for a product by warpgroups on sm_90a, the fastest by estimate first.
 
     ``block`` of the result by ``warpgroups`` that multiply, ``pipeline_stage`` steps in flight, ``cluster`` blocks that
     fetch the columns they share by multicast, ``cluster_columns`` the rows, ``split_k_factor`` blocks that share the
-    reduction of a tile.
+    reduction of a tile, ``persistent`` blocks that process all tiles.
     """
-    costs = costs_of(arch.target)
-    batch, rows, columns, depth = what.sides
-    tilings = list(_hopper_tilings(what))
-    r, c, stages, warpgroups, down, across, split = np.array(tilings).T
-    persistent = np.where(split > 1, costs.processors, [costs.concurrent(a * b) for *_, a, b, _ in tilings])
-    work = TileWork(
-        r, c, _HOPPER_STEP, batch * -(-rows // r) * -(-columns // c), -(-depth * what.item // _HOPPER_STEP), what.item,
-        stages, down, across, split, persistent, max(what.item, 2),
-    )  # fmt: skip
-    seconds = costs.seconds(work)
+    sides = (what.batch, what.rows, what.columns, what.depth)
     hints = []
-    for place in np.argsort(seconds, kind="stable")[:topk]:
+    for config, seconds in ranked(sides, what.item, costs_of(arch.target), what.bulk)[:topk]:
         tile = {
-            "rows": r[place], "columns": c[place], "step": _HOPPER_STEP // what.item, "row_warps": warpgroups[place],
-            "column_warps": 1, "stages": stages[place],
+            "rows": config.rows, "columns": config.columns, "step": config.depth_bytes // what.item,
+            "row_warps": config.warpgroups, "column_warps": 1, "stages": config.stages,
         }  # fmt: skip
-        hint = _hint(what, arch, {k: int(v) for k, v in tile.items()}, float(seconds[place]))
+        hint = _hint(what, arch, tile, seconds)
         # Four warps of 16 rows each make a warpgroup.
-        hint.warp = [int(r[place] // warpgroups[place]) // 4, int(c[place])]
-        hint.warpgroups, hint.split_k_factor = int(warpgroups[place]), int(split[place])
-        hint.cluster, hint.cluster_columns = int(down[place]), int(across[place])
+        hint.warp = [config.rows // config.warpgroups // 4, config.columns]
+        hint.warpgroups, hint.split_k_factor, hint.persistent = config.warpgroups, config.split, config.persistent
+        hint.cluster, hint.cluster_columns = config.cluster, config.cluster_columns
         hints.append(hint)
     return hints
 
 
-def _hopper_tilings(what: Product) -> Iterator[tuple[int, ...]]:
-    for rows, columns, stages, warpgroups in _HOPPER_TILES:
-        for down, across in _CLUSTERS:
-            if _whole_clusters(what.rows, rows, down) and _whole_clusters(what.columns, columns, across):
-                yield rows, columns, stages, warpgroups, down, across, 1
-        steps = -(-what.depth * what.item // _HOPPER_STEP) if what.depth is not None else 0
-        for split in _SPLITS if rows * columns <= _LARGEST_SPLIT else ():
-            if split <= steps:
-                yield rows, columns, stages, warpgroups, 1, 1, split
-
-
-def _whole_clusters(side: int | None, tile: int, blocks: int) -> bool:
-    return blocks == 1 or (side is not None and -(-side // tile) % blocks == 0)
+def hopper_config(hint: Hint) -> HopperConfig:
+    """The tiling of a hint of :func:`hopper_hints`."""
+    item = max(8, dt.bits(hint.intrin_info.in_dtype)) // 8
+    rows, columns = hint.block
+    return HopperConfig(
+        rows, columns, depth_bytes=hint.rstep[0] * item, stages=hint.pipeline_stage, warpgroups=hint.warpgroups,
+        persistent=hint.persistent, cluster=hint.cluster, cluster_columns=hint.cluster_columns, split=hint.split_k_factor,
+    )  # fmt: skip

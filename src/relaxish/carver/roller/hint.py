@@ -105,7 +105,8 @@ class Hint:
     each reduction axis; ``vectorize`` lanes with which each tensor is copied; ``pipeline_stage`` tiles in flight, copied
     asynchronously if ``use_async``; ``rasterization_plan``; ``cached_tensors`` go through shared memory, in
     ``shared_scope``; ``split_k_factor`` blocks share the reduction of a tile; ``warpgroups``, and of a ``cluster``
-    the blocks that share columns, of ``cluster_columns`` those that share rows (Hopper).
+    the blocks that share columns, of ``cluster_columns`` those that share rows, ``persistent`` blocks for all tiles
+    (Hopper).
 
     CPU: ``block`` results of one task, ``thread`` the register tile within it, ``rstep`` of each reduction axis at a
     time, ``packed`` operands to be copied into strips first, ``parallel`` the axes (numbers) that tasks are divided along,
@@ -142,6 +143,7 @@ class Hint:
         self.warpgroups = 0
         self.cluster = 1
         self.cluster_columns = 1
+        self.persistent = 0
         self.packed: list[str] = []
         self.parallel: list[int] = []
         self.order = ""
@@ -189,7 +191,7 @@ class Hint:
             ("vectorize", self.vectorize, {}), ("pipeline_stage", self.pipeline_stage, 1),
             ("block_reduction_depth", self.block_reduction_depth, None), ("split_k_factor", self.split_k_factor, 1),
             ("warpgroups", self.warpgroups, 0), ("cluster", self.cluster, 1), ("cluster_columns", self.cluster_columns, 1),
-            ("packed", self.packed, []),
+            ("persistent", self.persistent, 0), ("packed", self.packed, []),
             ("parallel", self.parallel, []), ("order", self.order, ""),
         ):  # fmt: skip
             if value != usual and not (name == "step" and math.prod(self.step_) == 1):

@@ -6,10 +6,13 @@ fetches, who multiplies and with which instructions is the lowering's business.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from ...carver import costs_of
+from ...carver import recommend
 from ...carver.matmul_analysis import normalize_product
+from ...carver.products import Product, hopper_config
+from ...carver.warpgroups import HopperConfig
 from ...ir import dtype as dt
 from ...target import Target
 from ...tir import PrimFunc
@@ -19,17 +22,17 @@ from ...tir.transform.hopper.lower import bulk_operands, lower_tiles
 from ..analysis import extent_of, get_max_threads_per_block, get_root_block
 from ..base import ILLEGAL, int_of
 from .common import GPUScheduleRule, bind_plainly
-from .hopper_config import HopperConfig, configs
 from .matmul_analysis import (
     auto_inline_consumer_chain,
     auto_inline_producers,
     get_single_reduction,
 )
 
-__all__ = ["HopperConfig", "MatmulHopper", "configs", "normalize_product", "schedule_tiles", "stage_tiles"]
+__all__ = ["HopperConfig", "MatmulHopper", "normalize_product", "schedule_tiles", "stage_tiles"]
 
 # Products with a side this short are bound by memory and leave tensor cores idle.
 _SHORTEST_SIDE = 16
+_ALL = 1 << 10
 
 
 def schedule_tiles(sch: Schedule, main: Any, config: HopperConfig) -> None:
@@ -64,6 +67,11 @@ def stage_tiles(sch: Schedule, main: Any, loops: tuple[Any, Any, Any, Any]) -> N
         auto_inline_producers(sch, copy)
 
 
+def _configs(product: Product, target: Target) -> list[HopperConfig]:
+    """All tilings, those that carver expects most of first."""
+    return [hopper_config(hint) for hint in recommend(product, target, _ALL)]
+
+
 class MatmulHopper(GPUScheduleRule):
     """float16, bfloat16, float8 and int8 products by warpgroups, fed by bulk tensor copies.
 
@@ -86,16 +94,20 @@ class MatmulHopper(GPUScheduleRule):
         sides = [int_of(extent_of(v)) for v in sch.get(main).iter_vars]
         if any(n is not None and n <= _SHORTEST_SIDE for n in sides[1:]):
             return None
-        item = dt.bits(sch.get(main).reads[-1].buffer.dtype) // 8
-        threads, costs = get_max_threads_per_block(target), costs_of(target)
-        found = self._first(sch, main, configs(sides, item, costs), threads)
+        block = sch.get(main)
+        batch, rows, columns, depth = sides
+        product = Product(
+            batch, rows, columns, depth, str(block.reads[-1].buffer.dtype), str(block.writes[0].buffer.dtype)
+        )
+        threads = get_max_threads_per_block(target)
+        found = self._first(sch, main, _configs(product, target), threads)
         if found is None:
             return None
         config, made = found
         bulk = bulk_operands(made.mod["main"])
         if (config.cluster > 1 and not bulk[1]) or (config.cluster_columns > 1 and not bulk[0]):
             # It was chosen for what its blocks cannot share.
-            found = self._first(sch, main, configs(sides, item, costs, bulk), threads)
+            found = self._first(sch, main, _configs(replace(product, bulk=bulk), target), threads)
         return found[1] if found is not None else made
 
     def _first(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ...carver import recommend
+from ...carver.products import Product
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
@@ -29,6 +31,7 @@ _FIRST_WITH_WMMA = 70
 _ENOUGH = 64
 # Of sides up to this at least half of a large tile would be padding.
 _NARROW = 64
+_ALL = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -51,15 +54,20 @@ class _Config:
         return (self.i_factors[2] or 1) * (self.j_factors[2] or 1)
 
     @property
+    def warp_tile(self) -> tuple[int, int]:
+        """Rows and columns of a warp."""
+        return _FRAGMENT * (self.i_factors[3] or 1), _FRAGMENT * (self.j_factors[3] or 1)
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Rows and columns of a block."""
+        rows, columns = self.warp_tile
+        return rows * (self.i_factors[2] or 1), columns * (self.j_factors[2] or 1)
+
+    @property
     def padding(self) -> list[int]:
         """The multiples to which batch, rows, columns and k are padded."""
-        rows, columns = self.i_factors, self.j_factors
-        return [
-            1,
-            _FRAGMENT * (rows[2] or 1) * (rows[3] or 1),
-            _FRAGMENT * (columns[2] or 1) * (columns[3] or 1),
-            _FRAGMENT * self.k_factors[1],
-        ]
+        return [1, *self.tile, _FRAGMENT * self.k_factors[1]]
 
 
 class _WMMA(GPUScheduleRule):
@@ -122,7 +130,7 @@ class MatmulSmallTiles(_WMMA):
     )
 
     def config_for(self, sides: list[int | None], target: Target) -> _Config | None:
-        """The largest tiling with about a tile for each processor; None where the largest of all has enough."""
+        """The tiling that carver expects most of; None where large tiles are enough for the device."""
         known = [n for n in sides if n is not None]
         if target.kind.name != "cuda" or compute_capability(target) < _FIRST_WITH_WMMA:
             return None
@@ -130,7 +138,13 @@ class MatmulSmallTiles(_WMMA):
             return None
         if min(known[1:3]) > _NARROW and _tiles(known, MatmulTensorization.config) >= _ENOUGH:
             return None
-        return next((c for c in self.configs if _tiles(known, c) >= _ENOUGH), self.configs[-1])
+        mine = {(c.tile, c.warp_tile): c for c in self.configs}
+        batch, rows, columns, depth = known
+        for hint in recommend(Product(batch, rows, columns, depth), target, _ALL):
+            found = mine.get((tuple(hint.block), tuple(hint.warp)))
+            if found is not None and hint.rstep == [_FRAGMENT * found.k_factors[1]]:
+                return found
+        return self.configs[-1]
 
 
 def _tiles(sides: list[int], config: _Config) -> int:

@@ -1,19 +1,19 @@
-"""Tile sizes of matrix products on Hopper's tensor cores, chosen by an estimate of their cycles."""
+"""Tiles of matrix products by Hopper's warpgroups: what can be scheduled, and which the estimate of cycles prefers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...carver import HopperCosts, TileWork
-from ...tir.transform.hopper.tiles import CLUSTER, CLUSTER_COLUMNS, EPILOGUE, GEMM, GROUP, PERSISTENT, SPLIT
+from ..tir.transform.hopper.tiles import CLUSTER, CLUSTER_COLUMNS, EPILOGUE, GEMM, GROUP, PERSISTENT, SPLIT
+from .hopper import HopperCosts, TileWork
 
-__all__ = ["HopperConfig", "configs"]
+__all__ = ["HopperConfig", "configs", "ranked", "tilings", "work_of"]
 
-_UNKNOWN_SIDE = 2048
+UNKNOWN_SIDE = 2048
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ _LARGEST_SPLIT = 128 * 128
 
 
 def configs(
-    sides: list[int | None], item: int = 2, costs: HopperCosts | None = None, bulk: tuple[bool, bool] = (True, True)
+    sides: Sequence[int | None], item: int = 2, costs: HopperCosts | None = None, bulk: tuple[bool, bool] = (True, True)
 ) -> list[HopperConfig]:
     """Tilings for (batch, rows, columns, depth) of operands of ``item`` bytes, the fastest by the estimate first.
 
@@ -77,19 +77,27 @@ def configs(
     >>> configs([1, 128, 768, 3072])[0].split  # 12 tiles of 64 x 128 for 132 processors
     8
     """
-    costs = costs or HopperCosts()
-    known = [n if n is not None else default for n, default in zip(sides, (1, *[_UNKNOWN_SIDE] * 3), strict=True)]
+    return [config for config, _ in ranked(sides, item, costs or HopperCosts(), bulk)]
+
+
+def ranked(
+    sides: Sequence[int | None], item: int, costs: HopperCosts, bulk: tuple[bool, bool]
+) -> list[tuple[HopperConfig, float]]:
+    """The same with the estimated seconds."""
+    known = [n if n is not None else default for n, default in zip(sides, (1, *[UNKNOWN_SIDE] * 3), strict=True)]
     found = [
         config
-        for config in _candidates(sides, item, costs)
+        for config in tilings(sides, item, costs)
         if (bulk[0] or config.cluster_columns == 1) and (bulk[1] or config.cluster == 1)
     ]
-    work = [_work(config, known, item) for config in found]
+    work = [work_of(config, known, item) for config in found]
     columns = TileWork(**{name: np.array([getattr(w, name) for w in work]) for name in vars(work[0])})
-    return [found[i] for i in np.argsort(costs.cycles(columns), kind="stable")]
+    seconds = costs.seconds(columns)
+    return [(found[i], float(seconds[i])) for i in np.argsort(seconds, kind="stable")]
 
 
-def _candidates(sides: list[int | None], item: int, costs: HopperCosts) -> Iterator[HopperConfig]:
+def tilings(sides: Sequence[int | None], item: int, costs: HopperCosts) -> Iterator[HopperConfig]:
+    """All tilings of a product, in no order."""
     _, rows, columns, depth = sides
     for config in _TILINGS:
         for down, across in _CLUSTERS:
@@ -109,7 +117,8 @@ def _divides(side: int | None, tile: int, blocks: int) -> bool:
     return blocks == 1 or (side is not None and -(-side // tile) % blocks == 0)
 
 
-def _work(config: HopperConfig, sides: list[int], item: int) -> TileWork:
+def work_of(config: HopperConfig, sides: Sequence[int], item: int) -> TileWork:
+    """A tiling of (batch, rows, columns, depth) as the estimate sees it."""
     batch, rows, columns, depth = sides
     return TileWork(
         config.rows, config.columns, config.depth_bytes,
