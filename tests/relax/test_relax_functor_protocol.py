@@ -162,3 +162,11 @@ def test_comparisons_are_values() -> None:
     for comparison in (n == 16, n != 16):
         value = relax.PrimValue(comparison)
         assert comparison.dtype == value.struct_info.dtype == "bool"
+
+
+def test_types_of_python_floats() -> None:
+    x = relax.Var("x", relax.TensorStructInfo((3,), "float32"))
+    assert relax.PrimValue(0.5).struct_info.dtype == "float32"
+    # Operators convert their arguments, and floats of Python have 64 bits there.
+    assert [str(a.value.dtype) for a in relax.op.clip(x, -0.5, 0.5).args[1:]] == ["float64", "float64"]
+    assert relax.utils.convert_to_expr(0.5).struct_info.dtype == "float64"

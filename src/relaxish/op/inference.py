@@ -93,7 +93,7 @@ def as_prim_value(value: object) -> Expr:
         return value
     if not isinstance(value, (int, float, np.number, PrimExpr)):
         raise OpTypeError(f"expected a scalar, got {type(value).__name__}: {value!r}")
-    return PrimValue(value)
+    return PrimValue(prim_of(value))
 
 
 def as_shape(value: object) -> Expr:

@@ -12,7 +12,7 @@ from typing import Any
 from ..ir.expr import BaseFunc, PrimExpr
 from ..ir.prim import StringImm as PrimStringImm
 from ..support.entry_points import lazy_package, names
-from .expr import Expr, PrimValue, StringImm, Tuple
+from .expr import Expr, PrimValue, StringImm, Tuple, prim_of
 
 __all__ = [
     "args_converter",
@@ -35,7 +35,7 @@ def convert_to_expr(value: Any) -> Expr:
             "`relax.StringImm` or `relax.PrimValue`"
         )
     if isinstance(value, (PrimExpr, int, float)):
-        return PrimValue(value)
+        return PrimValue(prim_of(value))
     if isinstance(value, str):
         return StringImm(value)
     if isinstance(value, (list, tuple)):
