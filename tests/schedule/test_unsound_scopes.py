@@ -319,3 +319,39 @@ def test_reindexed_writes_do_not_come_after_reads_of_the_next_turn():
     with pytest.raises(ScheduleError, match="too late"):
         sch.reindex_cache_write(back, 0, "local", lambda v: (v,))
     assert check_program(row_sums, sch.mod["main"]) is None
+
+
+def test_turns_that_share_elements_are_not_updated_after_one_initialisation():
+    """Each turn of the second loop computes the whole tile of four that its element lies in."""
+
+    @T.prim_func
+    def tiles(A: T.Buffer((3, 12, 5), "float32"), C: T.Buffer((3, 12), "float32")):
+        for i, j, t, k in T.grid(3, 12, 4, 5):
+            with T.block("C"):
+                v = T.axis.spatial(3, i)
+                w = T.axis.spatial(12, j // 4 * 4 + t)
+                r = T.axis.reduce(5, k)
+                with T.init():
+                    C[v, w] = 0.0
+                C[v, w] = C[v, w] + A[v, w, r]
+
+    for further_out in (0, 1):
+        sch = Schedule(tiles)
+        with pytest.raises(ScheduleError, match="repeat updates"):
+            sch.decompose_reduction("C", sch.get_loops("C")[further_out])
+    sch = Schedule(tiles, debug_mask="all")
+    sch.decompose_reduction("C", sch.get_loops("C")[2])
+    assert check_program(tiles, sch.mod["main"]) is None
+
+
+def test_initialisation_before_fused_and_split_loops_with_a_rest():
+    sch = Schedule(product, debug_mask="all")
+    i, j, k = sch.get_loops("C")
+    outer, inner = sch.split(sch.fuse(i, j), [None, 7])
+    sch.split(k, [None, 4])
+    sch.decompose_reduction("C", inner)
+    assert check_program(product, sch.mod["main"]) is None
+    sch = Schedule(product, debug_mask="all")
+    sch.split(sch.fuse(*sch.get_loops("C")[:2]), [None, 7])
+    sch.decompose_reduction("C", sch.get_loops("C")[0])
+    assert check_program(product, sch.mod["main"]) is None
