@@ -687,3 +687,25 @@ def test_what_an_outer_block_has_a_part_in_is_not_padded():
     with pytest.raises(ScheduleError, match="outer block decides which part of A"):
         sch.pad_einsum("B", [4])
     assert check_program(rows, sch.mod["main"]) is None
+
+
+def test_only_what_all_variables_together_run_over_is_copied():
+    """Quotients and remainders each take all of their values in the second piece, yet the first pair is missing."""
+
+    @T.prim_func
+    def plane(A: T.Buffer((4, 6), "float32"), C: T.Buffer((4, 6), "float32")):
+        for i, j in T.grid(4, 6):
+            with T.block("C"):
+                v, w = T.axis.remap("SS", [i, j])
+                C[v, w] = A[v, w] * 2.0
+
+    sch = Schedule(plane, debug_mask="all")
+    _, rest = sch.loop_partition(sch.fuse(*sch.get_loops("C")), [1, None])
+    with pytest.raises(ScheduleError, match="part of the values"):
+        sch.reindex(sch.get_child_blocks(rest)[0], ("write", 0))
+    assert check_program(plane, sch.mod["main"]) is None
+    for size in (3, 7):
+        sch = Schedule(plane, debug_mask="all")
+        sch.split(sch.fuse(*sch.get_loops("C")), [None, size])
+        sch.reindex("C", ("write", 0))
+        assert check_program(plane, sch.mod["main"]) is None
