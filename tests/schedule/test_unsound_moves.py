@@ -687,3 +687,52 @@ def test_what_an_outer_block_has_a_part_in_is_not_padded():
     with pytest.raises(ScheduleError, match="outer block decides which part of A"):
         sch.pad_einsum("B", [4])
     assert check_program(rows, sch.mod["main"]) is None
+
+
+def test_only_what_all_variables_together_run_over_is_copied():
+    """Quotients and remainders each take all of their values in the second piece, yet the first pair is missing."""
+
+    @T.prim_func
+    def plane(A: T.Buffer((4, 6), "float32"), C: T.Buffer((4, 6), "float32")):
+        for i, j in T.grid(4, 6):
+            with T.block("C"):
+                v, w = T.axis.remap("SS", [i, j])
+                C[v, w] = A[v, w] * 2.0
+
+    sch = Schedule(plane, debug_mask="all")
+    _, rest = sch.loop_partition(sch.fuse(*sch.get_loops("C")), [1, None])
+    with pytest.raises(ScheduleError, match="part of the values"):
+        sch.reindex(sch.get_child_blocks(rest)[0], ("write", 0))
+    assert check_program(plane, sch.mod["main"]) is None
+    for size in (3, 7):
+        sch = Schedule(plane, debug_mask="all")
+        sch.split(sch.fuse(*sch.get_loops("C")), [None, size])
+        sch.reindex("C", ("write", 0))
+        assert check_program(plane, sch.mod["main"]) is None
+
+
+def test_a_merged_loop_must_not_cut_a_reduction_that_others_follow():
+    """Under the loop of the reduction, whoever uses the sums is done with its last turn only."""
+
+    @T.prim_func
+    def doubled(A: T.Buffer((5, 5), "float32"), C: T.Buffer((5,), "float32"), D: T.Buffer((5,), "float32")):
+        B = T.alloc_buffer((5,))
+        for k in range(5):
+            for i in range(5):
+                with T.block("B"):
+                    v, r = T.axis.remap("SR", [i, k])
+                    with T.init():
+                        B[v] = 0.0
+                    B[v] = B[v] + A[v, r]
+                with T.block("C"):
+                    v = T.axis.spatial(5, i)
+                    C[v] = B[v] * 2.0
+        for i in range(5):
+            with T.block("D"):
+                v = T.axis.spatial(5, i)
+                D[v] = C[v] - 1.0
+
+    sch = Schedule(doubled)
+    with pytest.raises(ScheduleError, match="merged loop"):
+        sch.merge(sch.get_loops("C")[0], sch.get_loops("D")[0])
+    assert check_program(doubled, sch.mod["main"]) is None

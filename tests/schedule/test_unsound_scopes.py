@@ -319,3 +319,94 @@ def test_reindexed_writes_do_not_come_after_reads_of_the_next_turn():
     with pytest.raises(ScheduleError, match="too late"):
         sch.reindex_cache_write(back, 0, "local", lambda v: (v,))
     assert check_program(row_sums, sch.mod["main"]) is None
+
+
+def test_turns_that_share_elements_are_not_updated_after_one_initialisation():
+    """Each turn of the second loop computes the whole tile of four that its element lies in."""
+
+    @T.prim_func
+    def tiles(A: T.Buffer((3, 12, 5), "float32"), C: T.Buffer((3, 12), "float32")):
+        for i, j, t, k in T.grid(3, 12, 4, 5):
+            with T.block("C"):
+                v = T.axis.spatial(3, i)
+                w = T.axis.spatial(12, j // 4 * 4 + t)
+                r = T.axis.reduce(5, k)
+                with T.init():
+                    C[v, w] = 0.0
+                C[v, w] = C[v, w] + A[v, w, r]
+
+    for further_out in (0, 1):
+        sch = Schedule(tiles)
+        with pytest.raises(ScheduleError, match="repeat updates"):
+            sch.decompose_reduction("C", sch.get_loops("C")[further_out])
+    sch = Schedule(tiles, debug_mask="all")
+    sch.decompose_reduction("C", sch.get_loops("C")[2])
+    assert check_program(tiles, sch.mod["main"]) is None
+
+
+def test_initialisation_before_fused_and_split_loops_with_a_rest():
+    sch = Schedule(product, debug_mask="all")
+    i, j, k = sch.get_loops("C")
+    outer, inner = sch.split(sch.fuse(i, j), [None, 7])
+    sch.split(k, [None, 4])
+    sch.decompose_reduction("C", inner)
+    assert check_program(product, sch.mod["main"]) is None
+    sch = Schedule(product, debug_mask="all")
+    sch.split(sch.fuse(*sch.get_loops("C")[:2]), [None, 7])
+    sch.decompose_reduction("C", sch.get_loops("C")[0])
+    assert check_program(product, sch.mod["main"]) is None
+
+
+def test_no_copies_of_an_update_that_works_on_a_view():
+    """What the tensorized update adds to was set to zero by a block before the loop."""
+    register_intrinsics()
+    sch = Schedule(product)
+    i, j, k = (sch.split(loop, [None, size]) for loop, size in zip(sch.get_loops("C"), (2, 2, 3), strict=True))
+    sch.reorder(i[0], j[0], k[0], i[1], j[1], k[1])
+    sch.decompose_reduction("C", i[0])
+    sch.tensorize(i[1], "fuzz.product_2x2x3")
+    update = sch.get_block("C_update_o")
+    with pytest.raises(ScheduleError, match="initialised elsewhere"):
+        sch.write_at(j[0], update, 0, "global")
+    assert check_program(product, sch.mod["main"]) is None
+
+
+def test_no_copies_of_an_update_by_statements_that_load_first():
+    @T.prim_func
+    def summed(A: T.Buffer((6, 7), "float32"), C: T.Buffer((6,), "float32")):
+        for i in range(6):
+            with T.block("zero"):
+                v = T.axis.spatial(6, i)
+                C[v] = 0.0
+        for i in range(6):
+            with T.block("C"):
+                v = T.axis.spatial(6, i)
+                T.reads(A[v, 0:7], C[v])
+                T.writes(C[v])
+                for j in range(7):
+                    C[v] = C[v] + A[v, j]
+
+    sch = Schedule(summed)
+    with pytest.raises(ScheduleError, match="initialised elsewhere"):
+        sch.write_at(sch.get_loops("C")[0], "C", 0, "global")
+    assert check_program(summed, sch.mod["main"]) is None
+
+
+def test_alignment_outlives_the_dimensions_it_was_made_for():
+    @T.prim_func
+    def one(A: T.Buffer((1,), "float32"), C: T.Buffer((3,), "float32")):
+        B = T.alloc_buffer((1,))
+        for i in range(1):
+            with T.block("B"):
+                v = T.axis.spatial(1, i)
+                B[v] = A[v] - 2.0
+        for i in range(3):
+            with T.block("C"):
+                v = T.axis.spatial(3, i)
+                C[v] = B[0] * 3.0
+
+    sch = Schedule(one, debug_mask="all")
+    sch.storage_align("B", 0, 0, 8, 2)
+    sch.blockize(sch.get_loops("B")[0], preserve_unit_iters=False)
+    sch.reindex("B", ("write", 0))
+    assert check_program(one, sch.mod["main"]) is None

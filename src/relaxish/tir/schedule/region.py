@@ -17,7 +17,7 @@ from .sref import StmtSRef
 from .subst import is_true, realize_of
 from .walk import vars_in
 
-__all__ = ["box_to_ranges", "leaves_gaps", "loops_between", "relax_region", "union_sets"]
+__all__ = ["box_to_ranges", "evaluate_region", "leaves_gaps", "loops_between", "relax_region", "union_sets"]
 
 Box = list[tuple[Any, Any]]
 

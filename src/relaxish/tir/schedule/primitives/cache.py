@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....arith import Analyzer
 from ....ir.expr import PrimExpr, Range
+from ....ir.functor import Visitor
 from ....ir.prim import const
 from ...buffer import Buffer
 from ...expr import BufferLoad, IntImm, IterVar, Var
 from ...op import all as tir_all
-from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt, Stmt
 from .. import checks
 from ..block_info import contains
 from ..buffers import compact, with_scope
@@ -322,9 +323,40 @@ def begins(state: ScheduleState, block_sref: StmtSRef, buffer: Any) -> bool:
         return checks.reduced_from_outside(block_sref) is None
     if all(r.buffer is not buffer for r in block.reads):
         return True
-    inside = [child for child in state.child_blocks(block_sref) if _mentions(child.stmt, buffer)]
+    names = [buffer, *(m.buffer for m in block.match_buffers if m.source.buffer is buffer)]
+    for child in state.child_blocks(block_sref):
+        for name in names:
+            if _mentions(child.stmt, name):
+                return begins(state, child, name)
     # A block of several statements may well set up its result itself.
-    return begins(state, inside[0], buffer) if inside else not isinstance(block.body, BufferStore)
+    return not isinstance(block.body, BufferStore) and not _loads_first(block.body, names)
+
+
+class _FirstUse(Visitor):
+    """Whether the first thing that statements do with some buffers is to load from one; None where they do nothing."""
+
+    def __init__(self, buffers: Collection[Any]) -> None:
+        self.buffers = buffers
+        self.loads: bool | None = None
+
+    def _note(self, node: BufferLoad | BufferStore, loads: bool) -> None:
+        if self.loads is None and any(node.buffer is b for b in self.buffers):
+            self.loads = loads
+
+    def visit_BufferLoad(self, node: BufferLoad) -> None:
+        self._note(node, True)
+        self.visit(node.indices)
+
+    def visit_BufferStore(self, node: BufferStore) -> None:
+        self.visit(node.value)
+        self.visit(node.indices)
+        self._note(node, False)
+
+
+def _loads_first(body: Stmt, buffers: Collection[Any]) -> bool:
+    first = _FirstUse(buffers)
+    first.visit(body)
+    return bool(first.loads)
 
 
 def _check_copies_own_only(state: ScheduleState, block_sref: StmtSRef, written: BufferRegion, at: StmtSRef) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ....ir.expr import PrimExpr
+from ....arith import IterMapLevel, detect_iter_map
+from ....ir.expr import PrimExpr, Range
 from ....ir.prim import const
 from ...expr import And, IterVar, Var
 from ...functor import substitute
@@ -137,7 +138,7 @@ def decompose(state: ScheduleState, block_sref: StmtSRef, loop_sref: StmtSRef) -
     realize = realize_of(block_sref)
     _check_height(block_sref, loop_sref, loops[:position], realize)
     if state.enable_check:
-        _check_not_repeated(block_sref, loops[position:], realize)
+        _check_not_repeated(block_sref, loops, position, realize)
     init, init_block = make_init_nest(realize, loops[position:])
     rewriter = _Decompose(loop_sref.stmt, realize, make_update_block(block), init)
     parent = loop_sref.parent
@@ -150,16 +151,36 @@ def decompose(state: ScheduleState, block_sref: StmtSRef, loop_sref: StmtSRef) -
     return made
 
 
-def _check_not_repeated(block: StmtSRef, below: Sequence[StmtSRef], realize: BlockRealize) -> None:
-    """A loop that drives nothing runs the whole reduction again, which must begin anew each time."""
+def _check_not_repeated(block: StmtSRef, loops: Sequence[StmtSRef], position: int, realize: BlockRealize) -> None:
+    """A loop from ``position`` inwards that repeats updates would have the reduction begin anew each time."""
     driving = vars_in(tuple(realize.iter_values))
-    for loop in below:
+    for loop in loops[position:]:
         if loop.stmt.loop_var not in driving and not checks.is_one(loop.stmt.extent):
             raise PrimitiveError(
                 "The loop {0} repeats the reduction of block {1}, which has to be initialised every time.",
                 [loop, block],
                 hint="decompose at a loop further in",
             )
+    inner = [s.stmt for s in loops[position:]]
+    outer = [s.stmt for s in loops[:position] if s.stmt.loop_var in driving]
+    if not _updates_once(realize, inner) and not _updates_once(realize, [*outer, *inner]):
+        raise PrimitiveError(
+            "Turns of the loops from {0} inwards repeat updates of block {1}, which has to be initialised every time.",
+            [loops[position], block],
+            hint="decompose at a loop further in",
+        )
+
+
+def _updates_once(realize: BlockRealize, loops: Sequence[For]) -> bool:
+    """Whether no two turns of the loops, those further out standing still, give the block variables the same values."""
+    units = {n.loop_var: n.min for n in loops if checks.is_one(n.extent)}
+    ranges = {n.loop_var: Range.from_min_extent(n.min, n.extent) for n in loops if n.loop_var not in units}
+    values = [substitute(value, units) for value in realize.iter_values]
+    # A predicate may say what the loops really run over; without it they may run over more, and still never meet.
+    return not ranges or any(
+        bool(detect_iter_map(values, ranges, predicate, IterMapLevel.Bijective).indices)
+        for predicate in (const(True, "bool"), substitute(realize.predicate, units))
+    )
 
 
 def _check_height(block: StmtSRef, loop: StmtSRef, above: Sequence[StmtSRef], realize: BlockRealize) -> None:

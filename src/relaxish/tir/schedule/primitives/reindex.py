@@ -13,12 +13,14 @@ from ....ir.structural import same_expression
 from ...buffer import Buffer
 from ...expr import BufferLoad, IntImm, IterVar, Var
 from ...index_map import IndexMap
+from ...op import all as tir_all
 from ...functor import substitute
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
 from .. import checks
 from ..buffers import compact, derived_buffer
 from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
+from ..region import evaluate_region, loops_between
 from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
 from ..subst import and_predicate, free_vars, realize_of
@@ -191,16 +193,23 @@ def check_covers(sref: StmtSRef, used: Sequence[IterVar]) -> None:
     """Demand that the block runs over all of its variables: a copy of its results copies them all."""
     checks.check_runs_whole_domain(sref)
     check_decides_itself(sref, used)
-    analyzer = Analyzer()
-    for loop in checks.loops_above(sref):
-        analyzer.bind(loop.stmt.loop_var, Range.from_min_extent(loop.stmt.min, loop.stmt.extent))
-    bound = dict(zip(sref.stmt.iter_vars, realize_of(sref).iter_values, strict=True))
-    for iv in used:
-        low, extent = iv.dom.min, iv.dom.extent
-        if isinstance(low, IntImm) and isinstance(extent, IntImm):
-            first, last = analyzer.const_int_bound.bound(bound[iv])
-            if first > low.value or last < low.value + extent.value - 1:
-                raise PrimitiveError(f'The block {{0}} runs over part of the values of "{iv.var.name}" only.', [sref])
+    realize = realize_of(sref)
+    bound = dict(zip(sref.stmt.iter_vars, realize.iter_values, strict=True))
+    loops = loops_between(sref.parent, None)
+    ends = [e for r in (*loops.values(), *(iv.dom for iv in used)) for e in (r.min, r.extent)]
+    if not used or not all(isinstance(e, IntImm) for e in ends):
+        return
+    # All of them together: of the pairs of quotients and remainders, a loop that begins late leaves out the first.
+    region, analyzer = points([bound[iv] for iv in used]), Analyzer()
+    for predicate in (const(True, "bool"), realize.predicate):
+        box = evaluate_region(region, loops, predicate, analyzer, lower_bound=True)
+        if box is not None and all(
+            analyzer.can_prove(tir_all(low <= iv.dom.min, iv.dom.min + iv.dom.extent <= high + 1))
+            for (low, high), iv in zip(box, used, strict=True)
+        ):
+            return
+    names = ", ".join(f'"{iv.var.name}"' for iv in used)
+    raise PrimitiveError(f"The block {{0}} runs over part of the values of {names} only.", [sref])
 
 
 def check_decides_itself(sref: StmtSRef, used: Sequence[IterVar]) -> None:

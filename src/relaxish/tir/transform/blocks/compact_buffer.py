@@ -74,7 +74,10 @@ class _Compact(StmtExprMutator):
         self.buffers: dict[Any, Buffer] = {}
         for buffer, region in regions.items():
             shape = tuple(r.extent for r in region)
-            wanted = {axis % len(shape): mark for axis, mark in alignments.get(buffer.data, {}).items()}
+            rank = len(shape)
+            # A mark may have been made for another buffer that the block wrote then, of more dimensions.
+            marks = alignments.get(buffer.data, {}).items()
+            wanted = {axis % rank: mark for axis, mark in marks if -rank <= axis < rank}
             strides = _aligned_strides(shape, wanted) if wanted else ()
             self.starts[buffer.data] = [r.min for r in region]
             self.buffers[buffer.data] = buffer.with_fields(shape=shape, strides=strides)
