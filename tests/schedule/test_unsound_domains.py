@@ -28,3 +28,26 @@ def test_a_padded_copy_that_is_padded_again_reads_what_is_there(again):
     sch.pad_einsum("C", [2])
     sch.pad_einsum(sch.get_producers("C")[0], [again])
     assert check_program(doubled, sch.mod["main"]) is None
+
+
+@T.prim_func
+def framed(A: T.Buffer((10, 4), "float32"), C: T.Buffer((12, 4), "float32")):
+    B = T.alloc_buffer((4, 4, 3))
+    for i, j in T.grid(10, 4):
+        with T.block("B"):
+            v, w = T.axis.remap("SS", [i, j])
+            B[v // 3, w, v % 3] = A[v, w] * 3.0
+    for i, j in T.grid(12, 4):
+        with T.block("C"):
+            v, w = T.axis.remap("SS", [i, j])
+            C[v, w] = T.if_then_else(1 <= v and v < 11, B[(v - 1) // 3, w, (v - 1) % 3], T.float32(7.0))
+
+
+@pytest.mark.parametrize("piece", [0, 1])
+def test_cached_indices_keep_a_guard_on_the_variable_of_an_outer_block(piece):
+    sch = Schedule(framed, debug_mask="all")
+    sch.decompose_padding("C", sch.get_loops("C")[1])
+    pieces = sch.loop_partition(sch.get_loops("C")[-1], [3, None])
+    inner = sch.get_child_blocks(pieces[piece])[0]
+    sch.cache_index(inner, "global", 1)
+    assert check_program(framed, sch.mod["main"]) is None
