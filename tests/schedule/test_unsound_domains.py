@@ -10,6 +10,31 @@ from relaxish.tir.schedule import Schedule
 
 
 @T.prim_func
+def product(A: T.Buffer((4, 8), "int32"), W: T.Buffer((8, 1), "int32"), C: T.Buffer((4,), "int32")):
+    B = T.alloc_buffer((4, 1), "int32")
+    for i, j, k in T.grid(4, 1, 8):
+        with T.block("B"):
+            v, w, r = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                B[v, w] = 0
+            B[v, w] = B[v, w] + A[v, r] * W[r, w]
+    for i in range(4):
+        with T.block("C"):
+            v = T.axis.spatial(4, i)
+            C[v] = B[v, 0]
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_a_guard_over_a_unit_loop_goes_with_the_block(parts):
+    sch = Schedule(product, debug_mask="all")
+    sch.split(sch.get_loops("B")[1], [parts, None], preserve_unit_iters=False)
+    outer = sch.blockize(sch.get_loops("B")[-1], preserve_unit_iters=True)
+    first, _ = sch.split(sch.get_loops("C")[0], [1, None])
+    sch.reverse_compute_at(outer, first, preserve_unit_loops=True, index=-2)
+    assert check_program(product, sch.mod["main"]) is None
+
+
+@T.prim_func
 def doubled(A: T.Buffer((5,), "float32"), C: T.Buffer((5,), "float32")):
     B = T.alloc_buffer((5,))
     for i in range(5):

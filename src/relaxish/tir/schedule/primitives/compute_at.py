@@ -361,9 +361,11 @@ def _own_guards(block: StmtSRef) -> list[Any]:
         if isinstance(value, Var):
             variables.setdefault(value, iv.var)
     guards = []
-    left = {loop.stmt.loop_var for loop in checks.loops_above(block)}
+    above = [loop.stmt for loop in checks.loops_above(block)]
+    left = {loop.loop_var for loop in above}
+    only = {loop.loop_var: loop.min for loop in above if checks.is_one(loop.extent) and loop.loop_var not in variables}
     for term in conjuncts(realize.predicate):
-        condition: Any = substitute(term, variables)
+        condition: Any = substitute(term, {**only, **variables})
         for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
             if hasattr(term, "a") and expr_deep_equal(term.a, value):
                 condition = type(term)(iv.var, term.b)
