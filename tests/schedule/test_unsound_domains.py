@@ -6,7 +6,7 @@ import pytest
 
 from relaxish.script import tir as T
 from relaxish.testing.fuzz.cases import check_program
-from relaxish.tir.schedule import Schedule
+from relaxish.tir.schedule import Schedule, ScheduleError
 
 
 @T.prim_func
@@ -32,6 +32,63 @@ def test_a_guard_over_a_unit_loop_goes_with_the_block(parts):
     first, _ = sch.split(sch.get_loops("C")[0], [1, None])
     sch.reverse_compute_at(outer, first, preserve_unit_loops=True, index=-2)
     assert check_program(product, sch.mod["main"]) is None
+
+
+@T.prim_func
+def maximum(A: T.Buffer((8,), "int32"), C: T.Buffer((6,), "int32")):
+    B = T.alloc_buffer((6,), "int32")
+    for i, k in T.grid(6, 3):
+        with T.block("B"):
+            v, r = T.axis.remap("SR", [i, k])
+            with T.init():
+                B[v] = T.min_value("int32")
+            B[v] = T.max(B[v], A[v + r])
+    for i in range(6):
+        with T.block("C"):
+            v = T.axis.spatial(6, i)
+            C[v] = B[v] + 1
+
+
+def _with_idle_loop() -> Schedule:
+    sch = Schedule(maximum, debug_mask="all")
+    sch.decompose_reduction("B", sch.get_loops("B")[1])
+    _, unit = sch.split(sch.get_loops("B_update")[0], [6, 1], preserve_unit_iters=False)
+    sch.split(unit, [3, None])
+    return sch
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_a_consumer_does_not_come_back_after_the_turns_of_its_producer(level):
+    sch = _with_idle_loop()
+    with pytest.raises(ScheduleError, match="would bring the block back"):
+        sch.reverse_compute_at("C", sch.get_loops("B_update")[level])
+
+
+def test_a_consumer_moves_outside_of_the_loop_that_drives_nothing():
+    sch = _with_idle_loop()
+    sch.reverse_compute_at("C", sch.get_loops("B_update")[0])
+    assert check_program(maximum, sch.mod["main"]) is None
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_a_consumer_follows_a_producer_split_unevenly_twice(level):
+    @T.prim_func
+    def chain(A: T.Buffer((10,), "float32"), C: T.Buffer((10,), "float32")):
+        B = T.alloc_buffer((10,))
+        for i in range(10):
+            with T.block("B"):
+                v = T.axis.spatial(10, i)
+                B[v] = A[v] * 3.0
+        for i in range(10):
+            with T.block("C"):
+                v = T.axis.spatial(10, i)
+                C[v] = B[v] + 1.0
+
+    sch = Schedule(chain, debug_mask="all")
+    _, inner = sch.split(sch.get_loops("B")[0], [None, 5])
+    sch.split(inner, [None, 3])
+    sch.reverse_compute_at("C", sch.get_loops("B")[level])
+    assert check_program(chain, sch.mod["main"]) is None
 
 
 @T.prim_func
