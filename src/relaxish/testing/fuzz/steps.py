@@ -9,7 +9,7 @@ from typing import Any
 from ...arith import Analyzer
 from ...ir.expr import Range
 from ...support.errors import ScheduleError
-from ...tir import ForKind, IterVar
+from ...tir import ForKind, IntImm, IterVar
 from ...tir.functor import substitute
 from ...tir.analysis import undefined_vars
 from ...tir.function import TensorIntrin
@@ -164,7 +164,10 @@ def parallel(p: _Picker) -> None:
 
 @_step(2)
 def vectorize(p: _Picker) -> None:
-    p.sch.vectorize(p.loops()[-1])
+    loop = p.loops()[-1]
+    if not isinstance(p.sch.get(loop).extent, IntImm):
+        raise _Nothing  # lowering refuses it: a vector has a fixed number of lanes
+    p.sch.vectorize(loop)
 
 
 @_step(1)

@@ -178,7 +178,8 @@ def _stage(expr: PrimExpr, sref: StmtSRef, number: int, storage_scope: str) -> _
     first = [v for v in vars_in(tuple(bound[v] for v in used)) if v in ranges]
     guards: list[PrimExpr] = []
     if not all(analyzer.can_prove(reached.min_value >= 0) for reached in places):  # what is left out indexes nothing
-        guards = [t for t in conjuncts(realize.predicate) if not set(first).isdisjoint(vars_in(t))]
+        driving = set(vars_in(tuple(bound[v] for v in used)))  # an outer block's variables among them
+        guards = [t for t in conjuncts(realize.predicate) if not driving.isdisjoint(vars_in(t))]
         first = list(dict.fromkeys([*first, *(v for t in guards for v in vars_in(t) if v in ranges)]))
     nest = driving_loops(loops, first)
     if len(nest) == len(first) and not any(v in ranges for n in nest for v in vars_in((n.min, n.extent))):

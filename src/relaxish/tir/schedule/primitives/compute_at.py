@@ -148,6 +148,7 @@ def move_block(
         _check_turns_suffice(block_sref, loop_sref, solved)
         _check_computed_once(block_sref, loop_sref, solved)
         _check_residues_written(block_sref, loop_sref, producers, solved, analyzer)
+        _check_last_turn_produces(state, block_sref, loop_sref, scope, producers, solved)
     if state.enable_check:
         _check_within_outer_choice(block_sref, solved)
     if check_only:
@@ -290,6 +291,45 @@ def _check_residues_written(
                 )
 
 
+def _check_last_turn_produces(
+    state: ScheduleState,
+    block: StmtSRef,
+    loop: StmtSRef,
+    scope: StmtSRef,
+    producers: Sequence[StmtSRef],
+    solved: Sequence[VarDomain],
+) -> None:
+    """The last of the turns that come to the same instances must not be one whose guard leaves the producers out.
+
+    A buffer that is used under the loop only becomes a part of it made anew in each turn: what an earlier turn wrote is
+    gone. A loop that a producer reduces over keeps its buffer outside.
+    """
+    driven = vars_in(tuple(asked for asked, _ in solved))
+    others = [b.stmt for b in state.child_blocks(scope) if b is not block and not checks.in_scope_of(b, loop)]
+    allocated = {b for above in block.ancestors() for b in getattr(above.stmt, "alloc_buffers", ())}
+    passing = {r.buffer for r in block.stmt.reads} & allocated
+    passing -= {r.buffer for other in others for r in (*other.reads, *other.writes)}
+    above = [s.stmt for s in (loop, *checks.loops_above(loop))]
+    for producer in producers:
+        if passing.isdisjoint(w.buffer for w in producer.stmt.writes):
+            continue
+        realize = realize_of(producer)
+        bindings = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+        summed = vars_in(tuple(value for iv, value in bindings if iv.iter_type == IterVar.CommReduce))
+        idle = [n for n in above if n.loop_var not in driven and n.loop_var not in summed]
+        last = {n.loop_var: n.min + n.extent - 1 for n in idle}
+        analyzer = Analyzer()
+        for var, dom in loop_ranges(producer.parent).items():
+            analyzer.bind(var, dom)
+        for term in conjuncts(realize.predicate):
+            if any(v in last for v in vars_in(term)) and not analyzer.can_prove(substitute(term, last)):
+                raise PrimitiveError(
+                    f"The producer {{1}} of block {{0}} runs under {term} only, and loop {{2}} would bring the block back "
+                    "after that, to read what is not there.",
+                    [block, producer, loop],
+                )
+
+
 def _plainly_indexed(block: Block, backwards: bool) -> bool:
     """Whether each dimension of what the block shares is one of its variables, so that any request can be met."""
     regions = block.reads if backwards else block.writes
@@ -361,9 +401,11 @@ def _own_guards(block: StmtSRef) -> list[Any]:
         if isinstance(value, Var):
             variables.setdefault(value, iv.var)
     guards = []
-    left = {loop.stmt.loop_var for loop in checks.loops_above(block)}
+    above = [loop.stmt for loop in checks.loops_above(block)]
+    left = {loop.loop_var for loop in above}
+    only = {loop.loop_var: loop.min for loop in above if checks.is_one(loop.extent) and loop.loop_var not in variables}
     for term in conjuncts(realize.predicate):
-        condition: Any = substitute(term, variables)
+        condition: Any = substitute(term, {**only, **variables})
         for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
             if hasattr(term, "a") and expr_deep_equal(term.a, value):
                 condition = type(term)(iv.var, term.b)

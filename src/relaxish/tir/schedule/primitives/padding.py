@@ -14,6 +14,7 @@ from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad, IntImm, IterVar, Var
 from ...op import all as tir_all
 from ...op import ceildiv, if_then_else
+from ...op import min as tir_min
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
 from .. import checks
 from ..errors import PrimitiveError
@@ -155,7 +156,8 @@ def _padded(region: BufferRegion, block: Block, extents: Mapping[Any, Any]) -> _
         IntImm(place.dtype, 1) if isinstance(place, IntImm) else extents.get(place, dim)
         for place, dim in zip(places, buffer.shape, strict=True)
     ]
-    used = tuple(before.get(place, dim) for place, dim in zip(places, buffer.shape, strict=True))
+    # A block that is padded again may ask for more than is there, where its own condition leaves it out.
+    used = tuple(tir_min(before.get(place, dim), dim) for place, dim in zip(places, buffer.shape, strict=True))
     return _Copy(buffer, decl_buffer(shape, buffer.dtype, f"{buffer.name}_pad", scope=buffer.scope()), used)
 
 
