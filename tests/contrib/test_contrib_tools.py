@@ -86,3 +86,13 @@ def test_pools_of_workers():
     kinds = [(r.status, r.value) for r in pool.map_with_error_catching(_square, [2, "a"])]
     assert kinds[0] == (popen_pool.StatusKind.COMPLETE, 4)
     assert kinds[1][0] == popen_pool.StatusKind.EXCEPTION and isinstance(kinds[1][1], TypeError)
+
+
+def test_bits_of_bfloat16() -> None:
+    import ml_dtypes
+    import numpy as np
+
+    from relaxish.contrib.tvmjs import _convert_f32_to_bf16
+
+    values = np.random.default_rng(5).standard_normal(1000).astype("float32") * 1e3
+    np.testing.assert_array_equal(_convert_f32_to_bf16(values), values.astype(ml_dtypes.bfloat16).view("uint16"))

@@ -200,6 +200,10 @@ def test_merge_neighbours():
     merged = mod[name]
     assert merged.attrs["Codegen"] == "dnnl" and merged.attrs["global_symbol"] == name
     assert len(merged.params) == 3 and well_formed(mod)
+    composites = [
+        b.value for block in merged.body.blocks for b in block.bindings if isinstance(b.value, relax.Function)
+    ]
+    assert composites and all("Composite" in f.attrs and "Primitive" not in f.attrs for f in composites)
 
 
 def test_merge_avoids_cycles():

@@ -285,6 +285,7 @@ def test_lower_thread_allreduce_by_warp() -> None:
             B[0] = r[0]
 
     made = apply(transform.LowerThreadAllreduce(), before, target=Target("cuda"))
+    assert "reduce_scope" in made.script() and "tvm_thread_allreduce" not in made.script()
     names: list[str] = []
     tir.stmt_functor.post_order_visit(made.body, lambda n: names.append(n.op.name) if isinstance(n, tir.Call) else None)
     assert names.count("tir.tvm_warp_shuffle_down") == 5 and names.count("tir.tvm_warp_shuffle") == 1

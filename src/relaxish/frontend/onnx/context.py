@@ -17,6 +17,7 @@ from ...ir.op import Op
 from ...relax.expr import Call, Constant, Expr, PrimValue, ShapeExpr, Tuple
 from ...relax.scalars import const_int, simplify
 from ...relax.struct_info import PrimStructInfo, ShapeStructInfo, TensorStructInfo
+from ...runtime.ndarray import NDArray
 from ...support.errors import OpAttributeInvalid
 from ...tir import Var
 
@@ -76,9 +77,6 @@ def dtype_name(code: int) -> str:
     return str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(code)))
 
 
-_NO_SIZES = np.zeros(0, "float32")
-
-
 class Context:
     """One import in progress.
 
@@ -87,7 +85,7 @@ class Context:
     """
 
     def __init__(
-        self, builder: relax.BlockBuilder, opset: int, weights: Mapping[relax.Var, Array] | None = None
+        self, builder: relax.BlockBuilder, opset: int, weights: Mapping[relax.Var, NDArray] | None = None
     ) -> None:
         self.builder = builder
         self.opset = opset
@@ -169,7 +167,7 @@ class Context:
     def setting(self, x: Expr | None) -> Array | None:
         """As :meth:`constant`, for what decides the operator's form: a parameter with a known value becomes a constant."""
         if isinstance(x, relax.Var) and x in self.weights:
-            data = self.weights[x]
+            data = self.weights[x].numpy()
             self.settled.setdefault(x, relax.const(data, str(data.dtype)))
             return data
         return self.constant(x)
@@ -187,7 +185,7 @@ class Context:
             return list(x.values)
         if isinstance(x, PrimValue):
             return [x.value]
-        if isinstance(x, relax.Var) and self.weights.get(x, _NO_SIZES).dtype.kind == "i":
+        if isinstance(x, relax.Var) and x in self.weights and "int" in self.weights[x].dtype:
             self.setting(x)
             x = self.settled[x]
         if isinstance(x, Constant):

@@ -206,7 +206,7 @@ class _Importer:
         self.read_inputs(graph)
         attrs: dict[str, Any] = {"num_input": len(self.inputs)}
         with builder.function("main", [*self.inputs, *self.param_vars]):
-            ctx = Context(builder, opset, {v: p.numpy() for v, p in zip(self.param_vars, self.params)})
+            ctx = Context(builder, opset, dict(zip(self.param_vars, self.params)))
             with builder.dataflow():
                 for node in graph.node:
                     self.run_node(ctx, node)
