@@ -7,7 +7,8 @@ A one-dimensional int64 tensor whose elements are known expressions travels as a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from ...runtime.ndarray import NDArray
 from ...support.errors import OpAttributeInvalid
 from ...tir import Var
 
+if TYPE_CHECKING:
+    import onnx
+
 __all__ = [
     "CONVERTERS",
     "Array",
@@ -29,6 +33,7 @@ __all__ = [
     "Converter",
     "Dim",
     "Made",
+    "Scope",
     "convert",
     "dtype_name",
     "table_name",
@@ -77,18 +82,40 @@ def dtype_name(code: int) -> str:
     return str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(code)))
 
 
+class Scope(Protocol):
+    """The names that nodes of graphs inside of graphs see."""
+
+    def inline(self, ctx: Context, graph: onnx.GraphProto, inputs: Sequence[Expr]) -> list[Expr]:
+        """The outputs of a subgraph, whose nodes are emitted where the context is."""
+
+    def outside(self, graph: onnx.GraphProto) -> dict[str, Expr]:
+        """What a subgraph takes from the graphs around it, by name."""
+
+    def value(self, name: str) -> Expr:
+        """What a name stands for."""
+
+    def within(self, values: Mapping[str, Expr]) -> AbstractContextManager[None]:
+        """A scope in which names have other values for a while."""
+
+
 class Context:
     """One import in progress.
 
     ``weights`` has the arrays of initializers that are parameters of the function. Those that an operator needs at
-    import time (axes, sizes) are constants of the function instead; ``settled`` are their variables.
+    import time (axes, sizes) are constants of the function instead; ``settled`` are their variables. ``scope`` imports
+    the graphs inside of nodes.
     """
 
     def __init__(
-        self, builder: relax.BlockBuilder, opset: int, weights: Mapping[relax.Var, NDArray] | None = None
+        self,
+        builder: relax.BlockBuilder,
+        opset: int,
+        scope: Scope,
+        weights: Mapping[relax.Var, NDArray] | None = None,
     ) -> None:
         self.builder = builder
         self.opset = opset
+        self.scope = scope
         self.weights = dict(weights or {})
         self.settled: dict[relax.Var, Constant] = {}
 

@@ -6,7 +6,8 @@ import copy
 import re
 import warnings
 from typing import TYPE_CHECKING, Any
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 
@@ -40,7 +41,7 @@ class _Importer:
         self.dtype_dict = dtype_dict
         self.keep_params = keep_params
         self.sanitize = sanitize
-        self.values: dict[str, Any] = {}
+        self.values: dict[str, Expr] = {}
         self.inputs: list[Any] = []
         self.param_vars: list[Any] = []
         self.params: list[Any] = []
@@ -145,7 +146,7 @@ class _Importer:
 
     def check_supported(self, graph: onnx.GraphProto) -> None:
         """All operators without a converter, in one error."""
-        missing = sorted({self.op_name(n) for n in graph.node if self.op_name(n) not in CONVERTERS})
+        missing = sorted({self.op_name(n) for n in all_nodes(graph)} - CONVERTERS.keys())
         if missing:
             raise OpNotImplemented(f"The following operators are not supported for frontend ONNX: {', '.join(missing)}")
 
@@ -172,22 +173,49 @@ class _Importer:
             raise
         outputs = [n for n in node.output]
         if len(outputs) == 1:
-            self.values[outputs[0]] = self.bind(ctx, made, outputs[0])
+            self.values[outputs[0]] = self.bind(ctx, made if isinstance(made, Expr) else made[0])
             return
         fields = self.fields(ctx, made)
         if attrs["__outputs__"] > len(fields):
             raise OpNotImplemented(f"output {outputs[len(fields)]!r} of {node.op_type} is not supported")
         for name, field in zip(outputs, fields):
             if name:
-                self.values[name] = self.bind(ctx, field, name)
+                self.values[name] = self.bind(ctx, field)
 
-    def bind(self, ctx: Context, value: Made, name: str) -> Made:
-        """A converter's result as a value of the graph."""
-        if isinstance(value, Expr) and not isinstance(value, Tuple):
-            return ctx.emit(value)
-        return value
+    # ---- graphs inside of nodes
 
-    def fields(self, ctx: Context, made: Made) -> list[Any]:
+    def inline(self, ctx: Context, graph: onnx.GraphProto, inputs: Sequence[Expr]) -> list[Expr]:
+        """The outputs of a subgraph, whose nodes are emitted where the context is."""
+        given = dict(zip((i.name for i in graph.input), inputs))
+        given |= {t.name: Constant(array(self.weight(t))) for t in graph.initializer if t.name not in given}
+        with self.within(given):
+            for node in graph.node:
+                self.run_node(ctx, node)
+                self._settle(ctx)
+            return [self.values[o.name] for o in graph.output]
+
+    @contextmanager
+    def within(self, values: Mapping[str, Expr]) -> Iterator[None]:
+        """A scope in which names have other values for a while."""
+        outer, self.values = self.values, {**self.values, **values}
+        try:
+            yield
+        finally:
+            self.values = outer
+
+    def value(self, name: str) -> Expr:
+        """What a name stands for."""
+        return self.values[name]
+
+    def outside(self, graph: onnx.GraphProto) -> dict[str, Expr]:
+        """What a subgraph takes from the graphs around it, by name."""
+        return {name: self.values[name] for name in free_names(graph) if name in self.values}
+
+    def bind(self, ctx: Context, value: Expr) -> Expr:
+        """A converter's result as a value of the graph; a sequence stays a tuple."""
+        return value if isinstance(value, Tuple) else ctx.emit(value)
+
+    def fields(self, ctx: Context, made: Made) -> list[Expr]:
         """The results of a node with several outputs."""
         if isinstance(made, Sequence):
             return list(made)
@@ -205,16 +233,21 @@ class _Importer:
         builder = relax.BlockBuilder()
         self.read_inputs(graph)
         attrs: dict[str, Any] = {"num_input": len(self.inputs)}
+        # Branches and loops stand between dataflow blocks, not in them.
+        branching = not _BRANCHING.isdisjoint(n.op_type for n in all_nodes(graph))
         with builder.function("main", [*self.inputs, *self.param_vars]):
-            ctx = Context(builder, opset, dict(zip(self.param_vars, self.params)))
-            with builder.dataflow():
+            ctx = Context(builder, opset, self, dict(zip(self.param_vars, self.params)))
+            with nullcontext() if branching else builder.dataflow():
                 for node in graph.node:
                     self.run_node(ctx, node)
                     self._settle(ctx)
                 outputs = [self.output(ctx, self.values[o.name], o) for o in graph.output]
-                result = builder.emit_output(outputs[0] if len(outputs) == 1 else Tuple(outputs))
+                whole = outputs[0] if len(outputs) == 1 else Tuple(outputs)
+                result = builder.emit(whole) if branching else builder.emit_output(whole)
             builder.emit_func_output(result)
         module = builder.get()
+        if branching:
+            module = relax.transform.ConvertToDataflow()(relax.transform.DeadCodeElimination(["main"])(module))
         main = self._without_settled(ctx, module["main"]).with_attr(attrs)
         if self.params:
             main = main.with_attr({"params": self.params})
@@ -249,6 +282,36 @@ class _Importer:
             return made
         to = dtype_name(code)  # sizes are known as int64, whatever the model cast them to
         return made if ctx.dtype(made) == to else ctx.emit(op.astype(made, to))
+
+
+#: Operators whose graphs are run or not, and how often, by values that only the run knows.
+_BRANCHING = frozenset({"If", "Loop", "Scan"})
+
+
+def _subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of a graph and of the graphs inside of them."""
+    for node in graph.node:
+        yield node
+        for inner in _subgraphs(node):
+            yield from all_nodes(inner)
+
+
+def free_names(graph: onnx.GraphProto) -> list[str]:
+    """The values that a graph takes from around it, in order of their first use."""
+    own = {v.name for v in (*graph.input, *graph.initializer)}
+    found: dict[str, None] = {}
+    for node in graph.node:
+        inner = [name for sub in _subgraphs(node) for name in free_names(sub)]
+        found |= dict.fromkeys(n for n in (*node.input, *inner) if n and n not in own)
+        own |= set(node.output)
+    return list(found | dict.fromkeys(o.name for o in graph.output if o.name not in own))
 
 
 def _implementation(name: str, opset: int) -> Converter:
@@ -288,7 +351,7 @@ def _with_bodies(model: onnx.ModelProto) -> onnx.ModelProto:
         model = onnx.inliner.inline_local_functions(model)
     tried: set[str] = set()
     while True:
-        wanted = {node.op_type for node in model.graph.node if _has_only_body(node)} - tried
+        wanted = {node.op_type for node in all_nodes(model.graph) if _has_only_body(node)} - tried
         if not wanted:
             return model
         tried |= wanted
@@ -313,7 +376,7 @@ def _spelled_out(model: onnx.ModelProto, names: set[str]) -> onnx.ModelProto:
         for t in model.graph.initializer
         if t.name not in known
     )
-    for node in model.graph.node:
+    for node in all_nodes(model.graph):
         if node.op_type not in names:
             continue
         given = {a.name for a in node.attribute}

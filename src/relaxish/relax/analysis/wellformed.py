@@ -299,8 +299,10 @@ class _Checker:
             self.error(f"GlobalVar {var.name_hint} is not defined.")
         if var.struct_info_ is not None and not isinstance(var.struct_info_, FuncStructInfo):
             self.error(f"The struct_info_ of GlobalVar {var.name_hint} must be either FuncStructInfo.")
-        if self.mod is not None and isinstance(self.mod.functions.get(var), PrimFunc):
-            return  # its shapes may need scalar parameters, which its struct info does not name
+        if self.mod is not None and var in self.mod.functions:
+            # The symbols of its struct info are the callee's own; those of a PrimFunc may be scalar parameters, which
+            # the struct info does not name.
+            return
         self.known(var)
 
     def conditional(self, value: If) -> None:

@@ -341,6 +341,36 @@ def invoke_closure(vm: Any, closure: Any, *args: Any) -> Any:
     return closure(*args)
 
 
+@_builtin("loop")
+def run_loop(turn: Any, limit: NDArray, going: NDArray, state: Any, empty: Any) -> list[NDArray]:
+    """Turns of a loop until one says to end it or ``limit`` are done (a negative limit is none).
+
+    ``turn(number, *state)`` gives whether to go on, the next state, and what is collected: tensors that the result has
+    stacked along a new first axis, after the state. ``empty`` are the stacks of no turns.
+    """
+    most, wanted = int(limit), bool(going)
+    number = 0
+    collected: list[list[NDArray]] = [[] for _ in empty]
+    current = list(state)
+    while wanted and (most < 0 or number < most):
+        made = turn(array(np.int64(number)), *current)
+        wanted = bool(made[0])
+        current = list(made[1 : 1 + len(current)])
+        for parts, part in zip(collected, made[1 + len(current) :], strict=True):
+            parts.append(part)
+        number += 1
+    # The state may be what came in, whose memory is used again.
+    kept = [value.copyto(value.device) for value in current]
+    return kept + [_stacked(parts) if parts else none for parts, none in zip(collected, empty, strict=True)]
+
+
+def _stacked(parts: list[NDArray]) -> NDArray:
+    shapes = {tuple(p.shape) for p in parts}
+    if len(shapes) > 1:
+        raise RelaxishError(f"a loop collects tensors of different shapes: {sorted(shapes)}")
+    return array(np.stack([p.numpy() for p in parts]), parts[0].device)
+
+
 @_builtin("call_tir_dyn")
 def call_tir_dyn(kernel: Callable[..., Any], *args: Any) -> None:
     """Call a kernel; the last argument, a shape, holds its scalar arguments."""
