@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -250,6 +250,15 @@ def consumers_of(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef) ->
 
 def _distinct(items: Iterable[StmtSRef]) -> list[StmtSRef]:
     return list(dict.fromkeys(items))
+
+
+def sources_among(block: StmtSRef, nest: Sequence[StmtSRef]) -> list[StmtSRef]:
+    """A block and those of a ``nest`` whose results its own come from."""
+    found = [block]
+    for user in found:
+        read = {r.buffer for r in user.stmt.reads}
+        found += [b for b in nest if b not in found and any(w.buffer in read for w in b.stmt.writes)]
+    return found
 
 
 def nth_buffer(block_sref: StmtSRef, index: int, write: bool) -> Any:

@@ -21,10 +21,9 @@ from ..instruction import InstructionKind, plain, register_kind
 from ..region import Box, leaves_gaps, relax_region, union_sets
 from ..rewrite import ScopeRewriter, dead_statement
 from ..sref import StmtSRef
-from ..subst import and_predicate, realize_of
+from ..subst import and_predicate, conjuncts, realize_of
 from ..walk import block_realizes_below, seq_or_single, vars_in
 from .domains import BlockDomains, VarDomain
-from .reduction import conjuncts
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -148,6 +147,7 @@ def move_block(
         _check_turns_suffice(block_sref, loop_sref, solved)
         _check_computed_once(block_sref, loop_sref, solved)
         _check_residues_written(block_sref, loop_sref, producers, solved, analyzer)
+        _check_sums_complete(state, block_sref, loop_sref, solved)
         _check_last_turn_produces(state, block_sref, loop_sref, scope, producers, solved)
     if state.enable_check:
         _check_within_outer_choice(block_sref, solved)
@@ -289,6 +289,26 @@ def _check_residues_written(
                     f"Block {{0}} reads more of {read.buffer.name} than is written in a turn of loop {{1}}.",
                     [block, loop],
                 )
+
+
+def _check_sums_complete(state: ScheduleState, block: StmtSRef, loop: StmtSRef, solved: Sequence[VarDomain]) -> None:
+    """Where a producer reduces over the loops, the last turn to come to an instance must be one that ends a reduction."""
+    starts = [asked[0] for asked, _ in solved]
+    driven = vars_in(tuple(starts))
+    for producer in checks.sources_among(block, state.child_blocks(loop))[1:]:
+        ranges = loop_ranges(producer.parent)
+        realize = realize_of(producer)
+        bindings = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+        terms = [value for iv, value in bindings if iv.iter_type == IterVar.CommReduce]
+        shared = {
+            v for v in vars_in(tuple(terms)) if v in driven and v in ranges and not checks.is_one(ranges[v].extent)
+        }
+        mixed = [e for e in (*starts, *terms) if not shared.isdisjoint(vars_in(e))]
+        if shared and not detect_iter_map(mixed, ranges, _TRUE, IterMapLevel.Surjective).indices:
+            raise PrimitiveError(
+                "Loop {2} comes to instances of block {0} before the reduction of {1} over it is complete.",
+                [block, producer, loop],
+            )
 
 
 def _check_last_turn_produces(

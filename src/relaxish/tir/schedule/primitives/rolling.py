@@ -65,10 +65,12 @@ def _axis(dim: Range) -> _Axis | None:
 class _Roll(Mutator):
     """Wraps the accesses around and skips what an earlier iteration computed."""
 
-    def __init__(self, scope: Block, old: Buffer, new: Buffer, axes: Sequence[_Axis], rolling: int) -> None:
-        self.scope, self.old, self.new, self.axes, self.rolling = scope, old, new, axes, rolling
+    def __init__(
+        self, scope: Block, writer: Block, old: Buffer, new: Buffer, axes: Sequence[_Axis], rolling: int
+    ) -> None:
+        self.scope, self.writer = scope, writer
+        self.old, self.new, self.axes, self.rolling = old, new, axes, rolling
         self.extent = new.shape[rolling]
-        self.stored = False
         self.reuse: dict[Any, Any] = {}
 
     def visit_Buffer(self, node: Buffer) -> Buffer:
@@ -93,7 +95,6 @@ class _Roll(Mutator):
         value, indices = self.visit(node.value), self.visit(node.indices)
         if node.buffer is not self.old:
             return node.with_fields(value=value, indices=indices)
-        self.stored = True
         return BufferStore(self.new, value, self._wrap(indices))
 
     def visit_Block(self, node: Block) -> Stmt:
@@ -126,9 +127,9 @@ class _Roll(Mutator):
 
     def visit_BlockRealize(self, node: BlockRealize) -> Any:
         made = self.default_visit(node)
-        if not self.stored:
+        if node.block is not self.writer:
             return made
-        self.stored = False
+        # A block inside the writer knows nothing of the loops that bring the overlap about.
         condition = made.predicate
         analyzer = Analyzer()
         bound = {iv.var: value for iv, value in zip(node.block.iter_vars, node.iter_values, strict=True)}
@@ -182,7 +183,7 @@ def rolling_buffer(state: ScheduleState, sref: StmtSRef, index: int) -> None:
         )
     shape = [region[i].extent if i == rolling else d for i, d in enumerate(buffer.shape)]
     new = buffer.with_fields(shape=tuple(shape))
-    worker = _Roll(scope.stmt, buffer, new, [a for a in axes if a is not None], rolling)
+    worker = _Roll(scope.stmt, block, buffer, new, [a for a in axes if a is not None], rolling)
     old = scope.stmt
     made = worker.visit(old)
     made = made.with_fields(alloc_buffers=tuple(new if b is buffer else b for b in old.alloc_buffers))

@@ -1,0 +1,123 @@
+"""What stands at one place of a nest must not speak of another: guards inside blocks, copies and moved blocks."""
+
+from __future__ import annotations
+
+import pytest
+
+from relaxish.script import tir as T
+from relaxish.testing.fuzz.cases import check_program
+from relaxish.tir.schedule import Schedule, ScheduleError
+
+
+def test_the_guard_of_a_rolling_buffer_stands_at_the_block_that_rolls():
+    """The blocks inside it know nothing of the loop that brings the overlap about."""
+
+    @T.prim_func
+    def windows(A: T.Buffer((12, 4), "int32"), C: T.Buffer((10, 4), "int32")):
+        B = T.alloc_buffer((12, 4), "int32")
+        for i, j in T.grid(12, 4):
+            with T.block("B"):
+                v, w = T.axis.remap("SS", [i, j])
+                B[v, w] = A[v, w] * 2
+        for i, j, k in T.grid(10, 4, 3):
+            with T.block("C"):
+                v, w, r = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    C[v, w] = 0
+                C[v, w] = C[v, w] + B[v + r, w]
+
+    sch = Schedule(windows, debug_mask="all")
+    sch.compute_at("B", sch.get_loops("C")[0])
+    outer = sch.blockize(sch.get_loops("B")[-1], preserve_unit_iters=False)
+    sch.rolling_buffer(outer, 0)
+    assert check_program(windows, sch.mod["main"]) is None
+
+
+def padded(inside: bool):
+    """A border of threes, and ones of what the guard of an outer or inner variable lets through."""
+
+    @T.prim_func
+    def by_outer(A: T.Buffer((7, 2), "int32"), B: T.Buffer((9, 2), "int32")):
+        for i, j in T.grid(9, 2):
+            with T.block("border"):
+                v, w = T.axis.remap("SS", [i, j])
+                B[v, w] = 3
+        for i in range(9):
+            with T.block("row"):
+                vi = T.axis.spatial(9, i)
+                T.reads(A[vi - 1, 0:2])
+                T.writes(B[vi, 0:2])
+                for j in range(2):
+                    with T.block("core"):
+                        v = T.axis.spatial(7, vi - 1)
+                        w = T.axis.spatial(2, j)
+                        T.where(1 <= vi and vi < 8)
+                        B[v + 1, w] = A[v, w]
+
+    @T.prim_func
+    def by_inner(A: T.Buffer((7, 2), "int32"), B: T.Buffer((9, 2), "int32")):
+        for i, j in T.grid(9, 2):
+            with T.block("border"):
+                v, w = T.axis.remap("SS", [i, j])
+                B[v, w] = 3
+        for i in range(7):
+            with T.block("row"):
+                vi = T.axis.spatial(7, i)
+                T.reads(A[vi, 0:2])
+                T.writes(B[vi + 1, 0:2])
+                for j, j1 in T.grid(1, 3):
+                    with T.block("core"):
+                        v = T.axis.spatial(7, vi)
+                        w = T.axis.spatial(2, j * 3 + j1)
+                        T.where(j * 3 + j1 < 2)
+                        B[v + 1, w] = A[v, w]
+
+    return by_inner if inside else by_outer
+
+
+def test_no_copy_back_where_a_guard_leaves_the_whole_block_out():
+    sch = Schedule(padded(inside=False))
+    with pytest.raises(ScheduleError, match="only parts of the region"):
+        sch.cache_write("core", 0, "global")
+    assert check_program(padded(inside=False), sch.mod["main"]) is None
+    sch = Schedule(padded(inside=True), debug_mask="all")
+    sch.cache_write("core", 0, "global")
+    assert check_program(padded(inside=True), sch.mod["main"]) is None
+
+
+@T.prim_func
+def normalised(A: T.Buffer((6, 4), "float32"), D: T.Buffer((6, 4), "float32")):
+    B = T.alloc_buffer((6, 4))
+    C = T.alloc_buffer((6,))
+    for i, j in T.grid(6, 4):
+        with T.block("B"):
+            v, w = T.axis.remap("SS", [i, j])
+            B[v, w] = A[v, w] * 2.0
+    for i, k in T.grid(6, 4):
+        with T.block("C"):
+            v, r = T.axis.remap("SR", [i, k])
+            with T.init():
+                C[v] = 0.0
+            C[v] = C[v] + B[v, r]
+    for i, j in T.grid(6, 4):
+        with T.block("D"):
+            v, w = T.axis.remap("SS", [i, j])
+            D[v, w] = B[v, w] - C[v]
+
+
+def test_results_of_a_reduction_are_read_when_it_is_complete():
+    """The merged loop runs over the columns, and each element would subtract the sum as far as its own column."""
+    sch = Schedule(normalised)
+    inner = sch.merge(sch.get_loops("B")[1], sch.get_loops("C")[1])
+    with pytest.raises(ScheduleError, match="complete"):
+        sch.reverse_compute_at("D", inner)
+    sch.reverse_compute_at("D", sch.get_loops("C")[0])
+    assert check_program(normalised, sch.mod["main"]) is None
+
+
+def test_a_reduction_over_one_digit_of_a_loop_is_complete_with_the_other():
+    sch = Schedule(normalised, debug_mask="all")
+    sch.compute_inline("B")
+    fused = sch.fuse(*sch.get_loops("C"))
+    sch.reverse_compute_at("D", fused)
+    assert check_program(normalised, sch.mod["main"]) is None
