@@ -121,3 +121,49 @@ def test_a_reduction_over_one_digit_of_a_loop_is_complete_with_the_other():
     fused = sch.fuse(*sch.get_loops("C"))
     sch.reverse_compute_at("D", fused)
     assert check_program(normalised, sch.mod["main"]) is None
+
+
+def test_a_guard_about_an_outer_block_only_is_no_bound():
+    @T.prim_func
+    def second_row(A: T.Buffer((4, 5), "int32"), B: T.Buffer((4, 5), "int32")):
+        for i, j in T.grid(4, 5):
+            with T.block("all"):
+                v, w = T.axis.remap("SS", [i, j])
+                B[v, w] = A[v, w]
+        for i in range(4):
+            with T.block("row"):
+                vi = T.axis.spatial(4, i)
+                T.reads(A[vi, 0:5])
+                T.writes(B[vi, 0:5])
+                for j in range(5):
+                    with T.block("some"):
+                        v = T.axis.spatial(1, vi - 1)
+                        w = T.axis.spatial(5, j)
+                        T.where(vi == 1)
+                        B[v + 1, w] = A[v + 1, w] * 2
+
+    for move in (
+        lambda sch: sch.reindex("some", ("write", 0)),
+        lambda sch: sch.blockize(sch.get_loops("some")[0]),
+    ):
+        sch = Schedule(second_row)
+        with pytest.raises(ScheduleError, match="part of"):
+            move(sch)
+        assert check_program(second_row, sch.mod["main"]) is None
+
+
+def test_blocks_around_blocks_do_not_declare_what_inner_variables_say():
+    """The hull of two accesses has no one size; seen from outside, each end of it is relaxed by itself."""
+
+    @T.prim_func
+    def transposed_sum(A: T.Buffer((6, 6), "int32"), B: T.Buffer((6, 6), "int32")):
+        for i, j in T.grid(6, 6):
+            with T.block("B"):
+                v, w = T.axis.remap("SS", [i, j])
+                B[v, w] = A[v, w] + A[w, v]
+
+    sch = Schedule(transposed_sum, debug_mask="all")
+    inner = sch.blockize(sch.get_loops("B")[1])
+    outer = sch.blockize(sch.get_loops(inner)[0])
+    assert [(int(r.min), int(r.extent)) for r in sch.get(outer).reads[0].region] == [(0, 6), (0, 6)]
+    assert check_program(transposed_sum, sch.mod["main"]) is None

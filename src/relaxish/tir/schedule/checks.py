@@ -13,7 +13,7 @@ from ..op import all as tir_all
 from ..stmt import Block, BlockRealize, BufferStore, For
 from .errors import PrimitiveError
 from .sref import DepKind, StmtSRef
-from .subst import realize_of
+from .subst import conjuncts, realize_of
 from .walk import vars_in
 
 if TYPE_CHECKING:
@@ -274,12 +274,20 @@ def nth_buffer(block_sref: StmtSRef, index: int, write: bool) -> Any:
 
 
 def guarded_by_bounds_only(realize: BlockRealize, loops: Iterable[For]) -> bool:
-    """Whether a predicate says no more than that block variables stay within their domains (as after a split)."""
+    """Whether a predicate says no more than that block variables stay within their domains (as after a split).
+
+    What it says of none of the ``loops`` decides whether the block runs at all, whatever its variables are.
+    """
     if is_one(realize.predicate):
         return True
     analyzer = Analyzer()
+    driven = set()
     for loop in loops:
         analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
+        driven.add(loop.loop_var)
+    terms = conjuncts(realize.predicate)
+    if not all(analyzer.can_prove(term) for term in terms if driven.isdisjoint(vars_in(term))):
+        return False
     bounds = [
         bound
         for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)
