@@ -167,3 +167,34 @@ def test_blocks_around_blocks_do_not_declare_what_inner_variables_say():
     outer = sch.blockize(sch.get_loops(inner)[0])
     assert [(int(r.min), int(r.extent)) for r in sch.get(outer).reads[0].region] == [(0, 6), (0, 6)]
     assert check_program(transposed_sum, sch.mod["main"]) is None
+
+
+def test_blocks_begin_their_reductions_for_all_variables_that_are_none():
+    """A rolling buffer makes the variables of its axis opaque, those of later blocks, too."""
+
+    @T.prim_func
+    def windows(A: T.Buffer((12, 4), "int32"), D: T.Buffer((10,), "int32")):
+        B = T.alloc_buffer((12, 4), "int32")
+        C = T.alloc_buffer((10, 4), "int32")
+        for i, j in T.grid(12, 4):
+            with T.block("B"):
+                v, w = T.axis.remap("SS", [i, j])
+                B[v, w] = A[v, w] * 2
+        for i, j, k in T.grid(10, 4, 3):
+            with T.block("C"):
+                v, w, r = T.axis.remap("SSR", [i, j, k])
+                with T.init():
+                    C[v, w] = 0
+                C[v, w] = C[v, w] + B[v + r, w]
+        for i, k in T.grid(10, 4):
+            with T.block("D"):
+                v, r = T.axis.remap("SR", [i, k])
+                with T.init():
+                    D[v] = 0
+                D[v] = D[v] + C[v, r]
+
+    sch = Schedule(windows, debug_mask="all")
+    sch.compute_at("B", sch.get_loops("C")[0])
+    sch.rolling_buffer("B", 0)
+    sch.blockize(sch.get_loops("D")[0])
+    assert check_program(windows, sch.mod["main"]) is None
