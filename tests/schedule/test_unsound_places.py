@@ -198,3 +198,109 @@ def test_blocks_begin_their_reductions_for_all_variables_that_are_none():
     sch.rolling_buffer("B", 0)
     sch.blockize(sch.get_loops("D")[0])
     assert check_program(windows, sch.mod["main"]) is None
+
+
+@T.prim_func
+def cropped(A: T.Buffer((9, 4), "int32"), C: T.Buffer((9, 4), "int32")):
+    B = T.alloc_buffer((12, 4), "int32")
+    for i, j in T.grid(12, 4):
+        with T.block("B"):
+            v, w = T.axis.remap("SS", [i, j])
+            B[v, w] = T.if_then_else(v < 9, A[v, w], 0)
+    for i, j in T.grid(12, 4):
+        with T.block("C"):
+            v, w = T.axis.remap("SS", [i, j])
+            T.where(i < 9)
+            C[v, w] = B[v, w] * 2
+
+
+def test_guards_go_along_with_a_block_wherever_it_moves():
+    """Once under the loop of rows, and then under that of columns, where a loop of one turn is part of the binding."""
+    for depths in ((0, 1), (1,), (0,)):
+        sch = Schedule(cropped, debug_mask="all")
+        for depth in depths:
+            sch.reverse_compute_at("C", sch.get_loops("B")[depth], preserve_unit_loops=depth == 0)
+        with pytest.raises(ScheduleError):
+            sch.reverse_compute_inline("C")
+        assert check_program(cropped, sch.mod["main"]) is None
+
+
+def test_a_guard_that_no_variable_of_the_block_can_express_is_not_lost():
+    """The last two elements keep what they held."""
+
+    @T.prim_func
+    def pairs(A: T.Buffer((6,), "int32"), C: T.Buffer((6,), "int32")):
+        B = T.alloc_buffer((6,), "int32")
+        for i in range(6):
+            with T.block("B"):
+                v = T.axis.spatial(6, i)
+                B[v] = A[v] + 1
+        for i, k in T.grid(3, 2):
+            with T.block("C"):
+                v = T.axis.spatial(6, i * 2 + k)
+                T.where(i < 2)
+                C[v] = B[v]
+
+    sch = Schedule(pairs)
+    with pytest.raises(ScheduleError, match="would be lost"):
+        sch.reverse_compute_at("C", sch.get_loops("B")[0])
+    assert check_program(pairs, sch.mod["main"]) is None
+
+
+def test_blocks_that_left_out_a_border_do_not_come_back_to_it():
+    """Asked for every second row only, the copy needs its guard no more; moved on, it would need it again."""
+
+    @T.prim_func
+    def strided(A: T.Buffer((9, 4), "int32"), D: T.Buffer((4, 4), "int32")):
+        B = T.alloc_buffer((12, 4), "int32")
+        C = T.alloc_buffer((9, 4), "int32")
+        for i, j in T.grid(12, 4):
+            with T.block("B"):
+                v, w = T.axis.remap("SS", [i, j])
+                B[v, w] = T.if_then_else(v < 9, A[v, w], 0)
+        for i, j in T.grid(12, 4):
+            with T.block("C"):
+                v, w = T.axis.remap("SS", [i, j])
+                T.where(i < 9)
+                C[v, w] = B[v, w] * 2
+        for i, j in T.grid(4, 4):
+            with T.block("D"):
+                v, w = T.axis.remap("SS", [i, j])
+                D[v, w] = C[v * 2, w] + 1
+
+    sch = Schedule(strided, debug_mask="all")
+    sch.compute_at("C", sch.get_loops("D")[0])
+    assert check_program(strided, sch.mod["main"]) is None
+    with pytest.raises(ScheduleError, match="beyond the end of C"):
+        sch.reverse_compute_at("C", sch.get_loops("B")[0])
+    assert check_program(strided, sch.mod["main"]) is None
+
+
+def test_rolling_buffers_compute_nothing_before_what_it_needs_is_there():
+    """Of the guarded rows of B, the consumer asks for one too many in each turn, and once more in the next."""
+
+    @T.prim_func
+    def pairs(A: T.Buffer((2, 2), "int32"), D: T.Buffer((2,), "int32")):
+        B = T.alloc_buffer((2, 2), "int32")
+        C = T.alloc_buffer((4,), "int32")
+        for i, j in T.grid(2, 2):
+            with T.block("B"):
+                v, w = T.axis.remap("SS", [i, j])
+                B[v, w] = A[v, w] * 2
+        for i in range(4):
+            with T.block("C"):
+                v = T.axis.spatial(4, i)
+                C[v] = B[v // 2, v % 2]
+        for i in range(2):
+            with T.block("D"):
+                v = T.axis.spatial(2, i)
+                D[v] = C[v * 2]
+
+    sch = Schedule(pairs, debug_mask="all")
+    i, j = sch.get_loops("B")
+    sch.split(j, [3, None])
+    sch.reverse_compute_at("C", i, preserve_unit_loops=False)
+    sch.reverse_compute_at("D", i, preserve_unit_loops=False)
+    with pytest.raises(ScheduleError, match="later iteration"):
+        sch.rolling_buffer("C", 0)
+    assert check_program(pairs, sch.mod["main"]) is None

@@ -10,7 +10,6 @@ from ....arith import Analyzer, IntervalSet, IterMapLevel, ProofStrength, detect
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr, Range
 from ....ir.prim import const
-from ...analysis.structure import expr_deep_equal
 from ...expr import FloorMod, IntImm, IterVar, Mul, Var
 from ...functor import substitute
 from ...stmt import Block, BlockRealize, For, ForKind
@@ -24,6 +23,7 @@ from ..sref import StmtSRef
 from ..subst import and_predicate, conjuncts, realize_of
 from ..walk import block_realizes_below, seq_or_single, vars_in
 from .domains import BlockDomains, VarDomain
+from .guards import check_stays_in_bounds, own_guards
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -130,6 +130,7 @@ def move_block(
     if backwards and state.enable_check:
         _check_before_consumers(state, block_sref, loop_sref, scope, consumers)
         _check_no_gaps(block_sref, loop_sref, producers)
+    guards = own_guards(block_sref, strict=state.enable_check)
     dead = dead_statement(block_sref, scope)
     position = _insertion_point(loop, producers, consumers, index)
     if check_only and _plainly_indexed(block, backwards):
@@ -151,9 +152,10 @@ def move_block(
         _check_last_turn_produces(state, block_sref, loop_sref, scope, producers, solved)
     if state.enable_check:
         _check_within_outer_choice(block_sref, solved)
+        check_stays_in_bounds(block_sref, solved, guards, analyzer)
     if check_only:
         return
-    nest = _new_nest(block, _own_guards(block_sref), solved, keep_units, analyzer)
+    nest = _new_nest(block, guards, solved, keep_units, analyzer)
     _place(state, scope, loop_sref, loop, position, nest, dead)
 
 
@@ -403,35 +405,6 @@ def _extent(low: Any, high: Any) -> Any:
     if isinstance(low, IntImm) and isinstance(high, IntImm):
         return const(high.value - low.value + 1, low.dtype)
     return _PLAIN.simplify(high + 1 - low)
-
-
-def _own_guards(block: StmtSRef) -> list[Any]:
-    """What the predicate asks of the block's variables beyond their domains, as conditions on these variables.
-
-    A guard that a split left merely keeps the binding in its domain, and goes with the loops that it belonged to; the
-    guard that reverse_compute_inline of a crop leaves excludes elements, wherever the block goes.
-    """
-    realize = realize_of(block)
-    if checks.is_one(realize.predicate):
-        return []
-    analyzer = Analyzer()
-    variables: dict[Any, Any] = {}
-    for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
-        analyzer.bind(iv.var, iv.dom)
-        if isinstance(value, Var):
-            variables.setdefault(value, iv.var)
-    guards = []
-    above = [loop.stmt for loop in checks.loops_above(block)]
-    left = {loop.loop_var for loop in above}
-    only = {loop.loop_var: loop.min for loop in above if checks.is_one(loop.extent) and loop.loop_var not in variables}
-    for term in conjuncts(realize.predicate):
-        condition: Any = substitute(term, {**only, **variables})
-        for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
-            if hasattr(term, "a") and expr_deep_equal(term.a, value):
-                condition = type(term)(iv.var, term.b)
-        if not any(var in left for var in vars_in(condition)) and not analyzer.can_prove(condition):
-            guards.append(condition)
-    return guards
 
 
 def _new_nest(

@@ -17,6 +17,7 @@ from ...op import all as tir_all
 from ...op import any as tir_any
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, Stmt
 from .. import checks
+from ..block_info import covered
 from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
 from ..region import box_to_ranges, relax_region
@@ -162,6 +163,7 @@ def rolling_buffer(state: ScheduleState, sref: StmtSRef, index: int) -> None:
             hint="move it there with compute_at first",
         )
     checks.check_runs_whole_domain(sref)
+    _check_read_when_written(state, sref, scope)
     realize = realize_of(sref)
     unguarded = realize.with_fields(predicate=const(True, "bool"))
     box = relax_region(block.writes[index], sref, lca, Analyzer(), realize=unguarded)
@@ -189,6 +191,18 @@ def rolling_buffer(state: ScheduleState, sref: StmtSRef, index: int) -> None:
     made = made.with_fields(alloc_buffers=tuple(new if b is buffer else b for b in old.alloc_buffers))
     state.replace(scope, made, {**worker.reuse, old: made})
     state.forget_flags()
+
+
+def _check_read_when_written(state: ScheduleState, sref: StmtSRef, scope: StmtSRef) -> None:
+    """Elements are computed in the first iteration that wants them only: what they need must be there by then."""
+    producers = checks.producers_of(state, sref, scope)
+    for region in sref.stmt.reads:
+        writers = [p for p in producers if any(w.buffer is region.buffer for w in p.stmt.writes)]
+        if state.enable_check and writers and not covered(state, sref, region, writers):
+            raise PrimitiveError(
+                f"The block {{0}} may read elements of {region.buffer.name} that {{1}} writes in a later iteration.",
+                [sref, writers[0]],
+            )
 
 
 def _rolling_axis(sref: StmtSRef, axes: Sequence[_Axis | None]) -> int | None:
