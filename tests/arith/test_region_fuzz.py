@@ -67,3 +67,29 @@ def test_part_of_a_row_is_not_the_row():
     assert arith.estimate_region_lower_bound([Range.from_min_extent(mod(f, 7), 1)], last) is None
     (row,) = arith.estimate_region_lower_bound([Range.from_min_extent(div(f, 7), 1)], last)
     assert int(row.min_value) == int(row.max_value) == 11
+
+
+def test_regions_whose_size_depends_on_what_runs():
+    """The hull of two accesses, say: what is found covers all of them and speaks of none of the variables that ran."""
+    low, high = tir.min(f, g), tir.max(f * 2, g)
+    hull = Range.from_min_extent(low, high + 1 - low)
+    growing = Range.from_min_extent(tir.const(0, "int32"), f + 3)
+    for domains in ({f: Range(0, 5)}, {f: Range(0, 5), g: Range(2, 9)}):
+        assert arith.estimate_region_strict_bound([growing], domains, True) is None
+        assert arith.estimate_region_lower_bound([hull], domains, True) is None
+        for region in (hull, growing):
+            (found,) = arith.estimate_region_upper_bound([region], domains, True)
+            for value in (1, 4):
+                fixed = {g: tir.const(value, "int32")}
+                ends = [
+                    int(arith.Analyzer().simplify(substitute(e, fixed))) for e in (found.min_value, found.max_value)
+                ]
+                others = range(2, 9) if g in domains else (value,)
+                places = [
+                    (substitute(region.min, here), substitute(region.min + region.extent - 1, here))
+                    for a, b in itertools.product(range(5), others)
+                    for here in [{f: tir.const(a, "int32"), g: tir.const(b, "int32")}]
+                ]
+                for first, last in places:
+                    assert ends[0] <= int(arith.Analyzer().simplify(first))
+                    assert int(arith.Analyzer().simplify(last)) <= ends[1]

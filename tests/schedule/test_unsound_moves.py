@@ -10,7 +10,7 @@ from relaxish.testing.fuzz.cases import check_program
 from relaxish.testing.fuzz.intrinsics import register_intrinsics
 from relaxish.tir.analysis import verify_well_formed
 from relaxish.tir.schedule import Schedule, ScheduleError
-from relaxish.tir.schedule.primitives.reduction import conjuncts
+from relaxish.tir.schedule.subst import conjuncts
 
 
 @T.prim_func

@@ -62,6 +62,8 @@ def estimate_region_strict_bound(
     analyzer = analyzer or Analyzer()
     for var, dom in var_dom.items():
         analyzer.bind(var, dom, True)
+    if any(type(r.extent) is not IntImm and any(v in var_dom for v in free_vars(r.extent)) for r in region):
+        return None  # of no one size
     mins = [r.min for r in region]
     try:
         sums, rewriter = detect(mins, var_dom, predicate, IterMapLevel.Surjective, True, analyzer)
@@ -102,6 +104,8 @@ def estimate_region_upper_bound(
         hull = _single_dim(r, var_dom, predicate, analyzer)
         if hull is None:
             top = B.sub(B.add(r.min, r.extent), B.const(r.min.dtype, 1) if r.min.dtype != one.dtype else one)
+            if type(r.extent) is not IntImm:
+                top = analyzer.simplify(top)  # of the extent of a hull its begin cancels
             evaluator = IntSetEvaluator(analyzer, domains, True)
             hull = evaluator.eval_interval(IntervalSet(r.min, top))
         out.append(simplify_set(analyzer, hull))

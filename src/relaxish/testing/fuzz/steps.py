@@ -16,8 +16,7 @@ from ...tir.function import TensorIntrin
 from ...tir.op import logical_not_
 from ...tir.schedule import BlockRV, LoopRV, Schedule
 from ...tir.schedule.description import computes_the_same
-from ...tir.schedule.primitives.reduction import conjuncts
-from ...tir.schedule.subst import realize_of
+from ...tir.schedule.subst import conjuncts, realize_of
 from ...tir.schedule.transform import tile_with_tensor_intrin
 from ...tir.schedule.walk import vars_in
 from .intrinsics import COPIES, PRODUCTS, register_intrinsics

@@ -17,7 +17,7 @@ from .subst import realize_of
 if TYPE_CHECKING:
     from .state import ScheduleState
 
-__all__ = ["affine_binding", "bind_shape_vars", "contains", "loop_ranges", "region_flags"]
+__all__ = ["affine_binding", "bind_shape_vars", "contains", "covered", "loop_ranges", "region_flags"]
 
 _REMEMBERED: OrderedDict[Any, dict[int, tuple[bool, bool]]] = OrderedDict()
 _REMEMBER_LIMIT = 128
@@ -125,7 +125,7 @@ def _flags_of_scope(state: ScheduleState, scope_sref: StmtSRef) -> tuple[dict[St
                 for region in dep.src.stmt.writes:
                     producers.setdefault(region.buffer, []).append(dep.src)
         cover[child] = all(
-            _covered(state, child, region, producers[region.buffer])
+            covered(state, child, region, producers[region.buffer])
             for region in child.stmt.reads
             if region.buffer in producers
         )
@@ -136,7 +136,7 @@ def _flags_of_scope(state: ScheduleState, scope_sref: StmtSRef) -> tuple[dict[St
     return cover, pipeline
 
 
-def _covered(state: ScheduleState, consumer: StmtSRef, region: Any, producers: list[StmtSRef]) -> bool:
+def covered(state: ScheduleState, consumer: StmtSRef, region: Any, producers: Sequence[StmtSRef]) -> bool:
     """Whether what ``consumer`` reads of a buffer was written in full at the time it reads.
 
     Producers that share the same lowest loop with the consumer are judged together, and every such group must

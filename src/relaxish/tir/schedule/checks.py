@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from ..op import all as tir_all
 from ..stmt import Block, BlockRealize, BufferStore, For
 from .errors import PrimitiveError
 from .sref import DepKind, StmtSRef
-from .subst import realize_of
+from .subst import conjuncts, realize_of
 from .walk import vars_in
 
 if TYPE_CHECKING:
@@ -252,6 +252,15 @@ def _distinct(items: Iterable[StmtSRef]) -> list[StmtSRef]:
     return list(dict.fromkeys(items))
 
 
+def sources_among(block: StmtSRef, nest: Sequence[StmtSRef]) -> list[StmtSRef]:
+    """A block and those of a ``nest`` whose results its own come from."""
+    found = [block]
+    for user in found:
+        read = {r.buffer for r in user.stmt.reads}
+        found += [b for b in nest if b not in found and any(w.buffer in read for w in b.stmt.writes)]
+    return found
+
+
 def nth_buffer(block_sref: StmtSRef, index: int, write: bool) -> Any:
     """The buffer of the ``index``-th region that a block reads or writes."""
     regions = block_sref.stmt.writes if write else block_sref.stmt.reads
@@ -265,12 +274,20 @@ def nth_buffer(block_sref: StmtSRef, index: int, write: bool) -> Any:
 
 
 def guarded_by_bounds_only(realize: BlockRealize, loops: Iterable[For]) -> bool:
-    """Whether a predicate says no more than that block variables stay within their domains (as after a split)."""
+    """Whether a predicate says no more than that block variables stay within their domains (as after a split).
+
+    What it says of none of the ``loops`` decides whether the block runs at all, whatever its variables are.
+    """
     if is_one(realize.predicate):
         return True
     analyzer = Analyzer()
+    driven = set()
     for loop in loops:
         analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
+        driven.add(loop.loop_var)
+    terms = conjuncts(realize.predicate)
+    if not all(analyzer.can_prove(term) for term in terms if driven.isdisjoint(vars_in(term))):
+        return False
     bounds = [
         bound
         for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)

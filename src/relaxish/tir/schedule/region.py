@@ -14,10 +14,18 @@ from ..op import max as tir_max
 from ..op import min as tir_min
 from ..stmt import BlockRealize, BufferRegion, For
 from .sref import StmtSRef
-from .subst import is_true, realize_of
+from .subst import conjuncts, is_true, realize_of
 from .walk import vars_in
 
-__all__ = ["box_to_ranges", "evaluate_region", "leaves_gaps", "loops_between", "relax_region", "union_sets"]
+__all__ = [
+    "box_to_ranges",
+    "evaluate_region",
+    "leaves_gaps",
+    "loops_between",
+    "may_be_left_out",
+    "relax_region",
+    "union_sets",
+]
 
 Box = list[tuple[Any, Any]]
 
@@ -147,6 +155,15 @@ def leaves_gaps(region: Any, block_sref: StmtSRef, stop: StmtSRef) -> bool:
     if any(type(extent) is not IntImm for extent in (*extents, *region.buffer.shape)):
         return False
     return relax_region(region, block_sref, stop, Analyzer(), lower_bound=True, realize=unguarded) is None
+
+
+def may_be_left_out(
+    realize: BlockRealize, block_sref: StmtSRef, stop: StmtSRef, analyzer: Analyzer, extra_scope: str = ""
+) -> bool:
+    """Whether a guard may leave a block out altogether while the loops below ``stop`` run."""
+    inner = loops_between(block_sref.parent, stop, extra_scope)
+    outer = (t for t in conjuncts(realize.predicate) if not any(v in inner for v in vars_in(t)))
+    return any(not analyzer.can_prove(term) for term in outer)
 
 
 def union_sets(a: Box, b: Box, analyzer: Analyzer) -> Box:

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from ...ir.expr import PrimExpr
 from ...ir.functor import Mutator, Visitor
-from ...ir.prim import FloatImm, IntImm, IterVar, Let, Var
+from ...ir.prim import And, FloatImm, IntImm, IterVar, Let, Var
 from ..buffer import Buffer
 from ..op import logical_and
 from ..stmt import Block, BlockRealize, For, LetStmt, MatchBufferRegion, Stmt
@@ -18,6 +18,7 @@ __all__ = [
     "and_predicate",
     "append_predicate",
     "chain_reuse",
+    "conjuncts",
     "free_vars",
     "is_true",
     "substitute_loops",
@@ -142,6 +143,13 @@ def and_predicate(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     if is_true(b):
         return a
     return logical_and(a, b)
+
+
+def conjuncts(predicate: PrimExpr) -> list[Any]:
+    """The terms of a conjunction."""
+    if isinstance(predicate, And):
+        return [*conjuncts(predicate.a), *conjuncts(predicate.b)]
+    return [predicate]
 
 
 class _Append(Mutator):

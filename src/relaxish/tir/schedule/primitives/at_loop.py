@@ -16,12 +16,11 @@ from ..block_info import contains, loop_ranges
 from ..buffers import compact, with_scope
 from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
-from ..region import Box, box_to_ranges, loops_between, relax_region, union_sets
+from ..region import Box, box_to_ranges, may_be_left_out, relax_region, union_sets
 from ..rewrite import BufferSwap, ScopeRewriter
 from ..sref import StmtSRef
 from ..walk import block_realizes_below, vars_in
 from .cache import begins, check_scope_name, check_starts_afresh
-from .reduction import conjuncts
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -73,15 +72,10 @@ class _Move:
         assert seen is not None
         self.box = seen if self.box is None else union_sets(self.box, seen, self.analyzer)
         if not self.reading:
-            sure = relax_region(region, sref, self.loop_sref, self.analyzer, True, realize, self.staged.scope())
-            if sure is not None and not self._left_out(realize, sref):
+            scope = self.staged.scope()
+            sure = relax_region(region, sref, self.loop_sref, self.analyzer, True, realize, scope)
+            if sure is not None and not may_be_left_out(realize, sref, self.loop_sref, self.analyzer, scope):
                 self.written = sure if self.written is None else union_sets(self.written, sure, self.analyzer)
-
-    def _left_out(self, realize: BlockRealize, sref: StmtSRef) -> bool:
-        """Whether whole iterations of the loop may leave a block out."""
-        inner = loops_between(sref.parent, self.loop_sref, self.staged.scope())
-        outer = (t for t in conjuncts(realize.predicate) if not any(v in inner for v in vars_in(t)))
-        return any(not self.analyzer.can_prove(term) for term in outer)
 
     def _place(self) -> tuple[int, range]:
         """Where the copy goes, and which parts use it."""

@@ -172,13 +172,13 @@ def _relaxed(regions: Sequence[BufferRegion], derived: _Derived, analyzer: Analy
 
 
 def _outer_init(init: Any, inner: BlockRealize, inner_loops: Sequence[For], name: str) -> Any:
-    """The initialisation of an outer block: a nest over those inner data-parallel variables that it needs."""
+    """The initialisation of an outer block: a nest over those inner variables, no reductions, that it needs."""
     block = inner.block
     used = vars_in(init)
     renamed: dict[Any, Any] = {}
     iter_vars, values = [], []
     for iv, value in zip(block.iter_vars, inner.iter_values, strict=True):
-        if iv.iter_type == IterVar.DataPar and iv.var in used:
+        if iv.iter_type != IterVar.CommReduce and iv.var in used:
             renamed[iv.var] = copy_var(iv.var, "_init")
             iter_vars.append(IterVar(iv.dom, renamed[iv.var], iv.iter_type))
             values.append(value)

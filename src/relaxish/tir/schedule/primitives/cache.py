@@ -14,11 +14,11 @@ from ...expr import BufferLoad, IntImm, IterVar, Var
 from ...op import all as tir_all
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt, Stmt
 from .. import checks
-from ..block_info import contains
+from ..block_info import contains, loop_ranges
 from ..buffers import compact, with_scope
 from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
-from ..region import Box, box_to_ranges, leaves_gaps, relax_region
+from ..region import Box, box_to_ranges, leaves_gaps, may_be_left_out, relax_region
 from ..rewrite import BufferSwap, ScopeRewriter
 from ..sref import DepKind, StmtSRef
 from ..state import blocks_in_order
@@ -251,13 +251,16 @@ def _apply(state: ScheduleState, scope: StmtSRef, at: StmtSRef, position: int, s
     return sref
 
 
+def analyzer_at(place: StmtSRef) -> Analyzer:
+    """An analyzer that knows the loops of a scope around ``place``."""
+    analyzer = Analyzer()
+    analyzer.bind_map(loop_ranges(place))
+    return analyzer
+
+
 def relaxed_region(region: BufferRegion, block: StmtSRef, stop: StmtSRef) -> list[Range]:
     """What ``block`` touches of a buffer while the loops below ``stop`` run."""
-    from ..block_info import loop_ranges
-
-    analyzer = Analyzer()
-    for var, dom in loop_ranges(stop).items():
-        analyzer.bind(var, dom)
+    analyzer = analyzer_at(stop)
     box = relax_region(region, block, stop, analyzer, extra_scope=region.buffer.scope())
     assert box is not None
     return box_to_ranges(box, analyzer)
@@ -269,10 +272,7 @@ def _box(region: Sequence[Range]) -> Box:
 
 def check_region(block: StmtSRef, buffer: Buffer, region: Sequence[Range], at: StmtSRef) -> None:
     """Refuse a region that is known to leave the buffer: the copy has no predicate to keep it inside."""
-    from ..block_info import loop_ranges
-
-    analyzer = Analyzer()
-    analyzer.bind_map(loop_ranges(at))
+    analyzer = analyzer_at(at)
     for above in (at, *at.ancestors()):
         for iv in getattr(above.stmt, "iter_vars", ()):
             analyzer.bind(iv.var, iv.dom)
@@ -363,8 +363,9 @@ def _check_copies_own_only(state: ScheduleState, block_sref: StmtSRef, written: 
     """Refuse to copy back more than the block wrote where the rest is somebody else's."""
     if not state.enable_check:
         return
-    loops = [s.stmt for s in checks.loops_above(block_sref)]
-    if checks.guarded_by_bounds_only(realize_of(block_sref), loops) and not leaves_gaps(written, block_sref, at):
+    realize, loops = realize_of(block_sref), [s.stmt for s in checks.loops_above(block_sref)]
+    in_full = checks.guarded_by_bounds_only(realize, loops) and not leaves_gaps(written, block_sref, at)
+    if in_full and not may_be_left_out(realize, block_sref, at, analyzer_at(at)):
         return
     _, func, root = state.func_of(block_sref)
     mine = {a.stmt for a in block_sref.ancestors()}.union(blocks_in_order(block_sref.stmt))

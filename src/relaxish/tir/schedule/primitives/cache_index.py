@@ -20,10 +20,9 @@ from ..block_info import loop_ranges
 from ..instruction import InstructionKind, plain, register_kind
 from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
-from ..subst import and_predicate, realize_of
+from ..subst import and_predicate, conjuncts, realize_of
 from ..walk import block_realizes_below, driving_loops, vars_in
 from .cache import check_scope_name
-from .reduction import conjuncts
 
 if TYPE_CHECKING:
     from ..protocol import Schedule

@@ -10,7 +10,6 @@ from ....arith import Analyzer, IntervalSet, IterMapLevel, ProofStrength, detect
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr, Range
 from ....ir.prim import const
-from ...analysis.structure import expr_deep_equal
 from ...expr import FloorMod, IntImm, IterVar, Mul, Var
 from ...functor import substitute
 from ...stmt import Block, BlockRealize, For, ForKind
@@ -21,10 +20,10 @@ from ..instruction import InstructionKind, plain, register_kind
 from ..region import Box, leaves_gaps, relax_region, union_sets
 from ..rewrite import ScopeRewriter, dead_statement
 from ..sref import StmtSRef
-from ..subst import and_predicate, realize_of
+from ..subst import and_predicate, conjuncts, realize_of
 from ..walk import block_realizes_below, seq_or_single, vars_in
 from .domains import BlockDomains, VarDomain
-from .reduction import conjuncts
+from .guards import check_stays_in_bounds, own_guards
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -131,6 +130,7 @@ def move_block(
     if backwards and state.enable_check:
         _check_before_consumers(state, block_sref, loop_sref, scope, consumers)
         _check_no_gaps(block_sref, loop_sref, producers)
+    guards = own_guards(block_sref, strict=state.enable_check)
     dead = dead_statement(block_sref, scope)
     position = _insertion_point(loop, producers, consumers, index)
     if check_only and _plainly_indexed(block, backwards):
@@ -148,12 +148,14 @@ def move_block(
         _check_turns_suffice(block_sref, loop_sref, solved)
         _check_computed_once(block_sref, loop_sref, solved)
         _check_residues_written(block_sref, loop_sref, producers, solved, analyzer)
+        _check_sums_complete(state, block_sref, loop_sref, solved)
         _check_last_turn_produces(state, block_sref, loop_sref, scope, producers, solved)
     if state.enable_check:
         _check_within_outer_choice(block_sref, solved)
+        check_stays_in_bounds(block_sref, solved, guards, analyzer)
     if check_only:
         return
-    nest = _new_nest(block, _own_guards(block_sref), solved, keep_units, analyzer)
+    nest = _new_nest(block, guards, solved, keep_units, analyzer)
     _place(state, scope, loop_sref, loop, position, nest, dead)
 
 
@@ -291,6 +293,26 @@ def _check_residues_written(
                 )
 
 
+def _check_sums_complete(state: ScheduleState, block: StmtSRef, loop: StmtSRef, solved: Sequence[VarDomain]) -> None:
+    """Where a producer reduces over the loops, the last turn to come to an instance must be one that ends a reduction."""
+    starts = [asked[0] for asked, _ in solved]
+    driven = vars_in(tuple(starts))
+    for producer in checks.sources_among(block, state.child_blocks(loop))[1:]:
+        ranges = loop_ranges(producer.parent)
+        realize = realize_of(producer)
+        bindings = zip(realize.block.iter_vars, realize.iter_values, strict=True)
+        terms = [value for iv, value in bindings if iv.iter_type == IterVar.CommReduce]
+        shared = {
+            v for v in vars_in(tuple(terms)) if v in driven and v in ranges and not checks.is_one(ranges[v].extent)
+        }
+        mixed = [e for e in (*starts, *terms) if not shared.isdisjoint(vars_in(e))]
+        if shared and not detect_iter_map(mixed, ranges, _TRUE, IterMapLevel.Surjective).indices:
+            raise PrimitiveError(
+                "Loop {2} comes to instances of block {0} before the reduction of {1} over it is complete.",
+                [block, producer, loop],
+            )
+
+
 def _check_last_turn_produces(
     state: ScheduleState,
     block: StmtSRef,
@@ -383,35 +405,6 @@ def _extent(low: Any, high: Any) -> Any:
     if isinstance(low, IntImm) and isinstance(high, IntImm):
         return const(high.value - low.value + 1, low.dtype)
     return _PLAIN.simplify(high + 1 - low)
-
-
-def _own_guards(block: StmtSRef) -> list[Any]:
-    """What the predicate asks of the block's variables beyond their domains, as conditions on these variables.
-
-    A guard that a split left merely keeps the binding in its domain, and goes with the loops that it belonged to; the
-    guard that reverse_compute_inline of a crop leaves excludes elements, wherever the block goes.
-    """
-    realize = realize_of(block)
-    if checks.is_one(realize.predicate):
-        return []
-    analyzer = Analyzer()
-    variables: dict[Any, Any] = {}
-    for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
-        analyzer.bind(iv.var, iv.dom)
-        if isinstance(value, Var):
-            variables.setdefault(value, iv.var)
-    guards = []
-    above = [loop.stmt for loop in checks.loops_above(block)]
-    left = {loop.loop_var for loop in above}
-    only = {loop.loop_var: loop.min for loop in above if checks.is_one(loop.extent) and loop.loop_var not in variables}
-    for term in conjuncts(realize.predicate):
-        condition: Any = substitute(term, {**only, **variables})
-        for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
-            if hasattr(term, "a") and expr_deep_equal(term.a, value):
-                condition = type(term)(iv.var, term.b)
-        if not any(var in left for var in vars_in(condition)) and not analyzer.can_prove(condition):
-            guards.append(condition)
-    return guards
 
 
 def _new_nest(

@@ -17,10 +17,10 @@ from .. import checks
 from ..errors import PrimitiveError
 from ..instruction import InstructionKind, register_kind
 from ..sref import StmtSRef
-from ..subst import realize_of
+from ..subst import conjuncts, realize_of
 from ..walk import replace_stmts, vars_in
 from .compute_at import lowest_common_ancestor
-from .reduction import conjuncts, copy_var
+from .reduction import copy_var
 
 if TYPE_CHECKING:
     from ..protocol import Schedule

@@ -119,20 +119,13 @@ def _check_dependences(state: ScheduleState, loops: Sequence[StmtSRef], chains: 
                 continue
             same = {n.loop_var: m.loop_var for n, m in zip(chains[before], chains[0], strict=True)}
             nest = [child for child, position in place.items() if position == before]
-            follows = dep.kind == DepKind.RAW and not any(_reduces_over(b, same) for b in _sources(dep.src, nest))
+            follows = dep.kind == DepKind.RAW and not any(
+                _reduces_over(b, same) for b in checks.sources_among(dep.src, nest)
+            )
             if not follows or not _follows(dep.src, loops[before], same, consumer, loops[at], renamed, analyzer):
                 raise PrimitiveError(
                     "{1} needs more of what {0} computes than is there in a merged loop.", [dep.src, consumer]
                 )
-
-
-def _sources(block: StmtSRef, nest: Sequence[StmtSRef]) -> list[StmtSRef]:
-    """A block and those of its ``nest`` whose results its own come from."""
-    found = [block]
-    for user in found:
-        read = {r.buffer for r in user.stmt.reads}
-        found += [b for b in nest if b not in found and any(w.buffer in read for w in b.stmt.writes)]
-    return found
 
 
 def _reduces_over(block: StmtSRef, loops: Mapping[Var, PrimExpr]) -> bool:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....arith import IterMapLevel, detect_iter_map
-from ....ir.expr import PrimExpr, Range
+from ....ir.expr import Range
 from ....ir.prim import const
-from ...expr import And, IterVar, Var
+from ...expr import IterVar, Var
 from ...functor import substitute
 from ...stmt import Block, BlockRealize, For
 from .. import checks
@@ -16,7 +16,7 @@ from ..errors import PrimitiveError
 from ..instruction import InstructionKind, register_kind
 from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
-from ..subst import and_predicate, realize_of
+from ..subst import and_predicate, conjuncts, realize_of
 from ..walk import driving_loops, seq_or_single, vars_in
 
 if TYPE_CHECKING:
@@ -29,13 +29,6 @@ __all__: list[str] = []
 def copy_var(var: Any, suffix: str) -> Any:
     """A fresh variable with a longer name."""
     return Var(var.name + suffix, var.type_annotation if var.dtype == "handle" else var.dtype)
-
-
-def conjuncts(predicate: PrimExpr) -> list[Any]:
-    """The terms of a conjunction."""
-    if isinstance(predicate, And):
-        return [*conjuncts(predicate.a), *conjuncts(predicate.b)]
-    return [predicate]
 
 
 def init_predicate(realize: BlockRealize, others: Sequence[For]) -> Any:

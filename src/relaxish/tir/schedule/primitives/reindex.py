@@ -23,7 +23,7 @@ from ..instruction import InstructionKind, plain, register_kind
 from ..region import evaluate_region, loops_between
 from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
-from ..subst import and_predicate, free_vars, realize_of
+from ..subst import and_predicate, conjuncts, free_vars, realize_of
 from ..walk import block_realizes_below, driving_loops, seq_or_single, vars_in
 from .cache import (
     check_reads_follow,
@@ -35,7 +35,6 @@ from .cache import (
     stage_location,
 )
 from .layout import fit, with_index_dtype
-from .reduction import conjuncts
 
 if TYPE_CHECKING:
     from ..protocol import Schedule

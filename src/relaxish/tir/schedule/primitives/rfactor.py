@@ -19,10 +19,10 @@ from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
 from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
-from ..subst import and_predicate, realize_of
+from ..subst import and_predicate, conjuncts, realize_of
 from ..walk import block_realizes_below, seq_or_single, vars_in
 from .reducers import Reducer
-from .reduction import conjuncts, copy_var
+from .reduction import copy_var
 
 if TYPE_CHECKING:
     from ..protocol import Schedule

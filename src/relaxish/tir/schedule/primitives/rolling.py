@@ -17,6 +17,7 @@ from ...op import all as tir_all
 from ...op import any as tir_any
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, Stmt
 from .. import checks
+from ..block_info import covered
 from ..errors import PrimitiveError
 from ..instruction import InstructionKind, plain, register_kind
 from ..region import box_to_ranges, relax_region
@@ -65,10 +66,12 @@ def _axis(dim: Range) -> _Axis | None:
 class _Roll(Mutator):
     """Wraps the accesses around and skips what an earlier iteration computed."""
 
-    def __init__(self, scope: Block, old: Buffer, new: Buffer, axes: Sequence[_Axis], rolling: int) -> None:
-        self.scope, self.old, self.new, self.axes, self.rolling = scope, old, new, axes, rolling
+    def __init__(
+        self, scope: Block, writer: Block, old: Buffer, new: Buffer, axes: Sequence[_Axis], rolling: int
+    ) -> None:
+        self.scope, self.writer = scope, writer
+        self.old, self.new, self.axes, self.rolling = old, new, axes, rolling
         self.extent = new.shape[rolling]
-        self.stored = False
         self.reuse: dict[Any, Any] = {}
 
     def visit_Buffer(self, node: Buffer) -> Buffer:
@@ -93,7 +96,6 @@ class _Roll(Mutator):
         value, indices = self.visit(node.value), self.visit(node.indices)
         if node.buffer is not self.old:
             return node.with_fields(value=value, indices=indices)
-        self.stored = True
         return BufferStore(self.new, value, self._wrap(indices))
 
     def visit_Block(self, node: Block) -> Stmt:
@@ -126,9 +128,9 @@ class _Roll(Mutator):
 
     def visit_BlockRealize(self, node: BlockRealize) -> Any:
         made = self.default_visit(node)
-        if not self.stored:
+        if node.block is not self.writer:
             return made
-        self.stored = False
+        # A block inside the writer knows nothing of the loops that bring the overlap about.
         condition = made.predicate
         analyzer = Analyzer()
         bound = {iv.var: value for iv, value in zip(node.block.iter_vars, node.iter_values, strict=True)}
@@ -161,6 +163,7 @@ def rolling_buffer(state: ScheduleState, sref: StmtSRef, index: int) -> None:
             hint="move it there with compute_at first",
         )
     checks.check_runs_whole_domain(sref)
+    _check_read_when_written(state, sref, scope)
     realize = realize_of(sref)
     unguarded = realize.with_fields(predicate=const(True, "bool"))
     box = relax_region(block.writes[index], sref, lca, Analyzer(), realize=unguarded)
@@ -182,12 +185,24 @@ def rolling_buffer(state: ScheduleState, sref: StmtSRef, index: int) -> None:
         )
     shape = [region[i].extent if i == rolling else d for i, d in enumerate(buffer.shape)]
     new = buffer.with_fields(shape=tuple(shape))
-    worker = _Roll(scope.stmt, buffer, new, [a for a in axes if a is not None], rolling)
+    worker = _Roll(scope.stmt, block, buffer, new, [a for a in axes if a is not None], rolling)
     old = scope.stmt
     made = worker.visit(old)
     made = made.with_fields(alloc_buffers=tuple(new if b is buffer else b for b in old.alloc_buffers))
     state.replace(scope, made, {**worker.reuse, old: made})
     state.forget_flags()
+
+
+def _check_read_when_written(state: ScheduleState, sref: StmtSRef, scope: StmtSRef) -> None:
+    """Elements are computed in the first iteration that wants them only: what they need must be there by then."""
+    producers = checks.producers_of(state, sref, scope)
+    for region in sref.stmt.reads:
+        writers = [p for p in producers if any(w.buffer is region.buffer for w in p.stmt.writes)]
+        if state.enable_check and writers and not covered(state, sref, region, writers):
+            raise PrimitiveError(
+                f"The block {{0}} may read elements of {region.buffer.name} that {{1}} writes in a later iteration.",
+                [sref, writers[0]],
+            )
 
 
 def _rolling_axis(sref: StmtSRef, axes: Sequence[_Axis | None]) -> int | None:
