@@ -263,3 +263,42 @@ def test_columns_of_an_image():
     wanted = np.zeros((64, 80), "float32")
     wanted[:60, :72] = np.concatenate(columns, 1)
     check(main, [a], wanted)
+
+
+@pytest.mark.parametrize("how", ["update", "store", "reduce"])
+def test_copies_of_fragments_are_the_same_in_all_threads(how):
+    """A loop that stores to a fragment and does what others see: the latter once, the former in every thread that holds it."""
+
+    @T.prim_func
+    def main(A: T.Tensor((16,), "float32"), B: T.Tensor((16, 64), "float32"), C: T.Tensor((16,), "float32")):
+        with T.Kernel(1, threads=128) as _bx:
+            few = T.alloc_fragment((16,), "float32")
+            many = T.alloc_fragment((16, 64), "float32")
+            total = T.alloc_reducer((16,), "float32")
+            T.copy(A, few)
+            T.clear(total)
+            for i in T.Parallel(16):
+                few[i] = few[i] * 2
+                if how == "update":
+                    T.atomic_add(C[i], few[i])
+                elif how == "store":
+                    C[i] = few[i] + 1
+                else:
+                    total[i] += few[i]
+            for i, j in T.Parallel(16, 64):
+                many[i, j] = few[i] + 1
+            T.copy(many, B)
+            if how == "reduce":
+                T.finalize_reducer(total)
+                T.copy(total, C)
+
+    (a,) = arrays(21, (16,))
+    start = [np.zeros((16, 64), "float32"), np.ones(16, "float32")]
+    other = {"update": a * 2 + 1, "store": a * 2 + 1, "reduce": a * 2}[how]
+    check(
+        main,
+        [a],
+        [np.repeat(a[:, None] * 2 + 1, 64, 1), other],
+        where=("interp", "llvm", "sm_70", "sm_80"),
+        start=start,
+    )

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from test_errors import source
 from tile_programs import arrays, check, run
 
+import relaxish
 import relaxish.tile.language as T
 from relaxish.ir import assert_structural_equal
+from relaxish.ir.dtype import numpy_dtype
 from relaxish.script import from_source
+from relaxish.support.errors import RelaxishError
+from relaxish.tir.transform.tiles import TileLoweringError
 
 
 def test_parallel_loops_with_conditions_and_private_memory():
@@ -155,18 +160,140 @@ def test_atomic_updates():
     check(main, [a], wanted, where=("interp", "sm_80"), start=zeros, atol=1e-4)
 
 
-def test_other_atomic_updates():
+def run_c(func, inputs, outputs):
+    """The outputs as the machine's C compiler makes them."""
+    built = relaxish.tir.build(func, target="c")
+    passed = [relaxish.nd.array(x) for x in outputs]
+    built["main"](*[relaxish.nd.array(x) for x in inputs], *passed)
+    return [x.numpy() for x in passed]
+
+
+def updates(dtype, bits):
+    """Every update of a type, by many blocks at once."""
+
     @T.prim_func
-    def main(A: T.Tensor((64,), "int32"), B: T.Tensor((3,), "int32")):
+    def main(A: T.Tensor((512, 16), dtype), B: T.Tensor((6, 16), dtype)):
+        with T.Kernel(512, threads=32) as bx:
+            for i in T.Parallel(16):
+                T.atomic_add(B[0, i], A[bx, i])
+                T.atomic_max(B[1, i], A[bx, i], memory_order="acq_rel")
+                T.atomic_min(B[2, i], A[bx, i])
+                if bits:
+                    T.atomic_or(B[3, i], A[bx, i])
+                    T.atomic_and(B[4, i], A[bx, i])
+                    T.atomic_xor(B[5, i], A[bx, i])
+
+    return main
+
+
+@pytest.mark.parametrize(
+    "dtype", ["int32", "uint32", "int64", "uint64", "int8", "float32", "float64", "float16", "bfloat16"]
+)
+def test_updates_of_all_types(dtype):
+    """On CPUs of every type, by all cores at once; on GPUs of the types that they have."""
+    rng = np.random.default_rng(5)
+    bits = "int" in dtype
+    a = rng.integers(0 if dtype[0] == "u" else -9, 9, (512, 16)).astype(numpy_dtype(dtype))
+    start = rng.integers(1, 9, (6, 16)).astype(a.dtype)
+    wanted = start.copy()
+    wanted[0] = (
+        start[0].astype("float64" if not bits else "int64") + a.astype("float64" if not bits else "int64").sum(0)
+    ).astype(a.dtype)
+    wanted[1], wanted[2] = np.maximum(start[1], a.max(0)), np.minimum(start[2], a.min(0))
+    if bits:
+        wanted[3] |= np.bitwise_or.reduce(a, 0)
+        wanted[4] &= np.bitwise_and.reduce(a, 0)
+        wanted[5] ^= np.bitwise_xor.reduce(a, 0)
+    func = updates(dtype, bits)
+    # Sums of small integers are exact in 16 bits as long as they stay small; those of 512 of bfloat16 do not.
+    rows = slice(1, None) if dtype == "bfloat16" else slice(None)
+    for where in ("interp", "llvm", "sm_80") if bits and dtype != "int8" else ("interp", "llvm"):
+        (found,) = run(func, where, [a], [start])
+        np.testing.assert_array_equal(found[rows].astype("float64"), wanted[rows].astype("float64"), err_msg=where)
+    (found,) = run_c(func, [a], [start])
+    np.testing.assert_array_equal(found[rows].astype("float64"), wanted[rows].astype("float64"), err_msg="c")
+
+
+def test_extremes_keep_nan():
+    (a,) = arrays(7, (512, 16))
+    a[37, 3] = np.nan
+    start = np.zeros((6, 16), "float32")
+    start[1:3, 5] = np.nan
+    func = updates("float32", False)
+    with np.errstate(invalid="ignore"):
+        wanted = [np.maximum(start[1], np.max(a, 0)), np.minimum(start[2], np.min(a, 0))]
+    for found in (*run(func, "llvm", [a], [start]), *run_c(func, [a], [start])):
+        np.testing.assert_array_equal(found[1:3], wanted)
+
+
+def test_loads_and_stores():
+    @T.prim_func
+    def main(
+        A: T.Tensor((64,), "float32"),
+        F: T.Tensor((2,), "int32"),
+        B: T.Tensor((64,), "float32"),
+        C: T.Tensor((64,), "float32"),
+    ):
+        with T.Kernel(2, threads=32) as bx:
+            for i in T.Parallel(32):
+                T.atomic_store(B[bx * 32 + i], A[bx * 32 + i], memory_order="release")
+            T.atomic_store(F[bx], 3 + bx, memory_order="release")
+            x = T.atomic_load(F[bx], memory_order="acquire")
+            for i in T.Parallel(32):
+                C[bx * 32 + i] = T.atomic_load(B[bx * 32 + i]) * T.cast(x, "float32")
+
+    (a,) = arrays(8, (64,))
+    a[3] = -0.0
+    wanted = [np.array([3, 4], "int32"), a, a * np.repeat([3, 4], 32).astype("float32")]
+    check(main, [a], wanted, where=("interp", "llvm", "sm_70", "sm_80"), rtol=0, atol=0)
+    (_, stored, _) = run(main, "sm_80", [a], [np.zeros(2, "int32"), a * 0, a * 0])
+    assert np.signbit(stored[3]), "a load changes nothing, the sign of zero included"
+    assert "__threadfence()" in source(main, "sm_80")
+
+
+def test_updates_by_single_threads():
+    """Kernels written for one thread update as one instruction, too."""
+
+    @T.prim_func
+    def main(A: T.Tensor((256,), "int64"), B: T.Tensor((2,), "int64"), C: T.Tensor((6,), "int32")):
+        with T.Kernel(4, threads=64) as bx:
+            tx = T.get_thread_binding()
+            T.atomic_add(B[0], A[bx * 64 + tx])
+            T.atomic_max(B[1], A[bx * 64 + tx])
+            T.atomic_add(C[5], -1)
+            if tx == 5:
+                C[bx] = T.atomic_add(C[4], 0, return_prev=True) + bx
+
+    a = np.random.default_rng(9).integers(-(2**40), 2**40, 256)
+    wanted = [np.array([a.sum(), a.max()]), np.array([7, 8, 9, 10, 7, -251], "int32")]
+    check(
+        main,
+        [a],
+        wanted,
+        where=("sm_80",),
+        start=[np.array([0, -(2**50)]), np.array([0, 0, 0, 0, 7, 5], "int32")],
+        rtol=0,
+        atol=0,
+    )
+    assert "(long long)atomicAdd((unsigned long long*)" in source(main, "sm_80")
+
+
+def test_what_no_device_updates():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "bfloat16"), B: T.Tensor((1,), "bfloat16")):
         with T.Kernel(4, threads=32) as bx:
             for i in T.Parallel(16):
-                T.atomic_max(B[0], A[bx * 16 + i])
-                T.atomic_min(B[1], A[bx * 16 + i])
-                T.atomic_or(B[2], T.bitwise_and(A[bx * 16 + i], 15))
+                T.atomic_add(B[0], A[bx * 16 + i])
 
-    (a,) = arrays(5, (64,), dtype="int32")
-    wanted = np.array([a.max(), a.min(), np.bitwise_or.reduce(a & 15)], "int32")
-    check(main, [a], wanted, where=("interp", "sm_80"), start=[np.zeros(3, "int32")])
+    assert "atomicAdd" in source(main, "sm_80")
+    with pytest.raises(TileLoweringError, match="T.atomic_add on bfloat16 B: sm_70 has no such instruction, sm_80 has"):
+        source(main, "sm_70")
+    with pytest.raises(RelaxishError, match="memory_order='strong'"):
+
+        @T.prim_func
+        def other(B: T.Tensor((1,), "int32")):
+            with T.Kernel(4, threads=32) as bx:
+                T.atomic_add(B[0], bx, memory_order="strong")
 
 
 def test_wide_atomic_updates():
@@ -372,7 +499,7 @@ def test_kernels_written_for_one_thread():
     check(main, [a], wanted, where=("interp", "sm_80", "sm_70"), atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["print", "no_such_name"])
+@pytest.mark.parametrize("name", ["prints", "no_such_name"])
 def test_names_that_are_missing_say_so(name):
     with pytest.raises(AttributeError, match=name):
         getattr(T, name)

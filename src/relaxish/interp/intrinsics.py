@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +27,14 @@ def register_extern(name: str, function: Callable[..., Any] | None = None) -> An
         return inner
 
     return decorator
+
+
+@register_extern("printf")
+def _printf(form: str, *values: Any) -> int:
+    """C's ``printf``, to Python's standard output: what sizes integers have (``ll``) is not asked here."""
+    text = re.sub(r"(%[-+ #0-9.]*)(?:hh|ll|[hlzjt])", r"\1", form) % tuple(values)
+    sys.stdout.write(text)
+    return len(text)
 
 
 class Pointer:

@@ -18,6 +18,7 @@ from ...ir.prim import Div, IntImm, Mod, Var
 from ...runtime.failures import FIELD, site_text
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc
+from ..common.atomics import ATOMICS
 from ..common.csource import Piece, StatementPrinter
 from ..common.csource.pieces import MUL, UNARY, infix, wrapped
 from ..common.divisors import is_safe_divisor
@@ -271,12 +272,43 @@ class CPrinter(StatementPrinter):
 
     def call_call_extern(self, e: Any) -> Piece:
         name = e.args[0].value
+        if name == "printf":
+            # Its arguments are of any number and types. What was written is to be seen when a later kernel ends the process.
+            self.externs.setdefault(name, "#include <stdio.h>")
+            written = super().call_call_extern(e)
+            return Piece(f"({written}, fflush(stdout))")
+        if name in ATOMICS:
+            return self.call(self._atomic(name, e.args[2].dtype), *map(self.expr, e.args[1:]))
         kinds = ["void*" if dt.is_handle(a.dtype) else self.type_name(a.dtype) for a in e.args[1:]]
         result = "void" if e.dtype in ("", "void") else "void*" if dt.is_handle(e.dtype) else self.type_name(e.dtype)
         self.externs.setdefault(name, f"{result} {name}({', '.join(kinds) or 'void'});")
         return super().call_call_extern(e)
 
     call_call_pure_extern = call_call_extern
+
+    def _atomic(self, name: str, dtype: str) -> str:
+        """A function that updates an element whatever other threads do. Raises RelaxishError for other types."""
+        how, floating = ATOMICS[name], dt.is_float(dtype) or dtype in _NARROW
+        if dt.lanes(dtype) != 1 or dt.bits(dtype) not in (8, 16, 32, 64) or (floating and how in ("and", "or", "xor")):
+            raise RelaxishError(f"there is no atomic {how} of {dtype}")
+        kept, kind = self.memory_type(dtype), self.type_name(dtype)
+        read = write = "{}"
+        if dtype in _NARROW:
+            read = self._from_library(f"{_NARROW[dtype]}_to_float") + "({})"
+            write = self._from_library(f"float_to_{_NARROW[dtype]}") + "({})"
+        a = read.format("before")
+        wrapping = f"({kind})((u{kind}){a} + (u{kind})v)" if dt.is_int(dtype) else f"({kind})({a} + v)"
+        made = {
+            "add": wrapping, "exch": "v", "and": f"({a} & v)", "or": f"({a} | v)", "xor": f"({a} ^ v)",
+            "max": f"({a} > v || {a} != {a} ? {a} : v)", "min": f"({a} < v || {a} != {a} ? {a} : v)",
+        }[how]  # fmt: skip
+        return self.helper(f"{name}_{dtype}", (
+            f"static inline {kind} {name}_{dtype}({kept}* p, {kind} v) {{\n"
+            f"  {kept} before = *p, after;\n"
+            f"  do after = {write.format(made)};\n"
+            f"  while (!__atomic_compare_exchange(p, &before, &after, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));\n"
+            f"  return {a};\n}}\n"
+        ))  # fmt: skip
 
 
 def _reinterpret(a: str, b: str) -> str:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 from ...ir import dtype as dt
 from ...ir.expr import GlobalVar
 from ...ir.op import Op
-from ...ir.prim import Broadcast, Call, Div, FloatImm, IntImm, StringImm
+from ...ir.prim import Broadcast, Call, Cast, Div, FloatImm, IntImm, StringImm
 from ...support.errors import RelaxishError
+from ..common.atomics import ATOMICS
 from ..common.divisors import constant_of
+from .atomics import atomic_update
 from .index_gen import scale_terms
-from .ltypes import element_bytes, kernel_symbol, llvm_type, quoted, scalar_type, splat, zero_of
+from .ltypes import kernel_symbol, llvm_type, quoted, scalar_type, splat, zero_of
 from .matrix import DOT_FEATURES, dot_fallback
 
 if TYPE_CHECKING:
@@ -467,9 +469,33 @@ def _call_symbol(gen: ExprGen, name: str, args: Any, dtype: str) -> str:
     return gen.w.effect(text)
 
 
+def _print(gen: ExprGen, args: Any) -> str:
+    """C's ``printf``, whose arguments are of any number and at least as wide as ``int`` and ``double``, seen at once."""
+    typed = []
+    for a in args:
+        wide = (
+            "float64"
+            if dt.is_float(a.dtype)
+            else "int32"
+            if not dt.is_handle(a.dtype) and dt.bits(a.dtype) < 32
+            else a.dtype
+        )
+        typed.append(gen.typed(a if wide == a.dtype else Cast(wide, a)))
+    gen.w.module.declare("declare i32 @printf(ptr, ...)")
+    gen.w.module.declare("declare i32 @fflush(ptr)")
+    made = gen.w.effect(f"call i32 (ptr, ...) @printf({', '.join(typed)})")
+    gen.w.effect("call i32 @fflush(ptr null)")
+    return made
+
+
 @register("call_extern")
 def _call_extern(gen: ExprGen, expr: Call) -> str:
-    return _call_symbol(gen, expr.args[0].value, expr.args[1:], expr.dtype)
+    name = expr.args[0].value
+    if name == "printf":
+        return _print(gen, expr.args[1:])
+    if name in ATOMICS:
+        return atomic_update(gen, ATOMICS[name], expr.args[1:])
+    return _call_symbol(gen, name, expr.args[1:], expr.dtype)
 
 
 _TABLE["call_pure_extern"] = _call_extern
@@ -544,10 +570,4 @@ def _ret(gen: ExprGen, expr: Call) -> str:
 
 @register("atomic_add")
 def _atomic_add(gen: ExprGen, expr: Call) -> str:
-    pointer, value = gen.visit(expr.args[0]), gen.visit(expr.args[1])
-    dtype = expr.args[1].dtype
-    op = "fadd" if dt.is_float(dtype) else "add"
-    gen.w.touch_all()
-    return gen.w.effect(
-        f"atomicrmw {op} ptr {pointer}, {llvm_type(dtype)} {value} monotonic, align {element_bytes(dtype)}"
-    )
+    return atomic_update(gen, "add", expr.args, "monotonic")

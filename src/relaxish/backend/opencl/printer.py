@@ -197,6 +197,11 @@ class OpenCLPrinter(KernelPrinter):
             raise RelaxishError("OpenCL cannot synchronise all blocks of a kernel")
         self.line("barrier(CLK_LOCAL_MEM_FENCE);")
 
+    def call_call_extern(self, e: Any) -> Piece:
+        made = super().call_call_extern(e)
+        # Its long has 64 bits.
+        return Piece(made.replace("%ll", "%l")) if e.args[0].value == "printf" else made
+
     def call_reinterpret(self, e: Any) -> Piece:
         if "float16" in (dt.element_of(e.dtype), dt.element_of(e.args[0].dtype)):
             raise RelaxishError("OpenCL code generation does not reinterpret halves: devices may compute with floats")

@@ -14,23 +14,34 @@ from .blocks import at, inside_kernel, tile_block
 from .regions import Region, TileError, pair_regions, region_of, takes_regions
 
 __all__ = [
-    "atomic_add", "atomic_addx2", "atomic_addx4", "atomic_load", "atomic_max", "atomic_min", "atomic_or", "atomic_store",
+    "atomic_add", "atomic_addx2", "atomic_addx4", "atomic_and", "atomic_load", "atomic_max", "atomic_min", "atomic_or",
+    "atomic_store", "atomic_xor",
 ]  # fmt: skip
 
 _UPDATES: dict[str, Callable[[Any, Any], Any]] = {
-    "add": lambda a, b: a + b, "max": max_, "min": min_, "or": tir.bitwise_or, "exch": lambda _, b: b,
+    "add": lambda a, b: a + b, "max": max_, "min": min_, "and": tir.bitwise_and, "or": tir.bitwise_or,
+    "xor": tir.bitwise_xor, "exch": lambda _, b: b,
 }  # fmt: skip
+_ORDERS = ("relaxed", "consume", "acquire", "release", "acq_rel", "seq_cst")
 
 
-def _update(how: str, what: str, dst: Any, value: Any, return_prev: bool) -> Any:
+def _kind(how: str, what: str, order: str | None) -> str:
+    """The annotation of an update: what it does, and what it orders beside. Raises TileError for other words."""
+    if order is not None and order not in _ORDERS:
+        raise TileError(f"{what}(memory_order={order!r}): orders are {', '.join(_ORDERS)}")
+    return how if order in (None, "relaxed") else f"{how}:{order}"
+
+
+def _update(how: str, what: str, dst: Any, value: Any, return_prev: bool, order: str | None = None) -> Any:
     inside_kernel(what)
+    kind = _kind(how, what, order)
     target = region_of(dst, what)
     if target.buffer.scope() in ("local", "local.fragment", VAR):
         raise TileError(f"{what}: {target.buffer.name} is in registers, which nobody else sees; store to it")
     if isinstance(value, (tir.Buffer, tir.BufferRegion)):
         if return_prev:
             raise TileError(f"{what}(return_prev=True) is for one element")
-        _update_tile(how, what, target, region_of(value, what))
+        _update_tile(how, kind, what, target, region_of(value, what))
         return None
     if target.extents is not None:
         raise TileError(
@@ -41,7 +52,7 @@ def _update(how: str, what: str, dst: Any, value: Any, return_prev: bool) -> Any
         before = B.alloc_buffer([1], target.dtype, scope=VAR)
         before.name = before.data.name = f"{target.buffer.name}_before"
     with B.block(f"atomic_{how}"):
-        B.block_attr({ATOMIC: how})
+        B.block_attr({ATOMIC: kind})
         old = B.BufferLoad(target.buffer, list(target.bases))
         if before is not None:
             B.buffer_store(before, old, [0])
@@ -53,7 +64,7 @@ def _update(how: str, what: str, dst: Any, value: Any, return_prev: bool) -> Any
     return None if before is None else B.BufferLoad(before, [as_expr(0)])
 
 
-def _update_tile(how: str, what: str, target: Region, source: Region) -> None:
+def _update_tile(how: str, kind: str, what: str, target: Region, source: Region) -> None:
     extents, dims_a, dims_b = pair_regions(source, target, what)
 
     def body(v: list[Any]) -> None:
@@ -62,7 +73,7 @@ def _update_tile(how: str, what: str, target: Region, source: Region) -> None:
         old = B.BufferLoad(target.buffer, place)
         B.buffer_store(target.buffer, _UPDATES[how](old, cast(target.dtype, value)), place)
 
-    tile_block("atomic", extents, "S" * len(extents), body, {ATOMIC: how}, name=f"atomic_{how}")
+    tile_block("atomic", extents, "S" * len(extents), body, {ATOMIC: kind}, name=f"atomic_{how}")
 
 
 @takes_regions
@@ -70,46 +81,59 @@ def atomic_add(
     dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False, use_tma: bool = False
 ) -> Any:
     """Add a value to an element, or a tile to a region, whatever other blocks do; ``return_prev`` gives what was there."""
-    del memory_order, use_tma
-    return _update("add", "T.atomic_add", dst, value, return_prev)
+    del use_tma
+    return _update("add", "T.atomic_add", dst, value, return_prev, memory_order)
 
 
 @takes_regions
 def atomic_max(dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False) -> Any:
     """The larger of an element and a value, put there."""
-    del memory_order
-    return _update("max", "T.atomic_max", dst, value, return_prev)
+    return _update("max", "T.atomic_max", dst, value, return_prev, memory_order)
 
 
 @takes_regions
 def atomic_min(dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False) -> Any:
     """The smaller of an element and a value, put there."""
-    del memory_order
-    return _update("min", "T.atomic_min", dst, value, return_prev)
+    return _update("min", "T.atomic_min", dst, value, return_prev, memory_order)
 
 
 @takes_regions
 def atomic_or(dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False) -> Any:
-    """The bits of an element and a value, put there."""
-    del memory_order
-    return _update("or", "T.atomic_or", dst, value, return_prev)
+    """The bits of an element or a value, put there."""
+    return _update("or", "T.atomic_or", dst, value, return_prev, memory_order)
+
+
+@takes_regions
+def atomic_and(dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False) -> Any:
+    """The bits of both an element and a value, put there."""
+    return _update("and", "T.atomic_and", dst, value, return_prev, memory_order)
+
+
+@takes_regions
+def atomic_xor(dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False) -> Any:
+    """The bits that an element and a value differ in, put there."""
+    return _update("xor", "T.atomic_xor", dst, value, return_prev, memory_order)
 
 
 @takes_regions
 def atomic_store(dst: Any, value: Any, memory_order: str | None = None) -> None:
     """Store an element at once."""
-    del memory_order
-    _update("exch", "T.atomic_store", dst, value, False)
+    _update("exch", "T.atomic_store", dst, value, False, memory_order)
 
 
 @takes_regions
 def atomic_load(src: Any, memory_order: str | None = None) -> Any:
     """Read an element that other blocks write."""
-    del memory_order
+    inside_kernel("T.atomic_load")
+    kind = _kind("load", "T.atomic_load", memory_order)
     region = region_of(src, "T.atomic_load")
+    if region.extents is not None:
+        raise TileError(f"T.atomic_load: {region.text()} is a tile; name an element {region.buffer.name}[i, j]")
     before = B.alloc_buffer([1], region.dtype, scope=VAR)
     before.name = before.data.name = f"{region.buffer.name}_now"
-    B.buffer_store(before, B.BufferLoad(region.buffer, list(region.bases)), [0])
+    with B.block("atomic_load"):
+        B.block_attr({ATOMIC: kind})
+        B.buffer_store(before, B.BufferLoad(region.buffer, list(region.bases)), [0])
     return B.BufferLoad(before, [as_expr(0)])
 
 

@@ -13,7 +13,7 @@ from ....support.errors import RelaxishError
 from .access import access_of
 from .intrinsics import IntrinsicPrinter
 from .names import NameSupply
-from .pieces import ADD, AND, CONDITION, MUL, OR, RELATION, UNARY, Piece, infix, wrapped
+from .pieces import ADD, AND, CONDITION, MUL, OR, RELATION, UNARY, Piece, infix, quoted, wrapped
 
 __all__ = ["ExpressionPrinter"]
 
@@ -108,8 +108,7 @@ class ExpressionPrinter(IntrinsicPrinter, Visitor[Piece]):
     visit_FloatImm = visit_IntImm
 
     def visit_StringImm(self, e: Any) -> Piece:
-        escaped = e.value.replace("\\", "\\\\").replace('"', '\\"')
-        return Piece(f'"{escaped}"')
+        return Piece(quoted(e.value))
 
     def constant(self, value: float | int, dtype: str) -> Piece:
         """A scalar constant."""

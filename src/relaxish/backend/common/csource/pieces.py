@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ADD", "AND", "ATOM", "BITS", "CONDITION", "MUL", "OR", "RELATION", "UNARY", "Piece", "infix", "wrapped"]
+__all__ = ["ADD", "AND", "ATOM", "BITS", "CONDITION", "MUL", "OR", "RELATION", "UNARY", "Piece", "infix", "quoted", "wrapped"]
 
 # From loose to tight. Bit operators bind loosest: languages of the family disagree about them (WGSL forbids mixing them
 # with others), so they always get parentheses.
@@ -23,6 +23,12 @@ class Piece(str):
         made = super().__new__(cls, text)
         made.level = level
         return made
+
+
+def quoted(text: str) -> Piece:
+    """A string as the family's languages write it."""
+    marks = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t"}
+    return Piece('"' + "".join(marks.get(c, c) for c in text) + '"')
 
 
 def wrapped(piece: str, level: int) -> str:

@@ -12,6 +12,7 @@ from ....ir.functor import Visitor
 from ....ir.op import Op
 from ....ir.prim import Cast, IntImm, Ramp
 from ....support.errors import RelaxishError
+from ...common.csource.pieces import quoted
 from .narrow import narrowed
 from .table import PRINTERS
 from .types import constant, is_nibble, section_of, size_of, type_name
@@ -102,8 +103,7 @@ class ExprText(Visitor[str]):
         return constant(e.value, e.dtype)
 
     def visit_StringImm(self, e: Any) -> str:
-        escaped = e.value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
-        return f'"{escaped}"'
+        return quoted(e.value)
 
     # -- operators -----------------------------------------------------------------------------------------
 

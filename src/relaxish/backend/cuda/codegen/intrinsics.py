@@ -250,6 +250,10 @@ def _extern(gen: ExprText, e: Any) -> str:
         and len(args) <= 3
     ):
         return gen.apply(e.dtype, args, lambda *a: f"{name}({', '.join(a)})")
+    if name in ("atomicAdd", "atomicExch") and e.dtype == "int64":
+        # The language has these of unsigned numbers only, whose bits are the same.
+        address, value = (gen.text(a) for a in args)
+        return f"(long long){name}((unsigned long long*)({address}), (unsigned long long)({value}))"
     return f"{name}({', '.join(gen.text(a) for a in args)})"
 
 

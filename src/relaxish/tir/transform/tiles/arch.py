@@ -22,6 +22,7 @@ class Arch:
     pads: bool
     shared_bytes: int
     hopper: bool = False
+    prints: bool = True
 
 
 _SHARED = {
@@ -44,7 +45,8 @@ _SHARED = {
 def arch_of(target: Any) -> Arch:
     """What a target's devices can do."""
     if target.kind.name != "cuda":
-        return Arch(target.kind.name, 0, "", False, False, False, False, False, 32 * 1024)
+        kind = str(target.kind.name)
+        return Arch(kind, 0, "", False, False, False, False, False, 32 * 1024, prints=kind in ("rocm", "opencl"))
     text = str(target.attrs.get("arch", "sm_80")).removeprefix("sm_")
     level = int(text.rstrip("af"))
     unit = "mma" if level >= 80 else "wmma" if level >= 70 else ""

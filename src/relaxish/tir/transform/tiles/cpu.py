@@ -12,7 +12,6 @@ from typing import Any
 
 from ....arith.affine import coefficient
 from ....ir import dtype as dt
-from ....ir.expr import PrimExpr
 from ....ir.prim import Cast, IntImm, Var, const
 from ....ir.types import PointerType, PrimType
 from ...buffer import Buffer, decl_buffer
@@ -30,9 +29,8 @@ from ...stmt import (
     ForKind,
     IfThenElse,
     SeqStmt,
-    Stmt,
 )
-from ..base import call, seq
+from ..base import seq
 from .names import ATOMIC, SHARED, VAR
 from .nests import interior, plain_selects, serial_loops, vector_loop, vectorizable, widest, without_guards
 from .panels import Panels, Replace
@@ -49,7 +47,7 @@ from .program import (
     written_for_threads,
 )
 from .register_tiles import product_loops, tile_of
-from .updates import AtomicUpdates, InParallel, address_of, element_of, joined
+from .updates import InParallel, atomic_update, element_of, joined
 
 __all__ = ["CpuKernel", "lower_for_cpu"]
 
@@ -288,7 +286,7 @@ class CpuKernel(Walk):
 
     def atomic(self, how: str, body: Any) -> Any:
         """An update as one instruction, or said to be impossible."""
-        return _Atomics(how).visit(body)
+        return atomic_update(how, body, _refused)
 
     def nest(self, nest: Nest) -> Any:
         """An operator as loops."""
@@ -298,7 +296,7 @@ class CpuKernel(Walk):
             return self._reduce(nest)
         if nest.op == "finalize":
             return Evaluate(const(0, "int32"))
-        if nest.op == "scan":
+        if nest.op in ("scan", "print"):
             return serial_loops(nest.loops, nest.body)
         body = nest.body
         if nest.op == "atomic":
@@ -436,16 +434,12 @@ def _one_or_loop(loop: For) -> Any:
     return loop
 
 
-class _Atomics(AtomicUpdates):
-    def instruction(self, store: BufferStore, operand: PrimExpr) -> Stmt:
-        if self.how == "exch":
-            return store
-        if self.how != "add" or dt.bits(store.buffer.dtype) < 32:
-            raise TileLoweringError(
-                f"T.atomic_{self.how} on {store.buffer.dtype} {store.buffer.name}: CPUs here update float32, float64, int32 and int64 "
-                "by atomic_add only; reduce into memory of each block and add up in a second kernel"
-            )
-        return Evaluate(call(store.buffer.dtype, "atomic_add", address_of(store), operand))
+def _refused(how: str, dtype: str) -> str:
+    """Why processors have no such atomic update."""
+    floating = dt.is_float(dtype) or dt.code(dtype) == "bfloat"
+    if dt.bits(dtype) < (16 if floating else 8) or (floating and how in ("and", "or", "xor")):
+        return "CPUs here have no such update"
+    return ""
 
 
 class _SelectsOfTile(Mutator):

@@ -12,8 +12,7 @@ from typing import Any
 from ....ir import dtype as dt
 from ....ir.expr import Range
 from ....ir.functor import Mutator, post_order_visit
-from ....ir.expr import PrimExpr
-from ....ir.prim import Add, Cast, IntImm, Max, Min, StringImm, Var, const
+from ....ir.prim import Add, Cast, IntImm, Max, Min, Var, const
 from ....ir.types import PointerType, PrimType
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad, Select
@@ -33,7 +32,7 @@ from ...stmt import (
 from ..base import call, seq
 from ..hopper.statements import launch, typed_view
 from .arch import Arch
-from .barriers import Steps
+from .barriers import Steps, barrier
 from .infer import infer_layouts, loop_layout, nests_of
 from .matrix import Products
 from .names import ATOMIC, FRAGMENT, REDUCER, SHARED, SWIZZLE, VAR
@@ -41,7 +40,7 @@ from .nests import serial_loops
 from .pipelines import Pipeline
 from .program import Kernel, Nest, TileLoweringError, Walk, as_int, loads_of, stores_of
 from .spread import Memory, Shared, Spread
-from .updates import AtomicUpdates, InParallel, address_of, element_of, joined
+from .updates import ACQUIRES, RELEASES, InParallel, element_of, joined, update_on
 
 __all__ = ["GpuKernel"]
 
@@ -271,6 +270,9 @@ class GpuKernel(Walk):
     def atomic(self, how: str, body: Any) -> Any:
         made = self.spread.place(self._update(how, body), _ANALYZER())
         first = self.touching(_when([self.thread.equal(0)], made), body)
+        # The fence is one thread's: it speaks for those that it has waited for, and others wait for it.
+        order = how.partition(":")[2]
+        first = seq([*[barrier()] * (order in RELEASES), first, *[barrier()] * (order in ACQUIRES)])
         before = [s.buffer for s in stores_of(body) if s.buffer.scope() == VAR]
         if not before:
             return first
@@ -285,7 +287,7 @@ class GpuKernel(Walk):
         ])  # fmt: skip
 
     def _update(self, how: str, body: Any) -> Any:
-        return _Atomics(self.arch, how).visit(body)
+        return update_on(self.arch, how, body)
 
     def _inner_loops(self, nest: Nest) -> Any:
         """A parallel loop inside of one: a thread runs it as it is."""
@@ -301,6 +303,8 @@ class GpuKernel(Walk):
             return self._scan(nest)
         if nest.op == "finalize":
             return self._finalize(nest)
+        if nest.op == "print":
+            return self._print(nest)
         return self.elementwise(nest)
 
     def elementwise(self, nest: Nest, managed: Any = ()) -> Any:
@@ -312,17 +316,11 @@ class GpuKernel(Walk):
         fragments = [n for n in (*stores_of(source), *loads_of(source)) if n.buffer.scope() == FRAGMENT]
         if fragments:
             layout = loop_layout(nest, self.memory.layouts, self.threads, 1)
-            made = self.spread.by_layout(nest.op, nest.loops, body, layout, once=self._once(nest))
+            made = self.spread.by_layout(nest.op, nest.loops, body, layout, self.reducers)
         else:
             made = self.spread.in_turn(nest.loops, body)
         reads = [x.buffer for x in loads_of(source)]
         return self.step(made, reads, [x.buffer for x in stores_of(source)], managed)
-
-    def _once(self, nest: Nest) -> bool:
-        """Whether no iteration may run in two threads, though they hold the same elements."""
-        if nest.op == "atomic" or _updates(nest.body):
-            return True
-        return nest.op == "parallel" and any(s.buffer in self.reducers for s in stores_of(nest.body))
 
     # -- reductions --------------------------------------------------------------------------------------------------------
 
@@ -413,6 +411,22 @@ class GpuKernel(Walk):
         digits = [d for d in layout.digits if d.dim < 0]
         return seq(self.across(self.memory.registers[buffer], max(1, layout.registers), digits, kind))
 
+    # -- prints ------------------------------------------------------------------------------------------------------------
+
+    def _print(self, nest: Nest) -> Any:
+        """The first thread prints, in order; what lies in fragments comes to shared memory for it."""
+        rooms: dict[Any, Any] = {}
+        steps = []
+        for load in loads_of(nest.body):
+            buffer = load.buffer
+            if buffer.scope() == FRAGMENT and buffer not in rooms:
+                rooms[buffer] = decl_buffer(buffer.shape, buffer.dtype, f"{buffer.name}_printed", scope="shared.dyn")
+                self._shared(rooms[buffer])
+                steps.append(self._between(rooms[buffer], buffer))
+        body = _Swap(rooms).visit(nest.body)
+        made = self.spread.place(serial_loops(nest.loops, body), _ANALYZER())
+        return seq([*steps, self.touching(_when([self.thread.equal(0)], made), body)])
+
     # -- running sums --------------------------------------------------------------------------------------------------------
 
     def _scan(self, nest: Nest) -> Any:
@@ -491,38 +505,6 @@ def _local(name: str, dtype: str, count: int) -> Buffer:
 def _allocated(buffer: Buffer, body: Any) -> Any:
     extents = [e for e in buffer.shape]
     return Allocate(buffer.data, buffer.dtype, extents, const(True, "bool"), DeclBuffer(buffer, body))
-
-
-def _updates(body: Any) -> bool:
-    """Whether the body updates memory that threads with copies would update twice."""
-    from ...stmt import BlockRealize
-
-    found = False
-
-    def look(node: Any) -> None:
-        nonlocal found
-        found = found or (isinstance(node, BlockRealize) and ATOMIC in node.block.annotations)
-
-    post_order_visit(body, look)
-    return found
-
-
-_NAMES = {"add": "atomicAdd", "max": "atomicMax", "min": "atomicMin", "or": "atomicOr", "exch": "atomicExch"}
-
-
-class _Atomics(AtomicUpdates):
-    def __init__(self, arch: Arch, how: str) -> None:
-        super().__init__(how)
-        self.arch = arch
-
-    def instruction(self, store: BufferStore, operand: PrimExpr) -> Stmt:
-        dtype = store.buffer.dtype
-        if not self.arch.atomics or (self.how in ("max", "min", "or") and dt.is_float(dtype)):
-            raise TileLoweringError(
-                f"T.atomic_{self.how} on {dtype} {store.buffer.name}: {self.arch.name} has no such instruction; reduce into memory of "
-                "each block and join it in a second kernel"
-            )
-        return Evaluate(call(dtype, "call_extern", StringImm(_NAMES[self.how]), address_of(store), operand))
 
 
 class _Views(Mutator):

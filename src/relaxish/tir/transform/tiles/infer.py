@@ -127,7 +127,7 @@ def infer_layouts(
                     f"fragment {buffer.name} has two layouts: two products want its elements in different threads. Give both "
                     "T.gemm the same policy (GemmWarpPolicy.FullRow where one takes the other's result), or copy through shared memory"
                 )
-    others = [n for n in nests if n.op not in ("gemm", "scan")]
+    others = [n for n in nests if n.op not in ("gemm", "scan", "print")]
     _follow(others, layouts)
     fragments = [b for b in kernel.block.alloc_buffers if b.scope() == FRAGMENT]
     while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ....ir.functor import post_order_visit
@@ -18,6 +19,7 @@ from .hopper import lower_product
 from .infer import nests_of
 from .names import FRAGMENT, VAR
 from .program import Kernel, TileLoweringError, has_kernels, rewrite_kernels, written_for_threads
+from .updates import Updates, update_on
 
 __all__ = ["LowerTiles", "lower_for_device"]
 
@@ -27,9 +29,10 @@ def lower_for_device(func: PrimFunc, target: Any) -> PrimFunc:
     arch = arch_of(target)
 
     def lower(kernel: Kernel) -> Any:
+        _check_prints(kernel, arch)
         if written_for_threads(kernel):
             _check_threads(kernel, arch)
-            return _as_it_is(kernel)
+            return _as_it_is(kernel, arch)
         made = lower_product(kernel) if arch.hopper else None
         return GpuKernel(kernel, arch).lower() if made is None else made
 
@@ -44,13 +47,28 @@ _NEEDS = {
 }  # fmt: skip
 
 
+def _extern(node: Any) -> str:
+    """The function that a node calls by name; nothing for other nodes."""
+    return str(getattr(node.args[0], "value", "")) if op_name(node) == "call_extern" else ""
+
+
+def _check_prints(kernel: Kernel, arch: Arch) -> None:
+    """Raise TileLoweringError where a kernel prints and its architecture cannot."""
+
+    def look(node: Any) -> None:
+        if _extern(node) == "printf" and not arch.prints:
+            raise TileLoweringError(
+                f"T.print: kernels of {arch.name} have no output; print on a CPU or an emulated GPU, or copy the tile to an argument"
+            )
+
+    post_order_visit(kernel.block.body, look)
+
+
 def _check_threads(kernel: Kernel, arch: Arch) -> None:
     """Raise TileLoweringError for what threads cannot do on an architecture."""
 
     def look(node: Any) -> None:
-        name = op_name(node)
-        if name == "call_extern":
-            name = str(getattr(node.args[0], "value", ""))
+        name = _extern(node) or op_name(node)
         what, level = _NEEDS.get(name, ("", 0))
         if level > arch.level:
             raise TileLoweringError(f"{what}: {arch.name} has no such instruction, sm_{level} and later have")
@@ -58,7 +76,7 @@ def _check_threads(kernel: Kernel, arch: Arch) -> None:
     post_order_visit(kernel.block.body, look)
 
 
-def _as_it_is(kernel: Kernel) -> Any:
+def _as_it_is(kernel: Kernel, arch: Arch) -> Any:
     """A kernel written for one thread: an ordinary scheduled program, once its variables are registers."""
     block = kernel.block
     memory: dict[Any, Any] = {}
@@ -80,7 +98,7 @@ def _as_it_is(kernel: Kernel) -> Any:
     annotations = {k: v for k, v in kernel.annotations.items() if not k.startswith("tile.")}
     allocations = tuple(memory.get(b, b) for b in block.alloc_buffers)
     made: Any = BlockRealize((), True, block.with_fields(
-        body=change.visit(block.body), alloc_buffers=allocations, annotations=annotations
+        body=Updates(partial(update_on, arch)).visit(change.visit(block.body)), alloc_buffers=allocations, annotations=annotations
     ))  # fmt: skip
     for (var, extent), axis in reversed(list(zip(kernel.grid, "xyz", strict=False))):
         binding = IterVar(None, Var("", var.dtype), IterVar.ThreadIndex, f"blockIdx.{axis}")

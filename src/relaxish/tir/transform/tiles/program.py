@@ -29,7 +29,7 @@ class TileLoweringError(LoweringError):
 class Nest:
     """An operator: independent loops (reduced and ordered ones last come to ``kinds``) around one statement.
 
-    ``op`` is copy, fill, gemm, reduce, scan, atomic or parallel. In ``body`` and ``init`` all names are loop variables.
+    ``op`` is copy, fill, gemm, reduce, scan, atomic, finalize, print or parallel. In ``body`` and ``init`` all names are loop variables.
     """
 
     op: str

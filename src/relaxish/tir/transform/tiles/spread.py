@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,13 +11,14 @@ import numpy as np
 
 from ....arith import Analyzer
 from ....ir import dtype as dt
-from ....ir.expr import Range
-from ....ir.functor import Mutator
+from ....ir.expr import PrimExpr, Range
+from ....ir.functor import Mutator, post_order_visit
 from ....ir.prim import And, IntImm, Var, const
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...functor import substitute
-from ...stmt import BufferStore, For, ForKind, IfThenElse
+from ...stmt import BufferStore, Evaluate, For, ForKind, IfThenElse, Stmt
+from ..base import op_name
 from .layout import Layout
 from .names import FRAGMENT
 from .nests import interior, plain_selects, vectorizable, widest, without_guards
@@ -109,6 +110,65 @@ class _Digits:
         self.loops.sort(key=lambda item: -item[2].out)
 
 
+class _Seen(Mutator):
+    """What an iteration does that others see: stores to memory and ``reducers``, updates, prints.
+
+    ``others``: whether there is such; ``held``: whether it also stores to fragments, of which every copy must be the same.
+    """
+
+    def __init__(self, memory: Memory, reducers: Container[Buffer], op: str) -> None:
+        super().__init__()
+        self.memory = memory
+        self.reducers = reducers
+        self.op = op
+        self.others = self.held = False
+        self.condition: PrimExpr | None = None
+
+    def only(self, condition: PrimExpr, body: Stmt) -> Stmt:
+        """The body that does so where a condition holds. Raises TileLoweringError where copies need what an update gave."""
+        self.condition = condition
+        made: Stmt = self.visit(body)
+        return made
+
+    def visit_PrimExpr(self, node: PrimExpr) -> PrimExpr:
+        return node
+
+    def _seen(self, node: Stmt) -> Stmt:
+        self.others = True
+        return node if self.condition is None else IfThenElse(self.condition, node)
+
+    def visit_Evaluate(self, node: Evaluate) -> Stmt:
+        return self._seen(node)
+
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
+        buffer = node.buffer
+        if buffer in self.memory.private:
+            if not _calls(node.value):
+                return node
+            if self.condition is not None:
+                raise TileLoweringError(
+                    f"T.{self.op}: an atomic update's return_prev and stores to a fragment stand in one loop, and several threads hold "
+                    "the fragment's elements; write two loops, with the value before in shared memory between them"
+                )
+            return self._seen(node)
+        if buffer.scope() == FRAGMENT and buffer not in self.reducers:
+            self.held = True
+            return node
+        return self._seen(node)
+
+
+def _calls(e: PrimExpr) -> bool:
+    """Whether an expression calls a function, as atomic updates do."""
+    found = False
+
+    def look(node: PrimExpr) -> None:
+        nonlocal found
+        found = found or op_name(node) == "call_extern"
+
+    post_order_visit(e, look)
+    return found
+
+
 class Spread:
     """Makes a thread's part of an operator."""
 
@@ -120,19 +180,24 @@ class Spread:
     # -- by a layout ---------------------------------------------------------------------------------------------------
 
     def by_layout(
-        self, op: str, loops: Sequence[tuple[Var, Any]], body: Any, layout: Layout, once: bool = False
+        self, op: str, loops: Sequence[tuple[Var, Any]], body: Any, layout: Layout, reducers: Container[Buffer] = ()
     ) -> Any:
-        """Each thread runs the iterations that its registers are for; ``once``: none runs twice, though threads hold copies."""
+        """Each thread runs the iterations that its registers are for.
+
+        Where threads hold copies of elements, what others see (memory, ``reducers``, prints) is done by one of them.
+        """
         digits = _Digits(layout, loops, self.thread)
         self.check(op, loops, body, layout)
-        once = once or any(
-            s.buffer.scope() != FRAGMENT and s.buffer not in self.memory.private for s in stores_of(body)
-        )
         conditions = [self.thread < layout.threads] if layout.threads < self.threads else []
-        conditions += digits.copies if once else []
+        seen = _Seen(self.memory, reducers, op)
+        seen.visit(body)
+        if seen.others and not seen.held:
+            conditions += digits.copies
         inside = interior(plain_selects(body), loops)
 
         def threads_part(part: Any) -> Any:
+            if seen.others and seen.held and digits.copies:
+                part = seen.only(conjunction(digits.copies), part)
             return self._registers(digits, substitute(part, digits.coordinates))
 
         made = alternatives(inside, plain_selects(body), threads_part)
