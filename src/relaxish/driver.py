@@ -386,7 +386,9 @@ def _host_of(target: Target) -> Target:
 
 def _schedule_for_device(kernels: IRModule, target: Target) -> IRModule:
     from .dlight import ApplyDefaultSchedule, default_gpu_rules
+    from .tir.transform.numerics.centered_variances import CenterVariances
 
+    kernels = CenterVariances(for_device=True)(kernels)
     with target:
         scheduled: IRModule = ApplyDefaultSchedule(*default_gpu_rules(target))(kernels)
     return scheduled
@@ -531,9 +533,9 @@ def _is_default_pipeline(pipeline: Any) -> bool:
 
 def _default_schedules(kernels: IRModule, target: Target) -> IRModule:
     from .dlight import ApplyDefaultSchedule, default_cpu_rules
-    from .tir.transform.numerics.wide_accumulators import widen_module
+    from .tir.transform.numerics.centered_variances import exact_sums
 
-    scheduled: IRModule = ApplyDefaultSchedule(*default_cpu_rules(target))(widen_module(kernels))
+    scheduled: IRModule = ApplyDefaultSchedule(*default_cpu_rules(target))(exact_sums(kernels))
     return scheduled
 
 

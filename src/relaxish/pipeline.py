@@ -18,7 +18,7 @@ from .target import Target
 from .tir.function import PrimFunc
 from .transform.decompose_ops import decompose_ops_as_written
 from .transform.placement import home_of, place
-from .tir.transform.numerics.wide_accumulators import widen_module
+from .tir.transform.numerics.centered_variances import CenterVariances, exact_sums
 
 __all__ = [
     "PIPELINE_MAP",
@@ -128,6 +128,7 @@ def static_shape_tuning_pipeline(
                     transform.DecomposeOpsForInference(),
                     transform.CanonicalizeBindings(),
                     zero_pipeline(),
+                    CenterVariances(for_device=not _is_cpu(target)),
                     *before,
                     *tuning,
                     MetaScheduleApplyDatabase(work_dir),
@@ -259,7 +260,7 @@ def kernel_pipeline(target: str | Target, *, prepack: bool = True) -> Pass:
         with made:
             mod = Sequential([*libraries, *head, *library_dispatch_passes(made), *legalize_passes(made)])(_frozen(mod))
             if cpu:
-                mod = widen_module(mod)
+                mod = exact_sums(mod)
             if prepack and cpu and not _has_unbound_weights(mod):
                 mod = transform.AttachAttrLayoutFreeBuffers()(mod)
         return mod

@@ -20,6 +20,7 @@ from ...ir.transform import Pass, PassContext, Sequential
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.transform import BF16StorageLegalize, BindTarget, FP8StorageLegalize, LowerDeviceKernelLaunch
+from ...tir.transform.numerics.exact_variances import ExactVariances
 from ...tir.transform.simplify.shape_arithmetic import SimplifyShapeArithmetic
 from ...tir.transform.steps import default_passes, device_passes
 from ...tir.transform.device.warp_barriers import MaskWarpBarriers
@@ -30,6 +31,8 @@ __all__ = ["split_host_device"]
 
 # Packed calls are another way to call host functions than ours; what follows it is for kernels alone.
 _LATER = ("MakePackedAPI", "FP8StorageLegalize", "BF16StorageLegalize", "LowerDeviceKernelLaunch")
+# Kinds of devices that all compute in float64.
+_WITH_FLOAT64 = ("cuda", "nvptx", "rocm")
 
 
 def split_host_device(mod: IRModule, target: Target) -> tuple[IRModule, IRModule]:
@@ -43,6 +46,8 @@ def split_host_device(mod: IRModule, target: Target) -> tuple[IRModule, IRModule
         target = Target(target, host="llvm")
     mod = with_parallel_kernels(without_lockstep(mod), target)
     steps = [p for p in default_passes(PassContext.current()) if _plain_name(p) not in _LATER]
+    if target.kind.name in _WITH_FLOAT64:
+        steps.insert(0, ExactVariances())
     # Once offsets are flat and before their common parts get names.
     flat = next(i for i, p in enumerate(steps) if _plain_name(p) == "CommonSubexprElimTIR")
     steps.insert(flat, SimplifyShapeArithmetic(truncate=True))

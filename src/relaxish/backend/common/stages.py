@@ -10,7 +10,7 @@ from ...ir.transform import Pass, PassContext, Sequential, module_pass
 from ...op.nn.attention import ATTENTION_KERNELS
 from ...relax.analysis.cleanup import keep_vouched_calls
 from ...target import Target
-from ...tir.transform.numerics.wide_accumulators import widen_module
+from ...tir.transform.numerics.centered_variances import exact_sums
 from ..dispatch_sampling import DispatchSampling
 from ..dispatch_sort_scan import DispatchSortScan
 
@@ -56,8 +56,16 @@ def gpu_schedules(target: Target) -> list[Pass]:
 
 
 def with_wide_sums(schedules: Pass) -> Pass:
-    """The pass, given kernels that keep sums of narrow floats in float32: schedules must know the memory this takes."""
-    made: Pass = module_pass(lambda mod, ctx: schedules(widen_module(mod)), opt_level=0, name=schedules.info.name)
+    """The pass, given kernels that keep sums of narrow floats in float32 and variances without cancellation.
+
+    Schedules must know the memory and the steps that this takes.
+    """
+
+    def run(mod: IRModule, ctx: PassContext) -> IRModule:
+        scheduled: IRModule = schedules(exact_sums(mod, for_device=True))
+        return scheduled
+
+    made: Pass = module_pass(run, opt_level=0, name=schedules.info.name)
     return made
 
 

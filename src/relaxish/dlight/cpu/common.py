@@ -112,8 +112,10 @@ def parallel_outer(sch: Schedule, loops: list[Any], work: int | None, threads: i
 def contiguous_reductions(info: BlockInfo) -> bool:
     """Whether the reduction loops together run through contiguous memory, so that one long loop can replace them."""
     inner_extent, inner_stride = 1, 1
+    # What is the same for all steps of the reduction may lie anywhere.
+    loads = [x for x in info.loads() if any(flat_stride(x, it.var) != 0 for it in info.reductions)]
     for it in reversed(info.reductions):
-        strides = {flat_stride(load, it.var) for load in info.loads()}
+        strides = {flat_stride(load, it.var) for load in loads}
         if strides != {inner_extent * inner_stride} or it.dom is None:
             return False
         inner_extent, inner_stride = it.dom, inner_extent * inner_stride

@@ -20,7 +20,7 @@ from .blocks import (
     lower_opaque_block,
     plan_allocation,
 )
-from .numerics import empty_reductions, exact_extremes, exact_logarithms, guard_indices, wide_accumulators
+from .numerics import empty_reductions, exact_extremes, exact_logarithms, exact_variances, guard_indices, wide_accumulators
 from .memory import flatten_buffer
 from .loops import hoist_if_then_else, mark_unroll, unroll_loop, vectorize_loop, whole_vectors
 from .simplify import remove_no_op, rewrite_unsafe_select, simplify  # fmt: skip
@@ -42,6 +42,7 @@ def lower_function_for_cpu(func: PrimFunc, vector_bits: int = 512) -> PrimFunc:
     func = exact_logarithms.exact_logarithms(exact_extremes.exact_extremes(func))
     func = empty_reductions.fill_empty_reductions(func)
     func = wide_accumulators.widen_accumulators(func)
+    func = exact_variances.exact_variances(func)
     func = _body(func, lower_init_block._Lower().visit)
     func = plan_allocation.plan(func)
     func = convert_blocks_to_opaque.convert(func)

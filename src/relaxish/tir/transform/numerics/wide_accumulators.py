@@ -34,7 +34,7 @@ from ...stmt import (
 from ..base import PrimFuncPass, StmtExprMutator, StmtExprVisitor, func_pass, op_name
 from .wide_float import WideFloat, is_narrow_float
 
-__all__ = ["WidenAccumulators", "widen_accumulators", "widen_module"]
+__all__ = ["Accumulators", "WidenAccumulators", "wide_twin", "widen_accumulators", "widen_module"]
 
 
 def WidenAccumulators() -> PrimFuncPass:
@@ -66,7 +66,7 @@ def WidenAccumulators() -> PrimFuncPass:
 
 def widen_accumulators(func: PrimFunc) -> PrimFunc:
     """The function with wide sums; the very same one where it has no narrow ones."""
-    found = _Accumulators(func)
+    found = Accumulators(func)
     sums = [b for b, needs in found.updated.items() if needs and b not in found.opaque]
     if not sums:
         return func
@@ -77,7 +77,7 @@ def widen_accumulators(func: PrimFunc) -> PrimFunc:
     if not chosen:
         return func
     _add_results(chosen, found, kinds)
-    wide = {b: _wide_twin(b, b in params) for b in found.order if b in chosen}
+    wide = {b: wide_twin(b, is_param=b in params) for b in found.order if b in chosen}
     extremes = {b for b, rounds in found.updated.items() if not rounds}
     body = _Rewrite(kinds, wide, extremes).visit(func.body)
     outer = [(b, new) for b, new in wide.items() if b in params]
@@ -86,7 +86,7 @@ def widen_accumulators(func: PrimFunc) -> PrimFunc:
     return func.with_body(body)
 
 
-def _add_results(chosen: set[Buffer], found: _Accumulators, kinds: set[str]) -> None:
+def _add_results(chosen: set[Buffer], found: Accumulators, kinds: set[str]) -> None:
     """Add the temporary buffers that hold results of arithmetic, and copies of what is chosen."""
     twins = {b: b for b in chosen}
     arithmetic = WideFloat(is_narrow_float, lambda e: e, twins)
@@ -101,13 +101,14 @@ def _add_results(chosen: set[Buffer], found: _Accumulators, kinds: set[str]) -> 
                 grown = True
 
 
-def _wide_twin(buffer: Buffer, is_param: bool) -> Buffer:
-    dtype = dt.with_lanes("float32", dt.lanes(buffer.dtype))
+def wide_twin(buffer: Buffer, element: str = "float32", is_param: bool = False) -> Buffer:
+    """A buffer like another one, with elements of a wider type; that of a parameter is memory of its own."""
+    dtype = dt.with_lanes(element, dt.lanes(buffer.dtype))
     if is_param:
-        data = Var(f"{buffer.name}_wide", PointerType(PrimType("float32"), "global"))
+        data = Var(f"{buffer.name}_wide", PointerType(PrimType(element), "global"))
         return Buffer(data, dtype, buffer.shape, (), None, f"{buffer.name}_wide")
     scope = getattr(buffer.data.type_annotation, "storage_scope", "")
-    data = Var(buffer.data.name, PointerType(PrimType("float32"), scope))
+    data = Var(buffer.data.name, PointerType(PrimType(element), scope))
     made: Buffer = buffer.with_fields(data=data, dtype=dtype)
     return made
 
@@ -115,7 +116,7 @@ def _wide_twin(buffer: Buffer, is_param: bool) -> Buffer:
 # ---- what to widen
 
 
-class _Accumulators(StmtExprVisitor):
+class Accumulators(StmtExprVisitor):
     """Narrow buffers by what is done to them.
 
     ``updated``: those that an element is read from and put back to again and again, and whether that loses digits;
