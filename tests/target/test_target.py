@@ -7,7 +7,18 @@ import pickle
 
 import pytest
 
-from relaxish.target import Target, TargetKind, arm_cpu, codegen, cuda, list_tags, register_tag, x86
+import relaxish
+from relaxish.target import (
+    Target,
+    TargetKind,
+    VirtualDevice,
+    arm_cpu,
+    codegen,
+    cuda,
+    list_tags,
+    register_tag,
+    x86,
+)
 
 
 @pytest.mark.parametrize(
@@ -116,3 +127,58 @@ def test_keys_and_constructors() -> None:
 def test_libraries_are_a_list():
     with pytest.raises(ValueError, match="libs"):
         Target({"kind": "llvm", "libs": {"a": "b"}})
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "has_dsp", "has_mve"),
+    [
+        ("-mcpu=cortex-m3", ["arm_cpu", "cpu"], False, False),
+        ("-mcpu=cortex-m7", ["arm_cpu", "cpu"], True, False),
+        ("-mcpu=cortex-m55", ["arm_cpu", "cpu"], True, True),
+        ("-mcpu=cortex-m55 -mattr=+nomve", ["arm_cpu", "cpu"], True, False),
+        ("-mcpu=cortex-m55+nomve", ["arm_cpu", "cpu"], True, False),
+        ("-mcpu=cortex-m55 -mattr=+nodsp", ["arm_cpu", "cpu"], False, False),
+        ("-mcpu=cortex-m55 -keys=mine,cpu", ["arm_cpu", "cpu", "mine"], True, True),
+    ],
+)
+@pytest.mark.parametrize("kind", ["llvm", "c"])
+def test_microcontrollers(kind, text, keys, has_dsp, has_mve):
+    target = Target(f"{kind} {text}")
+    assert list(target.keys) == keys
+    assert (target.features.has_dsp, target.features.has_mve) == (has_dsp, has_mve)
+    assert not target.features.has_asimd
+    assert Target(str(target)) == target
+
+
+def test_keys_of_arm_processors():
+    for triple in ("aarch64-linux-gnu", "arm-linux-gnueabihf"):
+        assert list(Target(f"llvm -mtriple={triple}").keys) == ["arm_cpu", "cpu"]
+    assert list(Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake").keys) == ["cpu"]
+
+
+def test_virtual_devices():
+    open_one = VirtualDevice()
+    assert (open_one.device_type, open_one.virtual_device_id, open_one.target, open_one.memory_scope) == (
+        -1,
+        -1,
+        None,
+        "",
+    )
+    assert VirtualDevice(relaxish.cuda(1)).device_type == 2
+    assert VirtualDevice("cuda").virtual_device_id == 0
+    full = VirtualDevice(relaxish.cuda(1), Target("cuda"), "global")
+    assert full == VirtualDevice(relaxish.cuda(1), "cuda", "global") and full != VirtualDevice(relaxish.cuda(1))
+    assert len({full, VirtualDevice(relaxish.cuda(1), "cuda", "global"), open_one}) == 2
+    with pytest.raises(ValueError, match="makes no code for"):
+        VirtualDevice(relaxish.cpu(), Target("cuda"))
+
+
+def test_maps_from_targets_to_anything():
+    made, host = Target.canon_target_map_and_host({"cuda": "gpu part", "llvm": "cpu part"}, "llvm -mcpu=skylake")
+    assert {t.kind.name: part for t, part in made.items()} == {"cuda": "gpu part", "llvm": "cpu part"}
+    assert host == Target("llvm -mcpu=skylake") and all(t.host == host for t in made)
+    one = Target("cuda", "llvm -mcpu=haswell")
+    made, host = Target.canon_target_map_and_host({one: 3}, "llvm")
+    assert made == {one: 3} and host == one.host
+    with pytest.raises(AssertionError):
+        Target.canon_multi_target_and_host(None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .target import Target
@@ -47,6 +48,24 @@ def _is_host(target: Target) -> bool:
         return False
     triple = str(target.attrs.get("mtriple", host_triple()))
     return triple.split("-")[0] == host_triple().split("-")[0]
+
+
+def is_arm(config: Mapping[str, Any]) -> bool:
+    """Whether attributes of a target say that it is an Arm processor: by its triple, or as a microcontroller's model."""
+    triple, model = str(config.get("mtriple") or ""), str(config.get("mcpu") or "")
+    return triple.startswith(("aarch64", "arm")) or model.startswith("cortex-m")
+
+
+def _is_microcontroller(target: Target) -> bool:
+    return _cpu(target).startswith("cortex-m")
+
+
+def _microcontroller_features(target: Target) -> dict[str, bool]:
+    """Digital signal processing and vectors (which need the former), as far as ``+nodsp`` and ``+nomve`` leave them."""
+    model, *changes = _cpu(target).split("+")
+    removed = {*changes, *(word.lstrip("+") for word in target.mattr)}
+    has_dsp = model in _MPROFILE_DSP and "nodsp" not in removed
+    return {"has_dsp": has_dsp, "has_mve": has_dsp and model in _MPROFILE_MVE and "nomve" not in removed}
 
 
 def arch_of(target: Target) -> str:
@@ -95,9 +114,8 @@ def llvm_features(target: Target) -> frozenset[str]:
 def named_features(target: Target) -> dict[str, bool]:
     """The ``has_*`` features that apply to the target's architecture."""
     arch = arch_of(target)
-    if _cpu(target).startswith("cortex-m"):
-        base = _cpu(target).split("+")[0]
-        return {"has_dsp": base in _MPROFILE_DSP, "has_mve": base in _MPROFILE_MVE}
+    if _is_microcontroller(target):
+        return _microcontroller_features(target)
     have = target.llvm_features
     table = _X86_NAMES if arch.startswith(("x86", "i")) else _ARM_NAMES if arch.startswith(("aarch", "arm")) else {}
     return {name: all(need in have for need in needs) for name, needs in table.items()}

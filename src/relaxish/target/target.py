@@ -7,14 +7,18 @@ import functools
 import threading
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypeVar, overload
 
 from ..ir.errors import CheckTypeError, CheckValueError
 from ..support.errors import RelaxishError
 from .compose import CHILD_FIELDS, default_host, default_names, host_of_name, pool_of, resolve, resolving
+from .cpu_features import is_arm
 from .kind import Option, TargetKind, get_kind, list_kinds
 from .limits import attrs_with_limits
 from .parse import config_of_any, option_of, text_of_value
+
+
+_Mapped = TypeVar("_Mapped")
 
 
 class TargetFeatures:
@@ -117,6 +121,8 @@ class Target:
         host = config.pop("host", None)
         self._host = None if host is None else _as_host(host)
         keys = list(config.pop("keys", None) or self.kind.default_keys)
+        if self.kind.name in ("llvm", "c") and is_arm(config):
+            keys = ["arm_cpu", "cpu", *keys]
         if "device" in config:
             keys.append(config["device"])
         self.keys = tuple(dict.fromkeys(keys))
@@ -343,17 +349,24 @@ class Target:
         """Like ``canon_multi_target``, every target with the host attached."""
         targets = Target.canon_multi_target(target)
         if not targets:
-            raise CheckValueError("At least one target is needed.")
+            raise AssertionError("At least one target is needed.")
         return tuple(Target(t, target_host) for t in targets)
 
     @staticmethod
     def canon_target_map_and_host(
-        target_map: dict[Any, Any], target_host: Any = None
-    ) -> tuple[dict[Any, Target], Target | None]:
-        """A map with its values as targets, and the host."""
-        result = {key: Target(value, target_host) for key, value in target_map.items()}
-        hosts = [t.host for t in result.values() if t.host is not None]
-        return result, hosts[0] if hosts else None
+        target_map: Mapping[Any, _Mapped], target_host: Any = None
+    ) -> tuple[dict[Target, _Mapped], Target | None]:
+        """A map from targets to whatever is built for them, its keys as targets with one host, and that host.
+
+        The host is that of the first key, else the one given.
+        """
+        host: Target | None = None
+        made: dict[Target, _Mapped] = {}
+        for key, value in target_map.items():
+            target = Target(key)
+            host = host or target.host or Target.canon_target(target_host)
+            made[target if host is None else Target(target.without_host(), host)] = value
+        return made, host
 
     def get_kind_attr(self, attr_name: str) -> Any:
         """A fact about the kind, not this target: ``"default_device_type"`` or ``"default_keys"``."""
