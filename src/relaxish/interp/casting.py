@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 import numpy as np
 
 from ..ir import dtype as dt
-from .intrinsics import np_dtype, wrap_int
+from .intrinsics import np_dtype, Value, wrap_int
 
 
-def cast(value: Any, source: str, target: str) -> Any:
+def cast(value: Value, source: str, target: str) -> Value:
     """A value of one dtype as another.
 
     Floats round once, to nearest, ties to even; as integers of fewer than 32 bits they wrap around, as others they
@@ -48,7 +47,7 @@ def _whole(value: float, target: str) -> int:
     return min(max(int(value), low), high)
 
 
-def _nearest(value: Any, target: str) -> Any:
+def _nearest(value: Value, target: str) -> Value:
     """The float of ``target`` nearest to a number: what is wider than float32 goes there rounded to odd first."""
     kind = np_dtype(target)
     if dt.bits(target) >= 32 or isinstance(value, (bool, np.bool_)):

@@ -6,12 +6,17 @@ they are stored or converted; floats are NumPy scalars of their type, so that ro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from .. import tir
 from ..ir import dtype as dt
 from ..ir.functor import Visitor
 from ..ir.op import Op
+from ..ir.plain import plain_int
+from ..ir.prim import BinaryOp
+from ..tir import Buffer, PrimExpr, Stmt
+from .intrinsics import Value
 from .threads import COLLECTIVE
 
 __all__ = ["Compiler"]
@@ -26,7 +31,7 @@ _REGISTERS = ("local", "wmma.", "m16n8k8.", "metal.")
 """Memory that is private to a thread, wherever it is allocated."""
 
 
-def _is_matrix_core(node: Any) -> bool:
+def _is_matrix_core(node: tir.Call) -> bool:
     """Whether a call is a matrix instruction that the lanes of a wave execute together."""
     return getattr(node.op, "name", "") == "tir.call_llvm_pure_intrin" and str(
         getattr(node.args[0], "value", "")
@@ -40,14 +45,14 @@ class _HasSync(Visitor):
         super().__init__()
         self.found = False
 
-    def visit_Call(self, node: Any) -> None:
+    def visit_Call(self, node: tir.Call) -> None:
         name = getattr(node.op, "name", "").removeprefix("tir.")
         if name in COLLECTIVE or _is_matrix_core(node) or name in ("tvm_storage_sync", "tvm_thread_allreduce"):
             self.found = True
         self.default_visit(node)
 
 
-def has_sync(stmt: Any) -> bool:
+def has_sync(stmt: Stmt) -> bool:
     """Whether threads meet inside a statement."""
     visitor = _HasSync()
     visitor.visit(stmt)
@@ -83,7 +88,7 @@ class Compiler(Visitor[Any]):
         clean = "".join(c if c.isalnum() and c.isascii() else "_" for c in hint)
         return f"{clean}_{self.counter}"
 
-    def var(self, var: Any) -> str:
+    def var(self, var: tir.Var) -> str:
         """The Python name of a variable."""
         name = self.names.get(id(var))
         if name is None:
@@ -91,7 +96,7 @@ class Compiler(Visitor[Any]):
             self.keep.append(var)
         return name
 
-    def constant(self, value: Any) -> str:
+    def constant(self, value: Value) -> str:
         """A name for a Python object."""
         name = self.fresh("const")
         self.constants[name] = value
@@ -99,26 +104,26 @@ class Compiler(Visitor[Any]):
 
     # Expressions.
 
-    def expr(self, node: Any) -> str:
+    def expr(self, node: PrimExpr) -> str:
         """An expression as Python text."""
         text: str = self.visit(node)
         return text
 
-    def visit_Var(self, node: Any) -> str:
+    def visit_Var(self, node: tir.Var) -> str:
         return self.var(node)
 
-    def visit_IntImm(self, node: Any) -> str:
+    def visit_IntImm(self, node: tir.IntImm) -> str:
         return str(bool(node.value)) if node.dtype == "bool" else str(node.value)
 
-    def visit_FloatImm(self, node: Any) -> str:
+    def visit_FloatImm(self, node: tir.FloatImm) -> str:
         from .intrinsics import np_dtype
 
         return self.constant(np_dtype(node.dtype).type(node.value))
 
-    def visit_StringImm(self, node: Any) -> str:
+    def visit_StringImm(self, node: tir.StringImm) -> str:
         return repr(node.value)
 
-    def visit_BinaryOp(self, node: Any) -> str:
+    def visit_BinaryOp(self, node: BinaryOp) -> str:
         a, b = self.expr(node.a), self.expr(node.b)
         kind = type(node)
         vector = dt.lanes(node.dtype) != 1
@@ -144,19 +149,19 @@ class Compiler(Visitor[Any]):
             return f"trunc_mod({a}, {b})"
         raise NotImplementedError(kind.__name__)
 
-    def visit_Not(self, node: Any) -> str:
+    def visit_Not(self, node: tir.Not) -> str:
         a = self.expr(node.a)
         return f"np.logical_not({a})" if dt.lanes(node.dtype) != 1 else f"(not {a})"
 
-    def visit_Cast(self, node: Any) -> str:
+    def visit_Cast(self, node: tir.Cast) -> str:
         return f"cast({self.expr(node.value)}, {node.value.dtype!r}, {node.dtype!r})"
 
-    def visit_Select(self, node: Any) -> str:
+    def visit_Select(self, node: tir.Select) -> str:
         c, t, f = self.expr(node.condition), self.expr(node.true_value), self.expr(node.false_value)
         return f"np.where({c}, {t}, {f})" if dt.lanes(node.condition.dtype) != 1 else f"({t} if {c} else {f})"
 
-    def visit_Ramp(self, node: Any) -> str:
-        n = int(node.lanes)
+    def visit_Ramp(self, node: tir.Ramp) -> str:
+        n = plain_int(node.lanes)
         return f"({self.expr(node.base)} + {self.expr(node.stride)} * {self._arange(n)})"
 
     def _arange(self, n: int) -> str:
@@ -164,20 +169,20 @@ class Compiler(Visitor[Any]):
 
         return self.constant(np.arange(n))
 
-    def visit_Broadcast(self, node: Any) -> str:
+    def visit_Broadcast(self, node: tir.Broadcast) -> str:
         element = dt.element_of(node.value.dtype)
-        return f"broadcast({self.expr(node.value)}, {int(node.lanes)}, {element!r})"
+        return f"broadcast({self.expr(node.value)}, {plain_int(node.lanes)}, {element!r})"
 
-    def visit_Shuffle(self, node: Any) -> str:
+    def visit_Shuffle(self, node: tir.Shuffle) -> str:
         vectors = ", ".join(f"np.atleast_1d({self.expr(v)})" for v in node.vectors)
         indices = ", ".join(self.expr(i) for i in node.indices)
         text = f"np.concatenate([{vectors}])[[{indices}]]"
         return f"{text}[0]" if len(node.indices) == 1 else text
 
-    def visit_Let(self, node: Any) -> str:
+    def visit_Let(self, node: tir.Let) -> str:
         return f"(lambda {self.var(node.var)}: {self.expr(node.body)})({self.expr(node.value)})"
 
-    def offset(self, buffer: Any, indices: Any) -> str:
+    def offset(self, buffer: Buffer, indices: Sequence[PrimExpr]) -> str:
         """The flat offset of an element."""
         texts = [self.expr(i) for i in indices]
         view = self.views.get(id(buffer))
@@ -197,7 +202,7 @@ class Compiler(Visitor[Any]):
             out = text if out == "0" else f"({out}) * {self.expr(extent)} + {text}"
         return out + elem
 
-    def place(self, buffer: Any, indices: Any) -> str:
+    def place(self, buffer: Buffer, indices: Sequence[PrimExpr]) -> str:
         """The flat offset of an element or of those of a vector; NumPy would take a negative one from the end."""
         text = self.offset(buffer, indices)
         if text.isdecimal() or any(dt.lanes(i.dtype) != 1 for i in indices):
@@ -205,7 +210,7 @@ class Compiler(Visitor[Any]):
         name = self.fresh("at")
         return f"({name} if ({name} := {text}) >= 0 else out_of_bounds({buffer.name!r}, {name}))"
 
-    def memory(self, buffer: Any) -> str:
+    def memory(self, buffer: Buffer) -> str:
         """The flat array of a buffer, in the buffer's dtype."""
         view = self.views.get(id(buffer))
         name = view[2] if view is not None else self.var(buffer.data)
@@ -215,11 +220,11 @@ class Compiler(Visitor[Any]):
             return name
         return f"retype({name}, {buffer.dtype!r})"
 
-    def _vectors(self, buffer: Any) -> str:
+    def _vectors(self, buffer: Buffer) -> str:
         """The array of a buffer whose elements are vectors, one to a row."""
         return f"{self.memory(buffer)}.reshape(-1, {dt.lanes(buffer.dtype)})"
 
-    def visit_BufferLoad(self, node: Any) -> str:
+    def visit_BufferLoad(self, node: tir.BufferLoad) -> str:
         if dt.lanes(node.buffer.dtype) != 1:
             return f"{self._vectors(node.buffer)}[{self.offset(node.buffer, node.indices)}].reshape(-1)"
         if node.predicate is not None:
@@ -233,7 +238,7 @@ class Compiler(Visitor[Any]):
                 return f"int({text})"
         return text
 
-    def visit_Call(self, node: Any) -> str:
+    def visit_Call(self, node: tir.Call) -> str:
         if not isinstance(node.op, Op):
             args = ", ".join(self.expr(a) for a in node.args)
             return f"call_global({node.op.name_hint!r}, [{args}])"
@@ -279,7 +284,7 @@ class Compiler(Visitor[Any]):
 
     # Statements.
 
-    def block_of(self, stmt: Any) -> None:
+    def block_of(self, stmt: Stmt) -> None:
         """A statement, indented."""
         self.depth += 1
         before = len(self.lines)
@@ -288,11 +293,11 @@ class Compiler(Visitor[Any]):
             self.line("pass")
         self.depth -= 1
 
-    def visit_SeqStmt(self, node: Any) -> None:
+    def visit_SeqStmt(self, node: tir.SeqStmt) -> None:
         for item in node.seq:
             self.visit(item)
 
-    def visit_Evaluate(self, node: Any) -> None:
+    def visit_Evaluate(self, node: tir.Evaluate) -> None:
         value = node.value
         if isinstance(value, tir.Call):
             name = getattr(value.op, "name", "")
@@ -311,13 +316,13 @@ class Compiler(Visitor[Any]):
                 return
             self.line(self.expr(value))
 
-    def _copy(self, node: Any) -> str:
+    def _copy(self, node: tir.Call) -> str:
         """A copy to shared memory, done at once; what a predicate leaves out becomes zero."""
         target, at, source, start, size, *predicate = (self.expr(a) for a in node.args)
         mask = predicate[0] if predicate else "True"
         return f"copy_bytes({target}, {at}, {source}, {start}, {size}, {mask})"
 
-    def _all_reduce(self, node: Any) -> None:
+    def _all_reduce(self, node: tir.Call) -> None:
         """Threads that differ only in the reduced axes combine their values; each gets the result."""
         if not self.in_threads or not self.reducers:
             raise NotImplementedError("tvm_thread_allreduce outside of threads or of a reduce_scope")
@@ -342,7 +347,7 @@ class Compiler(Visitor[Any]):
         for i, cell in enumerate(cells):
             self.line(f"{self.memory(cell.buffer)}[{self.offset(cell.buffer, cell.indices)}] = {out}[{i}]")
 
-    def visit_BufferStore(self, node: Any) -> None:
+    def visit_BufferStore(self, node: tir.BufferStore) -> None:
         memory, offset = self.memory(node.buffer), self.offset(node.buffer, node.indices)
         value = self.expr(node.value)
         lanes = dt.lanes(node.buffer.dtype)
@@ -357,7 +362,7 @@ class Compiler(Visitor[Any]):
             value = f"wrap_int({value}, {dt.bits(element)}, {dt.is_int(element)})"
         self.line(f"{memory}[{self.place(node.buffer, node.indices)}] = {value}")
 
-    def visit_For(self, node: Any) -> None:
+    def visit_For(self, node: tir.For) -> None:
         var = self.var(node.loop_var)
         low, extent = self.expr(node.min), self.expr(node.extent)
         tag = node.thread_binding.thread_tag if node.thread_binding is not None else ""
@@ -367,7 +372,7 @@ class Compiler(Visitor[Any]):
         self.line(f"for {var} in range({low}, {low} + {extent}):")
         self.block_of(node.body)
 
-    def _threads(self, body: Any, loops: list[tuple[Any, str, str, str]]) -> None:
+    def _threads(self, body: Stmt, loops: list[tuple[Any, str, str, str]]) -> None:
         """Threads that meet at barriers: each is a generator, and all run in turns."""
         while True:
             if isinstance(body, tir.For) and body.thread_binding is not None:
@@ -403,7 +408,7 @@ class Compiler(Visitor[Any]):
         generators = " ".join(f"for {v} in {r}" for _, v, r, _ in loops)
         self.line(f"run_threads([{name}({names}) {generators}])")
 
-    def visit_AttrStmt(self, node: Any) -> None:
+    def visit_AttrStmt(self, node: tir.AttrStmt) -> None:
         if node.attr_key in ("thread_extent", "virtual_thread"):
             tag = node.node.thread_tag
             if tag.startswith("threadIdx") and not self.in_threads and has_sync(node.body):
@@ -419,26 +424,26 @@ class Compiler(Visitor[Any]):
             return
         self.visit(node.body)
 
-    def visit_While(self, node: Any) -> None:
+    def visit_While(self, node: tir.While) -> None:
         self.line(f"while {self.expr(node.condition)}:")
         self.block_of(node.body)
 
-    def visit_IfThenElse(self, node: Any) -> None:
+    def visit_IfThenElse(self, node: tir.IfThenElse) -> None:
         self.line(f"if {self.expr(node.condition)}:")
         self.block_of(node.then_case)
         if node.else_case is not None:
             self.line("else:")
             self.block_of(node.else_case)
 
-    def visit_LetStmt(self, node: Any) -> None:
+    def visit_LetStmt(self, node: tir.LetStmt) -> None:
         self.line(f"{self.var(node.var)} = {self.expr(node.value)}")
         self.visit(node.body)
 
-    def visit_AssertStmt(self, node: Any) -> None:
+    def visit_AssertStmt(self, node: tir.AssertStmt) -> None:
         self.line(f"if not ({self.expr(node.condition)}): raise AssertionError({self.expr(node.message)})")
         self.visit(node.body)
 
-    def _allocate(self, var: Any, dtype: str, extents: list[str]) -> None:
+    def _allocate(self, var: tir.Var, dtype: str, extents: list[str]) -> None:
         size = " * ".join(f"({e})" for e in extents) or "1"
         scope = getattr(var.type_annotation, "storage_scope", "")
         made = f"allocate({size}, {dtype!r})"
@@ -450,28 +455,28 @@ class Compiler(Visitor[Any]):
         if not self.in_threads and scope.startswith(_REGISTERS):
             self.registers.append(f"{name} = {made}")
 
-    def visit_Allocate(self, node: Any) -> None:
+    def visit_Allocate(self, node: tir.Allocate) -> None:
         known = len(self.registers)
         self._allocate(node.buffer_var, node.dtype, [self.expr(e) for e in node.extents])
         self.visit(node.body)
         del self.registers[known:]
 
-    def visit_AllocateConst(self, node: Any) -> None:
+    def visit_AllocateConst(self, node: tir.AllocateConst) -> None:
         data = node.data_or_idx
         data = data.numpy() if hasattr(data, "numpy") else data
         self.line(f"{self.var(node.buffer_var)} = {self.constant(data)}.reshape(-1)")
         self.visit(node.body)
 
-    def visit_DeclBuffer(self, node: Any) -> None:
+    def visit_DeclBuffer(self, node: tir.DeclBuffer) -> None:
         self.visit(node.body)
 
-    def visit_BufferRealize(self, node: Any) -> None:
+    def visit_BufferRealize(self, node: tir.BufferRealize) -> None:
         known = len(self.registers)
         self._allocate(node.buffer.data, node.buffer.dtype, [self.expr(e) for e in node.buffer.shape])
         self.visit(node.body)
         del self.registers[known:]
 
-    def visit_BlockRealize(self, node: Any) -> None:
+    def visit_BlockRealize(self, node: tir.BlockRealize) -> None:
         block = node.block
         for iter_var, value in zip(block.iter_vars, node.iter_values):
             self.line(f"{self.var(iter_var.var)} = {self.expr(value)}")
@@ -484,7 +489,7 @@ class Compiler(Visitor[Any]):
         if guarded:
             self.depth -= 1
 
-    def _block(self, block: Any) -> None:
+    def _block(self, block: tir.Block) -> None:
         known = len(self.registers)
         for buffer in block.alloc_buffers:
             size = [self.expr(e) for e in buffer.shape]
@@ -509,7 +514,7 @@ class Compiler(Visitor[Any]):
         if len(self.lines) == before:
             self.line("pass")
 
-    def _match(self, match: Any) -> None:
+    def _match(self, match: tir.MatchBufferRegion) -> None:
         """A view: its base and strides are those of the region it shows."""
         source, target = match.source.buffer, match.buffer
         base = self.fresh(f"{target.name}_base")
@@ -535,7 +540,7 @@ class Compiler(Visitor[Any]):
             if isinstance(extent, tir.Var):
                 self.line(f"{self.var(extent)} = {self.expr(item.extent)}")
 
-    def strides(self, buffer: Any) -> list[str]:
+    def strides(self, buffer: Buffer) -> list[str]:
         """The strides of a buffer, written out."""
         view = self.views.get(id(buffer))
         if view is not None:

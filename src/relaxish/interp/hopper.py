@@ -8,19 +8,21 @@ complete as soon as it is issued; the emulator is there to find the races that t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from .intrinsics import INTRINSICS, Pointer, np_dtype
+from .intrinsics import Array, INTRINSICS, np_dtype, Pointer
 
 __all__ = ["GROUPS", "WAITS", "BlockWaits", "TensorMap", "swizzled"]
 
+#: The place of a byte, or the places of many.
+Address = TypeVar("Address", int, Array)
 Bytes = np.ndarray[Any, Any]
 _WARPGROUP = 128
 
 
-def swizzled(address: Any, width: int) -> Any:
+def swizzled(address: Address, width: int) -> Address:
     """Where a byte of a tile that is swizzled over ``width`` bytes really is (0: no swizzle).
 
     Bits 4.. are exclusive-ored with bits 7..: 3 bits for 128 bytes, 2 for 64, 1 for 32.
@@ -57,18 +59,18 @@ def _set(barrier: Pointer, phase: int, arrivals: int, missing: int, missing_byte
     return 0
 
 
-def _init(barrier: Pointer, count: Any) -> int:
+def _init(barrier: Pointer, count: int) -> int:
     return _set(barrier, 0, int(count), int(count), 0)
 
 
-def _arrive(barrier: Pointer, rank: Any = 0) -> int:
+def _arrive(barrier: Pointer, rank: int = 0) -> int:
     if int(rank) != 0:
         raise NotImplementedError("the interpreter runs one block of a cluster at a time")
     phase, arrivals, missing, missing_bytes = _state(barrier)
     return _set(barrier, phase, arrivals, missing - 1, missing_bytes)
 
 
-def _expect(barrier: Pointer, count: Any) -> int:
+def _expect(barrier: Pointer, count: int) -> int:
     phase, arrivals, missing, missing_bytes = _state(barrier)
     return _set(barrier, phase, arrivals, missing - 1, missing_bytes + int(count))
 
@@ -78,7 +80,7 @@ def _completed(barrier: Pointer, count: int) -> None:
     _set(barrier, phase, arrivals, missing, missing_bytes - count)
 
 
-def _passed(barrier: Pointer, parity: Any) -> bool:
+def _passed(barrier: Pointer, parity: int) -> bool:
     return _state(barrier)[0] != int(parity) & 1
 
 
@@ -88,7 +90,7 @@ def _passed(barrier: Pointer, parity: Any) -> bool:
 class TensorMap:
     """A tensor in global memory and the box that one copy moves; sizes innermost first."""
 
-    def __init__(self, data: Any, dtype: str, rank: int, *numbers: Any) -> None:
+    def __init__(self, data: Array, dtype: str, rank: int, *numbers: int) -> None:
         values = [int(n) for n in numbers]
         rank = int(rank)
         start, self.memory = (data.offset, data.data) if isinstance(data, Pointer) else (0, data)
@@ -124,7 +126,7 @@ class TensorMap:
         return target, source, np.repeat(inside.reshape(-1), self.size)
 
 
-def _tma_load(target: Pointer, tensor: TensorMap, barrier: Pointer, mask: Any, *first: Any) -> int:
+def _tma_load(target: Pointer, tensor: TensorMap, barrier: Pointer, mask: int, *first: int) -> int:
     if int(mask) not in (0, 1):
         raise NotImplementedError("the interpreter runs one block of a cluster at a time")
     memory, at = _bytes(target)
@@ -134,7 +136,7 @@ def _tma_load(target: Pointer, tensor: TensorMap, barrier: Pointer, mask: Any, *
     return 0
 
 
-def _tma_store(tensor: TensorMap, source: Pointer, *first: Any) -> int:
+def _tma_store(tensor: TensorMap, source: Pointer, *first: int) -> int:
     memory, at = _bytes(source)
     places, target, inside = tensor.places(at, first)
     tensor.memory.view(np.uint8)[target[inside]] = memory[places[inside]]
@@ -144,7 +146,7 @@ def _tma_store(tensor: TensorMap, source: Pointer, *first: Any) -> int:
 # -- products ------------------------------------------------------------------------------------------------------------
 
 
-def _operand(fields: tuple[Any, ...], rows: int, dtype: str) -> Any:
+def _operand(fields: tuple[Any, ...], rows: int, dtype: str) -> Array:
     """A (rows, 32 bytes of k) operand in shared memory: address, leading and stride offset, swizzle, rows contiguous."""
     address, leading, stride, swizzle, by_rows = fields
     memory, start = _bytes(address)
@@ -166,12 +168,12 @@ def _operand(fields: tuple[Any, ...], rows: int, dtype: str) -> Any:
     return np.ascontiguousarray(memory[places]).view(kind)[..., 0]
 
 
-def _result_place(lane: int, i: Any) -> tuple[Any, Any]:
+def _result_place(lane: int, i: Array) -> tuple[Array, Array]:
     row = lane // 32 * 16 + lane % 32 // 4 + i // 2 % 2 * 8
     return row, i // 4 * 8 + lane % 4 * 2 + i % 2
 
 
-def _multiply(a: Any, b: Any, requests: dict[int, Any], tail: int, n: int) -> dict[int, Any]:
+def _multiply(a: Array, b: Array, requests: dict[int, Any], tail: int, n: int) -> dict[int, Any]:
     if len(requests) != _WARPGROUP:
         raise RuntimeError("a warpgroup product needs all 128 threads of a warpgroup")
     kind = str(requests[0][3])
@@ -179,9 +181,10 @@ def _multiply(a: Any, b: Any, requests: dict[int, Any], tail: int, n: int) -> di
     product = a.astype(wide) @ b.astype(wide).T
     i = np.arange(n // 2)
     for lane, request in requests.items():
-        memory, offset, add = request[4], int(request[5]), request[tail]
-        if isinstance(memory, Pointer):
-            memory, offset = memory.data, memory.offset + offset
+        place, offset, add = request[4], int(request[5]), request[tail]
+        memory = place
+        if isinstance(place, Pointer):
+            memory, offset = place.data, place.offset + offset
         held = memory[offset : offset + n // 2]
         old = held.astype(wide) if add else wide(0)
         held[...] = (old + product[_result_place(lane, i)]).astype(held.dtype)
@@ -258,7 +261,7 @@ class BlockWaits:
         return done
 
 
-def _nothing(*_: Any) -> int:
+def _nothing(*_: object) -> int:
     return 0
 
 

@@ -10,13 +10,30 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["EXTERN", "INTRINSICS", "Pointer", "np_dtype", "register_extern", "wrap_int"]
+__all__ = [
+    "EXTERN",
+    "INTRINSICS",
+    "Array",
+    "Integer",
+    "Number",
+    "Pointer",
+    "Value",
+    "np_dtype",
+    "register_extern",
+    "wrap_int",
+]
+
+Array = np.ndarray[Any, Any]
+Number = int | float | np.number[Any]
+Integer = int | np.integer[Any] | Array
+#: A scalar of a program, or a vector of them.
+Value = Number | Array
 
 # Functions of external libraries and target instructions, by name.
 EXTERN: dict[str, Callable[..., Any]] = {}
 
 
-def register_extern(name: str, function: Callable[..., Any] | None = None) -> Any:
+def register_extern(name: str, function: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """Say what an external function or instruction does; pointers arrive as :class:`Pointer`."""
     if function is not None:
         EXTERN[name] = function
@@ -42,23 +59,23 @@ class Pointer:
 
     __slots__ = ("data", "offset")
 
-    def __init__(self, data: Any, offset: int) -> None:
+    def __init__(self, data: Array, offset: int) -> None:
         self.data = data
         self.offset = int(offset)
 
-    def view(self, count: int) -> Any:
+    def view(self, count: int) -> Array:
         """``count`` elements from here, sharing memory."""
         return self.data[self.offset : self.offset + count]
 
 
-def np_dtype(dtype: str) -> Any:
+def np_dtype(dtype: str) -> np.dtype[Any]:
     """The NumPy dtype of a scalar dtype."""
     from ..ir.dtype import numpy_dtype
 
     return np.dtype(numpy_dtype(dtype))
 
 
-def wrap_int(value: Any, bits: int, signed: bool) -> Any:
+def wrap_int(value: Value, bits: int, signed: bool) -> Value:
     """A Python integer as the machine would keep it."""
     if isinstance(value, np.ndarray):
         return value.astype(f"{'int' if signed else 'uint'}{bits}")
@@ -68,50 +85,54 @@ def wrap_int(value: Any, bits: int, signed: bool) -> Any:
     return value
 
 
-def _erf(x: Any) -> Any:
+def _erf(x: Value) -> Value:
     if isinstance(x, np.ndarray):
         return np.vectorize(math.erf, otypes=[np.float64])(x.astype(np.float64)).astype(x.dtype)
-    return type(x)(math.erf(float(x)))
+    kind: type[Any] = type(x)
+    made: Number = kind(math.erf(float(x)))
+    return made
 
 
-def _sigmoid(x: Any) -> Any:
+def _sigmoid(x: Value) -> Value:
     one = x.dtype.type(1) if hasattr(x, "dtype") else 1.0
     return one / (one + np.exp(-x))
 
 
-def _rsqrt(x: Any) -> Any:
+def _rsqrt(x: Value) -> Value:
     one = x.dtype.type(1) if hasattr(x, "dtype") else 1.0
     return one / np.sqrt(x)
 
 
-def _shift_right(a: Any, b: Any) -> Any:
+def _shift_right(a: Integer, b: Integer) -> Integer:
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        bits = np.asarray(a).dtype.itemsize * 8
-        return np.where((b >= 0) & (b < bits), a >> np.clip(b, 0, bits - 1), np.where(a < 0, -1, 0)).astype(a.dtype)
+        wide = np.asarray(a)
+        bits = wide.dtype.itemsize * 8
+        return np.where((b >= 0) & (b < bits), a >> np.clip(b, 0, bits - 1), np.where(a < 0, -1, 0)).astype(wide.dtype)
     return a >> min(int(b) & (1 << 63) - 1, 64)
 
 
-def _shift_left(a: Any, b: Any) -> Any:
+def _shift_left(a: Integer, b: Integer) -> Integer:
     """Without a width, for which the caller cares: by 64 and more (or less than none) nothing is left."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        bits = np.asarray(a).dtype.itemsize * 8
-        return np.where((b >= 0) & (b < bits), a << np.clip(b, 0, bits - 1), 0).astype(a.dtype)
+        wide = np.asarray(a)
+        bits = wide.dtype.itemsize * 8
+        return np.where((b >= 0) & (b < bits), a << np.clip(b, 0, bits - 1), 0).astype(wide.dtype)
     return int(a) << int(b) if 0 <= b < 64 else 0
 
 
-def _popcount(x: Any) -> Any:
+def _popcount(x: Value) -> Value:
     if isinstance(x, np.ndarray):
         return np.vectorize(lambda v: bin(int(v) & (1 << 8 * x.itemsize) - 1).count("1"))(x).astype(x.dtype)
     return bin(int(x) & (1 << 64) - 1).count("1")
 
 
-def _fixed_point(x: Any, y: Any, q: Any, s: Any) -> Any:
+def _fixed_point(x: Value, y: Value, q: int, s: int) -> Value:
     shift = int(q) + int(s)
     product = np.int64(x) * np.int64(y) if isinstance(x, np.ndarray) else int(x) * int(y)
     return (product + (1 << (shift - 1))) >> shift
 
 
-def _fused(a: Any, b: Any, c: Any) -> Any:
+def _fused(a: Value, b: Value, c: Value) -> Value:
     """Product and sum, rounded once (in double precision nearly so)."""
     if not hasattr(a, "dtype") or a.dtype.kind in "iu":
         return a * b + c
@@ -142,14 +163,14 @@ INTRINSICS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def _dp4a(a: Any, b: Any, acc: Any = 0) -> Any:
+def _dp4a(a: Array, b: Array, acc: int = 0) -> int:
     return int(acc) + int(np.dot(np.asarray(a, np.int64), np.asarray(b, np.int64)))
 
 
 INTRINSICS["dp4a"] = _dp4a
 
 
-def _vnni(acc: Any, unsigned: Any, signed: Any) -> Any:
+def _vnni(acc: Array, unsigned: Array, signed: Array) -> Array:
     """``vpdpbusd``: four unsigned by signed byte products added to each 32-bit lane."""
     a = np.ascontiguousarray(unsigned).view(np.uint8).astype(np.int64).reshape(-1, 4)
     b = np.ascontiguousarray(signed).view(np.int8).astype(np.int64).reshape(-1, 4)
@@ -160,14 +181,14 @@ for _width in (128, 256, 512):
     EXTERN[f"llvm.x86.avx512.vpdpbusd.{_width}"] = _vnni
 
 
-def _maddubs(unsigned: Any, signed: Any) -> Any:
+def _maddubs(unsigned: Array, signed: Array) -> Array:
     """``vpmaddubsw``: pairs of byte products added with saturation to 16 bits."""
     a = np.ascontiguousarray(unsigned).view(np.uint8).astype(np.int32).reshape(-1, 2)
     b = np.ascontiguousarray(signed).view(np.int8).astype(np.int32).reshape(-1, 2)
     return np.clip((a * b).sum(axis=1), -32768, 32767).astype(np.int16)
 
 
-def _madd(a: Any, b: Any) -> Any:
+def _madd(a: Array, b: Array) -> Array:
     """``vpmaddwd``: pairs of 16-bit products added to 32 bits."""
     x = np.ascontiguousarray(a).view(np.int16).astype(np.int64).reshape(-1, 2)
     y = np.ascontiguousarray(b).view(np.int16).astype(np.int64).reshape(-1, 2)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from collections.abc import Callable
 
-from .intrinsics import EXTERN, Pointer
+from .intrinsics import Array, EXTERN, Pointer
 
 __all__ = ["TILE_TYPES"]
 
 # Instruction -> how A's and B's memory is read.
-TILE_TYPES = {
-    "amx.tdpbf16ps": (None, None),
+TILE_TYPES: dict[str, tuple[type[np.integer[Any]], type[np.integer[Any]]] | None] = {
+    "amx.tdpbf16ps": None,
     "amx.tdpbusd": (np.uint8, np.int8),
     "amx.tdpbssd": (np.int8, np.int8),
     "amx.tdpbuud": (np.uint8, np.uint8),
@@ -20,7 +21,7 @@ TILE_TYPES = {
 }
 
 
-def _tile(pointer: Pointer, stride: int, columns: int) -> Any:
+def _tile(pointer: Pointer, stride: int, columns: int) -> Array:
     """Sixteen rows of a matrix, as a copy."""
     return np.stack([pointer.data[pointer.offset + i * stride :][:columns] for i in range(16)])
 
@@ -28,10 +29,11 @@ def _tile(pointer: Pointer, stride: int, columns: int) -> Any:
 def _multiply(name: str, c: Pointer, c_stride: int, a: Pointer, a_stride: int, b: Pointer, b_stride: int) -> int:
     pack = 2 if name == "amx.tdpbf16ps" else 4
     left, right = _tile(a, int(a_stride), 16 * pack), _tile(b, int(b_stride), 16 * pack)
-    wide: Any = np.float32
-    if pack == 4:
+    wide: type[np.number[Any]] = np.float32
+    kinds = TILE_TYPES[name]
+    if kinds is not None:
         wide = np.int32
-        left, right = (x.view(t) for x, t in zip((left, right), TILE_TYPES[name], strict=True))
+        left, right = left.view(kinds[0]), right.view(kinds[1])
     # Row k of B holds, for each of sixteen columns, the values that meet words k of A's rows.
     unpacked = right.astype(wide).reshape(16, 16, pack).transpose(0, 2, 1).reshape(16 * pack, 16)
     product = left.astype(wide) @ unpacked
@@ -40,7 +42,7 @@ def _multiply(name: str, c: Pointer, c_stride: int, a: Pointer, a_stride: int, b
     return 0
 
 
-def _meaning(name: str) -> Any:
+def _meaning(name: str) -> Callable[..., int]:
     return lambda *args: _multiply(name, *args)
 
 

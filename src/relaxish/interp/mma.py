@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .intrinsics import Pointer
+from .intrinsics import Array, Pointer
 
 __all__ = ["WARP_INSTRUCTIONS"]
 
@@ -54,14 +54,14 @@ _SHAPES: dict[str, tuple[int, int, int, Position, Position]] = {
 }
 
 
-def _memory(place: Any, offset: Any) -> Any:
+def _memory(place: Array | Pointer, offset: int) -> Array:
     """The elements from an address on."""
     if isinstance(place, Pointer):
         return place.data[place.offset + int(offset) :]
     return place[int(offset) :]
 
 
-def _gather(held: dict[int, Any], count: int, at: Position, rows: int, columns: int) -> Any:
+def _gather(held: dict[int, Any], count: int, at: Position, rows: int, columns: int) -> Array:
     first = next(iter(held.values()))
     out = np.zeros((rows, columns), dtype=first.dtype)
     for lane, values in held.items():

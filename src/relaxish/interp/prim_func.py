@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import numpy as np
 
 from .. import tir
 from ..ir import dtype as dt
+from ..ir.plain import plain_int
 from ..support.errors import IndexBoundsError
+from ..tir import PrimFunc
 from ..tir.transform.numerics.empty_reductions import fill_empty_reductions
 from ..tir.transform.numerics.exact_extremes import exact_extremes
 from .casting import cast
 from .codegen import Compiler
-from .intrinsics import EXTERN, INTRINSICS, Pointer, np_dtype, wrap_int
+from .intrinsics import Array, EXTERN, INTRINSICS, Integer, np_dtype, Pointer, Value, wrap_int
 from .threads import run_threads
 
 __all__ = ["run_prim_func", "run_primfunc"]
@@ -22,30 +25,30 @@ __all__ = ["run_prim_func", "run_primfunc"]
 _COMPILED: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
-def trunc_div(a: Any, b: Any) -> Any:
+def trunc_div(a: Integer, b: Integer) -> Integer:
     """Integer division towards zero."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return np.trunc(np.asarray(a, np.float64) / b).astype(np.int64)
-    q = abs(a) // abs(b)
+    q = abs(int(a)) // abs(int(b))
     return q if (a >= 0) == (b >= 0) else -q
 
 
-def trunc_mod(a: Any, b: Any) -> Any:
+def trunc_mod(a: Integer, b: Integer) -> Integer:
     """Remainder of division towards zero."""
     return a - trunc_div(a, b) * b
 
 
-def as_float(value: Any, dtype: str) -> Any:
+def as_float(value: Value, dtype: str) -> Value:
     """Round to a floating-point dtype."""
     return np_dtype(dtype).type(value)
 
 
-def broadcast(value: Any, lanes: int, dtype: str) -> Any:
+def broadcast(value: Value, lanes: int, dtype: str) -> Value:
     """A vector of equal elements."""
     return np.full(lanes, value, dtype=np_dtype(dtype)) if not isinstance(value, np.ndarray) else np.tile(value, lanes)
 
 
-def reinterpret(value: Any, source: str, target: str) -> Any:
+def reinterpret(value: Value, source: str, target: str) -> Value:
     """The bits of a value as another dtype."""
     bits = np.atleast_1d(np.asarray(value)).astype(np_dtype(dt.element_of(source)))
     made = bits.view(np_dtype(dt.element_of(target)))
@@ -54,7 +57,7 @@ def reinterpret(value: Any, source: str, target: str) -> Any:
     return made
 
 
-def allocate(size: int, dtype: str) -> Any:
+def allocate(size: int, dtype: str) -> Array:
     """Memory filled with a pattern that shows reads before writes."""
     lanes = dt.lanes(dtype)
     kind = np_dtype(dt.element_of(dtype))
@@ -64,29 +67,29 @@ def allocate(size: int, dtype: str) -> Any:
     return made
 
 
-def retype(memory: Any, dtype: str) -> Any:
+def retype(memory: Array, dtype: str) -> Array:
     """The same memory in another dtype."""
     return memory.view(np_dtype(dt.element_of(dtype)))
 
 
-def out_of_bounds(name: str, offset: Any) -> Any:
+def out_of_bounds(name: str, offset: int) -> NoReturn:
     """Raise IndexBoundsError for an element before the first."""
     raise IndexBoundsError(f"offset {int(offset)} lies before the first element of {name}")
 
 
-def load_masked(memory: Any, offset: Any, mask: Any) -> Any:
+def load_masked(memory: Array, offset: Array, mask: Array) -> Array:
     """Elements where the mask holds, zeros elsewhere."""
     safe = np.where(mask, offset, 0)
     return np.where(mask, memory[safe], memory.dtype.type(0))
 
 
-def store_masked(memory: Any, offset: Any, value: Any, mask: Any) -> None:
+def store_masked(memory: Array, offset: Array, value: Value, mask: Array) -> None:
     """Store where the mask holds."""
     keep = np.broadcast_to(mask, np.shape(offset))
     memory[np.asarray(offset)[keep]] = np.broadcast_to(value, np.shape(offset))[keep]
 
 
-def intrinsic(name: str) -> Any:
+def intrinsic(name: str) -> Callable[..., Any]:
     """What an intrinsic means. Raises NotImplementedError."""
     found = INTRINSICS.get(name)
     if found is None:
@@ -94,12 +97,12 @@ def intrinsic(name: str) -> Any:
     return found
 
 
-def leading_zeros(value: Any, bits: int) -> int:
+def leading_zeros(value: Value, bits: int) -> int:
     """How many of the highest of ``bits`` bits are zero."""
     return bits - (int(value) & ((1 << bits) - 1)).bit_length()
 
 
-def extern(name: str, dtype: str, args: list[Any]) -> Any:
+def extern(name: str, dtype: str, args: list[Any]) -> Value:
     """Call an external function or target instruction by its meaning."""
     if name == "llvm.ctlz":
         return leading_zeros(args[0], dt.bits(dtype))
@@ -117,7 +120,7 @@ def extern(name: str, dtype: str, args: list[Any]) -> Any:
     return found(*args)
 
 
-def copy_bytes(target: Any, at: int, source: Any, start: int, size: int, predicate: Any) -> int:
+def copy_bytes(target: Array, at: int, source: Array, start: int, size: int, predicate: bool) -> int:
     """Copy ``size`` bytes between element offsets; zeros where the predicate does not hold."""
     source_memory, target_memory = np.asarray(source), np.asarray(target)
     filled = target_memory[int(at) : int(at) + int(size) // target_memory.itemsize]
@@ -139,7 +142,7 @@ _NAMESPACE = {
 }  # fmt: skip
 
 
-def _compile(func: Any) -> tuple[Any, Any]:
+def _compile(func: PrimFunc) -> tuple[Callable[..., Any], list[tir.Var]]:
     known = _COMPILED.get(func)
     if known is not None:
         return known
@@ -153,17 +156,18 @@ def _compile(func: Any) -> tuple[Any, Any]:
     compiler.visit(fill_empty_reductions(exact_extremes(func)).body)
     body = "\n".join(compiler.lines) or "    pass"
     source = f"def kernel({', '.join([*params, *names, 'call_global'])}):\n{body}\n"
-    namespace = dict(_NAMESPACE)
+    namespace: dict[str, Any] = dict(_NAMESPACE)
     namespace.update(compiler.constants)
     exec(compile(source, "<interp>", "exec"), namespace)
-    made = (namespace["kernel"], shapes)
+    kernel: Callable[..., Any] = namespace["kernel"]
+    made = (kernel, shapes)
     _COMPILED[func] = made
     return made
 
 
-def _shape_vars(func: Any) -> list[Any]:
+def _shape_vars(func: PrimFunc) -> list[tir.Var]:
     """Symbolic variables that the buffers of the parameters define, in order of appearance."""
-    found: list[Any] = []
+    found: list[tir.Var] = []
     params = {id(p) for p in func.params}
     for param in func.params:
         buffer = func.buffer_map.get(param)
@@ -175,7 +179,7 @@ def _shape_vars(func: Any) -> list[Any]:
     return found
 
 
-def _bind(func: Any, arrays: list[Any], symbols: list[Any]) -> dict[int, int]:
+def _bind(func: PrimFunc, arrays: list[Any], symbols: list[tir.Var]) -> dict[int, int]:
     """The value of each symbolic variable, from the arrays' shapes."""
     values: dict[int, int] = {}
     for param, array in zip(func.params, arrays):
@@ -204,7 +208,7 @@ def _bind(func: Any, arrays: list[Any], symbols: list[Any]) -> dict[int, int]:
     return values
 
 
-def run_prim_func(func: Any, args: list[Any], functions: dict[str, Any] | None = None) -> Any:
+def run_prim_func(func: PrimFunc, args: list[Any], functions: dict[str, Any] | None = None) -> Value | None:
     """Run a tensor function; array arguments are written in place. Returns what the function returns.
 
     ``functions`` are those that ``func`` may call, by name. Raises ValueError where shapes do not fit.
@@ -233,7 +237,7 @@ def run_prim_func(func: Any, args: list[Any], functions: dict[str, Any] | None =
     values = _bind(func, arrays, symbols)
     table = functions or {}
 
-    def call_global(name: str, inner: list[Any]) -> Any:
+    def call_global(name: str, inner: list[Any]) -> Value | None:
         if name not in table:
             raise ValueError(f"the function calls {name!r}, which was not given to the interpreter")
         return _call_inner(table[name], inner, table)
@@ -245,7 +249,7 @@ def run_prim_func(func: Any, args: list[Any], functions: dict[str, Any] | None =
     return result
 
 
-def _scalar(value: Any, dtype: str) -> Any:
+def _scalar(value: Value | Pointer, dtype: str) -> Value | Pointer:
     if dt.is_float(dtype):
         return np_dtype(dtype).type(value)
     if dtype == "bool":
@@ -253,7 +257,7 @@ def _scalar(value: Any, dtype: str) -> Any:
     return int(value) if not isinstance(value, (np.ndarray, Pointer)) else value
 
 
-def _call_inner(func: Any, args: list[Any], functions: dict[str, Any]) -> Any:
+def _call_inner(func: PrimFunc, args: list[Any], functions: dict[str, Any]) -> Value | None:
     """A call from another tensor function: pointers become arrays of the callee's shapes."""
     made = []
     for param, arg in zip(func.params, args):
@@ -261,13 +265,13 @@ def _call_inner(func: Any, args: list[Any], functions: dict[str, Any]) -> Any:
         if buffer is None:
             made.append(arg)
             continue
-        shape = [int(s) for s in buffer.shape]
+        shape = [plain_int(s) for s in buffer.shape]
         count = int(np.prod(shape)) if shape else 1
         memory = arg.view(count) if isinstance(arg, Pointer) else arg[:count]
         made.append(memory.reshape(shape))
     return run_prim_func(func, made, functions)
 
 
-def run_primfunc(func: Any, *args: Any) -> Any:
+def run_primfunc(func: PrimFunc, *args: Any) -> Value | None:
     """:func:`run_prim_func` with the arguments spread."""
     return run_prim_func(func, list(args))

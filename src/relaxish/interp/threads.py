@@ -67,7 +67,7 @@ class _Block:
         self.alive = set(range(len(threads)))
         self.waits = BlockWaits()
 
-    def step(self, index: int, answer: Any = None) -> None:
+    def step(self, index: int, answer: object | None = None) -> None:
         """Let one thread run to its next request."""
         try:
             self.waiting[index] = self.threads[index].send(answer)

@@ -6,11 +6,10 @@ an operand in the orientation in which the product takes it.
 
 from __future__ import annotations
 
-from typing import Any
 
 import numpy as np
 
-from .intrinsics import INTRINSICS, Pointer
+from .intrinsics import Array, INTRINSICS, Pointer, Value
 
 __all__ = ["fragment"]
 
@@ -18,27 +17,27 @@ __all__ = ["fragment"]
 _SHAPES: dict[int, tuple[int, int, int]] = {}
 
 
-def fragment(memory: Any, index: int, rows: int, columns: int) -> Any:
+def fragment(memory: Array, index: int, rows: int, columns: int) -> Array:
     """The ``index``-th matrix of a fragment buffer, sharing memory."""
     start = int(index) * rows * columns
     return memory[start : start + rows * columns].reshape(rows, columns)
 
 
-def _rows(pointer: Pointer, stride: int, rows: int, columns: int) -> Any:
+def _rows(pointer: Pointer, stride: int, rows: int, columns: int) -> Array:
     """A matrix in ordinary memory whose rows are ``stride`` elements apart, sharing memory."""
     first = pointer.data[pointer.offset :]
     steps = (int(stride) * first.itemsize, first.itemsize)
     return np.lib.stride_tricks.as_strided(first, (rows, columns), steps)
 
 
-def _fill(target: Any, m: int, n: int, k: int, index: int, value: Any) -> int:
+def _fill(target: Array, m: int, n: int, k: int, index: int, value: Value) -> int:
     _SHAPES[id(target)] = m, n, k
     fragment(target, index, m, n)[...] = value
     return 0
 
 
 def _load(
-    target: Any, m: int, n: int, k: int, index: int, source: Pointer, stride: int, layout: str, scope: str
+    target: Array, m: int, n: int, k: int, index: int, source: Pointer, stride: int, layout: str, scope: str
 ) -> int:
     _SHAPES[id(target)] = m, n, k
     rows, columns = {"wmma.matrix_a": (m, k), "wmma.matrix_b": (k, n)}.get(scope, (m, n))
@@ -48,14 +47,14 @@ def _load(
     return 0
 
 
-def _store(source: Any, m: int, n: int, k: int, index: int, target: Pointer, stride: int, layout: str) -> int:
+def _store(source: Array, m: int, n: int, k: int, index: int, target: Pointer, stride: int, layout: str) -> int:
     held = fragment(source, index, m, n)
     held = held if layout == "row_major" else held.T
     _rows(target, stride, *held.shape)[...] = held
     return 0
 
 
-def _multiply(d: Any, d_at: int, a: Any, a_at: int, b: Any, b_at: int, c: Any, c_at: int) -> int:
+def _multiply(d: Array, d_at: int, a: Array, a_at: int, b: Array, b_at: int, c: Array, c_at: int) -> int:
     m, n, k = _SHAPES[id(a)]
     wide = d.dtype if d.dtype.kind != "f" else np.float32
     product = fragment(a, a_at, m, k).astype(wide) @ fragment(b, b_at, k, n).astype(wide)
