@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from . import activation, contrib, control, convolution, creation, elementwise, indexing, linear, misc, normalization
-from . import pooling, recurrent, reduction, sequence, shaping
+from . import activation, contrib, control, convolution, creation, elementwise, indexing, linear, normalization
+from . import pooling, quantized, recurrent, reduction, resampling, sequence, shaping
 
 __all__ = [
-    "activation", "contrib", "control", "convolution", "creation", "elementwise", "indexing", "linear", "misc", "normalization",
-    "pooling", "recurrent", "reduction", "sequence", "shaping",
+    "activation", "contrib", "control", "convolution", "creation", "elementwise", "indexing", "linear", "normalization",
+    "pooling", "quantized", "recurrent", "reduction", "resampling", "sequence", "shaping",
 ]  # fmt: skip

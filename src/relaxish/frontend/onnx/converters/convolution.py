@@ -24,9 +24,9 @@ def same_padding(
     before: list[int] = []
     after: list[int] = []
     for dim, k, s, d in zip(ctx.dims(x)[2:], kernel, strides, dilation):
-        size = const_int(dim)
+        size = const_int(dim) if s > 1 else 1  # at stride 1 the size does not matter
         if size is None:
-            raise ValueError("auto_pad SAME needs an input of known size")
+            raise ValueError("auto_pad SAME needs an input of known size where it strides")
         total = max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0)
         half, rest = total // 2, total - total // 2
         before.append(rest if lower else half)
@@ -62,9 +62,8 @@ def add_bias(ctx: Context, out: Expr, bias: Expr | None, n: int) -> Expr:
     return op.add(out, row)
 
 
-@convert("Conv")
-def _conv(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
-    x, weight = ctx.tensor(inputs[0]), ctx.tensor(inputs[1])
+def convolution(ctx: Context, x: Expr, weight: Expr, attrs: dict[str, Any], out_dtype: str | None = None) -> Expr:
+    """The convolution that the attributes of a node describe."""
     n = ctx.ndim(x) - 2
     if n not in _CONV:
         raise NotImplementedError(f"convolution over {n} spatial axes")
@@ -73,7 +72,7 @@ def _conv(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     dilation = attr_ints(attrs, "dilations", [1] * n) or []
     pads = window_padding(ctx, x, attrs, kernel, strides, dilation)
     data_layout, kernel_layout = _LAYOUT[n]
-    out = _CONV[n](
+    return _CONV[n](
         x,
         weight,
         strides=strides,
@@ -82,8 +81,15 @@ def _conv(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
         groups=int(attrs.get("group", 1)),
         data_layout=data_layout,
         kernel_layout=kernel_layout,
+        out_dtype=out_dtype,
     )
-    return add_bias(ctx, out, inputs[2] if len(inputs) > 2 else None, n)
+
+
+@convert("Conv")
+def _conv(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
+    x, weight = ctx.tensor(inputs[0]), ctx.tensor(inputs[1])
+    out = convolution(ctx, x, weight, attrs)
+    return add_bias(ctx, out, inputs[2] if len(inputs) > 2 else None, ctx.ndim(x) - 2)
 
 
 @convert("ConvTranspose")

@@ -37,19 +37,3 @@ def _gemm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
 @convert("Einsum")
 def _einsum(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     return op.einsum(Tuple([ctx.tensor(x) for x in inputs]), attrs["equation"])
-
-
-@convert("MatMulInteger")
-def _matmul_integer(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
-    sides = []
-    for k in (0, 1):
-        side = ctx.emit(op.astype(ctx.tensor(inputs[k]), "int32"))
-        zero = inputs[k + 2] if len(inputs) > k + 2 else None
-        if zero is not None:
-            zero = ctx.emit(op.astype(ctx.tensor(zero), "int32"))
-            if k == 0 and ctx.ndim(zero) == 1:
-                # One zero point a row of the left operand.
-                zero = ctx.emit(op.expand_dims(zero, 1))
-            side = ctx.emit(op.subtract(side, zero))
-        sides.append(side)
-    return op.matmul(sides[0], sides[1])

@@ -1,4 +1,4 @@
-"""Resampling and quantisation."""
+"""Resampling of images."""
 
 from __future__ import annotations
 
@@ -140,25 +140,3 @@ def _taps(where: Array, length: int, attrs: dict[str, Any]) -> Sequence[tuple[Ar
         whole = np.sum(inside, axis=0)
         taps = [(p, w / whole) for (p, _), w in zip(taps, inside)]
     return taps
-
-
-@convert("QuantizeLinear")
-def _quantize(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
-    zero = inputs[2] if len(inputs) > 2 and inputs[2] is not None else ctx.const(0, "uint8")
-    zero, x, scale = ctx.tensor(zero), ctx.tensor(inputs[0]), ctx.tensor(inputs[1])
-    return op.quantize(x, scale, zero, _channel_axis(ctx, x, scale, attrs), ctx.dtype(zero))
-
-
-def _channel_axis(ctx: Context, x: Expr, scale: Expr, attrs: dict[str, Any]) -> int:
-    """The axis that scales belong to, if there is more than one."""
-    return int(attrs.get("axis", 1)) % ctx.ndim(x) if ctx.ndim(scale) and ctx.ndim(x) else -1
-
-
-@convert("DequantizeLinear")
-def _dequantize(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
-    x = ctx.tensor(inputs[0])
-    zero = inputs[2] if len(inputs) > 2 and inputs[2] is not None else ctx.const(0, ctx.dtype(x))
-    scale, zero = ctx.tensor(inputs[1]), ctx.tensor(zero)
-    if ctx.ndim(scale) == 0 and ctx.ndim(zero) == 1:
-        zero = ctx.emit(ctx.reshape(zero, []))
-    return op.dequantize(x, scale, zero, _channel_axis(ctx, x, scale, attrs), ctx.dtype(scale))

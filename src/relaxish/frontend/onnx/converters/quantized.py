@@ -1,0 +1,322 @@
+"""Quantised values: to and from numbers, and products, convolutions and elementwise operators of them.
+
+Products are of integers with sums in int32; the factors of both sides and of the result are one multiplication at the
+end, as in ONNX Runtime. Elementwise operators work on the numbers the values stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .... import op
+from ....ir import dtype as dt
+from ....relax.expr import Expr
+from ....relax.scalars import const_int
+from ..context import Context, convert, dtype_name
+from .convolution import convolution
+
+_RUNTIME = "com.microsoft"
+
+
+def _given(inputs: list[Any], at: int) -> Any:
+    return inputs[at] if len(inputs) > at else None
+
+
+def _zero(ctx: Context, given: Expr | None, kind: str) -> Expr:
+    return ctx.const(0, kind) if given is None else ctx.tensor(given)
+
+
+def _squeezed(ctx: Context, x: Expr) -> Expr:
+    """A scalar, if one element is all there is."""
+    return ctx.emit(ctx.reshape(x, [])) if ctx.ndim(x) == 1 and const_int(ctx.dims(x)[0]) == 1 else x
+
+
+def _channel_axis(ctx: Context, x: Expr, scale: Expr, attrs: dict[str, Any]) -> int:
+    """The axis that scales belong to, if there is more than one."""
+    return int(attrs.get("axis", 1)) % ctx.ndim(x) if ctx.ndim(scale) and ctx.ndim(x) else -1
+
+
+def _by_block(ctx: Context, x: Expr, settings: Expr, attrs: dict[str, Any]) -> Expr:
+    """The scale or zero point of each element, of those for blocks along an axis."""
+    axis = int(attrs.get("axis", 1)) % ctx.ndim(x)
+    block = int(attrs["block_size"])
+    wide = ctx.emit(op.repeat(settings, block, axis))
+    return ctx.emit(op.strided_slice(wide, [axis], [0], [ctx.dims(x)[axis]], [1]))
+
+
+def quantized(ctx: Context, x: Expr, scale: Expr, zero: Expr, axis: int = -1) -> Expr:
+    """Numbers as integers of the zero point's type."""
+    return op.quantize(x, _squeezed(ctx, scale), _squeezed(ctx, zero), axis, ctx.dtype(zero))
+
+
+def dequantized(ctx: Context, x: Expr, scale: Expr, zero: Expr | None, axis: int = -1) -> Expr:
+    """The numbers that integers stand for."""
+    scale = _squeezed(ctx, ctx.tensor(scale))
+    zero = _squeezed(ctx, _zero(ctx, zero, ctx.dtype(x)))
+    return ctx.emit(op.dequantize(x, scale, zero, axis, ctx.dtype(scale)))
+
+
+@convert("QuantizeLinear")
+@convert("QuantizeLinear", domain=_RUNTIME)
+def _quantize(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
+    x, scale = ctx.tensor(inputs[0]), ctx.tensor(inputs[1])
+    zero = _given(inputs, 2)
+    if zero is None and attrs.get("output_dtype"):
+        zero = ctx.const(0, dtype_name(int(attrs["output_dtype"])))
+    zero = _zero(ctx, zero, "uint8")
+    if not attrs.get("block_size"):
+        return quantized(ctx, x, scale, zero, _channel_axis(ctx, x, scale, attrs))
+    kind = ctx.dtype(zero)
+    if ctx.ndim(zero):
+        zero = _by_block(ctx, x, zero, attrs)
+    whole = ctx.emit(op.round(ctx.emit(op.divide(x, _by_block(ctx, x, scale, attrs)))))
+    return _saturated(ctx, whole, zero, kind)
+
+
+def _saturated(ctx: Context, whole: Expr, zero: Expr, kind: str) -> Expr:
+    """Whole numbers, moved by the zero point, as the nearest integers of a type."""
+    moved = ctx.emit(op.add(whole, ctx.emit(op.astype(zero, ctx.dtype(whole)))))
+    high = float(dt.max_value(kind))
+    low = 0.0 if dt.is_uint(kind) else -high - 1
+    return op.astype(ctx.emit(op.clip(moved, low, high)), kind)
+
+
+@convert("DequantizeLinear")
+@convert("DequantizeLinear", domain=_RUNTIME)
+def _dequantize(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
+    x, scale, zero = ctx.tensor(inputs[0]), ctx.tensor(inputs[1]), _given(inputs, 2)
+    if not attrs.get("block_size"):
+        return dequantized(ctx, x, scale, zero, _channel_axis(ctx, x, scale, attrs))
+    kind = ctx.dtype(scale)
+    value = ctx.emit(op.astype(x, kind))
+    if zero is not None:
+        value = ctx.emit(op.subtract(value, ctx.emit(op.astype(_by_block(ctx, x, ctx.tensor(zero), attrs), kind))))
+    return op.multiply(value, _by_block(ctx, x, scale, attrs))
+
+
+# ---- products and convolutions
+
+
+def _centred(ctx: Context, x: Expr, zero: Expr | None, column: bool = False) -> Expr:
+    """Integers less their zero point, as int32; as they are if that is known to be 0.
+
+    A zero point with a dimension belongs to the last axis, or to the last but one if ``column``.
+    """
+    known = ctx.constant(zero)
+    if zero is None or (known is not None and not known.any()):
+        return x
+    wide = ctx.emit(op.astype(_squeezed(ctx, ctx.tensor(zero)), "int32"))
+    if column and ctx.ndim(wide) == 1:
+        wide = ctx.emit(op.expand_dims(wide, 1))
+    return ctx.emit(op.subtract(ctx.emit(op.astype(x, "int32")), wide))
+
+
+def _alike(ctx: Context, a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """Both as 8-bit integers, or both as int32."""
+    if "int32" not in (ctx.dtype(a), ctx.dtype(b)):
+        return a, b
+    return tuple(x if ctx.dtype(x) == "int32" else ctx.emit(op.astype(x, "int32")) for x in (a, b))  # type: ignore[return-value]
+
+
+def product(ctx: Context, a: Expr, b: Expr, a_zero: Expr | None, b_zero: Expr | None) -> Expr:
+    """The matrix product of integers, in int32."""
+    a, b = _alike(ctx, _centred(ctx, a, a_zero, column=True), _centred(ctx, b, b_zero))
+    return ctx.emit(op.matmul(a, b, out_dtype="int32"))
+
+
+def _convolved(ctx: Context, x: Expr, w: Expr, x_zero: Expr | None, w_zero: Expr | None, attrs: dict[str, Any]) -> Expr:
+    """The convolution of integers, in int32; padding stands for 0."""
+    w_known = _squeezed(ctx, ctx.tensor(w_zero)) if w_zero is not None else None
+    if w_known is not None and ctx.ndim(w_known) == 1:
+        w_known = ctx.emit(ctx.reshape(w_known, [-1, *[1] * (ctx.ndim(w) - 1)]))
+    x, w = _alike(ctx, _centred(ctx, x, x_zero), _centred(ctx, w, w_known))
+    return ctx.emit(convolution(ctx, x, w, attrs, "int32"))
+
+
+def _factor(ctx: Context, scales: list[Expr], result: Expr | None, dims: int = 0) -> Expr:
+    """What sums are multiplied with: the product of the scales of both sides over that of the result.
+
+    Scales by channel stand along the first of ``dims`` further axes.
+    """
+    parts = [_squeezed(ctx, ctx.tensor(s)) for s in scales]
+    total = ctx.emit(op.multiply(*parts))
+    if result is not None:
+        total = ctx.emit(op.divide(total, _squeezed(ctx, ctx.tensor(result))))
+    if ctx.ndim(total) == 1 and dims:
+        total = ctx.emit(ctx.reshape(total, [-1, *[1] * dims]))
+    return total
+
+
+def _requantized(ctx: Context, sums: Expr, factor: Expr, zero: Expr) -> Expr:
+    number = ctx.emit(op.multiply(ctx.emit(op.astype(sums, ctx.dtype(factor))), factor))
+    return _saturated(ctx, ctx.emit(op.round(number)), _squeezed(ctx, zero), ctx.dtype(zero))
+
+
+@convert("MatMulInteger")
+def _matmul_integer(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
+    a, b = ctx.tensor(inputs[0]), ctx.tensor(inputs[1])
+    return product(ctx, a, b, _given(inputs, 2), _given(inputs, 3))
+
+
+@convert("QLinearMatMul")
+def _qlinear_matmul(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
+    a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = (ctx.tensor(x) for x in inputs)
+    if ctx.ndim(_squeezed(ctx, a_scale)):
+        a_scale = ctx.emit(op.expand_dims(a_scale, 1))
+    sums = product(ctx, a, b, a_zero, b_zero)
+    return _requantized(ctx, sums, _factor(ctx, [a_scale, b_scale], scale), zero)
+
+
+@convert("ConvInteger")
+def _conv_integer(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
+    x, w = ctx.tensor(inputs[0]), ctx.tensor(inputs[1])
+    return _convolved(ctx, x, w, _given(inputs, 2), _given(inputs, 3), attrs)
+
+
+@convert("QLinearConv")
+def _qlinear_conv(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
+    x, x_scale, x_zero, w, w_scale, w_zero, scale, zero = (ctx.tensor(v) for v in inputs[:8])
+    n = ctx.ndim(x) - 2
+    sums = _convolved(ctx, x, w, x_zero, w_zero, attrs)
+    bias = _given(inputs, 8)
+    if bias is not None:
+        row = ctx.emit(ctx.reshape(ctx.tensor(bias), [1, -1, *[1] * n]))
+        sums = ctx.emit(op.add(sums, row))
+    return _requantized(ctx, sums, _factor(ctx, [x_scale, w_scale], scale, n), zero)
+
+
+@convert("QGemm", domain=_RUNTIME)
+def _qgemm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
+    a, a_scale, a_zero, b, b_scale, b_zero = (ctx.tensor(v) for v in inputs[:6])
+    if attrs.get("transA", 0):
+        a = ctx.emit(op.permute_dims(a, [1, 0]))
+    if attrs.get("transB", 0):
+        b = ctx.emit(op.permute_dims(b, [1, 0]))
+    sums = product(ctx, a, b, a_zero, b_zero)
+    bias, scale, zero = (_given(inputs, k) for k in (6, 7, 8))
+    if bias is not None:
+        sums = ctx.emit(op.add(sums, ctx.tensor(bias)))
+    factor = _factor(ctx, [a_scale, b_scale], scale)
+    alpha = float(attrs.get("alpha", 1.0))
+    if alpha != 1.0:
+        factor = ctx.emit(op.multiply(factor, ctx.const(alpha, ctx.dtype(factor))))
+    if zero is not None:
+        return _requantized(ctx, sums, factor, ctx.tensor(zero))
+    return op.multiply(ctx.emit(op.astype(sums, ctx.dtype(factor))), factor)
+
+
+def _scaled_product(
+    ctx: Context, a: Expr, b: Expr, scales: list[Expr], zeros: list[Expr | None], bias: Expr | None
+) -> Expr:
+    factor = _factor(ctx, scales, None)
+    sums = product(ctx, a, b, *zeros)
+    out = ctx.emit(op.multiply(ctx.emit(op.astype(sums, ctx.dtype(factor))), factor))
+    return out if bias is None else op.add(out, ctx.tensor(bias))
+
+
+@convert("MatMulIntegerToFloat", domain=_RUNTIME)
+def _matmul_to_float(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
+    a, b, a_scale, b_scale = (ctx.tensor(v) for v in inputs[:4])
+    return _scaled_product(ctx, a, b, [a_scale, b_scale], [_given(inputs, 4), _given(inputs, 5)], _given(inputs, 6))
+
+
+@convert("DynamicQuantizeLinear", 11)
+def _dynamic_quantize(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> list[Expr]:
+    """uint8 with scale and zero point from the least and largest element; the range always has 0 in it."""
+    x = ctx.tensor(inputs[0])
+    nothing = ctx.const(0.0, "float32")
+    low = ctx.emit(op.minimum(ctx.emit(op.min(x)), nothing))
+    high = ctx.emit(op.maximum(ctx.emit(op.max(x)), nothing))
+    span = ctx.emit(op.divide(ctx.emit(op.subtract(high, low)), ctx.const(255.0, "float32")))
+    # All zeros: any scale will do.
+    scale = ctx.emit(op.where(ctx.emit(op.equal(span, nothing)), ctx.const(1.0, "float32"), span))
+    first = ctx.emit(op.round(ctx.emit(op.divide(ctx.emit(op.negative(low)), scale))))
+    zero = ctx.emit(op.astype(ctx.emit(op.clip(first, 0.0, 255.0)), "uint8"))
+    return [ctx.emit(op.quantize(x, scale, zero, -1, "uint8")), scale, zero]
+
+
+@convert("DynamicQuantizeMatMul", domain=_RUNTIME)
+def _dynamic_quantize_matmul(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
+    values, scale, zero = _dynamic_quantize(ctx, inputs[:1], {})
+    b, b_scale = ctx.tensor(inputs[1]), ctx.tensor(inputs[2])
+    return _scaled_product(ctx, values, b, [scale, b_scale], [zero, _given(inputs, 3)], _given(inputs, 4))
+
+
+@convert("MatMulNBits", domain=_RUNTIME)
+def _matmul_nbits(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
+    """A product with weights of 2, 4 or 8 bits, each block of a column with its scale and zero point."""
+    x = ctx.tensor(inputs[0])
+    depth, columns, block = (int(attrs[name]) for name in ("K", "N", "block_size"))
+    bits = int(attrs.get("bits", 4))
+    if bits not in (2, 4, 8) or _given(inputs, 4) is not None:
+        raise NotImplementedError("MatMulNBits with other widths than 2, 4 and 8, or with reordered columns")
+    kind, blocks = ctx.dtype(x), -(-depth // block)
+    weights = _unpacked(ctx, ctx.tensor(inputs[1]), bits, [columns, blocks, block])
+    zero = _given(inputs, 3)
+    if zero is None:
+        points: Expr = ctx.const(float(1 << (bits - 1)), kind)
+    elif ctx.dtype(zero) == kind:
+        points = ctx.emit(ctx.reshape(ctx.tensor(zero), [columns, blocks, 1]))
+    else:
+        a_byte = 8 // bits
+        packed = ctx.emit(ctx.reshape(ctx.tensor(zero), [columns, -(-blocks // a_byte)]))
+        each = _unpacked(ctx, packed, bits, [columns, -(-blocks // a_byte) * a_byte])
+        each = ctx.emit(op.strided_slice(each, [1], [0], [blocks], [1]))
+        points = ctx.emit(ctx.reshape(ctx.emit(op.astype(each, kind)), [columns, blocks, 1]))
+    scales = ctx.emit(ctx.reshape(ctx.tensor(inputs[2]), [columns, blocks, 1]))
+    numbers = ctx.emit(op.subtract(ctx.emit(op.astype(weights, kind)), points))
+    numbers = ctx.emit(ctx.reshape(ctx.emit(op.multiply(numbers, scales)), [columns, blocks * block]))
+    numbers = ctx.emit(op.strided_slice(numbers, [1], [0], [depth], [1]))
+    out = ctx.emit(op.matmul(x, ctx.emit(op.permute_dims(numbers, [1, 0]))))
+    bias = _given(inputs, 5)
+    return out if bias is None else op.add(out, ctx.tensor(bias))
+
+
+def _unpacked(ctx: Context, packed: Expr, bits: int, shape: list[int]) -> Expr:
+    """The numbers in bytes, the lowest bits first, as another shape."""
+    a_byte = 8 // bits
+    if a_byte > 1:
+        shifts = ctx.const(np.arange(a_byte) * bits, "uint8")
+        wide = ctx.emit(op.right_shift(ctx.emit(op.expand_dims(packed, -1)), shifts))
+        packed = ctx.emit(op.bitwise_and(wide, ctx.const((1 << bits) - 1, "uint8")))
+    return ctx.emit(ctx.reshape(packed, shape))
+
+
+# ---- elementwise operators of ONNX Runtime
+
+
+def _of_numbers(name: str, operands: int, emit: Callable[[Context, list[Expr], dict[str, Any]], Expr]) -> None:
+    """An operator whose inputs are (value, scale, zero point) for each operand, then scale and zero of the result."""
+
+    @convert(name, domain=_RUNTIME)
+    def run(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
+        numbers = []
+        for k in range(operands):
+            numbers.append(dequantized(ctx, ctx.tensor(inputs[3 * k]), inputs[3 * k + 1], inputs[3 * k + 2]))
+        zero = _zero(ctx, _given(inputs, 3 * operands + 1), ctx.dtype(inputs[0]))
+        made = ctx.emit(emit(ctx, numbers, attrs))
+        return quantized(ctx, made, ctx.tensor(inputs[3 * operands]), zero)
+
+
+def _global_mean(ctx: Context, numbers: list[Expr], attrs: dict[str, Any]) -> Expr:
+    rank = ctx.ndim(numbers[0])
+    axes = list(range(1, rank - 1)) if attrs.get("channels_last", 0) else list(range(2, rank))
+    return op.mean(numbers[0], axes, True)
+
+
+_of_numbers("QLinearAdd", 2, lambda ctx, x, attrs: op.add(x[0], x[1]))
+_of_numbers("QLinearMul", 2, lambda ctx, x, attrs: op.multiply(x[0], x[1]))
+_of_numbers("QLinearSigmoid", 1, lambda ctx, x, attrs: op.sigmoid(x[0]))
+_of_numbers("QLinearLeakyRelu", 1, lambda ctx, x, attrs: op.nn.leakyrelu(x[0], float(attrs.get("alpha", 0.01))))
+_of_numbers("QLinearGlobalAveragePool", 1, _global_mean)
+_of_numbers("QLinearSoftmax", 1, lambda ctx, x, attrs: op.nn.softmax(x[0], int(attrs.get("axis", -1))))
+
+
+@convert("QLinearConcat", domain=_RUNTIME)
+def _qlinear_concat(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
+    scale, zero = ctx.tensor(inputs[0]), ctx.tensor(inputs[1])
+    parts = [dequantized(ctx, ctx.tensor(inputs[k]), *inputs[k + 1 : k + 3]) for k in range(2, len(inputs), 3)]
+    return quantized(ctx, ctx.emit(op.concat(parts, int(attrs["axis"]))), scale, zero)
