@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from relaxish.script import tir as T
@@ -304,3 +306,42 @@ def test_rolling_buffers_compute_nothing_before_what_it_needs_is_there():
     with pytest.raises(ScheduleError, match="later iteration"):
         sch.rolling_buffer("C", 0)
     assert check_program(pairs, sch.mod["main"]) is None
+
+
+@T.prim_func
+def repeated(A: T.Buffer((3, 5), "float32"), C: T.Buffer((3,), "float32")):
+    for i, again, k in T.grid(3, 2, 5):
+        with T.block("C"):
+            v, r = T.axis.remap("SR", [i, k])
+            with T.init():
+                C[v] = 0.0
+            C[v] = C[v] + A[v, r]
+
+
+def test_loops_that_repeat_a_reduction_stay_around_it():
+    for order in itertools.permutations(range(3)):
+        sch = Schedule(repeated, debug_mask="all")
+        loops = sch.get_loops("C")
+        if order.index(1) < order.index(2):
+            sch.reorder(*[loops[i] for i in order])
+        else:
+            with pytest.raises(ScheduleError, match="repeats the reduction"):
+                sch.reorder(*[loops[i] for i in order])
+        assert check_program(repeated, sch.mod["main"]) is None
+    sch = Schedule(repeated)
+    outer, inner = sch.split(sch.fuse(*sch.get_loops("C")[1:]), [5, 2])
+    with pytest.raises(ScheduleError, match="repeat updates"):
+        sch.reorder(inner, outer)
+    assert check_program(repeated, sch.mod["main"]) is None
+
+
+def test_blocks_around_a_repeated_reduction():
+    """The initialisation would stand before the repetitions."""
+    for depth in (0, 1):
+        sch = Schedule(repeated)
+        with pytest.raises(ScheduleError, match="repeats the reduction"):
+            sch.blockize(sch.get_loops("C")[depth])
+        assert check_program(repeated, sch.mod["main"]) is None
+    sch = Schedule(repeated, debug_mask="all")
+    sch.blockize(sch.get_loops("C")[2])
+    assert check_program(repeated, sch.mod["main"]) is None

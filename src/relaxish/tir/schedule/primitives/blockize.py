@@ -23,7 +23,7 @@ from ..sref import StmtSRef
 from ..subst import and_predicate, is_true, realize_of
 from ..walk import driving_loops, seq_or_single, vars_in
 from .compute_at import lowest_common_ancestor
-from .reduction import copy_var, init_predicate
+from .reduction import check_not_repeated, copy_var, init_predicate
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -219,8 +219,13 @@ def _has_outer_reduction(block: Block, derived: _Derived) -> bool:
 def blockize_realize(
     realize: BlockRealize, inner_loops: Sequence[For], outer_loops: Sequence[For], keep_units: bool
 ) -> tuple[BlockRealize, dict[Any, Any]]:
-    """An outer block around ``inner_loops`` and the block; gives its realize and what became of the blocks below."""
+    """An outer block around ``inner_loops`` and the block; gives its realize and what became of the blocks below.
+
+    Raises PrimitiveError.
+    """
     block = realize.block
+    if block.init is not None:
+        check_not_repeated(realize, inner_loops, outer_loops, realize)
     division = divide(realize, inner_loops, outer_loops, keep_units)
     outer_pred, inner_pred = _predicates(division[-1], realize, inner_loops, outer_loops)
     derived = _Derived(block, division, keep_units)

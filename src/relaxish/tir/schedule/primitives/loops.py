@@ -20,6 +20,7 @@ from ..instruction import InstructionKind, plain, register_kind
 from ..sref import StmtSRef
 from ..subst import append_predicate, realize_of, substitute_loops
 from ..walk import vars_in
+from .reduction import updates_once
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -267,6 +268,7 @@ def _check_begun_first(state: ScheduleState, chain: Sequence[StmtSRef], new_orde
 
     Loops that drive what is reduced over and nothing else may stand in any order; those that drive the place of the
     result as well (a fused loop, split again) come to the first iteration of a result first in their old order only.
+    A loop that drives nothing repeats the reduction, or single updates of it if it is put inside.
     """
     if not state.enable_check:
         return
@@ -288,6 +290,30 @@ def _check_begun_first(state: ScheduleState, chain: Sequence[StmtSRef], new_orde
                 "reduction would go on before it is initialised.",
                 [block, *before[:2]],
                 hint="decompose the reduction first",
+            )
+        _check_still_repeated(block, chain, new_order, driven[True], driven[False])
+
+
+def _check_still_repeated(
+    block: StmtSRef, chain: Sequence[StmtSRef], new_order: Sequence[StmtSRef], reduced: set[Any], placed: set[Any]
+) -> None:
+    """Refuse an order in which loops would repeat single updates of a reduction that they repeat as a whole."""
+    sums = [[s.stmt for s in order if s.stmt.loop_var in reduced] for order in (chain, new_order)]
+    driving = [s.stmt for s in chain if s.stmt.loop_var in reduced | placed]
+    known = all(isinstance(node.extent, IntImm) for node in driving)
+    if known and sums[0] != sums[1] and not updates_once(realize_of(block), driving):
+        raise PrimitiveError(
+            "Turns of the loops {1} and {2} repeat updates of {0}; in another order they would do so in between.",
+            [block, *sums[0][:2]],
+        )
+    for loop in chain:
+        if loop.stmt.loop_var in reduced | placed or checks.is_one(loop.stmt.extent):
+            continue
+        around = [{s for s in order[: order.index(loop)] if s.stmt.loop_var in reduced} for order in (chain, new_order)]
+        if around[0] != around[1]:
+            raise PrimitiveError(
+                "The loop {1} repeats the reduction of {0}; in another order it would repeat single updates.",
+                [block, loop],
             )
 
 

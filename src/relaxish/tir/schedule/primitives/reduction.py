@@ -131,7 +131,8 @@ def decompose(state: ScheduleState, block_sref: StmtSRef, loop_sref: StmtSRef) -
     realize = realize_of(block_sref)
     _check_height(block_sref, loop_sref, loops[:position], realize)
     if state.enable_check:
-        _check_not_repeated(block_sref, loops, position, realize)
+        nodes = [s.stmt for s in loops]
+        check_not_repeated(block_sref, nodes[position:], nodes[:position], realize)
     init, init_block = make_init_nest(realize, loops[position:])
     rewriter = _Decompose(loop_sref.stmt, realize, make_update_block(block), init)
     parent = loop_sref.parent
@@ -144,27 +145,29 @@ def decompose(state: ScheduleState, block_sref: StmtSRef, loop_sref: StmtSRef) -
     return made
 
 
-def _check_not_repeated(block: StmtSRef, loops: Sequence[StmtSRef], position: int, realize: BlockRealize) -> None:
-    """A loop from ``position`` inwards that repeats updates would have the reduction begin anew each time."""
+def check_not_repeated(
+    block: StmtSRef | BlockRealize, inner: Sequence[For], outer: Sequence[For], realize: BlockRealize
+) -> None:
+    """Refuse to initialise a reduction before its ``inner`` loops if they repeat updates: each time, it begins anew."""
+    hint = "take it apart at a loop further in"
     driving = vars_in(tuple(realize.iter_values))
-    for loop in loops[position:]:
-        if loop.stmt.loop_var not in driving and not checks.is_one(loop.stmt.extent):
+    for loop in inner:
+        if loop.loop_var not in driving and not checks.is_one(loop.extent):
             raise PrimitiveError(
                 "The loop {0} repeats the reduction of block {1}, which has to be initialised every time.",
                 [loop, block],
-                hint="decompose at a loop further in",
+                hint=hint,
             )
-    inner = [s.stmt for s in loops[position:]]
-    outer = [s.stmt for s in loops[:position] if s.stmt.loop_var in driving]
-    if not _updates_once(realize, inner) and not _updates_once(realize, [*outer, *inner]):
+    outer = [loop for loop in outer if loop.loop_var in driving]
+    if not updates_once(realize, inner) and not updates_once(realize, [*outer, *inner]):
         raise PrimitiveError(
             "Turns of the loops from {0} inwards repeat updates of block {1}, which has to be initialised every time.",
-            [loops[position], block],
-            hint="decompose at a loop further in",
+            [inner[0], block],
+            hint=hint,
         )
 
 
-def _updates_once(realize: BlockRealize, loops: Sequence[For]) -> bool:
+def updates_once(realize: BlockRealize, loops: Sequence[For]) -> bool:
     """Whether no two turns of the loops, those further out standing still, give the block variables the same values."""
     units = {n.loop_var: n.min for n in loops if checks.is_one(n.extent)}
     ranges = {n.loop_var: Range.from_min_extent(n.min, n.extent) for n in loops if n.loop_var not in units}
