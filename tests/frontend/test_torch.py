@@ -235,3 +235,25 @@ def test_all_gaps_are_reported_at_once():
 
 def test_the_table_is_listed():
     assert {"conv2d", "add", "scaled_dot_product_attention"} <= set(supported_operators())
+
+
+def test_products_of_float32_say_so():
+    class Products(torch.nn.Module):
+        def forward(self, x, w, b, batch):
+            y = torch.nn.functional.linear(x, w)
+            return torch.addmm(b, x, w) @ y, torch.bmm(batch, batch), torch.baddbmm(batch, batch, batch)
+
+    shapes = (4, 4), (4, 4), (4, 4), (2, 4, 4)
+    for dtype, expected in ((torch.float32, "float32"), (torch.float16, "")):
+        args = tuple(torch.zeros(s, dtype=dtype) for s in shapes)
+        mod = from_exported_program(torch.export.export(Products(), args))
+        found = []
+
+        def note(expr, found=found):
+            if isinstance(expr, relaxish.relax.Call) and getattr(expr.op, "name", "") == "relax.matmul":
+                found.append(str(expr.attrs.out_dtype or ""))
+
+        relaxish.relax.analysis.post_order_visit(mod["main"], note)
+        assert found == [expected] * 5
+        last = mod["main"].body.blocks[0].bindings[-2].value
+        assert last.op.name == "relax.add" and last.args[1].name_hint == "batch"  # product + input

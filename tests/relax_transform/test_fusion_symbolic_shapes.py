@@ -75,3 +75,19 @@ def test_fused_programs_compute_the_same():
         built = relaxish.build(mod, "llvm", relax_pipeline="default_build")
         results.append(relaxish.VirtualMachine(built, relaxish.cpu())["main"](relaxish.nd.array(x)).numpy())
     np.testing.assert_allclose(results[1], results[0], rtol=1e-5)
+
+
+def test_copies_at_the_end_go_with_fusion():
+    x = relax.Var("x", relax.TensorStructInfo([4, 6], "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            a = builder.emit(op.nn.relu(builder.emit(op.exp(x))))
+            b = builder.emit_output(a)
+        builder.emit_func_output(b)
+    passes = [transform.LegalizeOps(), transform.AnnotateTIROpPattern(), transform.FuseOps()]
+    grouped = Sequential(passes)(builder.get())
+    assert any(isinstance(b.value, relax.Var) for b in grouped["main"].body.blocks[0].bindings)
+    after = transform.FuseTIR()(grouped)
+    (only,) = after["main"].body.blocks[0].bindings
+    assert only.value.op.name == "relax.call_tir"

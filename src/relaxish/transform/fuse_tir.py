@@ -22,6 +22,7 @@ from ..tir import Block, BlockRealize, Buffer, BufferRegion, PrimFunc, SeqStmt, 
 from ..tir.functor import renew_defs, substitute, substitute_buffers
 from .base import as_module_pass
 from .dead_code_elimination import DeadCodeElimination
+from .private_signatures import ExpandTupleArguments, RemoveUnusedParameters
 
 __all__ = ["FuseTIR"]
 
@@ -362,6 +363,11 @@ def _is_true(value: Any) -> bool:
 def FuseTIR() -> Pass:
     """Make one PrimFunc of every ``Primitive`` function and drop what nothing refers to any more.
 
-    Intermediate tensors become buffers allocated in the fused PrimFunc's root block.
+    Intermediate tensors become buffers allocated in the fused PrimFunc's root block. First tuples among the parameters of
+    private functions are taken apart and unused parameters dropped, which takes trivial copies along
+    (:func:`ExpandTupleArguments`, :func:`RemoveUnusedParameters`).
     """
-    return Sequential([as_module_pass(_run, "InnerFuseTIR"), DeadCodeElimination()], name="FuseTIR")
+    steps = [
+        ExpandTupleArguments(), RemoveUnusedParameters(), as_module_pass(_run, "InnerFuseTIR"), DeadCodeElimination()
+    ]  # fmt: skip
+    return Sequential(steps, name="FuseTIR")

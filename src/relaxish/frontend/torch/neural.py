@@ -167,12 +167,18 @@ def _convolution(
 
 @converter("linear")
 def _linear(self: Importer, x: Expr, weight: Expr, bias: Expr | None = None) -> Expr:
-    return self.emit(op.linear(x, weight, bias))
+    return self.emit(op.linear(x, weight, bias, _type_of_products(x)))
+
+
+def _type_of_products(operand: Expr) -> str | None:
+    """Products of float32 say that they are such; those of narrower types have the type of their operands, as in torch."""
+    return "float32" if dtype_of(operand) == "float32" else None
 
 
 @converter("matmul", "mm", "bmm", "mv", "dot")
 def _matmul(self: Importer, a: Expr, b: Expr) -> Expr:
-    return self.emit(op.matmul(*self.promote(a, b)))
+    a, b = self.promote(a, b)
+    return self.emit(op.matmul(a, b, _type_of_products(a)))
 
 
 @converter("_int_mm")
@@ -181,14 +187,27 @@ def _int_mm(self: Importer, a: Expr, b: Expr) -> Expr:
     return self.emit(op.matmul(a, b, "int32"))
 
 
-@converter("addmm", "baddbmm", "addmv")
+@converter("addmm", "addmv")
 def _addmm(self: Importer, bias: Expr | None, a: Expr, b: Expr, *, beta: Number = 1, alpha: Number = 1) -> Expr:
-    out = self.emit(op.matmul(a, b))
+    return self.emit(op.add(*_scaled_terms(self, bias, a, b, beta, alpha)))
+
+
+@converter("baddbmm")
+def _baddbmm(self: Importer, bias: Expr | None, a: Expr, b: Expr, *, beta: Number = 1, alpha: Number = 1) -> Expr:
+    scaled, product = _scaled_terms(self, bias, a, b, beta, alpha)
+    return self.emit(op.add(product, scaled))
+
+
+def _scaled_terms(
+    self: Importer, bias: Expr | None, a: Expr, b: Expr, beta: Number, alpha: Number
+) -> tuple[Expr | None, Expr]:
+    """``beta`` times the bias, and ``alpha`` times the product."""
+    product = self.emit(op.matmul(a, b, _type_of_products(a)))
     if alpha != 1:
-        out = self.emit(op.multiply(out, self.scalar(alpha, dtype_of(out))))
+        product = self.emit(op.multiply(product, self.scalar(alpha, dtype_of(product))))
     if beta != 1:
-        bias = self.emit(op.multiply(bias, self.scalar(beta, dtype_of(out))))
-    return self.emit(op.add(bias, out))
+        bias = self.emit(op.multiply(bias, self.scalar(beta, dtype_of(product))))
+    return bias, product
 
 
 @converter("einsum")
