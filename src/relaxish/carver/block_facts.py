@@ -10,6 +10,7 @@ from ..arith.functor import uses_var
 from ..ir.functor import pre_order_visit
 from ..ir.prim import Add, Call, Div, IntImm, IterVar, Max, Min, Var
 from ..tir import Block, BufferLoad, BufferStore
+from ..tir.intrinsics import COSTLY, named
 
 __all__ = [
     "BlockInfo", "IterInfo", "access_stride", "combiner_of", "facts_of", "flat_stride", "is_conditional", "is_costly",
@@ -114,7 +115,7 @@ def flat_stride(load: BufferLoad, var: Var) -> int | None:
     return total
 
 
-_COSTLY = frozenset("exp exp2 log tanh sigmoid erf sin cos tan atan pow sinh cosh log2 log10 log1p".split())
+_COSTLY = frozenset(named(lambda record: record.cost >= COSTLY))
 
 
 def is_costly(block: Any) -> bool:

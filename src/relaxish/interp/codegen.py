@@ -255,7 +255,7 @@ class Compiler(Visitor[Any]):
         if name == "tvm_access_ptr":
             return f"Pointer({self.expr(node.args[1])}, {self.expr(node.args[2])})"
         if name == "clz":
-            return f"leading_zeros({self.expr(node.args[0])}, {dt.bits(node.args[0].dtype)})"
+            return f"intrinsic('clz')({self.expr(node.args[0])}, {dt.bits(node.args[0].dtype)})"
         if name == "popcount" and dt.lanes(node.dtype) == 1:
             # The bits of the type, of negative numbers too.
             return f"intrinsic('popcount')(wrap_int({self.expr(node.args[0])}, {dt.bits(node.args[0].dtype)}, False))"

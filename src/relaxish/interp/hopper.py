@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .intrinsics import INTRINSICS, Pointer, np_dtype
+from .intrinsics import MEANINGS, Pointer, np_dtype
 
 __all__ = ["GROUPS", "WAITS", "BlockWaits", "TensorMap", "swizzled"]
 
@@ -262,7 +262,7 @@ def _nothing(*_: Any) -> int:
     return 0
 
 
-INTRINSICS.update(
+MEANINGS.update(
     {
         "ptx_mbarrier_init": _init, "ptx_mbarrier_arrive": _arrive, "ptx_mbarrier_arrive_expect_tx": _expect,
         "ptx_tma_load": _tma_load, "ptx_tma_store": _tma_store, "tensor_map_encode": TensorMap,
@@ -274,4 +274,4 @@ for _name in (
     "wgmma_commit", "wgmma_wait", "wgmma_fence_operand", "setmaxnreg", "cluster_arrive", "cluster_arrive_relaxed",
     "cluster_wait",
 ):  # fmt: skip
-    INTRINSICS[f"ptx_{_name}"] = _nothing
+    MEANINGS[f"ptx_{_name}"] = _nothing

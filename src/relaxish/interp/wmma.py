@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .intrinsics import INTRINSICS, Pointer
+from .intrinsics import MEANINGS, Pointer
 
 __all__ = ["fragment"]
 
@@ -63,7 +63,7 @@ def _multiply(d: Any, d_at: int, a: Any, a_at: int, b: Any, b_at: int, c: Any, c
     return 0
 
 
-INTRINSICS.update(
+MEANINGS.update(
     {
         "tvm_fill_fragment": _fill,
         "tvm_load_matrix_sync": _load,

@@ -19,18 +19,14 @@ from ...ir.structural import same_expression
 from ...support import config
 from ...tir import BufferLoad, BufferStore, For, LetStmt, SeqStmt
 from ...tir.functor import substitute
+from ...tir.intrinsics import named
 from .guards import is_index_check
 from .ltypes import llvm_type
 
 if TYPE_CHECKING:
     from .stmt_gen import StmtGen
 
-_ELEMENTWISE = frozenset(
-    "exp exp2 exp10 log log2 log10 log1p sigmoid tanh sin cos tan atan sinh cosh erf rsqrt sqrt floor ceil trunc round"
-    " nearbyint rint fabs copysign abs isnan isinf isfinite pow bitwise_and bitwise_or bitwise_xor bitwise_not"
-    " shift_left shift_right popcount fma if_then_else likely reinterpret asin acos asinh acosh atanh atan2 fmod"
-    " hypot".split()
-)
+_ELEMENTWISE = frozenset(("if_then_else", *named(lambda record: record.lanewise)))
 
 
 class NotVectorisable(Exception):

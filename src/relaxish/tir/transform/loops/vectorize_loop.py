@@ -35,6 +35,7 @@ from ...stmt import (
 from ....target import Target
 from ...buffer import Buffer
 from ...function import PrimFunc
+from ...intrinsics import named
 from ..base import (
     LoweringError,
     PrimFuncPass,
@@ -48,13 +49,7 @@ from ..base import (
 )  # fmt: skip
 from .vector_memory import OwnCopies, predicated
 
-_VECTOR_CALLS = frozenset((
-    "ceil", "clz", "cos", "cosh", "erf", "exp", "exp10", "exp2", "fabs", "floor", "fmod", "isfinite", "isinf", "isnan",
-    "ldexp", "log",
-    "log10", "log1p", "log2", "nearbyint", "nextafter", "popcount", "pow", "round", "rsqrt", "sigmoid", "sin", "sinh",
-    "sqrt", "tan", "tanh", "trunc", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shift_left",
-    "shift_right", "likely", "reinterpret", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "hypot", "copysign", "fma",
-))  # fmt: skip
+_VECTOR_CALLS = frozenset(named(lambda record: record.lanewise))
 
 
 class NeedsScalar(Exception):

@@ -28,18 +28,14 @@ from ....ir.prim import (
 )  # fmt: skip
 from ...buffer import Buffer
 from ...expr import BufferLoad
+from ...intrinsics import named
 from ..base import op_name
 
 __all__ = ["WideFloat", "is_narrow_float", "loses_digits"]
 
 _ARITHMETIC = (Add, Sub, Mul, Div, Mod, FloorDiv, FloorMod, Max, Min)
-# Functions of floats that may be computed in a wider type; those that look at bits are not among them.
-_FUNCTIONS = frozenset(
-    "exp exp2 exp10 log log2 log10 log1p expm1 sigmoid tanh sin cos tan asin acos atan sinh cosh asinh acosh atanh erf"
-    " erfc rsqrt sqrt cbrt floor ceil trunc round nearbyint rint fabs abs copysign pow atan2 hypot fmod remainder fma"
-    " ldexp tgamma lgamma".split()
-)
-_SENSITIVE = _FUNCTIONS - frozenset("floor ceil trunc round nearbyint rint fabs abs copysign fma".split())
+_FUNCTIONS = frozenset(named(lambda record: record.widens))
+_SENSITIVE = frozenset(named(lambda record: record.cancels))
 _CHOICES = ("if_then_else", "likely")
 
 
