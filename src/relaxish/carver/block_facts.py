@@ -7,7 +7,7 @@ from typing import Any
 
 from ..arith.affine import coefficient
 from ..arith.functor import uses_var
-from ..ir.functor import pre_order_visit
+from ..ir.functor import all_nodes, pre_order_visit
 from ..ir.prim import Add, Call, Div, IntImm, IterVar, Max, Min, Var
 from ..tir import Block, BufferLoad, BufferStore
 from ..tir.intrinsics import COSTLY, named
@@ -120,32 +120,18 @@ _COSTLY = frozenset(named(lambda record: record.cost >= COSTLY))
 
 def is_costly(block: Any) -> bool:
     """Whether computing an element again would cost noticeably: transcendental functions and divisions by data."""
-    hit = False
-
-    def look(item: Any) -> bool:
-        nonlocal hit
-        if isinstance(item, Call) and getattr(item.op, "name", "").removeprefix("tir.") in _COSTLY:
-            hit = True
-        if isinstance(item, Div) and isinstance(item.b, BufferLoad):
-            hit = True
-        return not hit
-
-    pre_order_visit(block.body, look)
-    return hit
+    return any(
+        (isinstance(item, Call) and getattr(item.op, "name", "").removeprefix("tir.") in _COSTLY)
+        or (isinstance(item, Div) and isinstance(item.b, BufferLoad))
+        for item in all_nodes(block.body)
+    )
 
 
 def is_conditional(block: Any) -> bool:
     """Whether the body chooses between values by position, as padding does."""
-    hit = False
-
-    def look(item: Any) -> bool:
-        nonlocal hit
-        if isinstance(item, Call) and getattr(item.op, "name", "") == "tir.if_then_else":
-            hit = True
-        return not hit
-
-    pre_order_visit(block.body, look)
-    return hit
+    return any(
+        isinstance(item, Call) and getattr(item.op, "name", "") == "tir.if_then_else" for item in all_nodes(block.body)
+    )
 
 
 def combiner_of(block: Any) -> str:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..ir.expr import GlobalVar
-from ..ir.functor import post_order_visit
+from ..ir.functor import all_nodes
 from ..ir.global_info import VDevice
 from ..ir.module import IRModule
 from ..ir.op import Op
@@ -484,14 +484,7 @@ def _constrained(mod: IRModule, places: Sequence[Place], as_written: bool) -> di
 
 
 def _has_threads(func: PrimFunc) -> bool:
-    bound = False
-
-    def note(node: Any) -> None:
-        nonlocal bound
-        bound = bound or (isinstance(node, For) and node.kind == ForKind.THREAD_BINDING)
-
-    post_order_visit(func.body, note)
-    return bound
+    return any(isinstance(node, For) and node.kind == ForKind.THREAD_BINDING for node in all_nodes(func.body))
 
 
 class _Copies(PyExprMutator):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.functor import Visitor, pre_order_visit
+from ...ir.functor import Visitor, all_nodes, pre_order_visit
 from ...ir.prim import Call, IntImm, Var
 from ...runtime.kernel import KernelSpec, ParamSpec, ShapeVarSource
 from ...tir.functor import substitute
@@ -112,15 +112,8 @@ def written_params(func: Any) -> tuple[int, ...] | None:
 
 def returned_dtypes(func: Any) -> list[str]:
     """The types of the values that the function returns by ``T.ret``."""
-    found: list[str] = []
-
-    def look(item: Any) -> bool:
-        if isinstance(item, Call) and getattr(item.op, "name", "") == "tir.ret" and item.args:
-            found.append(item.args[0].dtype)
-        return True
-
-    pre_order_visit(func.body, look)
-    return found
+    calls = (item for item in all_nodes(func.body) if isinstance(item, Call) and item.args)
+    return [call.args[0].dtype for call in calls if getattr(call.op, "name", "") == "tir.ret"]
 
 
 def _extent(extent: Any) -> int | str:

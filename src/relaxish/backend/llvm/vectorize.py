@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...arith.affine import coefficient
 from ...arith.functor import uses_var
 from ...ir import dtype as dt
-from ...ir.functor import pre_order_visit
+from ...ir.functor import all_nodes, pre_order_visit
 from ...ir.prim import (
     Add, BinaryOp, Broadcast, Call, Cast, CmpOp, FloatImm, IntImm, LogicalOp, Max, Min, Mul, Not, Ramp, Select, Var,
 )  # fmt: skip
@@ -107,16 +107,7 @@ class _Widen:
 
 
 def _loads(exprs: Any) -> bool:
-    found = False
-
-    def look(item: Any) -> bool:
-        nonlocal found
-        found = found or isinstance(item, BufferLoad)
-        return not found
-
-    for expr in exprs:
-        pre_order_visit(expr, look)
-    return found
+    return any(isinstance(item, BufferLoad) for expr in exprs for item in all_nodes(expr))
 
 
 def _stores(body: Any) -> list[Any] | None:
@@ -294,15 +285,7 @@ def _as_reduction(store: Any, var: Any) -> tuple[Any, type, Any] | None:
 
 
 def _reads(expr: Any, data: Any) -> bool:
-    hit = False
-
-    def look(item: Any) -> bool:
-        nonlocal hit
-        hit = hit or (isinstance(item, BufferLoad) and item.buffer.data is data)
-        return not hit
-
-    pre_order_visit(expr, look)
-    return hit
+    return any(isinstance(item, BufferLoad) and item.buffer.data is data for item in all_nodes(expr))
 
 
 def _reduce_all(gen: StmtGen, node: For, found: list[Any], low: Any, extent: Any, lanes: int) -> bool:
@@ -436,12 +419,4 @@ def _rest(gen: StmtGen, node: For, store: Any, span: Any, acc: Any) -> None:
 
 
 def _read_keys(gen: StmtGen, expr: Any) -> set[Any]:
-    keys: set[Any] = set()
-
-    def look(item: Any) -> bool:
-        if isinstance(item, BufferLoad):
-            keys.add(gen.alias_key(item.buffer.data))
-        return True
-
-    pre_order_visit(expr, look)
-    return keys
+    return {gen.alias_key(item.buffer.data) for item in all_nodes(expr) if isinstance(item, BufferLoad)}

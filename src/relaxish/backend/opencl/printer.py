@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ...ir import dtype as dt
-from ...ir.functor import pre_order_visit
+from ...ir.functor import all_nodes
 from ...ir.module import IRModule
 from ...ir.prim import Call, IntImm, Ramp
 from ...support.errors import RelaxishError
@@ -241,15 +241,8 @@ class OpenCLPrinter(KernelPrinter):
 
 
 def _stored_textures(func: PrimFunc) -> set[Any]:
-    found: set[Any] = set()
-
-    def look(node: Any) -> bool:
-        if isinstance(node, Call) and getattr(node.op, "name", "") == "tir.texture2d_store":
-            found.add(node.args[0])
-        return True
-
-    pre_order_visit(func.body, look)
-    return found
+    calls = (node for node in all_nodes(func.body) if isinstance(node, Call))
+    return {call.args[0] for call in calls if getattr(call.op, "name", "") == "tir.texture2d_store"}
 
 
 def opencl_source(mod: IRModule) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ...ir.functor import post_order_visit
+from ...ir.functor import all_nodes
 from ...tir import (
     Add,
     Block,
@@ -60,14 +60,7 @@ TILING_KEY = "meta_schedule.tiling_structure"
 
 def vars_in(expr: Any) -> set[Var]:
     """The variables an expression mentions."""
-    found: set[Var] = set()
-
-    def visit(node: Any) -> None:
-        if isinstance(node, Var):
-            found.add(node)
-
-    post_order_visit(expr, visit)
-    return found
+    return {node for node in all_nodes(expr) if isinstance(node, Var)}
 
 
 def const_int(expr: Any) -> int | None:
@@ -346,14 +339,7 @@ def read_write_pattern(read: BufferRegion, write: BufferRegion) -> tuple[bool, b
 
 
 def _any(node: Any, test: Callable[[Any], bool]) -> bool:
-    hit = False
-
-    def visit(x: Any) -> None:
-        nonlocal hit
-        hit = hit or test(x)
-
-    post_order_visit(node, visit)
-    return hit
+    return any(test(x) for x in all_nodes(node))
 
 
 def has_if_then_else(stmt: Any) -> bool:

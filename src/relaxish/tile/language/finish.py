@@ -11,7 +11,7 @@ from typing import Any
 from ...arith import Analyzer
 from ...ir import dtype as dt
 from ...ir.expr import Range
-from ...ir.functor import Mutator, post_order_visit
+from ...ir.functor import Mutator, all_nodes, post_order_visit
 from ...ir.prim import GE, LT, And, IntImm, IterVar, Var, const
 from ...ir.primops import cast
 from ...tir import BufferLoad, BufferStore, IfThenElse, if_then_else
@@ -116,14 +116,7 @@ class _Guard(Mutator):
 
 
 def _updates(store: Any) -> bool:
-    found = False
-
-    def look(node: Any) -> None:
-        nonlocal found
-        found = found or (isinstance(node, BufferLoad) and node.buffer is store.buffer)
-
-    post_order_visit(store.value, look)
-    return found
+    return any(isinstance(node, BufferLoad) and node.buffer is store.buffer for node in all_nodes(store.value))
 
 
 def _unguarded(store: Any, condition: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
-from ....ir.functor import pre_order_visit
+from ....ir.functor import all_nodes, pre_order_visit
 from ....ir.prim import Call, CmpOp, IntImm, LogicalOp, Not, Select, Var
 from ....support.errors import RelaxishError
 from ....tir import ForKind
@@ -259,12 +259,4 @@ def _variables(value: Any) -> list[Any]:
 
 
 def _reads(value: Any, buffer: Any) -> bool:
-    found = False
-
-    def look(node: Any) -> bool:
-        nonlocal found
-        found = found or isinstance(node, BufferLoad) and node.buffer.data.same_as(buffer.data)
-        return not found
-
-    pre_order_visit(value, look)
-    return found
+    return any(isinstance(node, BufferLoad) and node.buffer.data.same_as(buffer.data) for node in all_nodes(value))

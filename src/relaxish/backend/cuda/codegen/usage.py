@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from ....ir.functor import pre_order_visit
+from ....ir.functor import all_nodes, pre_order_visit
 from ....ir.prim import Call, IntImm, Var
 from ....tir import BufferLoad, BufferStore, PrimFunc
 
@@ -50,30 +51,20 @@ def _discard_written(call: Call, found: set[Any]) -> None:
 
 def indexes_registers(loop: Any, registers: set[Any]) -> bool:
     """Whether the loop's variable is in an index of one of these buffers."""
-    found = False
-
-    def look(node: Any) -> bool:
-        nonlocal found
+    for node in all_nodes(loop.body):
+        indices: Iterable[Any] = ()
         if isinstance(node, (BufferLoad, BufferStore)) and node.buffer.data in registers:
-            found = found or any(_mentions(i, loop.loop_var) for i in node.indices)
+            indices = node.indices
         elif isinstance(node, Call):
-            found = found or any(_mentions(i, loop.loop_var) for i in _register_indices(node, registers))
-        return not found
-
-    pre_order_visit(loop.body, look)
-    return found
+            indices = _register_indices(node, registers)
+        if any(_mentions(i, loop.loop_var) for i in indices):
+            return True
+    return False
 
 
 def issues_bulk_copies(loop: Any) -> bool:
     """Whether the loop's body gives work to the copy engine and computes no products: unrolling it gains nothing."""
-    names = set()
-
-    def look(node: Any) -> bool:
-        if isinstance(node, Call):
-            names.add(getattr(node.op, "name", ""))
-        return True
-
-    pre_order_visit(loop.body, look)
+    names = {getattr(node.op, "name", "") for node in all_nodes(loop.body) if isinstance(node, Call)}
     products = any("wgmma" in name or name in _PRODUCTS for name in names)
     return not products and any(name.startswith("tir.ptx_tma_load") for name in names)
 
@@ -90,12 +81,4 @@ def _register_indices(call: Call, registers: set[Any]) -> list[Any]:
 
 
 def _mentions(expr: Any, var: Any) -> bool:
-    found = False
-
-    def look(node: Any) -> bool:
-        nonlocal found
-        found = found or node is var
-        return not found
-
-    pre_order_visit(expr, look)
-    return found
+    return any(node is var for node in all_nodes(expr))

@@ -13,7 +13,7 @@ from ....arith import build as B
 from ....arith.functor import substitute
 from ....ir import dtype as dt
 from ....ir.expr import ExprLike
-from ....ir.functor import pre_order_visit
+from ....ir.functor import all_nodes
 from ....ir.prim import Add, BinaryOp, Broadcast, Call, Cast, IntImm, Let, Mul, Not, Ramp, Select, Shuffle, Sub, Var  # fmt: skip
 from ...expr import BufferLoad
 from ...limits import MAX_LANES, lanes_of_loops, too_many_lanes
@@ -432,15 +432,8 @@ class _Loops(SeqMutator):
 
 def _longest(stmt: Stmt) -> str:
     """The name of the vectorized loop with most iterations."""
-    found: list[tuple[int, str]] = []
-
-    def look(node: Any) -> bool:
-        if isinstance(node, For) and node.kind == ForKind.VECTORIZED and isinstance(node.extent, IntImm):
-            found.append((node.extent.value, node.loop_var.name))
-        return True
-
-    pre_order_visit(stmt, look)
-    return max(found)[1]
+    loops = (node for node in all_nodes(stmt) if isinstance(node, For) and node.kind == ForKind.VECTORIZED)
+    return max((loop.extent.value, loop.loop_var.name) for loop in loops if isinstance(loop.extent, IntImm))[1]
 
 
 def vectorize(stmt: Stmt, enabled: bool = True, target: Target | None = None) -> Stmt:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
-from ....ir.functor import pre_order_visit
+from ....ir.functor import all_nodes
 from ....ir.prim import (
     Add,
     Broadcast,
@@ -122,12 +122,4 @@ class WideFloat:
 
 def loses_digits(e: PrimExpr) -> bool:
     """Whether an expression has functions whose results later steps may cancel, as ``1 + erf(x)`` does."""
-    found = False
-
-    def look(item: Any) -> bool:
-        nonlocal found
-        found = found or op_name(item) in _SENSITIVE
-        return not found
-
-    pre_order_visit(e, look)
-    return found
+    return any(op_name(item) in _SENSITIVE for item in all_nodes(e))

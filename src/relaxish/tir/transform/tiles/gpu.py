@@ -11,7 +11,7 @@ from typing import Any
 
 from ....ir import dtype as dt
 from ....ir.expr import Range
-from ....ir.functor import Mutator, post_order_visit
+from ....ir.functor import Mutator, all_nodes, post_order_visit
 from ....ir.expr import PrimExpr
 from ....ir.prim import Add, Cast, IntImm, Max, Min, StringImm, Var, const
 from ....ir.types import PointerType, PrimType
@@ -497,14 +497,7 @@ def _updates(body: Any) -> bool:
     """Whether the body updates memory that threads with copies would update twice."""
     from ...stmt import BlockRealize
 
-    found = False
-
-    def look(node: Any) -> None:
-        nonlocal found
-        found = found or (isinstance(node, BlockRealize) and ATOMIC in node.block.annotations)
-
-    post_order_visit(body, look)
-    return found
+    return any(isinstance(node, BlockRealize) and ATOMIC in node.block.annotations for node in all_nodes(body))
 
 
 _NAMES = {"add": "atomicAdd", "max": "atomicMax", "min": "atomicMin", "or": "atomicOr", "exch": "atomicExch"}
