@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..ir.op import op_name_of
 from ..arith.affine import coefficient
 from ..arith.functor import uses_var
 from ..ir.functor import all_nodes, pre_order_visit
-from ..ir.prim import Add, Call, Div, IntImm, IterVar, Max, Min, Var
+from ..ir.prim import Add, Call, Div, IntImm, IterVar, Max, Min, Var, is_call_of
 from ..tir import Block, BufferLoad, BufferStore
 from ..tir.intrinsics import COSTLY, named
 
@@ -121,7 +122,7 @@ _COSTLY = frozenset(named(lambda record: record.cost >= COSTLY))
 def is_costly(block: Any) -> bool:
     """Whether computing an element again would cost noticeably: transcendental functions and divisions by data."""
     return any(
-        (isinstance(item, Call) and getattr(item.op, "name", "").removeprefix("tir.") in _COSTLY)
+        (isinstance(item, Call) and op_name_of(item).removeprefix("tir.") in _COSTLY)
         or (isinstance(item, Div) and isinstance(item.b, BufferLoad))
         for item in all_nodes(block.body)
     )
@@ -129,9 +130,7 @@ def is_costly(block: Any) -> bool:
 
 def is_conditional(block: Any) -> bool:
     """Whether the body chooses between values by position, as padding does."""
-    return any(
-        isinstance(item, Call) and getattr(item.op, "name", "") == "tir.if_then_else" for item in all_nodes(block.body)
-    )
+    return any(is_call_of(item, "tir.if_then_else") for item in all_nodes(block.body))
 
 
 def combiner_of(block: Any) -> str:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ir.prim import is_call_of
 from .. import tir
 from ..ir import dtype as dt
 from ..ir.functor import Visitor
-from ..ir.op import Op
+from ..ir.op import Op, op_name_of
 from .threads import COLLECTIVE
 
 __all__ = ["Compiler"]
@@ -28,9 +29,9 @@ _REGISTERS = ("local", "wmma.", "m16n8k8.", "metal.")
 
 def _is_matrix_core(node: Any) -> bool:
     """Whether a call is a matrix instruction that the lanes of a wave execute together."""
-    return getattr(node.op, "name", "") == "tir.call_llvm_pure_intrin" and str(
-        getattr(node.args[0], "value", "")
-    ).startswith("llvm.amdgcn.mfma.")
+    return is_call_of(node, "tir.call_llvm_pure_intrin") and str(getattr(node.args[0], "value", "")).startswith(
+        "llvm.amdgcn.mfma."
+    )
 
 
 class _HasSync(Visitor):
@@ -41,7 +42,7 @@ class _HasSync(Visitor):
         self.found = False
 
     def visit_Call(self, node: Any) -> None:
-        name = getattr(node.op, "name", "").removeprefix("tir.")
+        name = op_name_of(node).removeprefix("tir.")
         if name in COLLECTIVE or _is_matrix_core(node) or name in ("tvm_storage_sync", "tvm_thread_allreduce"):
             self.found = True
         self.default_visit(node)
@@ -295,7 +296,7 @@ class Compiler(Visitor[Any]):
     def visit_Evaluate(self, node: Any) -> None:
         value = node.value
         if isinstance(value, tir.Call):
-            name = getattr(value.op, "name", "")
+            name = op_name_of(value)
             if name == "tir.tvm_storage_sync":
                 if self.in_threads and value.args[0].value == "warp":
                     self.counter += 1

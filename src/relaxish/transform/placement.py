@@ -23,13 +23,13 @@ from ..ir.expr import GlobalVar
 from ..ir.functor import all_nodes
 from ..ir.global_info import VDevice
 from ..ir.module import IRModule
-from ..ir.op import Op
+from ..ir.op import op_name_of
 from ..op.base import to_vdevice
 from ..relax.analysis.tir_pattern import OpPatternKind
 from ..relax.analysis.variables import post_order_visit as visit_graph
 from ..relax.block_builder import BlockBuilder
 from ..relax.call_forms import call_dps_packed
-from ..relax.expr import Call, DataflowBlock, ExternFunc, Function, Tuple, TupleGetItem, Var
+from ..relax.expr import Call, DataflowBlock, ExternFunc, Function, Tuple, TupleGetItem, Var, is_call_of
 from ..relax.expr_functor import PyExprMutator, PyExprVisitor
 from ..relax.struct_info import FuncStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 from ..support.errors import RelaxishError
@@ -319,7 +319,7 @@ class _Devices(PyExprVisitor):
         super().visit_call_(op)
         for info in op.sinfo_args or ():
             self._note(info)
-        if isinstance(op.op, Op) and op.op.name in ("relax.to_vdevice", "relax.hint_on_device"):
+        if is_call_of(op, "relax.to_vdevice", "relax.hint_on_device"):
             self.found.append(op.attrs.dst_vdevice)
             self.annotated = self.annotated or op.op.name == "relax.to_vdevice"
 
@@ -499,7 +499,7 @@ class _Copies(PyExprMutator):
 
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
-        name = call.op.name if isinstance(call.op, Op) else ""
+        name = op_name_of(call)
         if name in ("relax.call_tir", "relax.call_tir_inplace"):
             there = self.places.get(call.args[0])
             if there is None:

@@ -14,7 +14,21 @@ from typing import TYPE_CHECKING, Any
 from ...arith.functor import free_vars
 from ...ir import dtype as dt
 from ...ir.functor import all_nodes, pre_order_visit
-from ...ir.prim import Add, Broadcast, Call, Cast, FloorDiv, FloorMod, IntImm, Mul, Ramp, StringImm, Sub, Var
+from ...ir.prim import (
+    Add,
+    Broadcast,
+    Call,
+    Cast,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    is_call_of,
+    Mul,
+    Ramp,
+    StringImm,
+    Sub,
+    Var,
+)
 from ...ir.structural import same_expression
 from ...tir import Allocate, BufferLoad, BufferStore, For, ForKind, LetStmt, While
 from .ltypes import llvm_type
@@ -77,7 +91,7 @@ def find_accumulators(gen: StmtGen, loop: For) -> list[tuple[Any, bool]]:
             moving.add(item.var)
         elif isinstance(item, Call) and passes_pointer(item):
             blocked.add(None)
-        elif isinstance(item, Call) and getattr(item.op, "name", "") in ("tir.call_extern", "tir.ret"):
+        elif is_call_of(item, "tir.call_extern", "tir.ret"):
             blocked.add(None)
         return True
 

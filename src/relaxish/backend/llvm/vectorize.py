@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...ir.op import op_name_of
 from ...arith.affine import coefficient
 from ...arith.functor import uses_var
 from ...ir import dtype as dt
@@ -84,7 +85,7 @@ class _Widen:
         return BufferLoad(expr.buffer, indices)
 
     def call(self, expr: Any) -> Any:
-        name = getattr(expr.op, "name", "").removeprefix("tir.")
+        name = op_name_of(expr).removeprefix("tir.")
         if is_index_check(expr):
             if uses_var(expr, self.var):
                 raise NotVectorisable

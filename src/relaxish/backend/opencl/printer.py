@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from ...ir import dtype as dt
 from ...ir.functor import all_nodes
 from ...ir.module import IRModule
-from ...ir.prim import Call, IntImm, Ramp
+from ...ir.prim import Call, IntImm, Ramp, is_call_of
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc
 from ..common.csource import KernelPrinter, Piece, device_functions
@@ -242,7 +242,7 @@ class OpenCLPrinter(KernelPrinter):
 
 def _stored_textures(func: PrimFunc) -> set[Any]:
     calls = (node for node in all_nodes(func.body) if isinstance(node, Call))
-    return {call.args[0] for call in calls if getattr(call.op, "name", "") == "tir.texture2d_store"}
+    return {call.args[0] for call in calls if is_call_of(call, "tir.texture2d_store")}
 
 
 def opencl_source(mod: IRModule) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.op import op_name_of
 from ...arith import detect_iter_map
 from ...ir.expr import Range
 from ...ir.functor import all_nodes
@@ -14,9 +15,7 @@ __all__ = ["calls_host", "launches_threads", "parallel_loops"]
 
 def calls_host(body: Any) -> bool:
     """Whether a program calls packed functions, which only the host can."""
-    return any(
-        isinstance(node, Call) and getattr(node.op, "name", "").startswith("tir.tvm_call_") for node in all_nodes(body)
-    )
+    return any(isinstance(node, Call) and op_name_of(node).startswith("tir.tvm_call_") for node in all_nodes(body))
 
 
 def launches_threads(body: Any) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ...ir.prim import is_call_of
 from ...ir.functor import all_nodes
 from ...tir import (
     Add,
     Block,
     BlockRealize,
     BufferRegion,
-    Call,
     For,
     ForKind,
     IfThenElse,
@@ -346,17 +346,14 @@ def has_if_then_else(stmt: Any) -> bool:
     """Whether the statement branches, by statement, select or intrinsic."""
     return _any(
         stmt,
-        lambda x: (
-            isinstance(x, (IfThenElse, Select))
-            or (isinstance(x, Call) and getattr(x.op, "name", "") == "tir.if_then_else")
-        ),
+        lambda x: isinstance(x, (IfThenElse, Select)) or (is_call_of(x, "tir.if_then_else")),
     )
 
 
 def has_op(stmt: Any, names: Sequence[str]) -> bool:
     """Whether the statement calls one of the named intrinsics."""
     wanted = set(names)
-    return _any(stmt, lambda x: isinstance(x, Call) and getattr(x.op, "name", "") in wanted)
+    return _any(stmt, lambda x: is_call_of(x, *wanted))
 
 
 def is_write_cache(block: Block) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....ir.op import op_name_of
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.functor import all_nodes, pre_order_visit
@@ -212,7 +213,7 @@ class StatementPrinter(ExpressionPrinter):
 
     def visit_Evaluate(self, stmt: Any) -> None:
         value = stmt.value
-        name = getattr(getattr(value, "op", None), "name", "").removeprefix("tir.")
+        name = op_name_of(value).removeprefix("tir.")
         special = getattr(self, f"do_{name}", None)
         if special is not None:
             special(value)

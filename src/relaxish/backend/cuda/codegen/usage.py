@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ....ir.op import op_name_of
 from ....ir.functor import all_nodes, pre_order_visit
 from ....ir.prim import Call, IntImm, Var
 from ....tir import BufferLoad, BufferStore, PrimFunc
@@ -35,7 +36,7 @@ def read_only(func: PrimFunc) -> set[Any]:
 
 
 def _discard_written(call: Call, found: set[Any]) -> None:
-    name = getattr(call.op, "name", "")
+    name = op_name_of(call)
     if name == "tir.tvm_access_ptr":
         mask = call.args[4]
         if not isinstance(mask, IntImm) or int(mask.value) != _READ_MASK:
@@ -64,14 +65,14 @@ def indexes_registers(loop: Any, registers: set[Any]) -> bool:
 
 def issues_bulk_copies(loop: Any) -> bool:
     """Whether the loop's body gives work to the copy engine and computes no products: unrolling it gains nothing."""
-    names = {getattr(node.op, "name", "") for node in all_nodes(loop.body) if isinstance(node, Call)}
+    names = {op_name_of(node) for node in all_nodes(loop.body) if isinstance(node, Call)}
     products = any("wgmma" in name or name in _PRODUCTS for name in names)
     return not products and any(name.startswith("tir.ptx_tma_load") for name in names)
 
 
 def _register_indices(call: Call, registers: set[Any]) -> list[Any]:
     """The offsets into registers among the arguments: behind the pointer, or behind a fragment's shape."""
-    whole = getattr(call.op, "name", "") in _WHOLE_FRAGMENTS
+    whole = op_name_of(call) in _WHOLE_FRAGMENTS
     places = [0] if whole else range(len(call.args) - 1)
     return [
         call.args[p + (4 if whole else 1)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....ir.op import op_name_of
 from ....arith import Analyzer
 from ....arith import build as B
 from ....arith.functor import substitute
@@ -191,7 +192,7 @@ class _Vectorizer(SeqMutator):
             raise LoweringError("Creating scalable vectors from existing vectors is not supported.")
 
     def visit_Call(self, e: Call) -> Any:
-        name = getattr(e.op, "name", "")
+        name = op_name_of(e)
         if name == "tir.if_then_else":
             return self._if_then_else(e)
         if name in ("tir.texture2d_load", "tir.texture2d_store"):

@@ -24,7 +24,7 @@ from ....arith.functor import free_vars
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr, Range
 from ....ir.functor import all_nodes, pre_order_visit
-from ....ir.op import Op
+from ....ir.op import Op, op_name_of
 from ....ir.pass_config import register_config
 from ....ir.prim import (
     LT,
@@ -237,7 +237,7 @@ class _Guard(ExprAnalyzerMutator):
         return any(
             isinstance(node, BufferLoad)
             or (isinstance(node, Var) and node in self.data)
-            or (isinstance(node, Call) and getattr(node.op, "name", "").removeprefix("tir.") not in _OF_ARGUMENTS)
+            or (isinstance(node, Call) and op_name_of(node).removeprefix("tir.") not in _OF_ARGUMENTS)
             for node in all_nodes(e)
         )
 
@@ -360,7 +360,7 @@ class _Guard(ExprAnalyzerMutator):
             def look(node: Any) -> bool:
                 if isinstance(node, BufferStore):
                     stores.add(node.buffer.data)
-                elif isinstance(node, Call) and getattr(node.op, "name", "").removeprefix("tir.").startswith("call_"):
+                elif isinstance(node, Call) and op_name_of(node).removeprefix("tir.").startswith("call_"):
                     stores.add(None)
                 return True
 
