@@ -176,7 +176,7 @@ _PARTS = {
     "relaxish.tir": "analysis generic ir_builder schedule tensor_intrin transform",
     "relaxish.tir.schedule": "_type_checker analysis state testing",
     "relaxish.tir.tensor_intrin": (
-        "amx arm_cpu build cuda cuda_names dot_product_common hexagon metal mma mma_layouts mma_m16n8k8 rocm "
+        "amx arm_cpu build cuda cuda_names dot_product_common hexagon metal mma mma_fragments mma_layouts mma_m16n8k8 rocm "
         "rocm_mfma wgmma wmma x86"
     ),
     "relaxish.ir": "analysis",

@@ -8,7 +8,7 @@ import pytest
 from test_emulator_faults import launch
 
 from relaxish.backend.cuda.emulator import DataRaceError, MisalignedAccessError
-from relaxish.backend.cuda.emulator.matrix_layouts import MMA
+from relaxish.tir.tensor_intrin.mma_fragments import MMA
 from relaxish.script import tir as T
 
 rng = np.random.default_rng(12)

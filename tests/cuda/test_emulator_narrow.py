@@ -8,7 +8,7 @@ import pytest
 from test_emulator_faults import launch
 
 from relaxish.backend.cuda.emulator import DataRaceError, EmulationError, MisalignedAccessError, OutOfBoundsError
-from relaxish.backend.cuda.emulator.matrix_layouts import MMA, MMA_SPARSE
+from relaxish.tir.tensor_intrin.mma_fragments import MMA, MMA_SPARSE
 from relaxish.script import tir as T
 from relaxish.support.errors import RelaxishError
 

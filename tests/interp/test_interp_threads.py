@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from relaxish import interp
+from relaxish.interp.mma import WARP_INSTRUCTIONS
 from relaxish.ir import IRModule
 from relaxish.script import tir as T
 from relaxish.script.ir_builder import IRBuilder
@@ -15,6 +16,7 @@ from relaxish.script.ir_builder import tir as ir_builder_tir
 from relaxish.target import Target
 from relaxish.testing import emulate_cuda
 from relaxish.tir import call_intrin, transform
+from relaxish.tir.tensor_intrin.mma_fragments import MMA
 
 
 @T.prim_func
@@ -178,3 +180,29 @@ def test_exchange_with_the_lane_whose_number_differs_in_some_bits(distance: int,
     emulate_cuda(func, a_values, by_emulator)
     assert (by_interpreter == a_values[other]).all()
     assert (by_emulator == a_values[other]).all()
+
+
+@pytest.mark.parametrize("name, bits", [key for key in MMA if key[1] >= 8])
+def test_every_shape_of_mma(name: str, bits: int) -> None:
+    """Operands spread over the lanes as the table of fragments says, the product against NumPy."""
+    shape, rng = MMA[name, bits], np.random.default_rng(3)
+    ptx, dtype, out = {8: ("int8", "int8", "int32"), 16: ("fp16", "float16", "float32"),
+                       32: ("tf32", "float32", "float32"), 64: ("fp64", "float64", "float64")}[bits]  # fmt: skip
+    a, b = (rng.integers(-9, 9, size).astype(dtype) for size in ((shape.m, shape.k), (shape.k, shape.n)))
+    c = rng.integers(-9, 9, (shape.m, shape.n)).astype(out)
+
+    def held(matrix: Any, count: int, position: Any, lane: int) -> Any:
+        return np.array([matrix[position(lane, i)] for i in range(count)])
+
+    places = {shape.a(lane, i) for lane in range(32) for i in range(shape.a_count)}
+    assert len(places) == shape.m * shape.k
+    requests = {
+        lane: (name, "row", "col", ptx, ptx, out, held(a, shape.a_count, shape.a, lane), 0,
+               held(b, shape.b_count, shape.b, lane), 0, held(c, shape.c_count, shape.c, lane), 0, False)
+        for lane in range(32)
+    }  # fmt: skip
+    WARP_INSTRUCTIONS["ptx_mma"](requests)
+    for lane, request in requests.items():
+        np.testing.assert_array_equal(
+            request[10], held(c + a.astype(out) @ b.astype(out), shape.c_count, shape.c, lane)
+        )

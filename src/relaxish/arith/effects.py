@@ -11,14 +11,6 @@ from ..ir.prim import Call, CallEffectKind
 __all__ = ["CallEffectKind", "call_effect", "is_pure", "side_effect"]
 
 _READS = frozenset(("BufferLoad", "ProducerLoad", "Load"))
-_PURE_PREFIXES = ("tir.",)
-_IMPURE = frozenset((
-    "tir.call_extern", "tir.call_packed", "tir.tvm_call_packed", "tir.call_cpacked",
-    "tir.address_of", "tir.tvm_storage_sync",
-    "tir.tvm_access_ptr", "tir.call_llvm_intrin", "tir.ret", "tir.assume", "tir.undef", "tir.prefetch",
-    "tir.atomic_add",
-    "tir.tvm_thread_allreduce", "tir.tvm_struct_set", "tir.tvm_stack_alloca", "tir.tvm_throw_last_error",
-))  # fmt: skip
 
 
 class _Effects(Visitor):
@@ -46,9 +38,7 @@ def call_effect(call: Call) -> CallEffectKind:
     declared = getter("TCallEffectKind")
     if declared is not None:
         return CallEffectKind(int(declared))
-    if op.name in _IMPURE:
-        return CallEffectKind.Opaque
-    return CallEffectKind.Pure if op.name.startswith(_PURE_PREFIXES) else CallEffectKind.Opaque
+    return CallEffectKind.Pure if op.name.startswith("tir.") else CallEffectKind.Opaque
 
 
 def side_effect(expr: PrimExpr) -> CallEffectKind:

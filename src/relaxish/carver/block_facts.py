@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..ir.op import op_name_of
 from ..arith.affine import coefficient
 from ..arith.functor import uses_var
-from ..ir.functor import pre_order_visit
-from ..ir.prim import Add, Call, Div, IntImm, IterVar, Max, Min, Var
+from ..ir.functor import all_nodes, pre_order_visit
+from ..ir.prim import Add, Call, Div, IntImm, IterVar, Max, Min, Var, is_call_of
 from ..tir import Block, BufferLoad, BufferStore
+from ..tir.intrinsics import COSTLY, named
 
 __all__ = [
     "BlockInfo", "IterInfo", "access_stride", "combiner_of", "facts_of", "flat_stride", "is_conditional", "is_costly",
@@ -114,37 +116,21 @@ def flat_stride(load: BufferLoad, var: Var) -> int | None:
     return total
 
 
-_COSTLY = frozenset("exp exp2 log tanh sigmoid erf sin cos tan atan pow sinh cosh log2 log10 log1p".split())
+_COSTLY = frozenset(named(lambda record: record.cost >= COSTLY))
 
 
 def is_costly(block: Any) -> bool:
     """Whether computing an element again would cost noticeably: transcendental functions and divisions by data."""
-    hit = False
-
-    def look(item: Any) -> bool:
-        nonlocal hit
-        if isinstance(item, Call) and getattr(item.op, "name", "").removeprefix("tir.") in _COSTLY:
-            hit = True
-        if isinstance(item, Div) and isinstance(item.b, BufferLoad):
-            hit = True
-        return not hit
-
-    pre_order_visit(block.body, look)
-    return hit
+    return any(
+        (isinstance(item, Call) and op_name_of(item).removeprefix("tir.") in _COSTLY)
+        or (isinstance(item, Div) and isinstance(item.b, BufferLoad))
+        for item in all_nodes(block.body)
+    )
 
 
 def is_conditional(block: Any) -> bool:
     """Whether the body chooses between values by position, as padding does."""
-    hit = False
-
-    def look(item: Any) -> bool:
-        nonlocal hit
-        if isinstance(item, Call) and getattr(item.op, "name", "") == "tir.if_then_else":
-            hit = True
-        return not hit
-
-    pre_order_visit(block.body, look)
-    return hit
+    return any(is_call_of(item, "tir.if_then_else") for item in all_nodes(block.body))
 
 
 def combiner_of(block: Any) -> str:

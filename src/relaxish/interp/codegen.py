@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..ir.prim import is_call_of
 from .. import tir
 from ..ir import dtype as dt
 from ..ir.functor import Visitor
-from ..ir.op import Op
+from ..ir.op import Op, op_name_of
 from ..ir.plain import plain_int
 from ..ir.prim import BinaryOp
 from ..tir import Buffer, PrimExpr, Stmt
@@ -33,9 +34,9 @@ _REGISTERS = ("local", "wmma.", "m16n8k8.", "metal.")
 
 def _is_matrix_core(node: tir.Call) -> bool:
     """Whether a call is a matrix instruction that the lanes of a wave execute together."""
-    return getattr(node.op, "name", "") == "tir.call_llvm_pure_intrin" and str(
-        getattr(node.args[0], "value", "")
-    ).startswith("llvm.amdgcn.mfma.")
+    return is_call_of(node, "tir.call_llvm_pure_intrin") and str(getattr(node.args[0], "value", "")).startswith(
+        "llvm.amdgcn.mfma."
+    )
 
 
 class _HasSync(Visitor):
@@ -46,7 +47,7 @@ class _HasSync(Visitor):
         self.found = False
 
     def visit_Call(self, node: tir.Call) -> None:
-        name = getattr(node.op, "name", "").removeprefix("tir.")
+        name = op_name_of(node).removeprefix("tir.")
         if name in COLLECTIVE or _is_matrix_core(node) or name in ("tvm_storage_sync", "tvm_thread_allreduce"):
             self.found = True
         self.default_visit(node)
@@ -260,7 +261,7 @@ class Compiler(Visitor[Any]):
         if name == "tvm_access_ptr":
             return f"Pointer({self.expr(node.args[1])}, {self.expr(node.args[2])})"
         if name == "clz":
-            return f"leading_zeros({self.expr(node.args[0])}, {dt.bits(node.args[0].dtype)})"
+            return f"intrinsic('clz')({self.expr(node.args[0])}, {dt.bits(node.args[0].dtype)})"
         if name == "popcount" and dt.lanes(node.dtype) == 1:
             # The bits of the type, of negative numbers too.
             return f"intrinsic('popcount')(wrap_int({self.expr(node.args[0])}, {dt.bits(node.args[0].dtype)}, False))"
@@ -300,7 +301,7 @@ class Compiler(Visitor[Any]):
     def visit_Evaluate(self, node: tir.Evaluate) -> None:
         value = node.value
         if isinstance(value, tir.Call):
-            name = getattr(value.op, "name", "")
+            name = op_name_of(value)
             if name == "tir.tvm_storage_sync":
                 if self.in_threads and value.args[0].value == "warp":
                     self.counter += 1

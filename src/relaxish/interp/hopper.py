@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .intrinsics import Array, INTRINSICS, np_dtype, Pointer
+from .intrinsics import Array, MEANINGS, np_dtype, Pointer
 
 __all__ = ["GROUPS", "WAITS", "BlockWaits", "TensorMap", "swizzled"]
 
@@ -265,7 +265,7 @@ def _nothing(*_: object) -> int:
     return 0
 
 
-INTRINSICS.update(
+MEANINGS.update(
     {
         "ptx_mbarrier_init": _init, "ptx_mbarrier_arrive": _arrive, "ptx_mbarrier_arrive_expect_tx": _expect,
         "ptx_tma_load": _tma_load, "ptx_tma_store": _tma_store, "tensor_map_encode": TensorMap,
@@ -277,4 +277,4 @@ for _name in (
     "wgmma_commit", "wgmma_wait", "wgmma_fence_operand", "setmaxnreg", "cluster_arrive", "cluster_arrive_relaxed",
     "cluster_wait",
 ):  # fmt: skip
-    INTRINSICS[f"ptx_{_name}"] = _nothing
+    MEANINGS[f"ptx_{_name}"] = _nothing

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 from collections.abc import Callable
@@ -10,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from ..tir.intrinsics import INTRINSICS
+
 __all__ = [
     "EXTERN",
-    "INTRINSICS",
+    "MEANINGS",
     "Array",
     "Integer",
     "Number",
@@ -85,89 +86,10 @@ def wrap_int(value: Value, bits: int, signed: bool) -> Value:
     return value
 
 
-def _erf(x: Value) -> Value:
-    if isinstance(x, np.ndarray):
-        return np.vectorize(math.erf, otypes=[np.float64])(x.astype(np.float64)).astype(x.dtype)
-    kind: type[Any] = type(x)
-    made: Number = kind(math.erf(float(x)))
-    return made
-
-
-def _sigmoid(x: Value) -> Value:
-    one = x.dtype.type(1) if hasattr(x, "dtype") else 1.0
-    return one / (one + np.exp(-x))
-
-
-def _rsqrt(x: Value) -> Value:
-    one = x.dtype.type(1) if hasattr(x, "dtype") else 1.0
-    return one / np.sqrt(x)
-
-
-def _shift_right(a: Integer, b: Integer) -> Integer:
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        wide = np.asarray(a)
-        bits = wide.dtype.itemsize * 8
-        return np.where((b >= 0) & (b < bits), a >> np.clip(b, 0, bits - 1), np.where(a < 0, -1, 0)).astype(wide.dtype)
-    return a >> min(int(b) & (1 << 63) - 1, 64)
-
-
-def _shift_left(a: Integer, b: Integer) -> Integer:
-    """Without a width, for which the caller cares: by 64 and more (or less than none) nothing is left."""
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        wide = np.asarray(a)
-        bits = wide.dtype.itemsize * 8
-        return np.where((b >= 0) & (b < bits), a << np.clip(b, 0, bits - 1), 0).astype(wide.dtype)
-    return int(a) << int(b) if 0 <= b < 64 else 0
-
-
-def _popcount(x: Value) -> Value:
-    if isinstance(x, np.ndarray):
-        return np.vectorize(lambda v: bin(int(v) & (1 << 8 * x.itemsize) - 1).count("1"))(x).astype(x.dtype)
-    return bin(int(x) & (1 << 64) - 1).count("1")
-
-
-def _fixed_point(x: Value, y: Value, q: int, s: int) -> Value:
-    shift = int(q) + int(s)
-    product = np.int64(x) * np.int64(y) if isinstance(x, np.ndarray) else int(x) * int(y)
-    return (product + (1 << (shift - 1))) >> shift
-
-
-def _fused(a: Value, b: Value, c: Value) -> Value:
-    """Product and sum, rounded once (in double precision nearly so)."""
-    if not hasattr(a, "dtype") or a.dtype.kind in "iu":
-        return a * b + c
-    wide = np.asarray(a, np.longdouble) * np.asarray(b, np.longdouble) + np.asarray(c, np.longdouble)
-    return wide.astype(a.dtype)[()]
-
-
-INTRINSICS: dict[str, Callable[..., Any]] = {
-    "exp": np.exp, "exp2": np.exp2, "exp10": lambda x: np.power(type(x)(10) if not hasattr(x, "dtype") else
-                                                                 x.dtype.type(10), x),
-    "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "sqrt": np.sqrt, "rsqrt": _rsqrt,
-    "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan,
-    "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
-    "erf": _erf, "sigmoid": _sigmoid, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc,
-    "round": np.rint, "nearbyint": np.rint, "fabs": np.abs, "abs": np.abs,
-    "pow": lambda a, b: np.power(a, b), "fmod": np.fmod, "atan2": np.arctan2, "copysign": np.copysign,
-    "hypot": np.hypot, "nextafter": np.nextafter, "ldexp": lambda a, b: np.ldexp(a, b), "isnan": np.isnan,
-    "isinf": np.isinf, "isfinite": np.isfinite, "isnullptr": lambda p: p is None,
-    "bitwise_and": lambda a, b: a & b, "bitwise_or": lambda a, b: a | b, "bitwise_xor": lambda a, b: a ^ b,
-    "bitwise_not": lambda a: ~a, "shift_left": _shift_left, "shift_right": _shift_right,
-    "popcount": _popcount, "likely": lambda x: x, "fma": _fused,
-    "ignore_loop_partition": lambda x: x, "q_multiply_shift": _fixed_point, "tvm_thread_invariant": lambda x: x,
-    "vectorlow": lambda v: v[: len(v) // 2], "vectorhigh": lambda v: v[len(v) // 2 :],
-    "vectorcombine": lambda a, b: np.concatenate([a, b]), "undef": lambda: 0, "large_uint_imm":
-    lambda low, high: (int(high) << 32) | int(low), "assume": lambda *_: 0, "tvm_storage_sync": lambda *_: 0,
-    "vscale": lambda: 1, "type_annotation": lambda: None, "start_profile_intrinsic": lambda *_: 0,
-    "end_profile_intrinsic": lambda *_: 0, "ptx_commit_group": lambda *_: 0, "ptx_wait_group": lambda *_: 0,
-}  # fmt: skip
-
-
-def _dp4a(a: Array, b: Array, acc: int = 0) -> int:
-    return int(acc) + int(np.dot(np.asarray(a, np.int64), np.asarray(b, np.int64)))
-
-
-INTRINSICS["dp4a"] = _dp4a
+MEANINGS: dict[str, Callable[..., Any]] = {
+    name: record.meaning for name, record in INTRINSICS.items() if record.meaning is not None
+}
+"""What calls of an intrinsic mean: the table's meanings, and here those that need memory or threads."""
 
 
 def _vnni(acc: Array, unsigned: Array, signed: Array) -> Array:
@@ -199,3 +121,4 @@ EXTERN["llvm.x86.avx512.pmaddubs.w.512"] = EXTERN["llvm.x86.avx2.pmadd.ub.sw"] =
 EXTERN["llvm.x86.avx512.pmaddw.d.512"] = EXTERN["llvm.x86.avx2.pmadd.wd"] = _madd
 EXTERN["llvm.fma"] = lambda a, b, c: a * b + c
 EXTERN["llvm.fmuladd"] = EXTERN["llvm.fma"]
+EXTERN["abs"] = EXTERN["llvm.abs"] = lambda x, *_: np.abs(x)

@@ -10,48 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from ..ir import dtype as dt
+from ..tir.tensor_intrin.mma_fragments import MMA, PTX_TYPES, Position
+from ..tir.tensor_intrin.mma_layouts import mma_32x8_to_shared_16x16_layout
 from .intrinsics import Array, Pointer
 
 __all__ = ["WARP_INSTRUCTIONS"]
-
-Position = Callable[[int, int], tuple[int, int]]
-
-
-def _accumulator(lane: int, i: int) -> tuple[int, int]:
-    return lane // 4 + 8 * (i // 2), lane % 4 * 2 + i % 2
-
-
-def _a_16(lane: int, i: int) -> tuple[int, int]:
-    return lane // 4 + 8 * (i // 2 % 2), lane % 4 * 2 + i % 2 + 8 * (i // 4)
-
-
-def _b_16(lane: int, i: int) -> tuple[int, int]:
-    return lane % 4 * 2 + i % 2 + 8 * (i // 2), lane // 4
-
-
-def _a_8(lane: int, i: int) -> tuple[int, int]:
-    return lane // 4 + 8 * (i // 4 % 2), lane % 4 * 4 + i % 4 + 16 * (i // 8)
-
-
-def _b_8(lane: int, i: int) -> tuple[int, int]:
-    return lane % 4 * 4 + i % 4 + 16 * (i // 4), lane // 4
-
-
-def _a_32(lane: int, i: int) -> tuple[int, int]:
-    return lane // 4 + 8 * (i % 2), lane % 4 + 4 * (i // 2)
-
-
-def _b_32(lane: int, i: int) -> tuple[int, int]:
-    return lane % 4 + 4 * i, lane // 4
-
-
-# Shape -> (k, elements of A and B a lane holds, where they are in the matrices).
-_SHAPES: dict[str, tuple[int, int, int, Position, Position]] = {
-    "m16n8k8": (8, 4, 2, _a_16, _b_16),
-    "m16n8k16": (16, 8, 4, _a_16, _b_16),
-    "m16n8k32": (32, 16, 8, _a_8, _b_8),
-    "m16n8k8 of tf32": (8, 4, 2, _a_32, _b_32),
-}
 
 
 def _memory(place: Array | Pointer, offset: int) -> Array:
@@ -73,19 +37,19 @@ def _gather(held: dict[int, Any], count: int, at: Position, rows: int, columns: 
 def _mma(requests: dict[int, Any]) -> dict[int, Any]:
     """``(shape, a_layout, b_layout, a_type, b_type, c_type, a, a_index, b, b_index, c, c_index, saturate)``."""
     first = next(iter(requests.values()))
-    shape = str(first[0]) + (" of tf32" if first[3] == "tf32" else "")
-    if shape not in _SHAPES:
-        raise NotImplementedError(f"the interpreter does not know mma of shape {shape}")
-    k, a_count, b_count, a_at, b_at = _SHAPES[shape]
-    a = _gather({lane: _memory(r[6], r[7]) for lane, r in requests.items()}, a_count, a_at, 16, k)
-    b = _gather({lane: _memory(r[8], r[9]) for lane, r in requests.items()}, b_count, b_at, k, 8)
+    bits = dt.bits(PTX_TYPES.get(str(first[3]), "int4"))
+    shape = MMA.get((str(first[0]), bits)) if bits >= 8 else None
+    if shape is None:
+        raise NotImplementedError(f"the interpreter does not know mma of shape {first[0]} of {first[3]}")
+    a = _gather({lane: _memory(r[6], r[7]) for lane, r in requests.items()}, shape.a_count, shape.a, shape.m, shape.k)
+    b = _gather({lane: _memory(r[8], r[9]) for lane, r in requests.items()}, shape.b_count, shape.b, shape.k, shape.n)
     results = {lane: _memory(r[10], r[11]) for lane, r in requests.items()}
     kind = next(iter(results.values())).dtype
-    wide: Any = np.int32 if kind.kind in "iu" else np.float32
+    wide: Any = np.int32 if kind.kind in "iu" else np.float64 if kind == np.float64 else np.float32
     product = a.astype(wide) @ b.astype(wide)
     for lane, values in results.items():
-        for i in range(4):
-            values[i] = (values[i].astype(wide) + product[_accumulator(lane, i)]).astype(kind)
+        for i in range(shape.c_count):
+            values[i] = (values[i].astype(wide) + product[shape.c(lane, i)]).astype(kind)
     return dict.fromkeys(requests, 0)
 
 
@@ -132,8 +96,7 @@ def _store(requests: dict[int, Any]) -> dict[int, Any]:
     for lane, (_, _, target, source, offset, stride) in requests.items():
         values, memory = _memory(source, offset), _memory(target, 0)
         for i in range(8):
-            row = 8 * (i % 4 // 2) + lane // 4
-            column = 8 * (i // 4) + lane % 4 * 2 + i % 2
+            row, column = mma_32x8_to_shared_16x16_layout(lane, i)
             memory[row * int(stride) + column] = values[i]
     return dict.fromkeys(requests, 0)
 

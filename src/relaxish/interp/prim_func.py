@@ -17,7 +17,7 @@ from ..tir.transform.numerics.empty_reductions import fill_empty_reductions
 from ..tir.transform.numerics.exact_extremes import exact_extremes
 from .casting import cast
 from .codegen import Compiler
-from .intrinsics import Array, EXTERN, INTRINSICS, Integer, np_dtype, Pointer, Value, wrap_int
+from .intrinsics import Array, EXTERN, Integer, MEANINGS, np_dtype, Pointer, Value, wrap_int
 from .threads import run_threads
 
 __all__ = ["run_prim_func", "run_primfunc"]
@@ -91,30 +91,25 @@ def store_masked(memory: Array, offset: Array, value: Value, mask: Array) -> Non
 
 def intrinsic(name: str) -> Callable[..., Any]:
     """What an intrinsic means. Raises NotImplementedError."""
-    found = INTRINSICS.get(name)
+    found = MEANINGS.get(name)
     if found is None:
         raise NotImplementedError(f"the interpreter does not know the intrinsic {name!r}")
     return found
 
 
-def leading_zeros(value: Value, bits: int) -> int:
-    """How many of the highest of ``bits`` bits are zero."""
-    return bits - (int(value) & ((1 << bits) - 1)).bit_length()
-
-
 def extern(name: str, dtype: str, args: list[Any]) -> Value:
     """Call an external function or target instruction by its meaning."""
     if name == "llvm.ctlz":
-        return leading_zeros(args[0], dt.bits(dtype))
+        return MEANINGS["clz"](args[0], dt.bits(dtype))
     found = EXTERN.get(name)
     if found is None:
         parts = name.split(".")
         base = ".".join(parts[:2])
         found = EXTERN.get(base)
         if found is None and name.startswith("llvm.") and len(parts) > 1:
-            found = INTRINSICS.get({"maxnum": "max", "minnum": "min"}.get(parts[1], parts[1]))
+            found = MEANINGS.get({"maxnum": "max", "minnum": "min"}.get(parts[1], parts[1]))
         if found is None:
-            found = INTRINSICS.get(name.removesuffix("f"))
+            found = MEANINGS.get(name.removesuffix("f"))
     if found is None:
         raise NotImplementedError(f"the interpreter does not know the external function {name!r}")
     return found(*args)
@@ -137,7 +132,6 @@ _NAMESPACE = {
     "np": np, "trunc_div": trunc_div, "trunc_mod": trunc_mod, "cast": cast, "as_float": as_float,
     "broadcast": broadcast, "reinterpret": reinterpret, "allocate": allocate, "retype": retype,
     "load_masked": load_masked, "out_of_bounds": out_of_bounds, "store_masked": store_masked, "intrinsic": intrinsic, "extern": extern,
-    "leading_zeros": leading_zeros,
     "copy_bytes": copy_bytes, "run_threads": run_threads, "Pointer": Pointer, "wrap_int": wrap_int,
 }  # fmt: skip
 

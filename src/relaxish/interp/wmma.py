@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .intrinsics import Array, INTRINSICS, Pointer, Value
+from .intrinsics import Array, MEANINGS, Pointer, Value
 
 __all__ = ["fragment"]
 
@@ -62,7 +62,7 @@ def _multiply(d: Array, d_at: int, a: Array, a_at: int, b: Array, b_at: int, c: 
     return 0
 
 
-INTRINSICS.update(
+MEANINGS.update(
     {
         "tvm_fill_fragment": _fill,
         "tvm_load_matrix_sync": _load,

@@ -9,14 +9,14 @@ rewritten node is: an expression for an expression, a statement for a statement,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, overload
 
 from typing_extensions import TypeVar
 
 from .node import Node
 
-__all__ = ["Mutator", "Visitor", "post_order_visit", "pre_order_visit"]
+__all__ = ["Mutator", "Visitor", "all_nodes", "post_order_visit", "pre_order_visit"]
 
 R = TypeVar("R", default=None)
 _R = TypeVar("_R")
@@ -187,6 +187,29 @@ class _PostOrder(Visitor):
         self.keep.append(node)
         super().default_visit(node)
         self.callback(node)
+
+
+def all_nodes(root: object) -> Iterator[Any]:
+    """Every distinct node below and including ``root``, parents first.
+
+    >>> from relaxish import tir
+    >>> x = tir.Var("x", "int32")
+    >>> [type(node).__name__ for node in all_nodes(x * 2 + x)]
+    ['Add', 'Mul', 'Var', 'IntImm']
+    """
+    seen: set[int] = set()
+    stack = [root]
+    while stack:
+        x = stack.pop()
+        if isinstance(x, Node):
+            if id(x) not in seen:
+                seen.add(id(x))
+                yield x
+                stack += [getattr(x, name) for name in reversed(x._child_fields)]
+        elif isinstance(x, dict):
+            stack += [item for pair in reversed(x.items()) for item in reversed(pair)]
+        elif isinstance(x, (tuple, list)):
+            stack += reversed(x)
 
 
 def post_order_visit(node: object, callback: Callable[[Any], Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from .expr import RelaxExpr
 from .node import cached, field
 
-__all__ = ["Op", "register_intrin_lowering", "register_op_attr"]
+__all__ = ["Op", "op_name_of", "register_intrin_lowering", "register_op_attr"]
 
 _TABLE: dict[str, Op] = {}
 
@@ -93,6 +93,12 @@ class Op(RelaxExpr):
         from .expr import CALL_GLOBAL
 
         return CALL_GLOBAL(self, args)  # type: ignore[arg-type]
+
+
+def op_name_of(expr: object) -> str:
+    """The full name of the operator that an expression calls; empty where it is no call, or one of a function."""
+    op = getattr(expr, "op", None)
+    return op.name if type(op) is Op else ""
 
 
 def register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int = 10) -> Any:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 from enum import IntEnum
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard
 
 
 from .errors import CheckOverflowError, CheckTypeError, CheckValueError
 from . import dtype as dt
 from .expr import CONSTANTS, BaseExpr, ExprLike, PrimExpr, Range, ShapeLike, as_expr, as_exprs, optional_expr
 from .node import Converted, Node, cached, field
-from .op import Op
+from .op import Op, op_name_of
 from .source import Span
 from .types import PointerType, PrimType, Type, dtype_of_type
 
@@ -23,7 +23,7 @@ __all__ = [
     "Add", "And", "Any_", "BinaryOp", "Broadcast", "Call", "Cast", "CmpOp", "CommReducer", "ConstExpr", "Div", "EQ", "FloatImm",
     "FloorDiv", "FloorMod", "GE", "GT", "IntImm", "IterVar", "LE", "LT", "Let", "LogicalOp", "Max", "Min", "Mod",
     "Mul", "NE", "Not", "Or", "Ramp", "Reduce", "Select", "Shuffle", "SizeVar", "StringImm", "Sub", "Var",
-    "const", "lanes_expr",
+    "const", "is_call_of", "lanes_expr",
 ]  # fmt: skip
 
 
@@ -433,6 +433,11 @@ class Call(PrimExpr):
             changes.get("annotations", self.annotations),
             changes.get("span", self.span),
         )
+
+
+def is_call_of(expr: object, *names: str) -> TypeGuard[Call]:
+    """Whether an expression calls one of the intrinsics of these full names."""
+    return op_name_of(expr) in names
 
 
 class Let(PrimExpr, checked=True):

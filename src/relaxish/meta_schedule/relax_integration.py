@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from logging import Logger
 from typing import Any
 
+from ..relax.expr import is_call_of
 from ..ir import GlobalVar, IRModule
 from ..ir.functor import post_order_visit
 from ..support.entry_points import load
@@ -42,12 +43,12 @@ def _as_module(mod: IRModule | Any, params: Mapping[str, Any] | None) -> IRModul
 
 def _callees(mod: IRModule) -> list[GlobalVar]:
     """The callee of every ``call_tir`` of the module's graph functions, in program order."""
-    from ..relax.expr import Call, Function
+    from ..relax.expr import Function
 
     found: list[GlobalVar] = []
 
     def visit(node: Any) -> None:
-        if isinstance(node, Call) and getattr(node.op, "name", "") == "relax.call_tir":
+        if is_call_of(node, "relax.call_tir"):
             found.append(node.args[0])
 
     for func in mod.functions.values():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, SupportsInt
 
 import numpy as np
@@ -29,9 +29,9 @@ from ..tir import NE, IntImm
 from ..tir import Var as TirVar
 
 __all__ = [
-    "Ints", "Number", "OpTypeError", "OpValueError", "ShapeLike", "agreed_vdevice", "as_expr", "as_int",
+    "Builder", "Ints", "Number", "OpTypeError", "OpValueError", "ShapeLike", "agreed_vdevice", "as_expr", "as_int",
     "as_prim_value", "as_shape", "broadcast", "check_axes", "check_axis", "common_dtype", "common_vdevice", "counted",
-    "fail", "input_tensors", "make_call", "opt_int", "product_dtype", "provably_differ", "require_float",
+    "fail", "input_tensors", "make_call", "named", "opt_int", "product_dtype", "provably_differ", "require_float",
     "shape_info", "tensor", "tensor_arg", "tensor_of_tuple", "type_fail", "unknown_like", "written_dims",
 ]  # fmt: skip
 
@@ -71,6 +71,17 @@ def type_fail(call: Call, message: str) -> OpTypeError:
 def make_call(name: str, args: Sequence[Expr], attrs: Attrs | Mapping[str, Any] | None = None) -> Call:
     """A call of operator ``relax.<name>``."""
     return Call(Op.get(name if name.startswith("relax.") else f"relax.{name}"), tuple(args), attrs)
+
+
+Builder = Callable[..., Expr]
+"""A function that makes calls of an operator."""
+
+
+def named(build: Builder, name: str, doc: str) -> Builder:
+    """A builder made for one of several operators that differ in numbers only, under that operator's name."""
+    build.__name__ = build.__qualname__ = name
+    build.__doc__ = doc
+    return build
 
 
 def as_expr(value: object) -> Expr:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..ir import structural_equal
-from ..ir.op import Op
 from ..relax.axis_groups import Axis, AxisGroupGraph
 from ..relax.block_builder import BlockBuilder
 from ..relax.distributed import DTensorStructInfo, Placement, PlacementSpec
-from ..relax.expr import Call, Expr, Tuple, Var
+from ..relax.expr import Call, Expr, Tuple, Var, is_call_of
 from ..relax.op_table import AxisRule, Infer
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from .inference import fail, type_fail
@@ -23,7 +22,7 @@ __all__ = ["call_args", "infer_placements", "placement_of", "spread"]
 
 def call_args(call: Call) -> Sequence[Expr]:
     """The operands of a call: for ``call_tir`` those of the function."""
-    if isinstance(call.op, Op) and call.op.name == "relax.call_tir":
+    if is_call_of(call, "relax.call_tir"):
         packed: Tuple = call.args[1]
         return packed.fields
     return call.args

@@ -7,7 +7,7 @@ call is bound to a variable.  Expressions learn their struct info from the :clas
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir.expr import CALL_GLOBAL, BaseFunc, EqualOp, NotEqualOp, PrimExpr, RelaxExpr
 from ..ir.transform import STUB_MAKER
 from ..ir.node import Node, cached, field
-from ..ir.op import Op
+from ..ir.op import Op, op_name_of
 from ..ir.prim import Call as PrimCall
 from ..ir.prim import FloatImm, IntImm
 from ..ir.types import Type
@@ -478,6 +478,11 @@ class Call(ExprWithOp):
             infos = sinfo_args if isinstance(sinfo_args, (list, tuple)) else (sinfo_args,)
             self.sinfo_args = tuple(as_struct_info(i) for i in infos)
         self.span = span
+
+
+def is_call_of(expr: object, *names: str) -> TypeGuard[Call]:
+    """Whether an expression calls one of the operators of these full names."""
+    return op_name_of(expr) in names
 
 
 class If(ExprWithOp):

@@ -28,7 +28,7 @@ from ..support.entry_points import lazy_package
 from ..support.errors import InternalError
 from .buffer import Buffer
 from .expr import BufferLoad
-from .op_table import EFFECTS, FLOAT_UNARY, HANDLE_CALLS, PLAIN_UNARY
+from .intrinsics import INTRINSICS, Intrinsic, named
 
 __all__ = [
     "abs", "address_of", "all", "any", "add", "subtract", "multiply", "bitwise_and", "bitwise_not", "bitwise_or",
@@ -42,8 +42,8 @@ __all__ = [
     "ignore_loop_partition", "tvm_tuple", "q_multiply_shift", "round", "exp",
 ]  # fmt: skip
 
-for _name, _effect in EFFECTS.items():
-    Op.register(f"tir.{_name}").set_attr("TCallEffectKind", _effect)
+for _name, _record in INTRINSICS.items():
+    Op.register(f"tir.{_name}").set_attr("TCallEffectKind", _record.effect)
 
 
 def _op(name: str) -> Op:
@@ -63,44 +63,36 @@ def _arg(value: Any) -> Any:
     return value
 
 
-def _float_unary(name: str) -> Callable[..., PrimExpr]:
-    def build(x: Any, span: Any = None) -> PrimExpr:
+def _builder(record: Intrinsic) -> Callable[..., PrimExpr]:
+    """The function that makes calls of an intrinsic, as its record says."""
+    name = record.name
+
+    def of_float(x: Any, span: Any = None) -> PrimExpr:
         x = as_expr(x)
         if dt.is_integral(x.dtype):
             x = cast(dt.with_lanes("float32", dt.lanes(x.dtype)), x)
         return Call(x.dtype, _op(name), [x], span=span)
 
-    build.__name__ = name
-    build.__doc__ = f"Elementwise ``{name}``; integers are converted to float32 first."
-    return build
-
-
-def _plain_unary(name: str) -> Callable[..., PrimExpr]:
-    def build(x: Any, span: Any = None) -> PrimExpr:
+    def of_same(x: Any, span: Any = None) -> PrimExpr:
         x = as_expr(x)
         return Call(x.dtype, _op(name), [x], span=span)
 
-    build.__name__ = name
-    build.__doc__ = f"Intrinsic ``{name}`` of the operand's own type."
+    def of_all(*args: Any, span: Any = None) -> PrimExpr:
+        return call_builtin(record.result, name, *args, span=span)
+
+    build, doc = {
+        "float": (of_float, f"Elementwise ``{name}``; integers are converted to float32 first."),
+        "same": (of_same, f"Intrinsic ``{name}`` of the operand's own type."),
+        "plain": (of_all, f"Low-level intrinsic ``{name}``."),
+    }[record.builder]
+    build.__name__, build.__doc__ = name, doc
     return build
 
 
-def _handle_call(name: str, dtype: str) -> Callable[..., PrimExpr]:
-    def build(*args: Any, span: Any = None) -> PrimExpr:
-        return call_builtin(dtype, name, *args, span=span)
-
-    build.__name__ = name
-    build.__doc__ = f"Low-level intrinsic ``{name}``."
-    return build
-
-
-for _name in FLOAT_UNARY:
-    globals()[_name] = _float_unary(_name)
-for _name in PLAIN_UNARY:
-    globals()[_name] = _plain_unary(_name)
-for _name, _dtype in HANDLE_CALLS.items():
-    globals()[_name] = _handle_call(_name, _dtype)
-__all__ += [*FLOAT_UNARY, *PLAIN_UNARY, *HANDLE_CALLS]
+_BUILT = named(lambda record: record.builder)
+for _name in _BUILT:
+    globals()[_name] = _builder(INTRINSICS[_name])
+__all__ += _BUILT
 exp: Callable[..., PrimExpr] = globals()["exp"]
 sigmoid: Callable[..., PrimExpr] = globals()["sigmoid"]
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from ..ir import dtype as dt
 from ..ir.module import IRModule
-from ..ir.op import Op
+from ..ir.op import op_name_of
 from ..ir.transform import Pass
 from ..op import nn
 from ..op.index import strided_slice
-from ..relax.expr import Call, Constant, Expr, Function, Var
+from ..relax.expr import Call, Constant, Expr, Function, Var, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import const_int
 from ..target import Target
@@ -51,7 +51,7 @@ class _Aligner(PyExprMutator):
 
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
-        name = call.op.name if isinstance(call.op, Op) else ""
+        name = op_name_of(call)
         if name == "relax.matmul":
             return self._matmul(call)
         return self._convolution(call) if name == "relax.nn.conv2d" else call
@@ -73,7 +73,7 @@ class _Aligner(PyExprMutator):
             expr = self.builder_.lookup_binding(expr)
         if isinstance(expr, Constant):
             return expr.data.numpy()
-        if isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name == "relax.permute_dims":
+        if is_call_of(expr, "relax.permute_dims"):
             inner = self._constant(expr.args[0])
             axes = expr.attrs.axes
             return None if inner is None else inner.transpose(None if axes is None else [int(a) for a in axes])

@@ -12,7 +12,7 @@ from ..ir.op import Op
 from ..ir.prim import Var as TirVar
 from ..ir.transform import Pass
 from ..op.manipulate import layout_transform
-from ..relax.expr import Call, Constant, Tuple, TupleGetItem, as_shape_dim
+from ..relax.expr import Call, Constant, Tuple, TupleGetItem, as_shape_dim, is_call_of
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.scalars import const_int
 from ..relax.struct_info import TensorStructInfo, TupleStructInfo
@@ -45,7 +45,7 @@ class _Alter(PyExprMutator):
 
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
-        if not isinstance(call.op, Op) or call.op.name != "relax.call_tir" or call.args[0] not in self.mod:
+        if not is_call_of(call, "relax.call_tir") or call.args[0] not in self.mod:
             return call
         func = self.mod[call.args[0]]
         found = func.attrs.get("operator_name") if isinstance(func, PrimFunc) else None

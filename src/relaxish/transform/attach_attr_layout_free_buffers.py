@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir.module import IRModule
-from ..ir.op import Op
 from ..ir.transform import Pass, Sequential
-from ..relax.expr import Call, Constant, Function, Tuple, Var
+from ..relax.expr import Call, Constant, Function, Tuple, Var, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..tir.functor import renew_defs
 from .base import as_module_pass
@@ -31,7 +30,7 @@ class _Attach(PyExprMutator):
 
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
-        if not isinstance(call.op, Op) or call.op.name != "relax.call_tir" or not isinstance(call.args[1], Tuple):
+        if not is_call_of(call, "relax.call_tir") or not isinstance(call.args[1], Tuple):
             return call
         free = [i for i, a in enumerate(call.args[1].fields) if isinstance(a, Constant) or a in self.weights]
         if not free or call.args[0] not in self.mod:

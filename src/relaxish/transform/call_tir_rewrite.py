@@ -7,7 +7,7 @@ from typing import Any
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
-from ..relax.expr import Call, DataTypeImm, PrimValue, StringImm, Tuple
+from ..relax.expr import Call, DataTypeImm, PrimValue, StringImm, Tuple, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ..support.errors import InternalError
@@ -25,7 +25,7 @@ class _Rewriter(PyExprMutator):
 
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
-        if not isinstance(call.op, Op) or call.op.name not in _NAMES:
+        if not is_call_of(call, *_NAMES):
             return call
         args = self._args(call)
         inplace = list(call.attrs.get_int_tuple("inplace_indices")) if call.op.name == _NAMES[2] else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..ir.op import Op
+from ..ir.op import op_name_of
 from ..relax.analysis.variables import direct_uses
 from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, DataflowBlock, DataflowVar, Function, Tuple, TupleGetItem, Var, VarBinding
@@ -38,7 +38,7 @@ class CheckpointCollector(PyExprMutator):
 
     def visit_var_binding_(self, binding: VarBinding) -> None:
         value = binding.value
-        mark = value.op.name if isinstance(value, Call) and isinstance(value.op, Op) else ""
+        mark = op_name_of(value)
         if mark not in (_START, _END):
             super().visit_var_binding_(binding)
             if all(v in self.kept or v in self._ended for v in direct_uses(value)):

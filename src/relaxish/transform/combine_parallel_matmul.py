@@ -15,7 +15,7 @@ from ..op.linear_algebra import matmul
 from ..op.manipulate import concat, split
 from ..relax.analysis.cleanup import remove_all_unused
 from ..relax.dpl.rewrite_mutator import direct_uses_deep
-from ..relax.expr import Call, DataflowBlock, Expr, Function, TupleGetItem, Var
+from ..relax.expr import Call, DataflowBlock, Expr, Function, TupleGetItem, Var, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import const_int, prove_equal_shapes
 from ..relax.struct_info import TensorStructInfo
@@ -59,21 +59,19 @@ def _dims(expr: Any) -> list[Any] | None:
     return None if dims is None else list(dims)
 
 
-def _is(value: Any, name: str) -> bool:
-    return isinstance(value, Call) and isinstance(value.op, Op) and value.op.name == name
-
-
 class _Chains:
     """What is computed from products: biased and activated ones."""
 
     def __init__(self, bindings: Sequence[Any]) -> None:
         self.values: dict[Var, Any] = {b.var: b.value for b in bindings}
-        self.products = {v: e for v, e in self.values.items() if _is(e, "relax.matmul") and isinstance(e.args[0], Var)}
+        self.products = {
+            v: e for v, e in self.values.items() if is_call_of(e, "relax.matmul") and isinstance(e.args[0], Var)
+        }
 
     def biased(self, var: Any) -> Any:
         """The bias, if ``var`` is the sum of a product and a bias with a value for each column."""
         value: Any = self.values.get(var)
-        if not _is(value, "relax.add") or value.args[0] not in self.products:
+        if not is_call_of(value, "relax.add") or value.args[0] not in self.products:
             return None
         info = value.args[1].struct_info_
         columns = (_dims(self.products[value.args[0]].args[1]) or [None])[-1]
@@ -87,7 +85,7 @@ class _Chains:
         for var, value in self.values.items():
             end, bias = var, None
             if kind.activation is not None:
-                if not _is(value, kind.activation):
+                if not is_call_of(value, kind.activation):
                     continue
                 end = value.args[0]
             if kind.bias_ndim is not None:
@@ -132,7 +130,7 @@ def _with_biases(chains: _Chains, activation: str | None) -> dict[Var, _Kind]:
     ranks: dict[Var, list[int]] = {}
     for var, value in chains.values.items():
         if activation is not None:
-            if not _is(value, activation):
+            if not is_call_of(value, activation):
                 continue
             var = value.args[0]
         bias = chains.biased(var)

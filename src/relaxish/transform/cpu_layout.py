@@ -26,7 +26,7 @@ from ..ir.transform import Pass
 from ..op import concat, mean, permute_dims, reshape
 from ..op.kinds import BROADCAST, ELEMENTWISE
 from ..op.nn import conv2d
-from ..relax.expr import Call, Constant, Function, Var, const
+from ..relax.expr import Call, Constant, Function, Var, const, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..relax.op_table import op_record_of
 from ..relax.struct_info import TensorStructInfo
@@ -155,7 +155,7 @@ class _Layout(PyExprMutator):
         """A border of zeros around the image becomes padding of the convolution (top, left, bottom, right)."""
         source = self._resolve(data)
         bound = self.builder_.lookup_binding(source) if isinstance(source, Var) else None
-        if not isinstance(bound, Call) or not isinstance(bound.op, Op) or bound.op.name != "relax.nn.pad":
+        if not is_call_of(bound, "relax.nn.pad"):
             return data, padding
         widths = [int(n) for n in bound.attrs.pad_width]
         if bound.attrs.pad_mode != "constant" or float(bound.attrs.pad_value) != 0.0 or any(widths[:4]):

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
-from ..ir.op import Op
+from ..ir.op import op_name_of
 from ..ir.prim import IntImm
 from ..relax.analysis import definable_tir_vars_in_struct_info
 from ..relax.analysis.variables import free_vars
@@ -31,6 +31,7 @@ from ..relax.expr import (
     TupleGetItem,
     Var,
     VarBinding,
+    is_call_of,
 )
 from ..relax.expr_functor import PyExprVisitor
 from ..relax.struct_info import (
@@ -139,7 +140,7 @@ class Planner(PyExprVisitor):
             super().visit_var_binding_(binding)
 
     def _call(self, binding: VarBinding, call: Call) -> None:
-        name = call.op.name if isinstance(call.op, Op) else ""
+        name = op_name_of(call)
         if name == "relax.memory.alloc_storage":
             if binding.var not in self._escaping and all(isinstance(d, IntImm) for d in call.args[0].values):
                 self._storage.bindings.append(binding)
@@ -266,7 +267,7 @@ class _Escaping(PyExprVisitor):
         super().visit_var_binding_(binding)
         if binding.var not in self.returned:
             return
-        if isinstance(value, Call) and isinstance(value.op, Op) and value.op.name == "relax.memory.alloc_tensor":
+        if is_call_of(value, "relax.memory.alloc_tensor"):
             self.storage.add(value.args[0])
         elif isinstance(value, (Var, Tuple)):
             self.returned.update(free_vars(value))

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..ir.module import IRModule
-from ..ir.op import Op
 from ..ir.transform import Pass
 from ..op.binary import add, divide, multiply, subtract
 from ..op.manipulate import reshape
 from ..op.unary import sqrt
 from ..relax.analysis.variables import direct_uses
-from ..relax.expr import Call, Constant, Expr, Function, PrimValue, TupleGetItem, Var, VarBinding
+from ..relax.expr import Call, Constant, Expr, Function, PrimValue, TupleGetItem, Var, VarBinding, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..tir import FloatImm
 from .base import as_module_pass, map_relax_functions
@@ -96,7 +95,7 @@ class _Folder(PyExprMutator):
     def _call(self, expr: Expr, name: str) -> Call | None:
         """The call of an operator that a value is, if it is one."""
         value = self._value(expr)
-        return value if isinstance(value, Call) and isinstance(value.op, Op) and value.op.name == name else None
+        return value if is_call_of(value, name) else None
 
     def _pair(self, value: Expr) -> _Pair | None:
         norm = self._call(value, "relax.nn.batch_norm")

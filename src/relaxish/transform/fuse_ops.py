@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir.module import IRModule
-from ..ir.op import Op
 from ..ir.transform import Pass, PassContext
 from ..relax.analysis.tir_pattern import OpPatternKind as K
 from ..relax.analysis.variables import direct_uses
@@ -21,6 +20,7 @@ from ..relax.expr import (
     TupleGetItem,
     Var,
     VarBinding,
+    is_call_of,
 )
 from .base import as_module_pass
 from .graph_partition import ForwardGraph, GraphNode, partition
@@ -83,7 +83,7 @@ class _GraphCreator:
 
     def _call(self, call: Call, node: GraphNode) -> None:
         args: Any = call.args
-        if isinstance(call.op, Op) and call.op.name in ("relax.call_tir", "relax.call_tir_inplace"):
+        if is_call_of(call, "relax.call_tir", "relax.call_tir_inplace"):
             func = self.mod[call.args[0]] if call.args[0] in self.mod else None
             if func is not None and func.attrs is not None:
                 pattern = func.attrs.get("op_pattern", K.OPAQUE)

@@ -8,12 +8,11 @@ from ..arith import detect_linear_equation
 from ..ir.expr import GlobalVar, PrimExpr, Range
 from ..ir.functor import Mutator
 from ..ir.module import IRModule
-from ..ir.op import Op
 from ..ir.prim import Var as TirVar
 from ..ir.supply import NameSupply
 from ..ir.transform import Pass, Sequential
 from ..relax.call_forms import call_tir, call_tir_inplace
-from ..relax.expr import Call, Constant, Function, PrimValue, ShapeExpr, Tuple, TupleGetItem
+from ..relax.expr import Call, Constant, Function, PrimValue, ShapeExpr, Tuple, TupleGetItem, is_call_of
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.scalars import const_int, prim_vars, prove_equal, simplify
 from ..relax.struct_info import PrimStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
@@ -168,7 +167,7 @@ class _FusedFunction:
         return self._values(item.tuple_value)[start : start + counts[item.index]]
 
     def _call(self, call: Call) -> list[Any]:
-        if not isinstance(call.op, Op) or call.op.name not in ("relax.call_tir", "relax.call_tir_inplace"):
+        if not is_call_of(call, "relax.call_tir", "relax.call_tir_inplace"):
             raise InternalError(
                 f"Only call_tir and call_tir_inplace are supported in primitive function, but got: {call.op}"
             )

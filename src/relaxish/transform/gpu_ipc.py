@@ -7,7 +7,7 @@ from typing import Any
 
 from ..ir import dtype as dtypes
 from ..ir.module import IRModule
-from ..ir.op import Op
+from ..ir.op import op_name_of
 from ..ir.transform import Pass
 from ..op.memory import alloc_tensor
 from ..relax.expr import Call, ExternFunc, Function, PrimValue, ShapeExpr, StringImm, Var, VarBinding
@@ -27,7 +27,7 @@ _ALLOC = "runtime.disco.cuda_ipc.alloc_storage"
 class _Lower(PyExprMutator):
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
-        name = call.op.name if isinstance(call.op, Op) else ""
+        name = op_name_of(call)
         if name == "relax.builtin.alloc_tensor" and call.args[3].value == _SCOPE:
             shape, dtype = call.args[0], call.args[1]
             sizes = [const_int(d) for d in shape.values]
@@ -69,7 +69,7 @@ class _AllReduces(PyExprVisitor):
     def visit_var_binding_(self, binding: VarBinding) -> None:
         super().visit_var_binding_(binding)
         value = binding.value
-        name = value.op.name if isinstance(value, Call) and isinstance(value.op, Op) else ""
+        name = op_name_of(value)
         source = value.args[0] if name == "relax.reshape" else value
         if name == "relax.builtin.alloc_tensor":
             self.allocations[binding.var] = value

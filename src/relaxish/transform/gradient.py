@@ -26,6 +26,7 @@ from ..relax.expr import (
     TupleGetItem,
     Var,
     VarBinding,
+    is_call_of,
 )
 from ..relax.expr_functor import PyExprMutator
 from ..relax.op_table import op_record_of
@@ -42,13 +43,9 @@ __all__ = ["TE_GRADIENT_PREFIX", "Gradient"]
 TE_GRADIENT_PREFIX = "tvm.relax.te_grad._register."
 
 
-def _is_op(expr: Any, *names: str) -> bool:
-    return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name in names
-
-
 def _is_none(partial: Any) -> bool:
     """Whether a gradient rule says that an argument has no gradient."""
-    return _is_op(partial, "relax.grad.no_grad", "relax.null_value")
+    return is_call_of(partial, "relax.grad.no_grad", "relax.null_value")
 
 
 def _zeros(info: StructInfo) -> Any:
@@ -177,7 +174,7 @@ class _DropTeGradient(PyExprMutator):
 
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
-        if not _is_op(call, "relax.call_tir_with_grad"):
+        if not is_call_of(call, "relax.call_tir_with_grad"):
             return call
         return Call(Op.get("relax.call_tir"), call.args, None, call.sinfo_args, call.span)
 

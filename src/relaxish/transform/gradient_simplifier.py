@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ir.op import Op
 from ..op.linear_algebra import matmul
 from ..op.manipulate import permute_dims
 from ..relax.analysis.cleanup import remove_all_unused
-from ..relax.expr import Call, Function, Var, VarBinding
+from ..relax.expr import Function, Var, VarBinding, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import TensorStructInfo
 
@@ -24,13 +23,9 @@ def _rank(expr: Any) -> int:
     return info.ndim if isinstance(info, TensorStructInfo) else -1
 
 
-def _is(expr: Any, name: str) -> bool:
-    return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name == name
-
-
 def _is_transpose(expr: Any) -> bool:
     """Whether the expression exchanges the last two axes and keeps the others."""
-    if not _is(expr, "relax.permute_dims"):
+    if not is_call_of(expr, "relax.permute_dims"):
         return False
     rank, axes = _rank(expr.args[0]), expr.attrs.axes
     if rank < 2:
@@ -48,7 +43,7 @@ class _Simplifier(PyExprMutator):
         if _is_transpose(before) and isinstance(before.args[0], Var):
             self.var_remap_[binding.var] = before.args[0]
             return
-        if _is(before, "relax.matmul") and all(_rank(arg) != 1 for arg in before.args):
+        if is_call_of(before, "relax.matmul") and all(_rank(arg) != 1 for arg in before.args):
             lhs, rhs = (self._transposed(arg) for arg in before.args)
             value = self.visit_expr(matmul(rhs, lhs, before.attrs.out_dtype))
         self.reemit_binding(binding, value)

@@ -26,6 +26,7 @@ from ..relax.expr import (
     TupleGetItem,
     Var,
     VarBinding,
+    is_call_of,
 )
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import const_int, prim_vars
@@ -73,7 +74,7 @@ class _FunctionCreator(PyExprMutator):
             self.append_output(binding.var)
 
     def _append_call(self, call: Call) -> None:
-        if isinstance(call.op, Op) and call.op.name in ("relax.call_tir", "relax.call_tir_inplace"):
+        if is_call_of(call, "relax.call_tir", "relax.call_tir_inplace"):
             self.name_hint += "_" + call.args[0].name_hint
             args = call.args[1].fields
         else:

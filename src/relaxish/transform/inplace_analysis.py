@@ -12,7 +12,7 @@ from typing import Any
 from ..ir.op import Op
 from ..relax.analysis.variables import all_vars, free_vars
 from ..relax.block_builder import BlockBuilder
-from ..relax.expr import Call, DataflowBlock, DataflowVar, Function, Tuple, TupleGetItem, Var
+from ..relax.expr import Call, DataflowBlock, DataflowVar, Function, Tuple, TupleGetItem, Var, is_call_of
 from ..relax.scalars import product
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ..tir import GE
@@ -194,7 +194,7 @@ class _Finder:
         exacts: list[InplaceOpportunity] = []
         for index, binding in enumerate(self.block.bindings):
             call = binding.value
-            if not isinstance(call, Call) or not isinstance(call.op, Op) or call.op.name not in SUPPORTED:
+            if not is_call_of(call, *SUPPORTED):
                 continue
             found = self._arguments(call, binding.var.struct_info, index)
             if found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir.module import IRModule
-from ..ir.op import Op
+from ..ir.op import Op, op_name_of
 from ..ir.transform import Pass
 from ..relax.analysis.variables import direct_uses
 from ..relax.expr import Call, Constant, Function, If, SeqExpr, Var, VarBinding
@@ -29,10 +29,6 @@ _RANKS = ("relax.memory.kill_tensor", "relax.memory.kill_storage", "relax.vm.kil
 _UNMANAGED = (FuncStructInfo, ShapeStructInfo, PrimStructInfo)
 
 
-def _op_name(value: Any) -> str:
-    return value.op.name if isinstance(value, Call) and isinstance(value.op, Op) else ""
-
-
 def _kill(name: str, var: Var) -> VarBinding:
     call = Call(Op.get(name), (var,))
     call.struct_info_ = TupleStructInfo(())
@@ -41,7 +37,7 @@ def _kill(name: str, var: Var) -> VarBinding:
 
 def _kill_op(binding: Any) -> str | None:
     """The operator that frees what a binding makes; None for what is never freed."""
-    if _op_name(binding.value) in _STORAGE:
+    if op_name_of(binding.value) in _STORAGE:
         return _RANKS[1]
     if isinstance(binding.value, Constant) or isinstance(binding.var.struct_info_, _UNMANAGED):
         return None
@@ -55,7 +51,7 @@ def _ends(seq: SeqExpr) -> dict[Var, list[VarBinding]]:
     bindings = [binding for block in seq.blocks for binding in block.bindings]
     for binding in bindings:
         uses = direct_uses(binding.value)
-        if _op_name(binding.value) in _KILLS:
+        if op_name_of(binding.value) in _KILLS:
             killed.update(uses)
         else:
             last.update((used, binding.var) for used in uses)

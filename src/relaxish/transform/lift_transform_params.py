@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..ir.module import IRModule
-from ..ir.op import Op
 from ..ir.transform import Pass, PassContext
 from ..relax.analysis.cleanup import remove_all_unused
 from ..relax.analysis.struct_info import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
@@ -29,6 +28,7 @@ from ..relax.expr import (
     TupleGetItem,
     Var,
     VarBinding,
+    is_call_of,
 )
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import prim_vars
@@ -45,7 +45,7 @@ _CONSUME = "relax.lift_transform_params.consume_params"
 
 
 def _is_stop(value: Any) -> bool:
-    return isinstance(value, Call) and isinstance(value.op, Op) and value.op.name == "relax.builtin.stop_lift_params"
+    return is_call_of(value, "relax.builtin.stop_lift_params")
 
 
 class Plan:

@@ -8,7 +8,7 @@ from ..ir import dtype as dt
 from ..ir.op import Op
 from ..ir.prim import IntImm
 from ..ir.transform import Pass
-from ..relax.expr import Call, PrimValue, ShapeExpr
+from ..relax.expr import Call, PrimValue, ShapeExpr, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import ShapeStructInfo
 from ..support.errors import RelaxishError
@@ -20,7 +20,7 @@ __all__ = ["LowerAllocTensor"]
 class _Lower(PyExprMutator):
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
-        if not isinstance(call.op, Op) or call.op.name != "relax.builtin.alloc_tensor":
+        if not is_call_of(call, "relax.builtin.alloc_tensor"):
             return call
         shape, dtype, device, scope = call.args
         info = shape.struct_info

@@ -20,16 +20,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..ir.expr import GlobalVar
-from ..ir.functor import post_order_visit
+from ..ir.functor import all_nodes
 from ..ir.global_info import VDevice
 from ..ir.module import IRModule
-from ..ir.op import Op
+from ..ir.op import op_name_of
 from ..op.base import to_vdevice
 from ..relax.analysis.tir_pattern import OpPatternKind
 from ..relax.analysis.variables import post_order_visit as visit_graph
 from ..relax.block_builder import BlockBuilder
 from ..relax.call_forms import call_dps_packed
-from ..relax.expr import Call, DataflowBlock, ExternFunc, Function, Tuple, TupleGetItem, Var
+from ..relax.expr import Call, DataflowBlock, ExternFunc, Function, Tuple, TupleGetItem, Var, is_call_of
 from ..relax.expr_functor import PyExprMutator, PyExprVisitor
 from ..relax.struct_info import FuncStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 from ..support.errors import RelaxishError
@@ -319,7 +319,7 @@ class _Devices(PyExprVisitor):
         super().visit_call_(op)
         for info in op.sinfo_args or ():
             self._note(info)
-        if isinstance(op.op, Op) and op.op.name in ("relax.to_vdevice", "relax.hint_on_device"):
+        if is_call_of(op, "relax.to_vdevice", "relax.hint_on_device"):
             self.found.append(op.attrs.dst_vdevice)
             self.annotated = self.annotated or op.op.name == "relax.to_vdevice"
 
@@ -484,14 +484,7 @@ def _constrained(mod: IRModule, places: Sequence[Place], as_written: bool) -> di
 
 
 def _has_threads(func: PrimFunc) -> bool:
-    bound = False
-
-    def note(node: Any) -> None:
-        nonlocal bound
-        bound = bound or (isinstance(node, For) and node.kind == ForKind.THREAD_BINDING)
-
-    post_order_visit(func.body, note)
-    return bound
+    return any(isinstance(node, For) and node.kind == ForKind.THREAD_BINDING for node in all_nodes(func.body))
 
 
 class _Copies(PyExprMutator):
@@ -506,7 +499,7 @@ class _Copies(PyExprMutator):
 
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
-        name = call.op.name if isinstance(call.op, Op) else ""
+        name = op_name_of(call)
         if name in ("relax.call_tir", "relax.call_tir_inplace"):
             there = self.places.get(call.args[0])
             if there is None:

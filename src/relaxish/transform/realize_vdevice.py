@@ -6,7 +6,7 @@ from typing import Any
 
 from ..ir.global_info import VDevice
 from ..ir.module import IRModule
-from ..ir.op import Op
+from ..ir.op import op_name_of
 from ..ir.transform import Pass
 from ..op.base import to_vdevice
 from ..relax.expr import Call, Function, Tuple, Var, VarBinding
@@ -17,10 +17,6 @@ from .base import as_module_pass, map_relax_functions
 __all__ = ["RealizeVDevice"]
 
 _HINT = "relax.hint_on_device"
-
-
-def _op_name(value: Any) -> str:
-    return value.op.name if isinstance(value, Call) and isinstance(value.op, Op) else ""
 
 
 def _device_type(device: VDevice) -> Any:
@@ -103,7 +99,7 @@ class _Facts(PyExprVisitor):
         super().visit_binding(binding)
         self.current = outer
         self.values[binding.var] = binding.value
-        if _op_name(binding.value) == _HINT and isinstance(binding, VarBinding):
+        if op_name_of(binding.value) == _HINT and isinstance(binding, VarBinding):
             device = self.devices.hinted(binding.value)
             self.known[binding.var] = device
             source = binding.value.args[0]
@@ -112,7 +108,7 @@ class _Facts(PyExprVisitor):
 
     def visit_call_(self, op: Call) -> None:
         # These two move a tensor: argument and result need not live together.
-        if _op_name(op) not in ("relax.to_vdevice", _HINT):
+        if op_name_of(op) not in ("relax.to_vdevice", _HINT):
             super().visit_call_(op)
 
     def visit_var_(self, op: Var) -> None:
@@ -155,7 +151,7 @@ class _Realize(PyExprMutator):
 
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
-        if _op_name(call) != _HINT:
+        if op_name_of(call) != _HINT:
             return call
         device = self.devices.hinted(call)
         info = call.args[0].struct_info

@@ -9,7 +9,7 @@ from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
 from ..relax.analysis.tir_pattern import has_reshape_pattern
-from ..relax.expr import Call, DataflowBlock, DataflowVar, Tuple, VarBinding
+from ..relax.expr import Call, DataflowBlock, DataflowVar, Tuple, VarBinding, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import product, prove_equal
 from ..relax.struct_info import TensorStructInfo
@@ -64,7 +64,7 @@ class _Rewriter(PyExprMutator):
 
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
-        if not self.in_dataflow or not isinstance(call.op, Op) or call.op.name != "relax.call_tir":
+        if not self.in_dataflow or not is_call_of(call, "relax.call_tir"):
             return call
         if not isinstance(call.args[1], Tuple):
             return call

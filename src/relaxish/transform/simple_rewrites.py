@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import topi
 from ..ir.module import IRModule
-from ..ir.op import Op
+from ..ir.op import op_name_of
 from ..ir.transform import Pass
 from ..op.manipulate import reshape
 from ..relax.dpl import is_op, rewrite_call, wildcard
@@ -72,7 +72,7 @@ def OptimizeLayoutTransform() -> Pass:
 class _FastMath(PyExprMutator):
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
-        name = call.op.name if isinstance(call.op, Op) else ""
+        name = op_name_of(call)
         if name == "relax.nn.softmax":
             return self.builder_.call_te(topi.nn.softmax, call.args[0], call.attrs.axis)
         fast = {"relax.exp": topi.fast_exp, "relax.erf": topi.fast_erf, "relax.tanh": topi.fast_tanh}.get(name)

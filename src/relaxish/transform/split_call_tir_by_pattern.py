@@ -12,7 +12,7 @@ from ..ir.functor import pre_order_visit
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
-from ..relax.expr import Call, ExternFunc, Tuple
+from ..relax.expr import Call, ExternFunc, Tuple, is_call_of
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.struct_info import TensorStructInfo
 from ..support.errors import RelaxishError
@@ -122,7 +122,7 @@ class _Splitter(PyExprMutator):
 
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
-        if not isinstance(call.op, Op) or call.op.name != "relax.call_tir" or not isinstance(call.args[0], GlobalVar):
+        if not is_call_of(call, "relax.call_tir") or not isinstance(call.args[0], GlobalVar):
             return call
         name = call.args[0]
         func = self.mod[name]

@@ -8,10 +8,9 @@ from typing import Any
 
 from ..ir.functor import Mutator
 from ..ir.module import IRModule
-from ..ir.op import Op
 from ..ir.transform import Pass
 from ..relax.call_forms import call_tir
-from ..relax.expr import Call, Tuple, TupleGetItem
+from ..relax.expr import Call, Tuple, TupleGetItem, is_call_of
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.struct_info import TensorStructInfo
 from ..tir import Block, BlockRealize, Buffer, IntImm, PrimFunc, SeqStmt, Stmt, Var
@@ -126,7 +125,7 @@ class _Splitter(PyExprMutator):
 
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
-        if not isinstance(call.op, Op) or call.op.name != "relax.call_tir" or not isinstance(call.args[1], Tuple):
+        if not is_call_of(call, "relax.call_tir") or not isinstance(call.args[1], Tuple):
             return call
         parts = self.parts.get(call.args[0].name_hint)
         if parts is None:

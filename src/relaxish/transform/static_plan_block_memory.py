@@ -9,7 +9,7 @@ from ..arith.int_set import from_range
 from ..ir import dtype as dt
 from ..ir.expr import GlobalVar, Range
 from ..ir.module import IRModule
-from ..ir.op import Op
+from ..ir.op import Op, op_name_of
 from ..ir.prim import IntImm
 from ..ir.prim import StringImm as PrimString
 from ..ir.transform import Pass
@@ -45,10 +45,6 @@ _ALLOC = "relax.builtin.alloc_tensor"
 _ALIASES = frozenset({"relax.reshape", "relax.memory.view", "relax.memory.ensure_zero_offset", "vm.builtin.reshape"})
 _PLAN_OUTPUT = "relax.memory_plan_dynamic_func_output"
 _MAX_INT64 = (1 << 63) - 1
-
-
-def _op_name(value: Any) -> str:
-    return value.op.name if isinstance(value, Call) and isinstance(value.op, Op) else ""
 
 
 class _Bounds:
@@ -203,7 +199,7 @@ class _Planner:
 
     def call(self, call: Call, block: BindingBlock) -> Any:
         """Note what a call allocates or uses."""
-        name = _op_name(call)
+        name = op_name_of(call)
         if name == _ALLOC:
             shape = call.struct_info.shape
             if not isinstance(shape, ShapeExpr):
@@ -230,7 +226,7 @@ class _Planner:
         """Whether the callee keeps nothing of its arguments once it is done."""
         if isinstance(call.op, GlobalVar):
             return call.op in self.mod and isinstance(self.mod[call.op], PrimFunc)
-        return isinstance(call.op, ExternFunc) or _op_name(call) == "relax.vm.call_tir_dyn"
+        return isinstance(call.op, ExternFunc) or op_name_of(call) == "relax.vm.call_tir_dyn"
 
 
 def _leaves(entry: Any) -> Iterator[Token]:
@@ -288,7 +284,7 @@ class _Writer:
             return made
         if isinstance(value, Function):
             return self.function(value)
-        if _op_name(value) != _ALLOC:
+        if op_name_of(value) != _ALLOC:
             return value
         token = self.planner.of_call.get(value)
         if token is not None and token.planned:

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..ir.module import IRModule
-from ..ir.op import Op
 from ..ir.transform import Pass
-from ..relax.expr import Call, Constant, Function
+from ..relax.expr import Call, Constant, Function, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ..support.errors import RelaxishError
@@ -36,7 +35,7 @@ class ReplaceVDevices(PyExprMutator):
 
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
-        if isinstance(call.op, Op) and call.op.name in ("relax.to_vdevice", "relax.hint_on_device"):
+        if is_call_of(call, "relax.to_vdevice", "relax.hint_on_device"):
             new = self.replacement(call.attrs.dst_vdevice)
             if new is None:
                 return call.args[0]

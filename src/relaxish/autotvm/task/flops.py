@@ -5,8 +5,9 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from ...ir.prim import is_call_of
 from ... import te
-from ...ir import IRModule, Op
+from ...ir import IRModule
 from ...support.errors import RelaxishError
 from ...tir import (
     Call,
@@ -60,7 +61,7 @@ def count_flop(expr: Any) -> int:
     if isinstance(expr, Select):
         return count_flop(expr.condition) + max(count_flop(expr.true_value), count_flop(expr.false_value))
     if isinstance(expr, Call):
-        if isinstance(expr.op, Op) and expr.op.name == "tir.if_then_else":
+        if is_call_of(expr, "tir.if_then_else"):
             return count_flop(expr.args[0]) + max(count_flop(expr.args[1]), count_flop(expr.args[2]))
         return sum(count_flop(a) for a in expr.args if isinstance(a, PrimExpr))
     if hasattr(expr, "a") and hasattr(expr, "b"):

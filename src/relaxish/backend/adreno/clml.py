@@ -12,7 +12,7 @@ from ...ir.module import IRModule
 from ...ir.transform import Pass, Sequential
 from ...op.manipulate import reshape
 from ...relax.dpl import DFPattern, is_const, is_op, is_tuple_get_item, wildcard
-from ...relax.expr import Call, Constant, Function, TupleGetItem, Var
+from ...relax.expr import Call, Constant, Function, TupleGetItem, Var, is_call_of
 from ...relax.expr_functor import PyExprMutator
 from ...transform import (
     ConvertLayout, FoldBatchnormToConv2D, FoldConstant, FuseOpsByPattern, FusionPattern, MergeCompositeFunctions, Normalize,
@@ -170,7 +170,7 @@ class _AppendReshape(PyExprMutator):
 
     def visit_var_binding_(self, binding: Any) -> None:
         value = binding.value
-        if isinstance(value, Call) and getattr(value.op, "name", "") == "relax.nn.batch_norm":
+        if is_call_of(value, "relax.nn.batch_norm"):
             self.norms[binding.var] = value
         super().visit_var_binding_(binding)
 

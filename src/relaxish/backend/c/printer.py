@@ -20,6 +20,7 @@ from ...support.errors import RelaxishError
 from ...tir import PrimFunc
 from ..common.atomics import ATOMICS
 from ..common.csource import Piece, StatementPrinter
+from ..common.csource.intrinsics import C_FUNCTIONS
 from ..common.csource.pieces import MUL, UNARY, infix, wrapped
 from ..common.divisors import is_safe_divisor
 from ..common.signature import returned_dtypes, shape_vars
@@ -31,10 +32,6 @@ _KEYWORDS = (
     "auto bool break case char const continue default do double else enum extern float for goto if inline int long "
     "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while "
     "true false main malloc free memcpy result slots y0 y1 yn j0 j1 jn gamma exp log sin cos tan pow abs index"
-)
-_MATH = (
-    "exp exp2 log log2 log10 log1p sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf floor ceil "
-    "trunc fmod atan2 copysign hypot nextafter ldexp pow fabs fma"
 )
 _NARROW = {"float16": "half", "bfloat16": "bfloat16"}
 _STACK_BYTES = 1 << 14
@@ -51,8 +48,7 @@ class CPrinter(StatementPrinter):
     }  # fmt: skip
     memory_scalars: ClassVar[dict[str, str]] = {"bool": "uint8_t", "float16": "uint16_t", "bfloat16": "uint16_t"}
     functions: ClassVar[dict[str, str]] = {
-        **{n: n for n in _MATH.split()}, "round": "nearbyint", "nearbyint": "nearbyint", "rsqrt": "rsqrt",
-        "exp10": "exp10",
+        **C_FUNCTIONS, "round": "nearbyint", "rsqrt": "rsqrt", "exp10": "exp10",
     }  # fmt: skip
 
     def __init__(self) -> None:
@@ -74,7 +70,7 @@ class CPrinter(StatementPrinter):
 
     def _function(self, name: str, func: PrimFunc) -> str:
         # A name that C or its library has is another one's; callers know the packed form.
-        taken = name in self.reserved or bool({name, name.removesuffix("f")} & set(_MATH.split()))
+        taken = name in self.reserved or bool({name, name.removesuffix("f")} & set(C_FUNCTIONS))
         self.kernel = name
         plain = self.supply.reserve(f"{name}_kernel" if taken else name)
         noalias = "restrict " if (func.attrs or {}).get("tir.noalias") else ""
@@ -237,8 +233,6 @@ class CPrinter(StatementPrinter):
             kind = self.type_name(element)
             found = f"{name}_{kind}"
             return self.helper(found, extremum_helper(name, found, kind))
-        if name == "abs":
-            return {"int64": "llabs"}.get(element, "abs")
         found = self.functions.get(name, "")
         if found and element != "float64":
             found += "f"

@@ -18,6 +18,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...ir.op import op_name_of
 from ...ir import dtype as dt
 from ...ir.functor import Visitor
 from ...ir.module import IRModule
@@ -203,7 +204,7 @@ class _HostText(Visitor):
         value = stmt.value
         if isinstance(value, IntImm):
             return
-        kind = getattr(getattr(value, "op", None), "name", "")
+        kind = op_name_of(value)
         if kind in _QUIET_CALLS:
             return
         if kind == "tir.ret":

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir.module import IRModule
-from ...ir.op import Op
 from ...ir.transform import Pass, PassContext, module_pass
 from ...relax.analysis.variables import post_order_visit
-from ...relax.expr import Call, Function
+from ...relax.expr import Function, is_call_of
 from ...runtime.registry import get_global_func
 from ...support.errors import RelaxishError
 from ...support.host_cpu import host_triple
@@ -128,7 +127,7 @@ def _require_thrust(mod: IRModule) -> None:
     needed: list[str] = []
 
     def note(expr: Any) -> None:
-        if isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name in _SORTS:
+        if is_call_of(expr, *_SORTS):
             needed.append(expr.op.name)
 
     for func in mod.functions.values():

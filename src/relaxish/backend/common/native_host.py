@@ -19,7 +19,7 @@ from typing import Any
 from ...ir import dtype as dt
 from ...ir.functor import Mutator
 from ...ir.module import IRModule
-from ...ir.op import Op
+from ...ir.op import Op, op_name_of
 from ...ir.prim import Call, Cast, IntImm, StringImm, Var
 from ...ir.types import PointerType, PrimType
 from ...runtime.devices.host_program import KernelInfo
@@ -85,7 +85,7 @@ class _Native(Mutator):
 
     def visit_LetStmt(self, stmt: LetStmt) -> Any:
         value: Any = stmt.value
-        if getattr(getattr(value, "op", None), "name", "") != "tir.tensor_map_encode":
+        if op_name_of(value) != "tir.tensor_map_encode":
             return super().default_visit(stmt)
         data, element, *rest = value.args
         if element.value not in ELEMENTS:
@@ -104,7 +104,7 @@ class _Native(Mutator):
 
     def visit_Evaluate(self, stmt: Evaluate) -> Any:
         value: Any = stmt.value
-        name = getattr(getattr(value, "op", None), "name", "")
+        name = op_name_of(value)
         if name in _QUIET:
             return Evaluate(IntImm("int32", 0))
         if name not in ("tir.tvm_call_packed", "tir.call_packed"):
@@ -118,7 +118,7 @@ class _Native(Mutator):
         return self._launch(info, value.args[1:])
 
     def visit_Call(self, call: Call) -> Any:
-        name = getattr(call.op, "name", "")
+        name = op_name_of(call)
         if "packed" in name or name == "tir.tensor_map_encode" or not name:
             raise _NotNative(f"the call of {name or call.op}")
         return super().default_visit(call)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.functor import Visitor, pre_order_visit
-from ...ir.prim import Call, IntImm, Var
+from ...ir.op import op_name_of
+from ...ir.functor import Visitor, all_nodes, pre_order_visit
+from ...ir.prim import Call, IntImm, Var, is_call_of
 from ...runtime.kernel import KernelSpec, ParamSpec, ShapeVarSource
 from ...tir.functor import substitute
 
@@ -74,7 +75,7 @@ class _Writes(Visitor):
         self.declared = before
 
     def visit_Call(self, call: Call) -> None:
-        name = getattr(call.op, "name", "")
+        name = op_name_of(call)
         if name == "tir.tvm_access_ptr" and isinstance(call.args[4], IntImm):
             if call.args[4].value & 2:
                 self.written.add(call.args[1])
@@ -112,15 +113,8 @@ def written_params(func: Any) -> tuple[int, ...] | None:
 
 def returned_dtypes(func: Any) -> list[str]:
     """The types of the values that the function returns by ``T.ret``."""
-    found: list[str] = []
-
-    def look(item: Any) -> bool:
-        if isinstance(item, Call) and getattr(item.op, "name", "") == "tir.ret" and item.args:
-            found.append(item.args[0].dtype)
-        return True
-
-    pre_order_visit(func.body, look)
-    return found
+    calls = (item for item in all_nodes(func.body) if isinstance(item, Call) and item.args)
+    return [call.args[0].dtype for call in calls if is_call_of(call, "tir.ret")]
 
 
 def _extent(extent: Any) -> int | str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...ir import dtype as dt
-from ...ir.functor import pre_order_visit
+from ...ir.functor import all_nodes
 from ...ir.prim import Call, IntImm, StringImm, Var
 from ...support.errors import RelaxishError
 from ...tir import AttrStmt, Evaluate, For, ForKind, SeqStmt
@@ -241,13 +241,8 @@ def _only_calls(stmt: Any, loops: list[For]) -> list[tuple[Call, list[For]]]:
 
 
 def _mentions(exprs: Any, variables: set[Any]) -> bool:
-    hit = False
-
-    def look(item: Any) -> bool:
-        nonlocal hit
-        hit = hit or (isinstance(item, Var) and not dt.is_handle(item.dtype) and item in variables)
-        return not hit
-
-    for expr in exprs:
-        pre_order_visit(expr, look)
-    return hit
+    return any(
+        isinstance(item, Var) and (not dt.is_handle(item.dtype)) and (item in variables)
+        for expr in exprs
+        for item in all_nodes(expr)
+    )

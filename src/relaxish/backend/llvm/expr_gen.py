@@ -329,21 +329,14 @@ class ExprGen(IndexGen, MemoryGen):
 
     def must_guard(self, expr: Any) -> bool:
         """Whether evaluating ``expr`` early could fault (it loads memory or divides)."""
-        from ...ir.functor import pre_order_visit
+        from ...ir.functor import all_nodes
         from ...tir import BufferLoad
 
-        found = False
-
-        def check(node: Any) -> bool:
-            nonlocal found
-            if isinstance(node, (BufferLoad, Call)) or (
-                isinstance(node, (Div, Mod, FloorDiv, FloorMod)) and not is_safe_divisor(node)
-            ):
-                found = True
-            return not found
-
-        pre_order_visit(expr, check)
-        return found
+        return any(
+            isinstance(node, (BufferLoad, Call))
+            or (isinstance(node, (Div, Mod, FloorDiv, FloorMod)) and (not is_safe_divisor(node)))
+            for node in all_nodes(expr)
+        )
 
     def branch_value(self, cond: str, then: Any, other: Any, default: str, dtype: str) -> str:
         """The value of a conditional whose sides are evaluated only when chosen; a None side gives ``default``."""

@@ -29,7 +29,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...ir import dtype as dt
-from ...ir.functor import pre_order_visit
+from ...ir.functor import all_nodes
 from ...ir.op import Op
 from ...ir.prim import Add, Call, Cast, Div, FloorDiv, FloorMod, IntImm, Mod, Mul, Sub
 from ...runtime.failures import FAIL, site_text
@@ -82,15 +82,7 @@ class GuardGen:
 
     def may_fail(self, expr: Any) -> bool:
         """Whether computing ``expr`` may raise an error."""
-        found = False
-
-        def look(node: Any) -> bool:
-            nonlocal found
-            found = found or _can_fail(node)
-            return not found
-
-        pre_order_visit(expr, look)
-        return found
+        return any(_can_fail(node) for node in all_nodes(expr))
 
     @contextmanager
     def where(self, condition: str, dtype: str) -> Iterator[None]:

@@ -34,13 +34,11 @@ _DIRECT = {
     "trunc": "llvm.trunc",
     "round": "llvm.roundeven",
     "nearbyint": "llvm.nearbyint",
-    "rint": "llvm.rint",
     "fabs": "llvm.fabs",
     "copysign": "llvm.copysign",
 }
 # Functions left to the C library, lane by lane: rare in models.
-_LIBM1 = "asin acos asinh acosh atanh erfc tgamma lgamma expm1 cbrt".split()
-_LIBM2 = "atan2 hypot fmod nextafter remainder".split()
+_LIBM = "asin acos asinh acosh atanh atan2 hypot fmod nextafter".split()
 
 
 def register(name: str) -> Callable[[Emit], Emit]:
@@ -150,7 +148,7 @@ for _name in _POLY:
     _TABLE[_name] = _poly(_name)
 for _name, _intrinsic in _DIRECT.items():
     _TABLE[_name] = _direct(_intrinsic)
-for _name in (*_LIBM1, *_LIBM2):
+for _name in _LIBM:
     _TABLE[_name] = _c_function(_name)
 
 
@@ -199,15 +197,6 @@ def _ldexp(gen: ExprGen, expr: Call) -> str:
     m = gen.math(dt.lanes(expr.dtype))
     y = gen.convert(gen.visit(expr.args[1]), expr.args[1].dtype, dt.with_lanes("float32", dt.lanes(expr.dtype)))
     return gen.binary("fmul", expr.dtype, gen.visit(expr.args[0]), m.exp2(y))
-
-
-@register("abs")
-def _abs(gen: ExprGen, expr: Call) -> str:
-    x = gen.visit(expr.args[0])
-    if dt.is_float(expr.dtype):
-        return gen.intrinsic("llvm.fabs", expr.dtype, x)
-    zero = gen.binary("sub", expr.dtype, zero_of(expr.dtype), x)
-    return gen.intrinsic("llvm.smax", expr.dtype, x, zero)
 
 
 @register("fma")
@@ -382,14 +371,12 @@ def _nothing(gen: ExprGen, expr: Call) -> str:
     return "0"
 
 
-for _name in ("likely", "unlikely"):
+for _name in ("likely", "tvm_thread_invariant"):
     _TABLE[_name] = _first_argument
 for _name in (
-    "tvm_storage_sync", "assume", "type_annotation", "prefetch", "start_profile_intrinsic", "end_profile_intrinsic",
-    "tvm_thread_invariant", "tvm_check_return",
+    "tvm_storage_sync", "assume", "type_annotation", "prefetch", "start_profile_intrinsic", "end_profile_intrinsic", "tvm_check_return",
 ):  # fmt: skip
     _TABLE[_name] = _nothing
-_TABLE["tvm_thread_invariant"] = _first_argument
 
 
 @register("undef")

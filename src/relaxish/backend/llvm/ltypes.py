@@ -8,6 +8,7 @@ import struct
 import numpy as np
 
 from ...ir import dtype as dt
+from ...tir.intrinsics import named
 
 
 @functools.lru_cache(maxsize=None)
@@ -92,10 +93,9 @@ def _clamp(value: float, limit: float) -> float:
 _LIBRARY = frozenset(
     name + ending
     for name in (
-        "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1 fabs floor fma"
-        " fmax fmin fmod hypot ldexp lgamma log log10 log1p log2 nearbyint nextafter pow remainder rint round roundeven"
-        " sin sincos sinh sqrt tan tanh tgamma trunc"
-    ).split()
+        *named(lambda record: record.libm),
+        *"cbrt erfc exp10 expm1 fmax fmin lgamma remainder rint roundeven sincos tgamma".split(),
+    )
     for ending in ("", "f", "l")
 ) | frozenset("abort abs calloc exit free malloc memcmp memcpy memmove memset printf puts realloc".split())
 

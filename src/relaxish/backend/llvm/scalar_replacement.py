@@ -13,8 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 from ...arith.functor import free_vars
 from ...ir import dtype as dt
-from ...ir.functor import pre_order_visit
-from ...ir.prim import Add, Broadcast, Call, Cast, FloorDiv, FloorMod, IntImm, Mul, Ramp, StringImm, Sub, Var
+from ...ir.functor import all_nodes, pre_order_visit
+from ...ir.prim import (
+    Add,
+    Broadcast,
+    Call,
+    Cast,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    is_call_of,
+    Mul,
+    Ramp,
+    StringImm,
+    Sub,
+    Var,
+)
 from ...ir.structural import same_expression
 from ...tir import Allocate, BufferLoad, BufferStore, For, ForKind, LetStmt, While
 from .ltypes import llvm_type
@@ -77,7 +91,7 @@ def find_accumulators(gen: StmtGen, loop: For) -> list[tuple[Any, bool]]:
             moving.add(item.var)
         elif isinstance(item, Call) and passes_pointer(item):
             blocked.add(None)
-        elif isinstance(item, Call) and getattr(item.op, "name", "") in ("tir.call_extern", "tir.ret"):
+        elif is_call_of(item, "tir.call_extern", "tir.ret"):
             blocked.add(None)
         return True
 
@@ -117,12 +131,7 @@ def _unrolls(loop: For) -> bool:
 
 
 def _block_all(branch: Any, blocked: set[Any]) -> None:
-    def look(item: Any) -> bool:
-        if isinstance(item, (BufferLoad, BufferStore)):
-            blocked.add(item.buffer.data)
-        return True
-
-    pre_order_visit(branch, look)
+    blocked.update(item.buffer.data for item in all_nodes(branch) if isinstance(item, (BufferLoad, BufferStore)))
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -151,15 +160,7 @@ def _spreads(index: Any, unrolled: set[Any]) -> bool:
 
 
 def _uses(expr: Any, variables: set[Any]) -> bool:
-    hit = False
-
-    def look(item: Any) -> bool:
-        nonlocal hit
-        hit = hit or (isinstance(item, Var) and item in variables) or isinstance(item, BufferLoad)
-        return not hit
-
-    pre_order_visit(expr, look)
-    return hit
+    return any(isinstance(item, Var) and item in variables or isinstance(item, BufferLoad) for item in all_nodes(expr))
 
 
 def slot_of(gen: StmtGen, promotion: Promotion, offset: Any, dtype: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...ir.op import op_name_of
 from ...arith.functor import uses_var
 from ...ir import dtype as dt
 from ...ir.functor import pre_order_visit
@@ -466,7 +467,7 @@ def _pointer_source(value: Any) -> Any:
     if isinstance(value, Var):
         return value
     if isinstance(value, Call):
-        name = getattr(value.op, "name", "")
+        name = op_name_of(value)
         if name == "tir.address_of":
             return value.args[0].buffer.data
         if name == "tir.tvm_access_ptr":

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...ir.op import op_name_of
 from ...arith.affine import coefficient
 from ...arith.functor import uses_var
 from ...ir import dtype as dt
-from ...ir.functor import pre_order_visit
+from ...ir.functor import all_nodes, pre_order_visit
 from ...ir.prim import (
     Add, BinaryOp, Broadcast, Call, Cast, CmpOp, FloatImm, IntImm, LogicalOp, Max, Min, Mul, Not, Ramp, Select, Var,
 )  # fmt: skip
@@ -19,18 +20,14 @@ from ...ir.structural import same_expression
 from ...support import config
 from ...tir import BufferLoad, BufferStore, For, LetStmt, SeqStmt
 from ...tir.functor import substitute
+from ...tir.intrinsics import named
 from .guards import is_index_check
 from .ltypes import llvm_type
 
 if TYPE_CHECKING:
     from .stmt_gen import StmtGen
 
-_ELEMENTWISE = frozenset(
-    "exp exp2 exp10 log log2 log10 log1p sigmoid tanh sin cos tan atan sinh cosh erf rsqrt sqrt floor ceil trunc round"
-    " nearbyint rint fabs copysign abs isnan isinf isfinite pow bitwise_and bitwise_or bitwise_xor bitwise_not"
-    " shift_left shift_right popcount fma if_then_else likely reinterpret asin acos asinh acosh atanh atan2 fmod"
-    " hypot".split()
-)
+_ELEMENTWISE = frozenset(("if_then_else", *named(lambda record: record.lanewise)))
 
 
 class NotVectorisable(Exception):
@@ -88,7 +85,7 @@ class _Widen:
         return BufferLoad(expr.buffer, indices)
 
     def call(self, expr: Any) -> Any:
-        name = getattr(expr.op, "name", "").removeprefix("tir.")
+        name = op_name_of(expr).removeprefix("tir.")
         if is_index_check(expr):
             if uses_var(expr, self.var):
                 raise NotVectorisable
@@ -111,16 +108,7 @@ class _Widen:
 
 
 def _loads(exprs: Any) -> bool:
-    found = False
-
-    def look(item: Any) -> bool:
-        nonlocal found
-        found = found or isinstance(item, BufferLoad)
-        return not found
-
-    for expr in exprs:
-        pre_order_visit(expr, look)
-    return found
+    return any(isinstance(item, BufferLoad) for expr in exprs for item in all_nodes(expr))
 
 
 def _stores(body: Any) -> list[Any] | None:
@@ -298,15 +286,7 @@ def _as_reduction(store: Any, var: Any) -> tuple[Any, type, Any] | None:
 
 
 def _reads(expr: Any, data: Any) -> bool:
-    hit = False
-
-    def look(item: Any) -> bool:
-        nonlocal hit
-        hit = hit or (isinstance(item, BufferLoad) and item.buffer.data is data)
-        return not hit
-
-    pre_order_visit(expr, look)
-    return hit
+    return any(isinstance(item, BufferLoad) and item.buffer.data is data for item in all_nodes(expr))
 
 
 def _reduce_all(gen: StmtGen, node: For, found: list[Any], low: Any, extent: Any, lanes: int) -> bool:
@@ -440,12 +420,4 @@ def _rest(gen: StmtGen, node: For, store: Any, span: Any, acc: Any) -> None:
 
 
 def _read_keys(gen: StmtGen, expr: Any) -> set[Any]:
-    keys: set[Any] = set()
-
-    def look(item: Any) -> bool:
-        if isinstance(item, BufferLoad):
-            keys.add(gen.alias_key(item.buffer.data))
-        return True
-
-    pre_order_visit(expr, look)
-    return keys
+    return {gen.alias_key(item.buffer.data) for item in all_nodes(expr) if isinstance(item, BufferLoad)}

@@ -18,7 +18,7 @@ from ...ir.module import IRModule
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc
 from ..common.csource import KernelPrinter, Piece, device_functions
-from ..common.csource.erf import erf_function
+from ..common.csource.intrinsics import C_FUNCTIONS
 from ..common.csource.pieces import UNARY, wrapped
 
 __all__ = ["MetalPrinter", "metal_source"]
@@ -30,10 +30,20 @@ _KEYWORDS = (
     "ushort using vertex void volatile while true false min max abs exp log sqrt sin cos tan pow floor ceil round rint "
     "select dot length cross distance sign mix step clamp blockIdx threadIdx simd_lane arg access metal bfloat"
 )
-_SAME = (
-    "exp exp2 exp10 log log2 log10 sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh floor ceil "
-    "trunc fmod atan2 copysign nextafter ldexp pow fabs abs min max fma popcount clz isinf isfinite"
-)
+# Beside those of the C library.
+_OWN = "exp10 rsqrt min max popcount clz isinf isfinite".split()
+# Source of erf: Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26 (absolute error below 1.5e-7).
+_LACKING = {
+    "erf": """\
+inline T NAME(T given) {
+  float x = fabs((float)given), t = 1.0f / (1.0f + 0.3275911f * x);
+  float y = 1.0f - t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f)))) * exp(-x * x);
+  return (T)(given < 0 ? -y : y);
+}
+""",
+    "log1p": "inline T NAME(T x) { return log(1 + x); }\n",
+    "hypot": "inline T NAME(T x, T y) { return sqrt(x * x + y * y); }\n",
+}
 _SPACES = {"global": "device", "shared": "threadgroup", "shared.dyn": "threadgroup", "local": "thread"}
 _SIMDGROUP = "metal.simdgroup"
 _HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
@@ -48,7 +58,10 @@ class MetalPrinter(KernelPrinter):
         "bool": "bool", "int8": "char", "uint8": "uchar", "int16": "short", "uint16": "ushort", "int32": "int",
         "uint32": "uint", "int64": "long", "uint64": "ulong", "float16": "half", "float32": "float",
     }  # fmt: skip
-    functions: ClassVar[dict[str, str]] = {**{n: n for n in _SAME.split()}, "round": "rint", "nearbyint": "rint"}
+    functions: ClassVar[dict[str, str]] = {
+        **C_FUNCTIONS, **{n: n for n in _OWN}, "round": "rint", "nearbyint": "rint",
+    }  # fmt: skip
+    templates = _LACKING
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,17 +73,6 @@ class MetalPrinter(KernelPrinter):
         made = super().integer(value, dtype)
         return Piece(made.replace("ULL", "UL").replace("LL", "L"), made.level)
 
-    def function(self, name: str, dtype: str) -> str | None:
-        kind = self.type_name(dt.element_of(dtype))
-        if name == "erf":
-            return self.helper(f"erf_{kind}", erf_function(f"erf_{kind}", kind))
-        if name == "log1p":
-            return self.helper(f"log1p_{kind}", f"inline {kind} log1p_{kind}({kind} x) {{ return log(1 + x); }}\n")
-        if name == "hypot":
-            text = f"inline {kind} hypot_{kind}({kind} x, {kind} y) {{ return sqrt(x * x + y * y); }}\n"
-            return self.helper(f"hypot_{kind}", text)
-        return super().function(name, dtype)
-
     # -- vectors -------------------------------------------------------------------------------------------
 
     def has_vectors(self, dtype: str) -> bool:
@@ -78,6 +80,8 @@ class MetalPrinter(KernelPrinter):
 
     def vector_function(self, e: Any) -> bool:
         name = e.op.name.removeprefix("tir.")
+        if name in self.templates:
+            return False
         return name in self.functions or name == "reinterpret" or name.startswith(("bitwise", "shift"))
 
     def vector(self, dtype: str, elements: list[Piece]) -> Piece:

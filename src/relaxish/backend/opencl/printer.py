@@ -13,12 +13,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ...ir import dtype as dt
-from ...ir.functor import pre_order_visit
+from ...ir.functor import all_nodes
 from ...ir.module import IRModule
-from ...ir.prim import Call, IntImm, Ramp
+from ...ir.prim import Call, IntImm, Ramp, is_call_of
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc
 from ..common.csource import KernelPrinter, Piece, device_functions
+from ..common.csource.intrinsics import C_FUNCTIONS
 from ..common.csource.pieces import ADD, infix, wrapped
 from .prelude import HALF, SAMPLER, SHUFFLE
 
@@ -33,10 +34,8 @@ _KEYWORDS = (
     "min max abs exp log sqrt sin cos tan floor ceil round pow barrier select dot length cross distance sign mix step "
     "clamp real16 mem16 image_sampler half_sqrt native_exp"
 )
-_SAME = (
-    "exp exp2 exp10 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf "
-    "floor ceil trunc fmod atan2 copysign hypot nextafter ldexp pow fabs abs min max fma popcount clz isinf isfinite"
-)
+# Beside those of the C library.
+_OWN = "exp10 rsqrt min max popcount clz isinf isfinite".split()
 _SPACES = {"global": "__global", "shared": "__local", "shared.dyn": "__local", "local": "", "": "__global"}
 
 
@@ -51,7 +50,9 @@ class OpenCLPrinter(KernelPrinter):
         "float64": "double",
     }  # fmt: skip
     memory_scalars: ClassVar[dict[str, str]] = {"bool": "uchar", "float16": "mem16"}
-    functions: ClassVar[dict[str, str]] = {**{n: n for n in _SAME.split()}, "round": "rint", "nearbyint": "rint"}
+    functions: ClassVar[dict[str, str]] = {
+        **C_FUNCTIONS, **{n: n for n in _OWN}, "round": "rint", "nearbyint": "rint",
+    }  # fmt: skip
 
     def type_name(self, dtype: str) -> str:
         self.note(dtype)
@@ -245,15 +246,8 @@ class OpenCLPrinter(KernelPrinter):
 
 
 def _stored_textures(func: PrimFunc) -> set[Any]:
-    found: set[Any] = set()
-
-    def look(node: Any) -> bool:
-        if isinstance(node, Call) and getattr(node.op, "name", "") == "tir.texture2d_store":
-            found.add(node.args[0])
-        return True
-
-    pre_order_visit(func.body, look)
-    return found
+    calls = (node for node in all_nodes(func.body) if isinstance(node, Call))
+    return {call.args[0] for call in calls if is_call_of(call, "tir.texture2d_store")}
 
 
 def opencl_source(mod: IRModule) -> str:

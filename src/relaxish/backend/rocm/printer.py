@@ -13,6 +13,7 @@ from ...ir.module import IRModule
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc
 from ..common.csource import KernelPrinter, Piece, device_functions
+from ..common.csource.intrinsics import C_FUNCTIONS
 from ..common.csource.pieces import ADD, UNARY, infix, wrapped
 
 __all__ = ["HIPPrinter", "hip_source"]
@@ -21,11 +22,7 @@ _KEYWORDS = (
     "alignas auto bool break case catch char class const continue default delete do double else enum extern float for "
     "friend goto half if inline int long mutable namespace new operator private protected public register return short "
     "signed sizeof static struct switch template this throw try typedef union unsigned using virtual void volatile "
-    "while true false min max abs exp log sqrt sin cos tan pow erf warpSize threadIdx blockIdx blockDim gridDim"
-)
-_MATH = (
-    "exp exp2 exp10 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf "
-    "floor ceil trunc fmod atan2 copysign hypot nextafter ldexp pow fabs fma nearbyint"
+    "while true false min max abs exp log sqrt sin cos tan pow warpSize threadIdx blockIdx blockDim gridDim"
 )
 _HEADER = """\
 #ifndef __HIPCC_RTC__
@@ -44,7 +41,9 @@ class HIPPrinter(KernelPrinter):
         "int32": "int", "uint32": "unsigned int", "int64": "long long", "uint64": "unsigned long long",
         "float16": "_Float16", "float32": "float", "float64": "double",
     }  # fmt: skip
-    functions: ClassVar[dict[str, str]] = {**{n: n for n in _MATH.split()}, "round": "nearbyint"}
+    functions: ClassVar[dict[str, str]] = {
+        **C_FUNCTIONS, "exp10": "exp10", "rsqrt": "rsqrt", "round": "nearbyint",
+    }  # fmt: skip
 
     # -- vectors -------------------------------------------------------------------------------------------
 
@@ -129,8 +128,6 @@ class HIPPrinter(KernelPrinter):
         element = dt.element_of(dtype)
         if name in ("min", "max"):
             return self._extremum(name, self.type_name(element))
-        if name == "abs":
-            return {"int64": "__builtin_llabs"}.get(element, "__builtin_abs")
         found = self.functions.get(name)
         if found is None or element == "float64":
             return found or {"isinf": "isinf", "isfinite": "isfinite"}.get(name)

@@ -34,7 +34,7 @@ from ...relax.expr import (
     TupleGetItem,
     Var,
 )
-from ...relax.expr import StringImm as RelaxString
+from ...relax.expr import StringImm as RelaxString, is_call_of
 from ...relax.struct_info import TupleStructInfo
 from ...runtime.container import ShapeTuple
 from ...runtime.bytecode.exec_builder import ExecBuilder
@@ -197,7 +197,7 @@ class _TIRCodeGen:
     # ---- calls
 
     def _call_expr(self, call: Call) -> Any:
-        if isinstance(call.op, Op) and call.op.name == "relax.null_value":
+        if is_call_of(call, "relax.null_value"):
             return _call("handle", "reinterpret", [IntImm("int64", 0)])
         info = call.struct_info_
         is_void = isinstance(info, TupleStructInfo) and not info.fields

@@ -33,7 +33,7 @@ _KEYWORDS = (
     "uniform varying vec2 vec3 vec4 void volatile while writeonly active asm cast class common enum extern external "
     "filter fixed goto half inline input interface long namespace noinline packed partition public short sizeof static "
     "superp template this typedef union unsigned using args min max abs exp log sqrt sin cos tan floor ceil round pow "
-    "dot length cross distance sign mix step clamp mod atan fma barrier not any all equal erf"
+    "dot length cross distance sign mix step clamp mod atan fma barrier not any all equal"
 )
 _NAMES = {
     **{n: n for n in "exp exp2 log log2 sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh".split()},

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.op import op_name_of
 from ...arith import detect_iter_map
 from ...ir.expr import Range
-from ...ir.functor import post_order_visit
+from ...ir.functor import all_nodes
 from ...tir import AttrStmt, BufferLoad, BufferStore, Call, For, ForKind, SeqStmt, Stmt
 
 __all__ = ["calls_host", "launches_threads", "parallel_loops"]
@@ -14,27 +15,16 @@ __all__ = ["calls_host", "launches_threads", "parallel_loops"]
 
 def calls_host(body: Any) -> bool:
     """Whether a program calls packed functions, which only the host can."""
-    found = False
-
-    def look(node: Any) -> None:
-        nonlocal found
-        found = found or (isinstance(node, Call) and getattr(node.op, "name", "").startswith("tir.tvm_call_"))
-
-    post_order_visit(body, look)
-    return found
+    return any(isinstance(node, Call) and op_name_of(node).startswith("tir.tvm_call_") for node in all_nodes(body))
 
 
 def launches_threads(body: Any) -> bool:
     """Whether a program is one for a GPU already, written by hand."""
-    found = False
-
-    def look(node: Any) -> None:
-        nonlocal found
-        bound = isinstance(node, AttrStmt) and node.attr_key == "thread_extent"
-        found = found or bound or (isinstance(node, For) and node.thread_binding is not None)
-
-    post_order_visit(body, look)
-    return found
+    return any(
+        (isinstance(node, AttrStmt) and node.attr_key == "thread_extent")
+        or (isinstance(node, For) and node.thread_binding is not None)
+        for node in all_nodes(body)
+    )
 
 
 def parallel_loops(body: Stmt) -> list[For] | None:

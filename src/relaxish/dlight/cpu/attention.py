@@ -22,7 +22,7 @@ from ...ir.module import IRModule
 from ...ir.op import Op
 from ...ir.prim import IntImm
 from ...ir.transform import Pass, PassContext, PassInfo
-from ...relax.expr import Call, Tuple
+from ...relax.expr import Call, Tuple, is_call_of
 from ...relax.expr_functor import PyExprMutator, rewrite_functions
 from ...relax.struct_info import TensorStructInfo
 from ...script import from_source
@@ -55,7 +55,7 @@ class _Rewrite(PyExprMutator):
 
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
-        if not isinstance(call.op, Op) or call.op.name not in _NAMES:
+        if not is_call_of(call, *_NAMES):
             return call
         problem = _problem(call)
         lanes = self.target.vector_bits // 32

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.expr import GlobalVar, Range
-from ...ir.functor import Mutator, pre_order_visit
+from ...ir.functor import Mutator, all_nodes, pre_order_visit
 from ...ir.module import IRModule
 from ...ir.op import Op
 from ...ir.prim import FloorDiv, FloorMod, IntImm
@@ -136,15 +136,7 @@ def _wishes(func: PrimFunc) -> bool:
 
 
 def _blocks(func: PrimFunc) -> list[Block]:
-    found: list[Block] = []
-
-    def look(item: Any) -> bool:
-        if isinstance(item, Block):
-            found.append(item)
-        return True
-
-    pre_order_visit(func.body, look)
-    return found
+    return [item for item in all_nodes(func.body) if isinstance(item, Block)]
 
 
 def _plan(func: PrimFunc, constant: frozenset[int]) -> dict[int, int]:

@@ -26,7 +26,7 @@ from ...ir.op import Op
 from ...ir.transform import Pass, PassContext, PassInfo
 from ...op import matmul
 from ...op.nn import pad
-from ...relax.expr import Call, Constant, Tuple, const
+from ...relax.expr import Call, Constant, Tuple, const, is_call_of
 from ...relax.expr_functor import PyExprMutator, rewrite_functions
 from ...relax.struct_info import TensorStructInfo
 from ...script import from_source
@@ -68,7 +68,7 @@ class _Rewrite(PyExprMutator):
 
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
-        if not isinstance(call.op, Op) or call.op.name != "relax.nn.conv2d" or not self._pays(call):
+        if not is_call_of(call, "relax.nn.conv2d") or not self._pays(call):
             return call
         self.found = True
         _, height, width, _ = _shape_of(op)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.prim import is_call_of
 from ...target import Target
-from ...tir import Block, BufferLoad, BufferStore, Call, Cast, PrimFunc
+from ...tir import Block, BufferLoad, BufferStore, Cast, PrimFunc
 from ...tir.schedule import Schedule
 from .common import GPUScheduleRule
 
@@ -85,4 +86,4 @@ def _is_copy(block: Block) -> bool:
 
 def _is_rsqrt(block: Block) -> bool:
     store = _single_store(block)
-    return store is not None and isinstance(store.value, Call) and getattr(store.value.op, "name", "") == "tir.rsqrt"
+    return store is not None and is_call_of(store.value, "tir.rsqrt")

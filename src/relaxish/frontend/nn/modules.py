@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ... import op as relax_op
@@ -176,36 +176,27 @@ class ConvTranspose1D(Module):
         )
 
 
-class MaxPool2D(Module):
+class _Pool2D(Module):
+    _pool: Callable[..., Tensor]
+
+    def __init__(self, kernel_size: Steps, stride: Steps | None = None, padding: Steps = 0) -> None:
+        self.kernel_size, self.padding = kernel_size, padding
+        self.stride = kernel_size if stride is None else stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        return type(self)._pool(x, self.kernel_size, self.stride, self.padding)
+
+
+class MaxPool2D(_Pool2D):
     """Maximum over windows."""
 
-    def __init__(
-        self,
-        kernel_size: Steps,
-        stride: Steps | None = None,
-        padding: Steps = 0,
-    ) -> None:
-        self.kernel_size, self.padding = kernel_size, padding
-        self.stride = kernel_size if stride is None else stride
-
-    def forward(self, x: Tensor) -> Tensor:
-        return op.max_pool2d(x, self.kernel_size, self.stride, self.padding)
+    _pool = op.max_pool2d
 
 
-class AvgPool2D(Module):
+class AvgPool2D(_Pool2D):
     """Mean over windows."""
 
-    def __init__(
-        self,
-        kernel_size: Steps,
-        stride: Steps | None = None,
-        padding: Steps = 0,
-    ) -> None:
-        self.kernel_size, self.padding = kernel_size, padding
-        self.stride = kernel_size if stride is None else stride
-
-    def forward(self, x: Tensor) -> Tensor:
-        return op.avg_pool2d(x, self.kernel_size, self.stride, self.padding)
+    _pool = op.avg_pool2d
 
 
 class BatchNorm2D(Module):

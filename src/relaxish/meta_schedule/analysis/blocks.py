@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ...ir.functor import post_order_visit
+from ...ir.prim import is_call_of
+from ...ir.functor import all_nodes
 from ...tir import (
     Add,
     Block,
     BlockRealize,
     BufferRegion,
-    Call,
     For,
     ForKind,
     IfThenElse,
@@ -60,14 +60,7 @@ TILING_KEY = "meta_schedule.tiling_structure"
 
 def vars_in(expr: Any) -> set[Var]:
     """The variables an expression mentions."""
-    found: set[Var] = set()
-
-    def visit(node: Any) -> None:
-        if isinstance(node, Var):
-            found.add(node)
-
-    post_order_visit(expr, visit)
-    return found
+    return {node for node in all_nodes(expr) if isinstance(node, Var)}
 
 
 def const_int(expr: Any) -> int | None:
@@ -346,31 +339,21 @@ def read_write_pattern(read: BufferRegion, write: BufferRegion) -> tuple[bool, b
 
 
 def _any(node: Any, test: Callable[[Any], bool]) -> bool:
-    hit = False
-
-    def visit(x: Any) -> None:
-        nonlocal hit
-        hit = hit or test(x)
-
-    post_order_visit(node, visit)
-    return hit
+    return any(test(x) for x in all_nodes(node))
 
 
 def has_if_then_else(stmt: Any) -> bool:
     """Whether the statement branches, by statement, select or intrinsic."""
     return _any(
         stmt,
-        lambda x: (
-            isinstance(x, (IfThenElse, Select))
-            or (isinstance(x, Call) and getattr(x.op, "name", "") == "tir.if_then_else")
-        ),
+        lambda x: isinstance(x, (IfThenElse, Select)) or (is_call_of(x, "tir.if_then_else")),
     )
 
 
 def has_op(stmt: Any, names: Sequence[str]) -> bool:
     """Whether the statement calls one of the named intrinsics."""
     wanted = set(names)
-    return _any(stmt, lambda x: isinstance(x, Call) and getattr(x.op, "name", "") in wanted)
+    return _any(stmt, lambda x: is_call_of(x, *wanted))
 
 
 def is_write_cache(block: Block) -> bool:

@@ -23,17 +23,13 @@ class DisallowDynamicLoop(Postproc):
     """Rejects programs with a loop whose extent is not a literal."""
 
     def apply(self, sch: Schedule) -> bool:
-        from ...ir.functor import post_order_visit
+        from ...ir.functor import all_nodes
 
-        dynamic = False
-
-        def visit(node: Any) -> None:
-            nonlocal dynamic
-            dynamic = dynamic or (isinstance(node, For) and ba.int_extent(node) is None)
-
-        for _, func in _functions(sch):
-            post_order_visit(func.body, visit)
-        return not dynamic
+        return not any(
+            isinstance(node, For) and ba.int_extent(node) is None
+            for (_, func) in _functions(sch)
+            for node in all_nodes(func.body)
+        )
 
 
 class RewriteReductionBlock(Postproc):

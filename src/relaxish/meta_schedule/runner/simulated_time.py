@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ...ir.op import op_name_of
 from ...carver import GpuModel, KernelWork
 from ...ir import IRModule
 from ...target import Target
@@ -102,7 +103,7 @@ def _is_lane(loop: For) -> bool:
 
 
 def _instruction_work(call: Call) -> float:
-    name = getattr(call.op, "name", "")
+    name = op_name_of(call)
     if name in _MATRIX_WORK:
         return float(_MATRIX_WORK[name])
     if name.startswith(("tir.ptx_mma", "tir.ptx_wgmma")) and call.args:

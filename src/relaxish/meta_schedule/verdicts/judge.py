@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...ir.op import op_name_of
 from ...ir import IRModule
 from ...ir import dtype as dt
-from ...ir.functor import pre_order_visit
+from ...ir.functor import all_nodes, pre_order_visit
 from ...support.log import get_logger
 from ...support.workers import TaskResult, WorkerPool
 from ...target import Target
@@ -269,15 +270,7 @@ def _flops(mod: IRModule) -> float:
 
 def _needs_positive(mod: IRModule) -> bool:
     """Whether the program calls something that is not defined for every number, a root or a logarithm say."""
-    found = False
-
-    def visit(node: Any) -> bool:
-        nonlocal found
-        found = found or getattr(getattr(node, "op", None), "name", "").removeprefix("tir.") in _PARTIAL
-        return not found
-
-    pre_order_visit(entry_func(mod).body, visit)
-    return found
+    return any(op_name_of(node).removeprefix("tir.") in _PARTIAL for node in all_nodes(entry_func(mod).body))
 
 
 def _runnable_here(target: Target) -> Target:

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...ir.op import op_name_of
 from ...ir import dtype as dt
 from ...ir.functor import Visitor, post_order_visit
 from ...tir import Block, BlockRealize, Buffer, BufferLoad, BufferStore, For, PrimFunc, Var
@@ -101,7 +102,7 @@ class _Collector(Visitor):
         self.default_visit(node)
 
     def visit_Call(self, node: Any) -> None:
-        if getattr(node.op, "name", "") in ("tir.shift_left", "tir.shift_right"):
+        if op_name_of(node) in ("tir.shift_left", "tir.shift_right"):
             self.uses.shifts.append(node.args[1])
         self.default_visit(node)
 
@@ -209,7 +210,7 @@ class _Evaluator:
         raise _Unknown
 
     def _call(self, node: Any, depth: int) -> Any:
-        op = getattr(node.op, "name", "")
+        op = op_name_of(node)
         if op in ("tir.if_then_else", "tir.likely"):
             if op == "tir.likely":
                 return self(node.args[0], depth)

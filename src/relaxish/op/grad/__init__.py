@@ -16,6 +16,7 @@ from ...tir import const
 from ...topi.utils import prod
 from ..base import no_gradients
 from ..inference import (
+    Builder,
     Ints,
     as_expr,
     as_int,
@@ -23,6 +24,7 @@ from ..inference import (
     check_count,
     counted,
     make_call,
+    named,
     opt_int,
     tensor_arg,
     type_fail,
@@ -88,58 +90,33 @@ def nll_loss_backward(
     return make_call("grad.nll_loss_backward", args, {"reduction": reduction, "ignore_index": as_int(ignore_index)})
 
 
-def _pool_call(
-    name: str,
-    output_grad: Expr,
-    data: Expr,
-    windows: dict[str, Any],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    layout: str,
-    out_layout: str | None,
-) -> Expr:
-    attrs = {
-        **{key: axis_list(value) for key, value in windows.items()},
-        "ceil_mode": bool(ceil_mode),
-        "count_include_pad": bool(count_include_pad),
-        "layout": layout,
-        "out_layout": out_layout or layout,
-    }
-    return make_call(f"grad.{name}_pool2d_backward", [as_expr(output_grad), as_expr(data)], attrs)
+def _pool_backward(kind: str) -> Builder:
+    def build(
+        output_grad: Expr,
+        data: Expr,
+        pool_size: Ints = (1, 1),
+        strides: Ints = (1, 1),
+        padding: Ints = (0, 0, 0, 0),
+        dilation: Ints = (1, 1),
+        ceil_mode: bool = False,
+        count_include_pad: bool = False,
+        layout: str = "NCHW",
+        out_layout: str | None = None,
+    ) -> Expr:
+        windows = {"pool_size": pool_size, "strides": strides, "padding": padding, "dilation": dilation}
+        attrs = {
+            **{key: axis_list(value) for key, value in windows.items()},
+            "ceil_mode": bool(ceil_mode),
+            "count_include_pad": bool(count_include_pad),
+            "layout": layout,
+            "out_layout": out_layout or layout,
+        }
+        return make_call(f"grad.{kind}_pool2d_backward", [as_expr(output_grad), as_expr(data)], attrs)
+
+    return named(build, f"{kind}_pool2d_backward", f"The gradient of ``nn.{kind}_pool2d`` by its data.")
 
 
-def max_pool2d_backward(
-    output_grad: Expr,
-    data: Expr,
-    pool_size: Ints = (1, 1),
-    strides: Ints = (1, 1),
-    padding: Ints = (0, 0, 0, 0),
-    dilation: Ints = (1, 1),
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCHW",
-    out_layout: str | None = None,
-) -> Expr:
-    """The gradient of ``nn.max_pool2d`` by its data."""
-    windows = {"pool_size": pool_size, "strides": strides, "padding": padding, "dilation": dilation}
-    return _pool_call("max", output_grad, data, windows, ceil_mode, count_include_pad, layout, out_layout)
-
-
-def avg_pool2d_backward(
-    output_grad: Expr,
-    data: Expr,
-    pool_size: Ints = (1, 1),
-    strides: Ints = (1, 1),
-    padding: Ints = (0, 0, 0, 0),
-    dilation: Ints = (1, 1),
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCHW",
-    out_layout: str | None = None,
-) -> Expr:
-    """The gradient of ``nn.avg_pool2d`` by its data."""
-    windows = {"pool_size": pool_size, "strides": strides, "padding": padding, "dilation": dilation}
-    return _pool_call("avg", output_grad, data, windows, ceil_mode, count_include_pad, layout, out_layout)
+max_pool2d_backward, avg_pool2d_backward = _pool_backward("max"), _pool_backward("avg")
 
 
 def take_backward(output_grad: Expr, x: Expr, indices: Expr, axis: int | None = None) -> Expr:

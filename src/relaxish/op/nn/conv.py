@@ -18,6 +18,7 @@ from ...relax.struct_info import StructInfo
 from ...tir import const, floormod
 from ..index import strided_slice
 from ..inference import (
+    Builder,
     Ints,
     OpValueError,
     as_expr,
@@ -28,6 +29,7 @@ from ..inference import (
     input_tensors,
     int64_list,
     make_call,
+    named,
     product_dtype,
     provably_differ,
     tensor,
@@ -43,6 +45,7 @@ __all__ = ["conv1d", "conv1d_transpose", "conv2d", "conv2d_transpose", "conv3d"]
 _DATA = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 _KERNEL = {1: "OIW", 2: "OIHW", 3: "OIDHW"}
 _KERNEL_T = {1: "IOW", 2: "IOHW"}
+SPATIAL_AXES = {1: "one spatial axis", 2: "two spatial axes", 3: "three spatial axes"}
 
 
 def _many(value: Ints, n: int, what: str) -> tuple[int, ...]:
@@ -97,58 +100,27 @@ def _conv_call(
     return make_call(f"nn.{name}", [as_expr(operand) for operand in operands], attrs)
 
 
-def conv1d(
-    data: Expr,
-    weight: Expr,
-    strides: Ints = 1,
-    padding: Ints = 0,
-    dilation: Ints = 1,
-    groups: int = 1,
-    data_layout: str = "NCW",
-    kernel_layout: str = "OIW",
-    out_layout: str | None = None,
-    out_dtype: str | None = None,
-) -> Expr:
-    """Convolution over one spatial axis."""
-    steps = {"strides": strides, "padding": padding, "dilation": dilation}
-    layouts = (data_layout, kernel_layout, out_layout)
-    return _conv_call("conv1d", 1, (data, weight), steps, groups, layouts, out_dtype)
+def _conv(n: int) -> Builder:
+    def build(
+        data: Expr,
+        weight: Expr,
+        strides: Ints = 1,
+        padding: Ints = 0,
+        dilation: Ints = 1,
+        groups: int = 1,
+        data_layout: str = _DATA[n],
+        kernel_layout: str = _KERNEL[n],
+        out_layout: str | None = None,
+        out_dtype: str | None = None,
+    ) -> Expr:
+        steps = {"strides": strides, "padding": padding, "dilation": dilation}
+        layouts = (data_layout, kernel_layout, out_layout)
+        return _conv_call(f"conv{n}d", n, (data, weight), steps, groups, layouts, out_dtype)
+
+    return named(build, f"conv{n}d", f"Convolution over {SPATIAL_AXES[n]}.")
 
 
-def conv2d(
-    data: Expr,
-    weight: Expr,
-    strides: Ints = 1,
-    padding: Ints = 0,
-    dilation: Ints = 1,
-    groups: int = 1,
-    data_layout: str = "NCHW",
-    kernel_layout: str = "OIHW",
-    out_layout: str | None = None,
-    out_dtype: str | None = None,
-) -> Expr:
-    """Convolution over two spatial axes."""
-    steps = {"strides": strides, "padding": padding, "dilation": dilation}
-    layouts = (data_layout, kernel_layout, out_layout)
-    return _conv_call("conv2d", 2, (data, weight), steps, groups, layouts, out_dtype)
-
-
-def conv3d(
-    data: Expr,
-    weight: Expr,
-    strides: Ints = 1,
-    padding: Ints = 0,
-    dilation: Ints = 1,
-    groups: int = 1,
-    data_layout: str = "NCDHW",
-    kernel_layout: str = "OIDHW",
-    out_layout: str | None = None,
-    out_dtype: str | None = None,
-) -> Expr:
-    """Convolution over three spatial axes."""
-    steps = {"strides": strides, "padding": padding, "dilation": dilation}
-    layouts = (data_layout, kernel_layout, out_layout)
-    return _conv_call("conv3d", 3, (data, weight), steps, groups, layouts, out_dtype)
+conv1d, conv2d, conv3d = _conv(1), _conv(2), _conv(3)
 
 
 def _check_channels(call: Call, channels: PrimExpr, wanted: PrimExpr) -> None:
@@ -226,42 +198,30 @@ def _legalize_conv(n: int) -> Legalize:
     return legalize
 
 
-def conv1d_transpose(
-    data: Expr,
-    weight: Expr,
-    strides: Ints = 1,
-    padding: Ints = 0,
-    output_padding: Ints = 0,
-    dilation: Ints = 1,
-    groups: int = 1,
-    data_layout: str = "NCW",
-    kernel_layout: str = "IOW",
-    out_layout: str | None = None,
-    out_dtype: str | None = None,
-) -> Expr:
-    """Transposed convolution over one spatial axis."""
-    steps = {"strides": strides, "padding": padding, "output_padding": output_padding, "dilation": dilation}
-    layouts = (data_layout, kernel_layout, out_layout)
-    return _conv_call("conv1d_transpose", 1, (data, weight), steps, groups, layouts, out_dtype)
+def _conv_transpose(n: int) -> Builder:
+    one, zero = (1, 0) if n == 1 else ((1,) * n, (0,) * n)
+
+    def build(
+        data: Expr,
+        weight: Expr,
+        strides: Ints = one,
+        padding: Ints = zero,
+        output_padding: Ints = zero,
+        dilation: Ints = one,
+        groups: int = 1,
+        data_layout: str = _DATA[n],
+        kernel_layout: str = _KERNEL_T[n],
+        out_layout: str | None = None,
+        out_dtype: str | None = None,
+    ) -> Expr:
+        steps = {"strides": strides, "padding": padding, "output_padding": output_padding, "dilation": dilation}
+        layouts = (data_layout, kernel_layout, out_layout)
+        return _conv_call(f"conv{n}d_transpose", n, (data, weight), steps, groups, layouts, out_dtype)
+
+    return named(build, f"conv{n}d_transpose", f"Transposed convolution over {SPATIAL_AXES[n]}.")
 
 
-def conv2d_transpose(
-    data: Expr,
-    weight: Expr,
-    strides: Ints = (1, 1),
-    padding: Ints = (0, 0),
-    output_padding: Ints = (0, 0),
-    dilation: Ints = (1, 1),
-    groups: int = 1,
-    data_layout: str = "NCHW",
-    kernel_layout: str = "IOHW",
-    out_layout: str | None = None,
-    out_dtype: str | None = None,
-) -> Expr:
-    """Transposed convolution over two spatial axes."""
-    steps = {"strides": strides, "padding": padding, "output_padding": output_padding, "dilation": dilation}
-    layouts = (data_layout, kernel_layout, out_layout)
-    return _conv_call("conv2d_transpose", 2, (data, weight), steps, groups, layouts, out_dtype)
+conv1d_transpose, conv2d_transpose = _conv_transpose(1), _conv_transpose(2)
 
 
 def _transpose_shape(call: Call, n: int, data: list[Any], weight: list[Any]) -> list[Any]:

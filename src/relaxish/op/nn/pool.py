@@ -16,10 +16,21 @@ from ...relax.scalars import const_int, simplify
 from ...relax.struct_info import StructInfo, TensorStructInfo
 from ...tir import IntImm
 from ..grad import avg_pool2d_backward, max_pool2d_backward
-from ..inference import Ints, as_expr, check_count, int64_list, make_call, tensor, tensor_arg, written_dims
+from ..inference import (
+    Builder,
+    Ints,
+    as_expr,
+    check_count,
+    int64_list,
+    make_call,
+    named,
+    tensor,
+    tensor_arg,
+    written_dims,
+)
 from ..kinds import POOLING
 from ..record import define
-from .conv import _many, _padding
+from .conv import SPATIAL_AXES, _many, _padding
 from .layouts import check_rank, layout_attr, reorder
 
 __all__ = [
@@ -30,160 +41,55 @@ __all__ = [
 _LAYOUT = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
 
-def _pool_call(
-    name: str,
-    n: int,
-    data: Expr,
-    pool_size: Ints,
-    strides: Ints,
-    padding: Ints,
-    dilation: Ints,
-    ceil_mode: bool,
-    count_include_pad: bool,
-    layout: str,
-    out_layout: str | None,
-) -> Expr:
-    size = int64_list(_many(pool_size, n, "pool_size"))
-    attrs = {
-        "pool_size": size,
-        "strides": size if strides is None else int64_list(_many(strides, n, "strides")),
-        "padding": int64_list(_padding(padding, n)),
-        "dilation": int64_list(_many(dilation, n, "dilation")),
-        "ceil_mode": bool(ceil_mode),
-        "count_include_pad": bool(count_include_pad),
-        "layout": layout,
-        "out_layout": out_layout or layout,
-    }
-    return make_call(f"nn.{name}_pool{n}d", [as_expr(data)], attrs)
+def _pool(kind: str, n: int) -> Builder:
+    """The builder of ``nn.<kind>_pool<n>d``; what is not given is the same along all axes."""
+    ones, zeros = (1, 0) if n == 1 else ((1,) * n, (0,) * n)
+
+    def build(
+        data: Expr,
+        pool_size: Ints = ones,
+        strides: Ints = ones,
+        padding: Ints = zeros,
+        dilation: Ints = ones,
+        ceil_mode: bool = False,
+        count_include_pad: bool = False,
+        layout: str = _LAYOUT[n],
+        out_layout: str | None = None,
+    ) -> Expr:
+        size = int64_list(_many(pool_size, n, "pool_size"))
+        attrs = {
+            "pool_size": size,
+            "strides": size if strides is None else int64_list(_many(strides, n, "strides")),
+            "padding": int64_list(_padding(padding, n)),
+            "dilation": int64_list(_many(dilation, n, "dilation")),
+            "ceil_mode": bool(ceil_mode),
+            "count_include_pad": bool(count_include_pad),
+            "layout": layout,
+            "out_layout": out_layout or layout,
+        }
+        return make_call(f"nn.{kind}_pool{n}d", [as_expr(data)], attrs)
+
+    what = "largest element" if kind == "max" else "mean"
+    return named(build, f"{kind}_pool{n}d", f"The {what} of each window of {SPATIAL_AXES[n]}.")
 
 
-def max_pool1d(
-    data: Expr,
-    pool_size: Ints = 1,
-    strides: Ints = 1,
-    padding: Ints = 0,
-    dilation: Ints = 1,
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCW",
-    out_layout: str | None = None,
-) -> Expr:
-    """The largest element of each window of one axis."""
-    return _pool_call(
-        "max", 1, data, pool_size, strides, padding, dilation, ceil_mode, count_include_pad, layout, out_layout
-    )
+max_pool1d, max_pool2d, max_pool3d = _pool("max", 1), _pool("max", 2), _pool("max", 3)
+avg_pool1d, avg_pool2d, avg_pool3d = _pool("avg", 1), _pool("avg", 2), _pool("avg", 3)
 
 
-def max_pool2d(
-    data: Expr,
-    pool_size: Ints = (1, 1),
-    strides: Ints = (1, 1),
-    padding: Ints = (0, 0),
-    dilation: Ints = (1, 1),
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCHW",
-    out_layout: str | None = None,
-) -> Expr:
-    """The largest element of each window of two axes."""
-    return _pool_call(
-        "max", 2, data, pool_size, strides, padding, dilation, ceil_mode, count_include_pad, layout, out_layout
-    )
+def _adaptive(n: int) -> Builder:
+    def build(
+        data: Expr, output_size: Ints | None = None, layout: str = _LAYOUT[n], out_layout: str | None = None
+    ) -> Expr:
+        size = None if output_size is None else int64_list(_many(output_size, n, "output_size"))
+        attrs = {"output_size": size, "layout": layout, "out_layout": out_layout or layout}
+        return make_call(f"nn.adaptive_avg_pool{n}d", [as_expr(data)], attrs)
+
+    doc = f"The mean of windows that divide {SPATIAL_AXES[n]} into ``output_size`` parts."
+    return named(build, f"adaptive_avg_pool{n}d", doc)
 
 
-def max_pool3d(
-    data: Expr,
-    pool_size: Ints = (1, 1, 1),
-    strides: Ints = (1, 1, 1),
-    padding: Ints = (0, 0, 0),
-    dilation: Ints = (1, 1, 1),
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCDHW",
-    out_layout: str | None = None,
-) -> Expr:
-    """The largest element of each window of three axes."""
-    return _pool_call(
-        "max", 3, data, pool_size, strides, padding, dilation, ceil_mode, count_include_pad, layout, out_layout
-    )
-
-
-def avg_pool1d(
-    data: Expr,
-    pool_size: Ints = 1,
-    strides: Ints = 1,
-    padding: Ints = 0,
-    dilation: Ints = 1,
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCW",
-    out_layout: str | None = None,
-) -> Expr:
-    """The mean of each window of one axis."""
-    return _pool_call(
-        "avg", 1, data, pool_size, strides, padding, dilation, ceil_mode, count_include_pad, layout, out_layout
-    )
-
-
-def avg_pool2d(
-    data: Expr,
-    pool_size: Ints = (1, 1),
-    strides: Ints = (1, 1),
-    padding: Ints = (0, 0),
-    dilation: Ints = (1, 1),
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCHW",
-    out_layout: str | None = None,
-) -> Expr:
-    """The mean of each window of two axes."""
-    return _pool_call(
-        "avg", 2, data, pool_size, strides, padding, dilation, ceil_mode, count_include_pad, layout, out_layout
-    )
-
-
-def avg_pool3d(
-    data: Expr,
-    pool_size: Ints = (1, 1, 1),
-    strides: Ints = (1, 1, 1),
-    padding: Ints = (0, 0, 0),
-    dilation: Ints = (1, 1, 1),
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str = "NCDHW",
-    out_layout: str | None = None,
-) -> Expr:
-    """The mean of each window of three axes."""
-    return _pool_call(
-        "avg", 3, data, pool_size, strides, padding, dilation, ceil_mode, count_include_pad, layout, out_layout
-    )
-
-
-def _adaptive_call(n: int, data: Expr, output_size: Ints | None, layout: str, out_layout: str | None) -> Expr:
-    size = None if output_size is None else int64_list(_many(output_size, n, "output_size"))
-    attrs = {"output_size": size, "layout": layout, "out_layout": out_layout or layout}
-    return make_call(f"nn.adaptive_avg_pool{n}d", [as_expr(data)], attrs)
-
-
-def adaptive_avg_pool1d(
-    data: Expr, output_size: Ints | None = None, layout: str = "NCW", out_layout: str | None = None
-) -> Expr:
-    """The mean of windows that divide one axis into ``output_size`` parts."""
-    return _adaptive_call(1, data, output_size, layout, out_layout)
-
-
-def adaptive_avg_pool2d(
-    data: Expr, output_size: Ints | None = None, layout: str = "NCHW", out_layout: str | None = None
-) -> Expr:
-    """The mean of windows that divide two axes into ``output_size`` parts."""
-    return _adaptive_call(2, data, output_size, layout, out_layout)
-
-
-def adaptive_avg_pool3d(
-    data: Expr, output_size: Ints | None = None, layout: str = "NCDHW", out_layout: str | None = None
-) -> Expr:
-    """The mean of windows that divide three axes into ``output_size`` parts."""
-    return _adaptive_call(3, data, output_size, layout, out_layout)
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = _adaptive(1), _adaptive(2), _adaptive(3)
 
 
 def _read(call: Call, n: int) -> tuple[TensorStructInfo, Any, Any, Any, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from ...ir import dtype as dtypes
 from ...ir.expr import GlobalVar
 from ...ir.module import IRModule
-from ...ir.op import Op
+from ...ir.op import op_name_of
 from ..expr import Call, Function, ShapeExpr
 from ..expr_functor import PyExprVisitor
 from ..scalars import const_int
@@ -27,7 +27,7 @@ class _Estimator(PyExprVisitor):
         self.planned_bytes = 0
 
     def visit_call_(self, op: Call) -> None:
-        name = op.op.name if isinstance(op.op, Op) else ""
+        name = op_name_of(op)
         if name == "relax.builtin.alloc_tensor":
             size = self.tensor(op.args[0], op.args[1].value)
             if size is not None:

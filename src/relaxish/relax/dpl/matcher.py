@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...relax.expr import is_call_of
 from ...ir.expr import GlobalVar
 from ...ir.op import Op
 from ...ir.structural import structural_equal
@@ -114,7 +115,7 @@ def _call(m: Matcher, pattern: p.CallPattern, expr: Any) -> bool:
         return False
     if m.match_all(pattern.args, expr.args):
         return True
-    if isinstance(expr.op, Op) and expr.op.name in _COMMUTATIVE and m.match_all(pattern.args, expr.args[::-1]):
+    if is_call_of(expr, *_COMMUTATIVE) and m.match_all(pattern.args, expr.args[::-1]):
         return True
     m.forget(before)
     return False
@@ -125,7 +126,7 @@ def _reassociated(m: Matcher, pattern: p.CallPattern, expr: Call) -> bool:
 
     def is_op(value: Any, name: str) -> bool:
         value = m.value_of(value)
-        return isinstance(value, Call) and isinstance(value.op, Op) and value.op.name == name
+        return is_call_of(value, name)
 
     if p.is_operator_pattern(pattern, "relax.divide") and is_op(expr, "relax.multiply"):
         product = pattern.args[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.functor import Mutator, post_order_visit
+from ...ir.functor import Mutator, all_nodes
 from ...ir.prim import EQ, LT, And, StringImm, Var, const
 from ...ir.types import PointerType, PrimType
 from ...tir import (
@@ -45,14 +45,7 @@ def _is_break(node: Any) -> bool:
 
 
 def _breaks(body: Stmt) -> bool:
-    found = False
-
-    def look(node: Any) -> None:
-        nonlocal found
-        found = found or _is_break(node)
-
-    post_order_visit(body, look)
-    return found
+    return any(_is_break(node) for node in all_nodes(body))
 
 
 class _Breaks(Mutator):

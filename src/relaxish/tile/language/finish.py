@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.op import op_name_of
 from ...arith import Analyzer
 from ...ir import dtype as dt
 from ...ir.expr import Range
-from ...ir.functor import Mutator, post_order_visit
-from ...ir.prim import GE, LT, And, IntImm, IterVar, Var, const
+from ...ir.functor import Mutator, all_nodes, post_order_visit
+from ...ir.prim import And, GE, IntImm, IterVar, LT, Var, const, is_call_of
 from ...ir.primops import cast
 from ...tir import BufferLoad, BufferStore, IfThenElse, if_then_else
 from ...tir.functor import substitute
@@ -78,9 +79,9 @@ class _Guard(Mutator):
         return IfThenElse(condition, made)
 
     def visit_Call(self, node: Any) -> Any:
-        if getattr(node.op, "name", "") in ("tir.address_of", "tir.tvm_access_ptr"):
+        if op_name_of(node) in ("tir.address_of", "tir.tvm_access_ptr"):
             return node
-        if getattr(node.op, "name", "") == "tir.if_then_else":
+        if is_call_of(node, "tir.if_then_else"):
             condition = self.visit(node.args[0])
             with self.analyzer.constraint_scope(condition):
                 then = self.visit(node.args[1])
@@ -116,14 +117,7 @@ class _Guard(Mutator):
 
 
 def _updates(store: Any) -> bool:
-    found = False
-
-    def look(node: Any) -> None:
-        nonlocal found
-        found = found or (isinstance(node, BufferLoad) and node.buffer is store.buffer)
-
-    post_order_visit(store.value, look)
-    return found
+    return any(isinstance(node, BufferLoad) and node.buffer is store.buffer for node in all_nodes(store.value))
 
 
 def _unguarded(store: Any, condition: Any) -> Any:
@@ -133,7 +127,7 @@ def _unguarded(store: Any, condition: Any) -> Any:
     class Plain(Mutator):
         def visit_Call(self, node: Any) -> Any:
             made = self.default_visit(node)
-            if getattr(made.op, "name", "") == "tir.if_then_else" and same_expression(made.args[0], condition):
+            if is_call_of(made, "tir.if_then_else") and same_expression(made.args[0], condition):
                 return made.args[1]
             return made
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from ...ir.op import op_name_of
 from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Visitor
 from ...arith.functor import free_vars
@@ -127,7 +128,7 @@ class _Detector(Visitor):
         self.visit(node.indices)
 
     def visit_Call(self, node: Call) -> None:
-        name = getattr(node.op, "name", "")
+        name = op_name_of(node)
         if name == "tir.tvm_access_ptr":
             data = node.args[1]
             buffer = self.by_var.get(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.op import op_name_of
 from ...ir.expr import Range
 from ...ir.functor import Visitor
 from ...ir.module import IRModule
@@ -47,7 +48,7 @@ class _Accesses(Visitor):
             self.visit(node.else_case)
 
     def visit_Call(self, node: Call) -> None:
-        if getattr(node.op, "name", "") != "tir.if_then_else":
+        if op_name_of(node) != "tir.if_then_else":
             self.default_visit(node)
             return
         condition, inside, outside = node.args

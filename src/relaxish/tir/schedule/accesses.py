@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ...ir.op import op_name_of
 from ...arith import Analyzer, IterMapLevel, iter_map_simplify
 from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Mutator
@@ -80,7 +81,7 @@ class AccessMutator(Mutator):
         return node.with_fields(condition=condition, true_value=then, false_value=other)
 
     def visit_Call(self, node: Call) -> PrimExpr:
-        if getattr(node.op, "name", "") != "tir.if_then_else":
+        if op_name_of(node) != "tir.if_then_else":
             return self.default_visit(node)
         condition = self.visit(node.args[0])
         with self._given(condition):

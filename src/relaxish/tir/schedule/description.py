@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...ir.op import op_name_of
 from ...ir.expr import PrimExpr
 from ...ir.functor import Visitor
 from ..expr import BufferLoad
@@ -43,7 +44,7 @@ def body_signature(block: Block) -> list[Any]:
             self.visit(node.value)
 
         def visit_PrimExpr(self, node: PrimExpr) -> None:
-            out.append((type(node).__name__, node.dtype, getattr(getattr(node, "op", None), "name", "")))
+            out.append((type(node).__name__, node.dtype, op_name_of(node)))
             self.default_visit(node)
 
     Walk().visit(block.body)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...ir.prim import is_call_of
 from ...ir.expr import PrimExpr
 from ...support.errors import MalformedDataError, RelaxishError
 from ...support.untrusted import malformed, parse_json
-from ..expr import Call, FloatImm, IntImm, StringImm, Var
+from ..expr import FloatImm, IntImm, StringImm, Var
 from ..index_map import IndexMap
 from .identity import Identity
 from .instruction import Instruction, InstructionKind, Raw, map_rvs, plain, python_text
@@ -228,7 +229,7 @@ def _expr_text(expr: Any, names: dict[Any, str]) -> str:
         return f"({_expr_text(expr.a, names)} {symbols[type(expr)]} {_expr_text(expr.b, names)})"
     if isinstance(expr, (Min, Max)):
         return f"{type(expr).__name__.lower()}({_expr_text(expr.a, names)}, {_expr_text(expr.b, names)})"
-    if isinstance(expr, Call) and getattr(expr.op, "name", "") == "tir.vscale":
+    if is_call_of(expr, "tir.vscale"):
         return "T.vscale()"
     raise TypeError(f"a trace cannot hold the expression {expr}")
 

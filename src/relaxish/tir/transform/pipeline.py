@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ...ir.module import IRModule
-from ...ir.node import Node
 from ...ir.transform import Pass, PassContext, Sequential, module_pass
 from ...support.config import checks_memory
 from ...target.target import Target
@@ -64,18 +63,10 @@ def lower_function_for_cpu(func: PrimFunc, vector_bits: int = 512) -> PrimFunc:
 
 
 def _has_vectors(func: PrimFunc) -> bool:
-    from ...ir.functor import pre_order_visit
+    from ...ir.functor import all_nodes
     from ...ir.prim import Ramp
 
-    found = False
-
-    def look(node: Node) -> bool:
-        nonlocal found
-        found = found or type(node) is Ramp
-        return not found
-
-    pre_order_visit(func.body, look)
-    return found
+    return any(type(node) is Ramp for node in all_nodes(func.body))
 
 
 def _body(func: PrimFunc, run: Callable[[Any], Any]) -> PrimFunc:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...ir.errors import CheckValueError
@@ -178,55 +178,28 @@ def resize_nd(
     return te.compute(shape, body, "resize", tags.INJECTIVE)
 
 
-def resize1d(
-    data: te.Tensor,
-    roi: Sequence[float],
-    size: Sequence[Dim],
-    layout: str,
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    bicubic_alpha: float = -0.5,
-    bicubic_exclude: int = 0,
-    extrapolation_value: float = 0.0,
-    out_dtype: str | None = None,
-) -> te.Tensor:
-    """One spatial axis."""
-    how = (method, coordinate_transformation_mode, rounding_method, bicubic_alpha, bicubic_exclude)
-    return resize_nd(data, size, layout, *how, out_dtype)
+def _resize(n: int, axes: str) -> Callable[..., te.Tensor]:
+    def resize(
+        data: te.Tensor,
+        roi: Sequence[float],
+        size: Sequence[Dim],
+        layout: str,
+        method: str = "linear",
+        coordinate_transformation_mode: str = "half_pixel",
+        rounding_method: str = "",
+        bicubic_alpha: float = -0.5,
+        bicubic_exclude: int = 0,
+        extrapolation_value: float = 0.0,
+        out_dtype: str | None = None,
+    ) -> te.Tensor:
+        how = (method, coordinate_transformation_mode, rounding_method, bicubic_alpha, bicubic_exclude)
+        return resize_nd(data, size, layout, *how, out_dtype)
+
+    resize.__name__ = resize.__qualname__ = f"resize{n}d"
+    resize.__doc__ = f"Resize along {axes}."
+    return resize
 
 
-def resize2d(
-    data: te.Tensor,
-    roi: Sequence[float],
-    size: Sequence[Dim],
-    layout: str,
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    bicubic_alpha: float = -0.5,
-    bicubic_exclude: int = 0,
-    extrapolation_value: float = 0.0,
-    out_dtype: str | None = None,
-) -> te.Tensor:
-    """Two spatial axes."""
-    how = (method, coordinate_transformation_mode, rounding_method, bicubic_alpha, bicubic_exclude)
-    return resize_nd(data, size, layout, *how, out_dtype)
-
-
-def resize3d(
-    data: te.Tensor,
-    roi: Sequence[float],
-    size: Sequence[Dim],
-    layout: str,
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    bicubic_alpha: float = -0.5,
-    bicubic_exclude: int = 0,
-    extrapolation_value: float = 0.0,
-    out_dtype: str | None = None,
-) -> te.Tensor:
-    """Three spatial axes."""
-    how = (method, coordinate_transformation_mode, rounding_method, bicubic_alpha, bicubic_exclude)
-    return resize_nd(data, size, layout, *how, out_dtype)
+resize1d = _resize(1, "one spatial axis")
+resize2d = _resize(2, "two spatial axes")
+resize3d = _resize(3, "three spatial axes")

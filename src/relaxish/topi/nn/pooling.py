@@ -147,52 +147,27 @@ def pool_nd(
     return _average(x, w, total, count_include_pad)
 
 
-def pool1d(
-    data: te.Tensor,
-    kernel: Steps,
-    stride: Steps,
-    dilation: Steps,
-    padding: Steps,
-    pool_type: str,
-    ceil_mode: bool = False,
-    layout: str = "NCW",
-    count_include_pad: bool = True,
-) -> te.Tensor:
-    """Over one axis."""
-    axes = spatial_axes(layout, 1)
-    return pool_nd(data, kernel, stride, dilation, padding, pool_type, ceil_mode, axes, count_include_pad)
+def _pool(n: int, axes: str) -> Callable[..., te.Tensor]:
+    def pool(
+        data: te.Tensor,
+        kernel: Steps,
+        stride: Steps,
+        dilation: Steps,
+        padding: Steps,
+        pool_type: str,
+        ceil_mode: bool = False,
+        layout: str = {1: "NCW", 2: "NCHW", 3: "NCDHW"}[n],
+        count_include_pad: bool = True,
+    ) -> te.Tensor:
+        spatial = spatial_axes(layout, n)
+        return pool_nd(data, kernel, stride, dilation, padding, pool_type, ceil_mode, spatial, count_include_pad)
+
+    pool.__name__ = pool.__qualname__ = f"pool{n}d"
+    pool.__doc__ = f"Pooling over {axes}."
+    return pool
 
 
-def pool2d(
-    data: te.Tensor,
-    kernel: Steps,
-    stride: Steps,
-    dilation: Steps,
-    padding: Steps,
-    pool_type: str,
-    ceil_mode: bool = False,
-    layout: str = "NCHW",
-    count_include_pad: bool = True,
-) -> te.Tensor:
-    """Over two axes."""
-    axes = spatial_axes(layout, 2)
-    return pool_nd(data, kernel, stride, dilation, padding, pool_type, ceil_mode, axes, count_include_pad)
-
-
-def pool3d(
-    data: te.Tensor,
-    kernel: Steps,
-    stride: Steps,
-    dilation: Steps,
-    padding: Steps,
-    pool_type: str,
-    ceil_mode: bool = False,
-    layout: str = "NCDHW",
-    count_include_pad: bool = True,
-) -> te.Tensor:
-    """Over three axes."""
-    axes = spatial_axes(layout, 3)
-    return pool_nd(data, kernel, stride, dilation, padding, pool_type, ceil_mode, axes, count_include_pad)
+pool1d, pool2d, pool3d = _pool(1, "one axis"), _pool(2, "two axes"), _pool(3, "three axes")
 
 
 def _adaptive(x: te.Tensor, output_size: Sequence[Dim], pool_type: str, axes: Sequence[int]) -> te.Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..nn.conv import pad_pair
-from ..utils import get_const_int, int_pair
+from ..utils import get_const_int, int_pair, Padding, Steps
 
 __all__ = [
     "conv1d_ncw_python", "conv1d_transpose_ncw_python", "conv2d_hwcn_python", "conv2d_nchw_python",
@@ -21,12 +21,7 @@ Array = np.ndarray[Any, Any]
 
 
 def _convolve(
-    data: Array,
-    weight: Array,
-    stride: int | Sequence[int],
-    padding: str | int | Sequence[int],
-    dilation: int | Sequence[int] = 1,
-    groups: int = 1,
+    data: Array, weight: Array, stride: Steps, padding: Padding, dilation: Steps = 1, groups: int = 1
 ) -> Array:
     """Channels first, any number of spatial axes; ``weight`` is (out, in / groups, ...)."""
     rank = data.ndim - 2
@@ -53,83 +48,56 @@ def _channels_last(rank: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[i
     return (0, rank + 1, *(i + 1 for i in spatial)), (rank + 1, rank, *spatial), (0, *(i + 2 for i in spatial), 1)
 
 
-def _convolve_last(
-    data: Array, weight: Array, stride: int | Sequence[int], padding: str | int | Sequence[int], groups: int = 1
-) -> Array:
+def _convolve_last(data: Array, weight: Array, stride: Steps, padding: Padding, groups: int = 1) -> Array:
     to_first, to_kernel, back = _channels_last(data.ndim - 2)
     return _convolve(data.transpose(to_first), weight.transpose(to_kernel), stride, padding, 1, groups).transpose(back)
 
 
-def conv1d_ncw_python(
-    a_np: Array,
-    w_np: Array,
-    stride: int | Sequence[int],
-    padding: str | int | Sequence[int],
-    dilation: int | Sequence[int],
-) -> Array:
+def conv1d_ncw_python(a_np: Array, w_np: Array, stride: Steps, padding: Padding, dilation: Steps) -> Array:
     """One spatial axis."""
     return _convolve(a_np, w_np, stride, padding, dilation)
 
 
 def group_conv1d_ncw_python(
-    a_np: Array,
-    w_np: Array,
-    stride: int | Sequence[int],
-    padding: str | int | Sequence[int],
-    dilation: int | Sequence[int],
-    groups: int,
+    a_np: Array, w_np: Array, stride: Steps, padding: Padding, dilation: Steps, groups: int
 ) -> Array:
     """One spatial axis, channels in groups."""
     return _convolve(a_np, w_np, stride, padding, dilation, groups)
 
 
-def conv2d_nchw_python(
-    a_np: Array, w_np: Array, stride: int | Sequence[int], padding: str | int | Sequence[int], groups: int = 1
-) -> Array:
+def conv2d_nchw_python(a_np: Array, w_np: Array, stride: Steps, padding: Padding, groups: int = 1) -> Array:
     """Two spatial axes, channels first; the weight is (out, in / groups, height, width)."""
     return _convolve(a_np, w_np, stride, padding, 1, groups)
 
 
-def conv2d_nhwc_python(
-    a_np: Array, w_np: Array, stride: int | Sequence[int], padding: str | int | Sequence[int], groups: int = 1
-) -> Array:
+def conv2d_nhwc_python(a_np: Array, w_np: Array, stride: Steps, padding: Padding, groups: int = 1) -> Array:
     """Two spatial axes, channels last; the weight is (height, width, in / groups, out)."""
     return _convolve_last(a_np, w_np, stride, padding, groups)
 
 
-def conv2d_hwcn_python(
-    a_np: Array, w_np: Array, stride: int | Sequence[int], padding: str | int | Sequence[int]
-) -> Array:
+def conv2d_hwcn_python(a_np: Array, w_np: Array, stride: Steps, padding: Padding) -> Array:
     """Two spatial axes, the batch last; the weight is (height, width, in, out)."""
     out = _convolve(a_np.transpose(3, 2, 0, 1), w_np.transpose(3, 2, 0, 1), stride, padding)
     return out.transpose(2, 3, 1, 0)
 
 
-def conv3d_ncdhw_python(
-    a_np: Array, w_np: Array, stride: int | Sequence[int], padding: str | int | Sequence[int], groups: int = 1
-) -> Array:
+def conv3d_ncdhw_python(a_np: Array, w_np: Array, stride: Steps, padding: Padding, groups: int = 1) -> Array:
     """Three spatial axes, channels first."""
     return _convolve(a_np, w_np, stride, padding, 1, groups)
 
 
-def conv3d_ndhwc_python(
-    a_np: Array, w_np: Array, stride: int | Sequence[int], padding: str | int | Sequence[int], groups: int = 1
-) -> Array:
+def conv3d_ndhwc_python(a_np: Array, w_np: Array, stride: Steps, padding: Padding, groups: int = 1) -> Array:
     """Three spatial axes, channels last; the weight is (depth, height, width, in / groups, out)."""
     return _convolve_last(a_np, w_np, stride, padding, groups)
 
 
-def depthwise_conv2d_python_nchw(
-    input_np: Array, filter_np: Array, stride: int | Sequence[int], padding: str | int | Sequence[int]
-) -> Array:
+def depthwise_conv2d_python_nchw(input_np: Array, filter_np: Array, stride: Steps, padding: Padding) -> Array:
     """Each channel with filters of its own: the weight is (in, multiplier, height, width)."""
     channels, multiplier, *size = filter_np.shape
     return _convolve(input_np, filter_np.reshape(channels * multiplier, 1, *size), stride, padding, 1, channels)
 
 
-def depthwise_conv2d_python_nhwc(
-    input_np: Array, filter_np: Array, stride: int | Sequence[int], padding: str | int | Sequence[int]
-) -> Array:
+def depthwise_conv2d_python_nhwc(input_np: Array, filter_np: Array, stride: Steps, padding: Padding) -> Array:
     """Channels last; the weight is (height, width, in, multiplier)."""
     out = depthwise_conv2d_python_nchw(input_np.transpose(0, 3, 1, 2), filter_np.transpose(2, 3, 0, 1), stride, padding)
     return out.transpose(0, 2, 3, 1)
@@ -145,14 +113,7 @@ def dilate_python(
     return out
 
 
-def _transposed(
-    data: Array,
-    weight: Array,
-    stride: int | Sequence[int],
-    padding: str | int | Sequence[int],
-    extra: int | Sequence[int],
-    groups: int = 1,
-) -> Array:
+def _transposed(data: Array, weight: Array, stride: Steps, padding: Padding, extra: Steps, groups: int = 1) -> Array:
     """The transpose of a convolution; the weight is (in, out / groups, ...)."""
     rank = data.ndim - 2
     steps, more, size = int_pair(stride, rank), int_pair(extra, rank), weight.shape[2:]
@@ -167,47 +128,28 @@ def _transposed(
 
 
 def conv1d_transpose_ncw_python(
-    a_np: Array,
-    w_np: Array,
-    stride: int | Sequence[int],
-    padding: str | int | Sequence[int],
-    output_padding: int | Sequence[int],
+    a_np: Array, w_np: Array, stride: Steps, padding: Padding, output_padding: Steps
 ) -> Array:
     """One spatial axis."""
     return _transposed(a_np, w_np, stride, padding, output_padding)
 
 
 def group_conv1d_transpose_ncw_python(
-    a_np: Array,
-    w_np: Array,
-    stride: int | Sequence[int],
-    padding: str | int | Sequence[int],
-    output_padding: int | Sequence[int],
-    groups: int,
+    a_np: Array, w_np: Array, stride: Steps, padding: Padding, output_padding: Steps, groups: int
 ) -> Array:
     """One spatial axis, channels in groups."""
     return _transposed(a_np, w_np, stride, padding, output_padding, groups)
 
 
 def conv2d_transpose_nchw_python(
-    a_np: Array,
-    w_np: Array,
-    stride: int | Sequence[int],
-    padding: str | int | Sequence[int],
-    output_padding: int | Sequence[int],
-    groups: int = 1,
+    a_np: Array, w_np: Array, stride: Steps, padding: Padding, output_padding: Steps, groups: int = 1
 ) -> Array:
     """Two spatial axes."""
     return _transposed(a_np, w_np, stride, padding, output_padding, groups)
 
 
 def conv2d_transpose_nhwc_python(
-    a_nhwc: Array,
-    weight: Array,
-    weight_format: str,
-    stride: int | Sequence[int],
-    padding: str | int | Sequence[int],
-    output_padding: int | Sequence[int] = (0, 0),
+    a_nhwc: Array, weight: Array, weight_format: str, stride: Steps, padding: Padding, output_padding: Steps = (0, 0)
 ) -> Array:
     """Two spatial axes, channels last; ``weight_format`` names the weight's axes, ``I`` being the input's channels."""
     assert sorted(weight_format) == sorted("HWIO"), f"unknown weight format {weight_format}"
@@ -217,11 +159,7 @@ def conv2d_transpose_nhwc_python(
 
 
 def conv3d_transpose_ncdhw_python(
-    a_np: Array,
-    w_np: Array,
-    stride: int | Sequence[int],
-    padding: str | int | Sequence[int],
-    output_padding: int | Sequence[int],
+    a_np: Array, w_np: Array, stride: Steps, padding: Padding, output_padding: Steps
 ) -> Array:
     """Three spatial axes."""
     return _transposed(a_np, w_np, stride, padding, output_padding)

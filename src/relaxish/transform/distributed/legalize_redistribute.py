@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.module import IRModule
-from ...ir.op import Op
 from ...ir.structural import structural_equal
 from ...ir.transform import Pass
 from ...op.distributed import redistribute_replica_to_shard
 from ...relax.distributed import DTensorStructInfo
-from ...relax.expr import Call, Function
+from ...relax.expr import Call, Function, is_call_of
 from ...relax.expr_functor import PyExprMutator
 from ...support.errors import InternalError
 from ..base import as_module_pass, map_relax_functions
@@ -21,7 +20,7 @@ __all__ = ["LegalizeRedistribute"]
 class _Legalizer(PyExprMutator):
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
-        if not isinstance(call.op, Op) or call.op.name != "relax.dist.redistribute":
+        if not is_call_of(call, "relax.dist.redistribute"):
             return call
         info, attrs = call.args[0].struct_info, call.attrs
         if not isinstance(info, DTensorStructInfo) or not structural_equal(info.device_mesh, attrs.device_mesh):

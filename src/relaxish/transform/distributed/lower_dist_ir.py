@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir.module import IRModule
-from ...ir.op import Op
+from ...ir.op import Op, op_name_of
 from ...ir.transform import Pass
 from ...op.ccl import broadcast_from_worker0, scatter_from_worker0
 from ...relax.distributed import DTensorStructInfo
@@ -117,7 +117,7 @@ class _Lower(PyExprMutator):
     def _special(self, call: Call, var: Var) -> Call:
         """Calls that name shapes name those of one worker's part."""
         info: Any = var.struct_info
-        name = call.op.name if isinstance(call.op, Op) else ""
+        name = op_name_of(call)
         if name == "relax.reshape" and isinstance(info, DTensorStructInfo):
             return Call(call.op, (call.args[0], _part_shape(call.args[1].values, info)), call.attrs, None, call.span)
         if name == "relax.dist.call_tir_local_view":

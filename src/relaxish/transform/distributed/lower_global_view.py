@@ -14,7 +14,7 @@ from ...ir.op import Op
 from ...ir.transform import Pass
 from ...op.ccl import allreduce
 from ...relax.distributed import DTensorStructInfo
-from ...relax.expr import Call, Function, VarBinding
+from ...relax.expr import Call, Function, VarBinding, is_call_of
 from ...relax.expr_functor import PyExprMutator
 from ...relax.struct_info import StructInfo, TupleStructInfo
 from ...support.errors import InternalError
@@ -175,7 +175,7 @@ class _Lower(PyExprMutator):
 
     def visit_var_binding_(self, binding: VarBinding) -> None:
         call = binding.value
-        if not isinstance(call, Call) or not isinstance(call.op, Op) or call.op.name != "relax.call_tir":
+        if not is_call_of(call, "relax.call_tir"):
             super().visit_var_binding_(binding)
             return
         callee = call.args[0]

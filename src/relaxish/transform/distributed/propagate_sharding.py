@@ -7,9 +7,9 @@ from typing import Any
 
 from ... import tir
 from ...ir.expr import GlobalVar
-from ...ir.functor import post_order_visit
+from ...ir.functor import all_nodes
 from ...ir.module import IRModule
-from ...ir.op import Op
+from ...ir.op import op_name_of
 from ...ir.structural import structural_equal
 from ...ir.transform import Pass
 from ...op.distributed import redistribute
@@ -37,18 +37,12 @@ _CACHE_FUNCTIONS = {
 }
 
 
-def _op_name(call: Call) -> str:
-    return str(call.op.name) if isinstance(call.op, Op) else ""
-
-
 def _symbol(call: Call) -> str:
     return str(call.op.global_symbol) if isinstance(call.op, ExternFunc) else ""
 
 
 def _is_annotated(func: Function) -> bool:
-    found: list[Any] = []
-    post_order_visit(func, lambda e: found.append(e) if isinstance(e, Call) and _op_name(e) == _ANNOTATE else None)
-    return bool(found)
+    return any(op_name_of(node) == _ANNOTATE for node in all_nodes(func))
 
 
 def _prim_func(mod: IRModule, callee: Any) -> PrimFunc | None:
@@ -124,14 +118,14 @@ class _Joiner(PyExprVisitor):
         record = op_record_of(call.op)
         if record is not None and record.axes is not None:
             record.axes(var, call, self.graph)
-        elif _op_name(call) == "relax.call_tir":
+        elif op_name_of(call) == "relax.call_tir":
             func = _prim_func(self.mod, call.args[0])
             if func is not None:
                 _join_call_tir(var, call, func, self.graph)
         for arg in call_args(call):
             if isinstance(arg.struct_info_, TensorStructInfo):
                 self.graph.join(Axis(arg, MESH_AXIS), Axis(var, MESH_AXIS), Edge.DESCEND)
-        if _op_name(call) == _ANNOTATE:
+        if op_name_of(call) == _ANNOTATE:
             mesh = call.attrs.device_mesh
             for place, spec in enumerate(call.attrs.placement.dim_specs):
                 if spec.kind == "sharding":
@@ -244,7 +238,7 @@ class _Distribute(PyExprMutator):
     def visit_call_(self, op: Call) -> Any:
         call: Call = super().visit_call_(op)
         args = [self._constant(arg) for arg in call_args(call)]
-        if _op_name(call) == "relax.call_tir":
+        if op_name_of(call) == "relax.call_tir":
             if not args:
                 return call
             func = _prim_func(self.mod, call.args[0])
@@ -270,7 +264,7 @@ class _Distribute(PyExprMutator):
         """The call with its declared outputs placed as the graph says, where nothing could be inferred."""
         is_view = _symbol(call) == "vm.builtin.distributed.attention_kv_cache_view"
         tensors = _tensors_of(call.sinfo_args[0]) if len(call.sinfo_args) == 1 else []
-        if not tensors or not (is_view or _op_name(call) == "relax.call_tir"):
+        if not tensors or not (is_view or op_name_of(call) == "relax.call_tir"):
             return call
         made = [DTensorStructInfo(t, mesh, p) for t, p in zip(tensors, placements)]
         info = made[0] if len(made) == 1 else TupleStructInfo(made)
@@ -298,7 +292,7 @@ class _Distribute(PyExprMutator):
 
     def _bind_tensor(self, binding: VarBinding, call: Call, mesh: Any, wanted: Placement) -> None:
         """Bind what was computed, redistributed if it does not lie as it should; annotations themselves go."""
-        value = call.args[0] if _op_name(call) == _ANNOTATE else call
+        value = call.args[0] if op_name_of(call) == _ANNOTATE else call
         if not _lies(call.struct_info, mesh, wanted):
             value = redistribute(value, mesh, wanted)
         if isinstance(value, Var):

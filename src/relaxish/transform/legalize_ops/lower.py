@@ -11,7 +11,7 @@ from ...ir.op import Op
 from ...ir.prim import IntImm
 from ...ir.structural import structural_hash
 from ...ir.transform import Pass, PassContext
-from ...relax.expr import Call, Constant, ExternFunc, Function, ShapeExpr, Tuple, Var
+from ...relax.expr import Call, Constant, ExternFunc, Function, ShapeExpr, Tuple, Var, is_call_of
 from ...relax.expr_functor import PyExprMutator
 from ...relax.op_table import op_record_of
 from ...relax.struct_info import FuncStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
@@ -165,7 +165,7 @@ def legalization_key(call: Call) -> Any:
 
 def _is_plain_call_tir(new: Any, call: Call) -> bool:
     """Whether the result is one ``call_tir`` on exactly the operator's arguments."""
-    if not isinstance(new, Call) or not isinstance(new.op, Op) or new.op.name != "relax.call_tir":
+    if not is_call_of(new, "relax.call_tir"):
         return False
     args = getattr(new.args[1], "fields", ())
     return len(args) == len(call.args) and all(a is b for a, b in zip(args, call.args))

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....ir import dtype as dt
 from ....ir.prim import IntImm
 from ....support.errors import RelaxishError
+from ....tir.intrinsics import INTRINSICS, named
 from .pieces import ADD, BITS, MUL, RELATION, UNARY, Piece, infix, wrapped
 
-__all__ = ["IntrinsicPrinter"]
+__all__ = ["C_FUNCTIONS", "IntrinsicPrinter"]
+
+C_FUNCTIONS = {name: INTRINSICS[name].libm for name in named(lambda record: record.libm)}
+"""Functions of the C library by intrinsic, which every language of the family has under the same names."""
 
 
 class IntrinsicPrinter:
     """The part of an expression printer that knows intrinsics."""
 
-    # Functions of the language by intrinsic; ``helper`` makes those that are missing.
+    # Functions of the language by intrinsic.
     functions: ClassVar[dict[str, str]] = {}
+    # Functions that the language lacks: texts in which ``T`` stands for the element type and ``NAME`` for the name.
+    templates: ClassVar[Mapping[str, str]] = {}
 
     if TYPE_CHECKING:
         language: ClassVar[str]
@@ -40,8 +48,12 @@ class IntrinsicPrinter:
         return found
 
     def function(self, name: str, dtype: str) -> str | None:
-        """The function for an intrinsic, from the table or a helper; None where there is none."""
-        return self.functions.get(name)
+        """The function for an intrinsic, from the tables; None where there is none."""
+        if name not in self.templates:
+            return self.functions.get(name)
+        kind = self.type_name(dt.element_of(dtype))
+        made = f"{name}_{kind}"
+        return self.helper(made, re.sub(r"\bT\b", kind, self.templates[name]).replace("NAME", made))
 
     def helper(self, name: str, text: str) -> str:
         """Have a function defined before the kernels; gives its name."""
@@ -101,10 +113,6 @@ class IntrinsicPrinter:
         one = self.constant(1, e.dtype)
         negative = Piece(f"-{wrapped(self.expr(e.args[0]), UNARY)}", UNARY)
         return infix("/", one, infix("+", one, self.call(self.math_name("exp", e.dtype), negative), ADD), MUL)
-
-    def call_abs(self, e: Any) -> Piece:
-        name = "fabs" if dt.is_float(e.dtype) else "abs"
-        return self.call(self.math_name(name, e.dtype), self.expr(e.args[0]))
 
     def call_isnan(self, e: Any) -> Piece:
         value = self.expr(e.args[0])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....ir.op import op_name_of
 from ....arith import build as B
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
@@ -112,7 +113,7 @@ class _Part(Mutator):
         return part(e.body, self.start, self.width, {**self.variables, e.var: lanes})
 
     def visit_Call(self, e: Any) -> Any:
-        name = getattr(e.op, "name", "")
+        name = op_name_of(e)
         widths = {dt.lanes(a.dtype) for a in e.args}
         if name in _ACROSS_LANES or name == "tir.reinterpret" and widths != {dt.lanes(e.dtype)}:
             raise RelaxishError(f"{name} works on whole vectors, and this language has none of {e.dtype}")

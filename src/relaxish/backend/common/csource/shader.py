@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ....ir import dtype as dt
@@ -18,12 +16,10 @@ class ShaderPrinter(KernelPrinter):
     """A printer of a shading language.
 
     Besides what all printers do the language defines ``workgroup_barrier``, :meth:`remainder`, :meth:`shuffle` and
-    :meth:`declare`. ``templates`` has the functions that the language lacks: texts in which ``T`` stands for the type of
-    the elements and ``NAME`` for the name of the function.
+    :meth:`declare`.
     """
 
     workgroup_barrier: ClassVar[str]
-    templates: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,13 +47,6 @@ class ShaderPrinter(KernelPrinter):
         if known is not None and known != element:
             raise RelaxishError(f"{self.language} cannot see memory of {known} as {element} ({data.name})")
         return super().pointer(data, element)
-
-    def function(self, name: str, dtype: str) -> str | None:
-        if name in self.templates:
-            kind = self.type_name(dt.element_of(dtype))
-            made = f"{name}_{kind}"
-            return self.helper(made, re.sub(r"\bT\b", kind, self.templates[name]).replace("NAME", made))
-        return super().function(name, dtype)
 
     def workgroup_size(self, name: str) -> tuple[int, int, int]:
         """Threads of a workgroup along x, y, z, which a shader has to state as constants."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....ir.op import op_name_of
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
-from ....ir.functor import pre_order_visit
+from ....ir.functor import all_nodes, pre_order_visit
 from ....ir.prim import Call, CmpOp, IntImm, LogicalOp, Not, Select, Var
 from ....support.errors import RelaxishError
 from ....tir import ForKind
@@ -212,7 +213,7 @@ class StatementPrinter(ExpressionPrinter):
 
     def visit_Evaluate(self, stmt: Any) -> None:
         value = stmt.value
-        name = getattr(getattr(value, "op", None), "name", "").removeprefix("tir.")
+        name = op_name_of(value).removeprefix("tir.")
         special = getattr(self, f"do_{name}", None)
         if special is not None:
             special(value)
@@ -259,12 +260,4 @@ def _variables(value: Any) -> list[Any]:
 
 
 def _reads(value: Any, buffer: Any) -> bool:
-    found = False
-
-    def look(node: Any) -> bool:
-        nonlocal found
-        found = found or isinstance(node, BufferLoad) and node.buffer.data.same_as(buffer.data)
-        return not found
-
-    pre_order_visit(value, look)
-    return found
+    return any(isinstance(node, BufferLoad) and node.buffer.data.same_as(buffer.data) for node in all_nodes(value))

@@ -7,7 +7,7 @@ from typing import Any
 
 from ....arith import Analyzer
 from ....ir import dtype as dt
-from ....ir.functor import Visitor, pre_order_visit
+from ....ir.functor import Visitor, all_nodes
 from ....ir.op import Op
 from ....ir.prim import Call, IntImm
 from ....support.errors import RelaxishError
@@ -314,15 +314,9 @@ def _mangled(kind: str) -> str:
 
 
 def _reads_memory(expr: Any) -> bool:
-    found = False
-
-    def look(node: Any) -> bool:
-        nonlocal found
-        found = found or isinstance(node, BufferLoad) or isinstance(node, Call) and not _is_plain(node)
-        return not found
-
-    pre_order_visit(expr, look)
-    return found
+    return any(
+        isinstance(node, BufferLoad) or isinstance(node, Call) and (not _is_plain(node)) for node in all_nodes(expr)
+    )
 
 
 def _is_plain(call: Call) -> bool:

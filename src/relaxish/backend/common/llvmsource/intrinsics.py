@@ -142,9 +142,6 @@ class IntrinsicWriter:
         """A function of floating-point values."""
         args = [self.visit(a) for a in e.args]
         dtype = e.args[0].dtype if e.args else e.dtype
-        if name == "abs" and not dt.is_float(dtype):
-            kind = llvm_type(dtype)
-            return self.call(f"llvm.abs.{kind}", kind, (kind, args[0]), ("i1", "false"))
         wide = dt.with_lanes("float32", dt.lanes(dtype)) if dt.bits(dtype) < 32 else dtype
         kind = llvm_type(wide)
         if name == "isnan":
@@ -153,7 +150,7 @@ class IntrinsicWriter:
             size = self.intrinsic("llvm.fabs", llvm_type(dtype), args[0])
             test = "oeq" if name == "isinf" else "one"
             return self.value(f"fcmp {test} {llvm_type(dtype)} {size}, {self.constant_of(llvm_type(dtype), math.inf)}")
-        rule = _DIRECT.get("fabs" if name == "abs" else name)
+        rule = _DIRECT.get(name)
         if rule is not None and name != "sqrt":
             return self.intrinsic(rule, llvm_type(dtype), *args)
         widened = [self.convert(a, dtype, wide) for a in args]

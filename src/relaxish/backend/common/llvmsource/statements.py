@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....ir.op import op_name_of
 from ....ir import dtype as dt
 from ....ir.module import IRModule
 from ....ir.prim import Call
@@ -149,7 +150,7 @@ class _Kernel(ExpressionWriter):
 
     def visit_Evaluate(self, stmt: Any) -> None:
         value = stmt.value
-        name = getattr(getattr(value, "op", None), "name", "")
+        name = op_name_of(value)
         if name == "tir.tvm_storage_sync":
             self.dialect.barrier(self, value.args[0].value)
         elif isinstance(value, Call):

@@ -7,7 +7,7 @@ from typing import Any
 
 from .... import op
 from ....ir.module import IRModule
-from ....ir.op import Op
+from ....ir.op import op_name_of
 from ....ir.transform import Pass
 from ....relax.expr import Call, Function, const
 from ....relax.expr_functor import PyExprMutator
@@ -49,7 +49,7 @@ class _Rewrite(PyExprMutator):
 
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
-        name = call.op.name if isinstance(call.op, Op) else ""
+        name = op_name_of(call)
         if name not in _OPERATORS or not self._on_gpu(call):
             return call
         if call.attrs.window_size is not None and call.attrs.causal_mask is None:

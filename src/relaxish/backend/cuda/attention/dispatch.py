@@ -9,7 +9,7 @@ from typing import Any
 
 from .... import op
 from ....ir.module import IRModule
-from ....ir.op import Op
+from ....ir.op import op_name_of
 from ....ir.transform import Pass, PassContext, PassInfo
 from ....relax.analysis import remove_all_unused
 from ....relax.call_forms import call_tir
@@ -118,7 +118,7 @@ class _Rewrite(PyExprMutator):
         if chain is not None:
             made = self._of_chain(chain, call, self._wants_transposed(op))
             return call if made is None else made
-        name = call.op.name if isinstance(call.op, Op) else ""
+        name = op_name_of(call)
         if name in _OPERATORS and (call.attrs.window_size is None or call.attrs.causal_mask is not None):
             made = self._of_operator(op, call)
             return call if made is None else made

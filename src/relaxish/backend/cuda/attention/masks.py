@@ -12,7 +12,6 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ....ir.module import IRModule
-from ....ir.op import Op
 from ....relax.analysis import free_vars
 from ....relax.expr import (
     Call,
@@ -25,6 +24,7 @@ from ....relax.expr import (
     Tuple,
     Var,
     VarBinding,
+    is_call_of,
 )
 from ....relax.scalars import const_int
 from ....relax.struct_info import TensorStructInfo
@@ -106,7 +106,7 @@ def _collect(expr: Any, lookup: Lookup, bindings: dict[Any, Any]) -> bool:
         return True
     if not isinstance(expr, Call):
         return isinstance(expr, (Constant, ShapeExpr, PrimValue, Tuple)) and not free_vars(expr)
-    known = isinstance(expr.op, Op) and expr.op.name in _OPERATORS and _is_small(expr.struct_info)
+    known = is_call_of(expr, *_OPERATORS) and _is_small(expr.struct_info)
     return known and all(_collect(arg, lookup, bindings) for arg in expr.args)
 
 

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from .... import tir
-from ....relax.expr import Call, Var
+from ....relax.expr import Var, is_call_of
 from ....relax.scalars import const_int, prim_vars, rename_prim
 from .block import vector_width
 from .problem import AttentionProblem, Bias, Operand
@@ -29,7 +29,7 @@ def bias_view(bias: Any, lookup: Lookup) -> View | None:
     view = view_of(bias, lookup)
     while view is not None and isinstance(view.source, Var):
         value = lookup(view.source)
-        if not isinstance(value, Call) or getattr(value.op, "name", "") != "relax.astype" or not view.is_packed:
+        if not is_call_of(value, "relax.astype") or not view.is_packed:
             break
         inner = view_of(value.args[0], lookup)
         if inner is None or inner.dtype not in (*_DTYPES, "float32"):

@@ -17,7 +17,7 @@ from typing import Any
 
 from ....arith import Analyzer
 from ....ir.op import Op
-from ....relax.expr import Call, Expr, Tuple, TupleGetItem, Var
+from ....relax.expr import Call, Expr, Tuple, TupleGetItem, Var, is_call_of
 from ....relax.scalars import const_int, prove_equal
 from ....relax.struct_info import TensorStructInfo
 from ....tir import IntImm
@@ -166,7 +166,7 @@ def view_of(expr: Any, lookup: Lookup, given: Mapping[Any, View] | None = None) 
     seen: View | None = None
     if isinstance(value, TupleGetItem):
         seen = _piece(value, lookup)
-    elif isinstance(value, Call) and isinstance(value.op, Op) and value.op.name in _RULES:
+    elif is_call_of(value, *_RULES):
         inner = view_of(value.args[0], lookup, given)
         seen = None if inner is None else _RULES[value.op.name](value, inner, whole.shape)
     return seen if seen is not None else whole
@@ -209,7 +209,7 @@ def _without_broadcast(reshape: Call, axis: int, lookup: Lookup) -> tuple[View, 
 def _piece(item: TupleGetItem, lookup: Lookup) -> View | None:
     """One part of ``R.split``."""
     split = lookup(item.tuple_value) if isinstance(item.tuple_value, Var) else item.tuple_value
-    if not isinstance(split, Call) or getattr(split.op, "name", "") != "relax.split":
+    if not is_call_of(split, "relax.split"):
         return None
     inner, info = view_of(split.args[0], lookup), split.struct_info
     if inner is None:

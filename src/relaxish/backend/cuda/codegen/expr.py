@@ -9,7 +9,7 @@ from typing import Any
 from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.functor import Visitor
-from ....ir.op import Op
+from ....ir.op import Op, op_name_of
 from ....ir.prim import Cast, IntImm, Ramp
 from ....support.errors import RelaxishError
 from ...common.csource.pieces import quoted
@@ -221,7 +221,7 @@ class ExprText(Visitor[str]):
 
     def address_alignment(self, pointer: Any, element: str) -> int:
         """Bytes by which the value of a pointer can be divided, as far as one can tell; at most 16."""
-        name = getattr(getattr(pointer, "op", None), "name", "")
+        name = op_name_of(pointer)
         if name == "tir.address_of":
             load = pointer.args[0]
             start = self.consecutive(load.buffer, load.indices[0]) or load.indices[0]

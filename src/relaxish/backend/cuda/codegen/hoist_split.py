@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ....ir.module import IRModule
-from ....ir.op import Op
 from ....ir.transform import Pass
 from ....relax.analysis.variables import direct_uses
-from ....relax.expr import Call, Constant, Function, TupleGetItem, Var, VarBinding
+from ....relax.expr import Call, Constant, Function, TupleGetItem, Var, VarBinding, is_call_of
 from ....relax.expr_functor import PyExprMutator
 from ....relax.op_table import op_function
 from ....relax.scalars import const_int
@@ -18,15 +17,10 @@ from ....relax.struct_info import TensorStructInfo
 from ....transform.base import as_module_pass, map_relax_functions
 from ....ir.plain import plain_int
 
-__all__ = ["HoistOverSplit", "is_call", "known_at_compile_time"]
+__all__ = ["HoistOverSplit", "known_at_compile_time"]
 
 # Through these a tensor is known when the model is compiled if what they take is.
 _FOLDED = frozenset({"relax.astype", "relax.permute_dims", "relax.reshape", "relax.concat"})
-
-
-def is_call(value: Any, name: str) -> bool:
-    """Whether an expression calls the operator of that name."""
-    return isinstance(value, Call) and isinstance(value.op, Op) and value.op.name == name
 
 
 def known_at_compile_time(expr: Any, values: Any) -> bool:
@@ -37,7 +31,7 @@ def known_at_compile_time(expr: Any, values: Any) -> bool:
         expr = values[expr]
     if isinstance(expr, Constant):
         return True
-    if not isinstance(expr, Call) or not isinstance(expr.op, Op) or expr.op.name not in _FOLDED:
+    if not is_call_of(expr, *_FOLDED):
         return False
     return all(known_at_compile_time(a, values) for a in expr.args if isinstance(a.struct_info_, TensorStructInfo))
 
@@ -82,7 +76,7 @@ class _Hoister(PyExprMutator):
             whole, index = self.parts[binding.var]
             self.reemit_binding(binding, self.builder_.normalize(TupleGetItem(whole, index)))
             return
-        if is_call(binding.value, "relax.split") and self._hoist(binding):
+        if is_call_of(binding.value, "relax.split") and self._hoist(binding):
             return
         super().visit_var_binding_(binding)
 
@@ -108,9 +102,9 @@ class _Hoister(PyExprMutator):
     def _step(self, calls: Sequence[tuple[Var, Any]], split: Any) -> Any:
         """What the parts have in common, as a function of the whole; None if it is nothing."""
         first = calls[0][1]
-        if all(is_call(c, "relax.astype") and c.attrs.dtype == first.attrs.dtype for _, c in calls):
+        if all(is_call_of(c, "relax.astype") and c.attrs.dtype == first.attrs.dtype for _, c in calls):
             return lambda whole: op_function("astype")(whole, first.attrs.dtype)
-        if not all(is_call(c, "relax.add") and c.args[0] is part for part, c in calls):
+        if not all(is_call_of(c, "relax.add") and c.args[0] is part for part, c in calls):
             return None
         biases = [c.args[1] for _, c in calls]
         last = split.args[0].struct_info.ndim - 1

@@ -9,6 +9,7 @@ from ....ir import dtype as dt
 from ....ir.prim import StringImm
 from ....support import config
 from ....support.errors import RelaxishError
+from ...common.csource.intrinsics import C_FUNCTIONS
 from .table import Printer, calls, prints
 from .types import HALVES, type_name
 
@@ -18,13 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["call_name", "library_names"]
 
 # Functions with the usual C names: float32 takes an ``f`` at the end.
-_C_MATH = {
-    name: name for name in (
-        "exp exp2 exp10 log log2 log10 log1p sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf floor ceil trunc round "
-        "fmod atan2 copysign hypot nextafter ldexp nearbyint pow rsqrt fabs"
-    ).split()
-}  # fmt: skip
-_C_MATH["round"] = "rint"  # half to even, as everywhere; C's round goes away from zero
+_C_MATH = {**C_FUNCTIONS, "exp10": "exp10", "rsqrt": "rsqrt", "round": "rint"}
+del _C_MATH["fma"]  # it has a form of its own for each type
 # Exponentials of halves are exact enough, and shorter, by way of float.
 _HALF = {
     "log": "hlog", "log2": "hlog2", "log10": "hlog10",
@@ -113,14 +109,6 @@ def _sigmoid(gen: ExprText, e: Any) -> str:
 @prints("tir.fma")
 def _fma(gen: ExprText, e: Any) -> str:
     return f"fused({', '.join(gen.text(a) for a in e.args)})"
-
-
-@prints("tir.fabs", "tir.abs")
-def _absolute(gen: ExprText, e: Any) -> str:
-    if dt.is_float(e.dtype):
-        return _function("fabs")(gen, e)
-    kind = type_name(dt.element_of(e.dtype))
-    return gen.apply(e.dtype, list(e.args), lambda a: f"({kind})({a} < 0 ? -{a} : {a})")
 
 
 def _infix(sign: str) -> Printer:

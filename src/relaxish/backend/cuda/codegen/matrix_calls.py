@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ....ir.op import op_name_of
 from ....ir import dtype as dt
 from ....support.errors import RelaxishError
 from .table import constant_argument, prints
@@ -159,7 +160,7 @@ def _mma_store(gen: ExprText, e: Any) -> str:
     """``(16, 16, target, registers, offset, stride)``: elements of one row are stored in pairs where this is allowed."""
     _, _, target, registers, at, stride = e.args
     gen.need("mma")
-    offset = target.args[2] if getattr(getattr(target, "op", None), "name", "") == "tir.tvm_access_ptr" else None
+    offset = target.args[2] if op_name_of(target) == "tir.tvm_access_ptr" else None
     even = offset is not None and all(_is_even(gen, x) for x in (offset, stride))
     pairs = "<true>" if even else ""
     return f"store_tile_16x16{pairs}({gen.text(target)}, {gen.pointer(registers, at)}, {gen.offset(stride)})"

@@ -7,10 +7,9 @@ from typing import Any
 from .... import topi
 from ....ir.module import IRModule
 from ....ir.transform import Pass
-from ....relax.expr import Function, TupleGetItem, Var, VarBinding
+from ....relax.expr import Function, TupleGetItem, Var, VarBinding, is_call_of
 from ....relax.expr_functor import PyExprMutator
 from ....transform.base import as_module_pass
-from .hoist_split import is_call
 from ....ir.plain import plain_float, plain_int
 
 __all__ = ["NormWithCast"]
@@ -24,7 +23,7 @@ class _Rewrite(PyExprMutator):
         self.casts: dict[Var, Var] = {}
         for binding in bindings:
             value: Any = binding.value
-            if is_call(value, "relax.astype") and is_call(values.get(value.args[0]), "relax.nn.layer_norm"):
+            if is_call_of(value, "relax.astype") and is_call_of(values.get(value.args[0]), "relax.nn.layer_norm"):
                 self.casts.setdefault(value.args[0], binding.var)
         self.dtypes = {v: values[c].attrs.dtype for v, c in self.casts.items()}
         self.made: dict[Var, Any] = {}

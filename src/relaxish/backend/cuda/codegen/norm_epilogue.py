@@ -6,9 +6,8 @@ from typing import Any
 
 from ....ir.expr import GlobalVar
 from ....ir.module import IRModule
-from ....ir.op import Op
 from ....ir.transform import Pass
-from ....relax.expr import Call, Function, ShapeExpr
+from ....relax.expr import Call, Function, ShapeExpr, is_call_of
 from ....relax.expr_functor import PyExprMutator
 from ....relax.op_table import op_record_of
 from ....relax.struct_info import TensorStructInfo
@@ -25,7 +24,7 @@ _OUT_ELEMWISE_FUSABLE = 4
 class _Rewrite(PyExprMutator):
     def visit_call_(self, op: Call) -> Any:
         call: Any = super().visit_call_(op)
-        if not isinstance(call, Call) or not isinstance(call.op, Op) or call.op.name not in _NORMS:
+        if not is_call_of(call, *_NORMS):
             return call
         call = self.builder_.normalize(call)
         record = op_record_of(call.op)

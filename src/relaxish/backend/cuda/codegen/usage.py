@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from ....ir.functor import pre_order_visit
+from ....ir.op import op_name_of
+from ....ir.functor import all_nodes, pre_order_visit
 from ....ir.prim import Call, IntImm, Var
 from ....tir import BufferLoad, BufferStore, PrimFunc
 
@@ -34,7 +36,7 @@ def read_only(func: PrimFunc) -> set[Any]:
 
 
 def _discard_written(call: Call, found: set[Any]) -> None:
-    name = getattr(call.op, "name", "")
+    name = op_name_of(call)
     if name == "tir.tvm_access_ptr":
         mask = call.args[4]
         if not isinstance(mask, IntImm) or int(mask.value) != _READ_MASK:
@@ -50,37 +52,27 @@ def _discard_written(call: Call, found: set[Any]) -> None:
 
 def indexes_registers(loop: Any, registers: set[Any]) -> bool:
     """Whether the loop's variable is in an index of one of these buffers."""
-    found = False
-
-    def look(node: Any) -> bool:
-        nonlocal found
+    for node in all_nodes(loop.body):
+        indices: Iterable[Any] = ()
         if isinstance(node, (BufferLoad, BufferStore)) and node.buffer.data in registers:
-            found = found or any(_mentions(i, loop.loop_var) for i in node.indices)
+            indices = node.indices
         elif isinstance(node, Call):
-            found = found or any(_mentions(i, loop.loop_var) for i in _register_indices(node, registers))
-        return not found
-
-    pre_order_visit(loop.body, look)
-    return found
+            indices = _register_indices(node, registers)
+        if any(_mentions(i, loop.loop_var) for i in indices):
+            return True
+    return False
 
 
 def issues_bulk_copies(loop: Any) -> bool:
     """Whether the loop's body gives work to the copy engine and computes no products: unrolling it gains nothing."""
-    names = set()
-
-    def look(node: Any) -> bool:
-        if isinstance(node, Call):
-            names.add(getattr(node.op, "name", ""))
-        return True
-
-    pre_order_visit(loop.body, look)
+    names = {op_name_of(node) for node in all_nodes(loop.body) if isinstance(node, Call)}
     products = any("wgmma" in name or name in _PRODUCTS for name in names)
     return not products and any(name.startswith("tir.ptx_tma_load") for name in names)
 
 
 def _register_indices(call: Call, registers: set[Any]) -> list[Any]:
     """The offsets into registers among the arguments: behind the pointer, or behind a fragment's shape."""
-    whole = getattr(call.op, "name", "") in _WHOLE_FRAGMENTS
+    whole = op_name_of(call) in _WHOLE_FRAGMENTS
     places = [0] if whole else range(len(call.args) - 1)
     return [
         call.args[p + (4 if whole else 1)]
@@ -90,12 +82,4 @@ def _register_indices(call: Call, registers: set[Any]) -> list[Any]:
 
 
 def _mentions(expr: Any, var: Any) -> bool:
-    found = False
-
-    def look(node: Any) -> bool:
-        nonlocal found
-        found = found or node is var
-        return not found
-
-    pre_order_visit(expr, look)
-    return found
+    return any(node is var for node in all_nodes(expr))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ....ir import dtype as dt
 from ....ir.prim import Cast, FloatImm, IntImm
 from ....support.errors import RelaxishError
+from ....tir.tensor_intrin.mma_fragments import MMA, MMA_SPARSE, PTX_TYPES
 from . import layout, matrix_helpers
-from .matrix_layouts import MMA, MMA_SPARSE
 from .nibbles import is_nibble
 from .table import emulates
 
@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 _S = TypeVar("_S")
-
-_TYPES = {
-    "fp16": "float16", "bf16": "bfloat16", "tf32": "float32", "fp32": "float32", "fp64": "float64",
-    "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "int8": "int8", "uint8": "uint8", "int4": "int4", "uint4": "uint4",
-    "int32": "int32", "float16": "float16", "float32": "float32", "bfloat16": "bfloat16",
-}  # fmt: skip
 
 
 def _wide(dtype: str) -> str:
@@ -143,7 +137,7 @@ def _form(instruction: str, table: Mapping[tuple[str, int], _S], call: Any) -> t
     """(name of the shape, shape, dtypes of a, b and c) of a product. Raises RelaxishError for a form not in the table."""
     name, *layouts = (a.value for a in call.args[:3])
     written = [t.value for t in call.args[3:6]]
-    types = [_TYPES.get(t) for t in written]
+    types = [PTX_TYPES.get(t) for t in written]
     shape = table.get((name, dt.bits(types[0]) if types[0] else 0))
     if shape is None or None in types or layouts != ["row", "col"]:
         raise RelaxishError(f"the emulator does not know {instruction} {name} of {written}, {tuple(layouts)}")

@@ -15,7 +15,7 @@ from ....script import tir as T
 from ....tir import PrimFunc
 from . import layout
 from .lane_program import LANE, checked_index, elements, fiber_words, scratch_room, wait_for_warp
-from .matrix_layouts import Shape, Sparse
+from ....tir.tensor_intrin.mma_fragments import Shape, Sparse
 from .nibbles import is_nibble, unpacked
 
 __all__ = [

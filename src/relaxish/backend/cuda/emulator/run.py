@@ -10,7 +10,7 @@ from ....interp import run_prim_func
 from ....interp.intrinsics import EXTERN, Pointer
 from ....ir.functor import Mutator
 from ....ir.module import IRModule
-from ....ir.op import Op
+from ....ir.op import Op, op_name_of
 from ....ir.prim import Call, StringImm
 from ....support.errors import RelaxishError
 from ....target import Target
@@ -33,7 +33,7 @@ class _NameLaunches(Mutator):
         self.kernels = kernels
 
     def visit_Call(self, e: Any) -> Any:
-        name = getattr(e.op, "name", "")
+        name = op_name_of(e)
         if name == "tir.tvm_call_packed" and e.args[0].value in self.kernels.programs:
             return Call("int32", Op.get("tir.call_extern"), [StringImm(_LAUNCH), *e.args])
         return self.default_visit(e)

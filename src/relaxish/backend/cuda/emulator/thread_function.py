@@ -21,9 +21,9 @@ from typing import Any
 from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.functor import Mutator, post_order_visit
-from ....ir.op import Op
+from ....ir.op import Op, op_name_of
 from ....ir.expr import PrimExpr, Range
-from ....ir.prim import Call, Cast, IntImm, Ramp, Shuffle, StringImm, Var
+from ....ir.prim import Call, Cast, IntImm, Ramp, Shuffle, StringImm, Var, is_call_of
 from ....ir.types import PointerType, PrimType
 from ....support.errors import RelaxishError
 from ....tir import (
@@ -68,7 +68,7 @@ def registers_of_products(body: Any) -> list[Var]:
     found: list[Var] = []
 
     def look(node: Any) -> None:
-        name = getattr(getattr(node, "op", None), "name", "") if isinstance(node, Call) else ""
+        name = op_name_of(node) if isinstance(node, Call) else ""
         if name == "tir.ptx_wgmma_ss":
             found.append(node.args[4])
         elif name == "tir.ptx_wgmma_rs":
@@ -255,7 +255,7 @@ class ThreadFunction(Mutator):
             if pointer in self.aliases:
                 return self.aliases[pointer]
             return Place(pointer, dtype or self._element(pointer), IntImm("int64", 0))
-        name = getattr(getattr(pointer, "op", None), "name", "")
+        name = op_name_of(pointer)
         if name == "tir.tvm_access_ptr":
             kind, data, offset = pointer.args[:3]
             inner = self._place(data, dtype)
@@ -377,7 +377,7 @@ class ThreadFunction(Mutator):
         entry = table.lookup(e)
         if entry is not None:
             return entry(self, e)
-        if getattr(e.op, "name", "") == "tir.address_of":
+        if is_call_of(e, "tir.address_of"):
             return self.place(e).address
         return self.default_visit(e)
 

@@ -7,11 +7,11 @@ from typing import Any
 from ....ir.module import IRModule
 from ....ir.transform import Pass
 from ....op import nn
-from ....relax.expr import Call, Function
+from ....relax.expr import Call, Function, is_call_of
 from ....relax.expr_functor import PyExprMutator
 from ....relax.scalars import const_int
 from ....transform.base import as_module_pass, map_relax_functions
-from ..codegen.hoist_split import is_call, known_at_compile_time
+from ..codegen.hoist_split import known_at_compile_time
 from ....ir.plain import plain_int
 
 __all__ = ["PadFewChannels"]
@@ -27,7 +27,7 @@ class _Pad(PyExprMutator):
 
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
-        if not is_call(call, "relax.nn.conv2d") or not self._wants(op):
+        if not is_call_of(call, "relax.nn.conv2d") or not self._wants(op):
             return call
         data, weight = (self.builder_.emit(self._padded(e)) for e in call.args)
         return Call(call.op, (data, weight), call.attrs)

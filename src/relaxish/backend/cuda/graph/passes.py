@@ -8,9 +8,8 @@ from typing import Any
 from .... import transform
 from ....ir.functor import pre_order_visit
 from ....ir.module import IRModule
-from ....ir.op import Op
 from ....ir.transform import Pass, PassContext, module_pass
-from ....relax.expr import Call, Function, Var
+from ....relax.expr import Function, Var, is_call_of
 from ....relax.struct_info import TensorStructInfo
 from ....transform.decompose_ops import decompose_ops_as_written
 from ..attention import DecomposeAttention, DispatchAttention
@@ -75,7 +74,7 @@ def _has_small_convolution(mod: IRModule) -> bool:
 
     def look(node: Any) -> bool:
         nonlocal found
-        if isinstance(node, Call) and isinstance(node.op, Op) and node.op.name == "relax.nn.conv2d":
+        if is_call_of(node, "relax.nn.conv2d"):
             info = node.args[0].struct_info_
             found = found or (isinstance(info, TensorStructInfo) and info.dtype in _SMALL)
         return not found

@@ -15,7 +15,7 @@ from typing import Any
 from .... import transform
 from ....ir.module import IRModule
 from ....ir.transform import Sequential
-from ....relax.expr import Call, Constant, Function, Tuple, Var
+from ....relax.expr import Constant, Function, Tuple, Var, is_call_of
 from ....relax.struct_info import TensorStructInfo
 from ....runtime.external import KernelModule, Program, Step
 from ....runtime.registry import register_func
@@ -96,7 +96,7 @@ class _Programs:
 
     def _step(self, symbol: str, mod: IRModule, binding: Any, names: Mapping[Any, str]) -> Step:
         call, info = binding.value, binding.var.struct_info
-        if not isinstance(call, Call) or getattr(call.op, "name", "") != "relax.call_tir":
+        if not is_call_of(call, "relax.call_tir"):
             raise RelaxishError(f"{symbol}: the CUTLASS code generator cannot make a kernel of {call}")
         if not isinstance(info, TensorStructInfo) or len(call.args) > 2:
             raise RelaxishError(

@@ -11,7 +11,7 @@ from ....ir import primops as _primops
 from ....ir.expr import PrimExpr, Range, as_expr
 from ....ir.prim import CommReducer, IterVar, Let as _Let, Reduce
 from ....support.entry_points import load
-from ....tir.op_hopper import HOPPER_CALLS
+from ....tir.intrinsics import named
 from ....tir import (
     EQ, GE, GT, LE, LT, NE, Add, And, Broadcast, BufferLoad, Call, CallEffectKind, Cast, Div, FloatImm, FloorDiv,
     FloorMod, IndexMap, IntImm, Max, Min, Mod, Mul, Not, Or, ProducerLoad, Ramp, Select, Shuffle, SizeVar, StringImm,
@@ -34,22 +34,14 @@ ramp = Ramp
 
 # Intrinsics that ``T`` takes over from ``tir`` as they are.
 _PLAIN = (
-    """
-acos acosh address_of asin asinh assume atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil ceildiv
-clz copysign cos cosh erf exp exp10 exp2 floor floordiv floormod fmod hypot if_then_else infinity isfinite isinf isnan
-isnullptr ldexp likely log log10 log1p log2 lookup_param max_value min_value nearbyint nextafter popcount pow
-q_multiply_shift q_multiply_shift_per_axis ret round rsqrt shift_left shift_right sigmoid sin sinh sqrt tan tanh trunc
-truncdiv truncmod tvm_throw_last_error tvm_stack_alloca tvm_stack_make_shape tvm_stack_make_array tvm_check_return
-tvm_tuple tvm_struct_set tvm_struct_get tvm_thread_invariant tvm_thread_allreduce tvm_load_matrix_sync tvm_mma_sync
-tvm_bmma_sync tvm_fill_fragment tvm_store_matrix_sync tvm_storage_sync tvm_warp_shuffle tvm_warp_shuffle_up
-tvm_warp_shuffle_down tvm_warp_activemask ptx_wait_group ptx_commit_group ptx_cp_async_barrier
-ptx_init_barrier_thread_count ptx_arrive_barrier ptx_arrive_barrier_expect_tx ptx_wait_barrier create_barriers
-make_filled_simdgroup_matrix simdgroup_load simdgroup_store simdgroup_multiply_accumulate undef
-TVMBackendAllocWorkspace TVMBackendFreeWorkspace start_profile_intrinsic end_profile_intrinsic anylist_getitem
-anylist_resetitem anylist_setitem_call_packed anylist_setitem_call_cpacked vscale ignore_loop_partition
-type_annotation call_packed call_cpacked call_packed_lowered call_cpacked_lowered tvm_access_ptr
-""".split()
-    + list(HOPPER_CALLS)
+    *named(lambda record: (record.builder or record.lanewise) and record.name not in ("fabs", "reinterpret")),
+    *"""
+address_of assume ceildiv floordiv floormod if_then_else infinity isnullptr lookup_param max_value min_value
+q_multiply_shift q_multiply_shift_per_axis ret truncdiv truncmod tvm_tuple tvm_struct_get tvm_thread_invariant
+tvm_warp_shuffle tvm_warp_shuffle_up tvm_warp_shuffle_down undef start_profile_intrinsic end_profile_intrinsic
+anylist_getitem anylist_resetitem vscale ignore_loop_partition type_annotation call_packed call_cpacked
+call_packed_lowered call_cpacked_lowered tvm_access_ptr
+""".split(),
 )
 # Intrinsics whose result type may also be given by keyword.
 _TYPED = """

@@ -9,7 +9,7 @@ from typing import Any
 from .... import tir
 from ....ir import dtype as dt
 from ....ir.expr import Range, as_expr, convert
-from ....ir.prim import IterVar, const
+from ....ir.prim import IterVar, const, is_call_of
 from ....ir.primops import cast, floordiv
 from ....ir.types import PointerType, PrimType
 from ....support.errors import InternalError
@@ -468,7 +468,7 @@ def _pointer_type(value: Any) -> Any:
     """The type of a pointer expression, where it can be told."""
     if isinstance(value, tir.Var):
         return value.type_annotation
-    if isinstance(value, tir.Call) and getattr(value.op, "name", "") == "tir.address_of":
+    if is_call_of(value, "tir.address_of"):
         load = value.args[0]
         if isinstance(load, tir.BufferLoad):
             scope = load.buffer.scope()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ....arith import Analyzer, IterMapLevel, detect_iter_map
 from ....arith.effects import CallEffectKind, side_effect
 from ....ir.expr import PrimExpr, Range
-from ....ir.prim import const
-from ...expr import Call, FloatImm, IntImm, IterVar, Var
+from ....ir.prim import const, is_call_of
+from ...expr import FloatImm, IntImm, IterVar, Var
 from ...functor import substitute
 from ...op import all as tir_all
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
@@ -52,7 +52,7 @@ def _match(sref: StmtSRef, loops: Sequence[StmtSRef], analyzer: Analyzer) -> _Pa
     if not isinstance(store, BufferStore):
         raise _refuse(sref, "Block body expect a BufferStore to the write buffer")
     call = store.value
-    if not isinstance(call, Call) or getattr(call.op, "name", "") != "tir.if_then_else":
+    if not is_call_of(call, "tir.if_then_else"):
         raise _refuse(sref, "Value of BufferStore expect to be constrained by a padding predicate")
     condition, inside, outside = call.args
     if not isinstance(outside, (IntImm, FloatImm)):
@@ -68,7 +68,7 @@ def _match(sref: StmtSRef, loops: Sequence[StmtSRef], analyzer: Analyzer) -> _Pa
 
 
 def _unlikely(term: PrimExpr) -> PrimExpr:
-    return term.args[0] if isinstance(term, Call) and getattr(term.op, "name", "") == "tir.likely" else term
+    return term.args[0] if is_call_of(term, "tir.likely") else term
 
 
 def _inside_region(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ....ir.op import op_name_of
 from .... import arith
 from ....ir.expr import PrimExpr, Range
 from ....ir.functor import Mutator, Visitor
@@ -82,7 +83,7 @@ class _CertainLoads(_Loads):
     """Leaves alone the loads that a condition may spare."""
 
     def visit_Call(self, node: Call) -> PrimExpr:
-        if getattr(node.op, "name", "") != "tir.if_then_else":
+        if op_name_of(node) != "tir.if_then_else":
             return self.default_visit(node)
         self.visit(node.args[0])
         return node

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ....ir.module import IRModule
-from ....ir.node import Node
 from ....ir.prim import IntImm, IterVar
 from ....ir.transform import Pass, PassContext, module_pass
 from ....target import Target
@@ -39,17 +38,10 @@ def _bind(sch: Schedule, block: BlockRV, max_threads: int) -> None:
 
 
 def _leaf_blocks(sch: Schedule, func: PrimFunc, name: str) -> list[Any]:
-    from ....ir.functor import pre_order_visit
+    from ....ir.functor import all_nodes
     from ...stmt import Block
 
-    names: list[str] = []
-
-    def look(node: Node) -> bool:
-        if isinstance(node, Block):
-            names.append(node.name_hint)
-        return True
-
-    pre_order_visit(func.body, look)
+    names = [node.name_hint for node in all_nodes(func.body) if isinstance(node, Block)]
     blocks = [sch.get_block(n, name) for n in names]
     return [b for b in blocks if not sch.get_child_blocks(b)]
 

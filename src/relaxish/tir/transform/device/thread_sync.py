@@ -10,7 +10,7 @@ from ....arith import eval_set
 from ....arith.functor import uses_var
 from ....arith.int_set import from_min_extent, int_set_of_vector
 from ....ir.expr import PrimExpr
-from ....ir.functor import post_order_visit
+from ....ir.functor import all_nodes
 from ....ir.prim import Call, IntImm, IterVar, StringImm, Var
 from ...expr import BufferLoad
 from ...function import PrimFunc
@@ -354,14 +354,7 @@ class _SplitBranches(StmtMutator):
 
 def _reads_memory(condition: PrimExpr) -> bool:
     """Whether what the branch does may change the condition."""
-    found = False
-
-    def look(node: Any) -> None:
-        nonlocal found
-        found = found or isinstance(node, BufferLoad | Call)
-
-    post_order_visit(condition, look)
-    return found
+    return any(isinstance(node, BufferLoad | Call) for node in all_nodes(condition))
 
 
 def _plan(body: Stmt, scope: str) -> _Planner:

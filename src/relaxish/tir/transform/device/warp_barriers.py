@@ -7,7 +7,7 @@ from typing import Any
 from ....arith import Analyzer
 from ....arith import build as B
 from ....ir.expr import PrimExpr, Range
-from ....ir.functor import pre_order_visit
+from ....ir.functor import all_nodes
 from ....ir.op import Op
 from ....ir.prim import Call, IntImm, IterVar, StringImm, Var
 from ...function import PrimFunc
@@ -26,15 +26,7 @@ def _is_barrier(node: Any) -> bool:
 
 
 def _has_barrier(stmt: Stmt) -> bool:
-    found = False
-
-    def look(node: Any) -> bool:
-        nonlocal found
-        found = found or _is_barrier(node)
-        return not found
-
-    pre_order_visit(stmt, look)
-    return found
+    return any(_is_barrier(node) for node in all_nodes(stmt))
 
 
 def _by_name(dtype: str, name: str, *args: Any) -> Call:
@@ -42,15 +34,7 @@ def _by_name(dtype: str, name: str, *args: Any) -> Call:
 
 
 def _mentions(expr: PrimExpr, var: Var) -> bool:
-    found = False
-
-    def look(node: Any) -> bool:
-        nonlocal found
-        found = found or node is var
-        return not found
-
-    pre_order_visit(expr, look)
-    return found
+    return any(node is var for node in all_nodes(expr))
 
 
 class _Mask(StmtMutator):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....ir.functor import pre_order_visit
-from ....ir.node import Node
+from ....ir.functor import all_nodes
 from ...function import PrimFunc
 from ...stmt import Block, BlockRealize, For, SeqStmt, Stmt
 from ..base import PrimFuncPass, func_pass, seq
@@ -18,15 +17,7 @@ __all__ = ["LowerHopperTiles", "bulk_operands", "has_tiles", "lower_tiles", "til
 
 def has_tiles(stmt: Stmt) -> bool:
     """Whether a statement holds a loop over the depth of tiles."""
-    found = False
-
-    def look(node: Node) -> bool:
-        nonlocal found
-        found = found or (isinstance(node, For) and STAGES in node.annotations)
-        return not found
-
-    pre_order_visit(stmt, look)
-    return found
+    return any(isinstance(node, For) and STAGES in node.annotations for node in all_nodes(stmt))
 
 
 def tile_programs(func: PrimFunc) -> list[TileProgram]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ....ir.expr import GlobalVar
-from ....ir.functor import post_order_visit
+from ....ir.functor import all_nodes
 from ....ir.module import IRModule
-from ....ir.node import Node
 from ....ir.prim import Call, Var
 from ....ir.transform import Pass, PassContext, module_pass
 from ...buffer import Buffer
@@ -19,14 +18,7 @@ from ..simplify.convert_ssa import ConvertSSA
 
 
 def _callees(func: PrimFunc) -> set[GlobalVar]:
-    found: set[GlobalVar] = set()
-
-    def look(node: Node) -> None:
-        if isinstance(node, Call) and isinstance(node.op, GlobalVar):
-            found.add(node.op)
-
-    post_order_visit(func.body, look)
-    return found
+    return {node.op for node in all_nodes(func.body) if isinstance(node, Call) and isinstance(node.op, GlobalVar)}
 
 
 def _recursive(funcs: dict[GlobalVar, PrimFunc]) -> set[GlobalVar]:

@@ -19,8 +19,7 @@ from typing import Any
 
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
-from ....ir.functor import Mutator, pre_order_visit
-from ....ir.op import Op
+from ....ir.functor import Mutator, all_nodes, pre_order_visit
 from ....ir.prim import Call, IntImm, StringImm, Var
 from ....ir.structural import same_expression
 from ...buffer import Buffer
@@ -127,16 +126,12 @@ class _RegisterTiles(Mutator):
     def _accumulates(store: BufferStore) -> bool:
         if dt.lanes(store.value.dtype) == 1:
             return False
-        found = False
-
-        def look(item: PrimExpr | Buffer | Op) -> bool:
-            nonlocal found
-            if isinstance(item, BufferLoad) and item.buffer.data is store.buffer.data:
-                found = found or all(same_expression(a, b) for a, b in zip(item.indices, store.indices, strict=True))
-            return not found
-
-        pre_order_visit(store.value, look)
-        return found
+        loads = (item for item in all_nodes(store.value) if isinstance(item, BufferLoad))
+        return any(
+            load.buffer.data is store.buffer.data
+            and all(same_expression(a, b) for a, b in zip(load.indices, store.indices, strict=True))
+            for load in loads
+        )
 
     @staticmethod
     def _tile(nest: list[For], place: Sequence[PrimExpr], room: int) -> set[int] | None:

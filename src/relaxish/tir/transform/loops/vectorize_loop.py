@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....ir.op import op_name_of
 from ....arith import Analyzer
 from ....arith import build as B
 from ....arith.functor import substitute
 from ....ir import dtype as dt
 from ....ir.expr import ExprLike
-from ....ir.functor import pre_order_visit
+from ....ir.functor import all_nodes
 from ....ir.prim import Add, BinaryOp, Broadcast, Call, Cast, IntImm, Let, Mul, Not, Ramp, Select, Shuffle, Sub, Var  # fmt: skip
 from ...expr import BufferLoad
 from ...limits import MAX_LANES, lanes_of_loops, too_many_lanes
@@ -35,6 +36,7 @@ from ...stmt import (
 from ....target import Target
 from ...buffer import Buffer
 from ...function import PrimFunc
+from ...intrinsics import named
 from ..base import (
     LoweringError,
     PrimFuncPass,
@@ -48,13 +50,7 @@ from ..base import (
 )  # fmt: skip
 from .vector_memory import OwnCopies, predicated
 
-_VECTOR_CALLS = frozenset((
-    "ceil", "clz", "cos", "cosh", "erf", "exp", "exp10", "exp2", "fabs", "floor", "fmod", "isfinite", "isinf", "isnan",
-    "ldexp", "log",
-    "log10", "log1p", "log2", "nearbyint", "nextafter", "popcount", "pow", "round", "rsqrt", "sigmoid", "sin", "sinh",
-    "sqrt", "tan", "tanh", "trunc", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shift_left",
-    "shift_right", "likely", "reinterpret", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "hypot", "copysign", "fma",
-))  # fmt: skip
+_VECTOR_CALLS = frozenset(named(lambda record: record.lanewise))
 
 
 class NeedsScalar(Exception):
@@ -196,7 +192,7 @@ class _Vectorizer(SeqMutator):
             raise LoweringError("Creating scalable vectors from existing vectors is not supported.")
 
     def visit_Call(self, e: Call) -> Any:
-        name = getattr(e.op, "name", "")
+        name = op_name_of(e)
         if name == "tir.if_then_else":
             return self._if_then_else(e)
         if name in ("tir.texture2d_load", "tir.texture2d_store"):
@@ -437,15 +433,8 @@ class _Loops(SeqMutator):
 
 def _longest(stmt: Stmt) -> str:
     """The name of the vectorized loop with most iterations."""
-    found: list[tuple[int, str]] = []
-
-    def look(node: Any) -> bool:
-        if isinstance(node, For) and node.kind == ForKind.VECTORIZED and isinstance(node.extent, IntImm):
-            found.append((node.extent.value, node.loop_var.name))
-        return True
-
-    pre_order_visit(stmt, look)
-    return max(found)[1]
+    loops = (node for node in all_nodes(stmt) if isinstance(node, For) and node.kind == ForKind.VECTORIZED)
+    return max((loop.extent.value, loop.loop_var.name) for loop in loops if isinstance(loop.extent, IntImm))[1]
 
 
 def vectorize(stmt: Stmt, enabled: bool = True, target: Target | None = None) -> Stmt:

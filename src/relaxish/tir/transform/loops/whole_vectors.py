@@ -25,7 +25,7 @@ from typing import Any
 
 from ....arith.affine import coefficient
 from ....ir.expr import PrimExpr
-from ....ir.prim import GE, GT, LE, LT, And, Call, IntImm, Var, const
+from ....ir.prim import And, GE, GT, IntImm, LE, LT, Var, const, is_call_of
 from ...functor import substitute
 from ...function import PrimFunc
 from ...stmt import BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
@@ -38,7 +38,7 @@ def _parts(condition: Any) -> list[Any]:
     """The conditions that must all hold."""
     if isinstance(condition, And):
         return [*_parts(condition.a), *_parts(condition.b)]
-    likely = isinstance(condition, Call) and getattr(condition.op, "name", "") == "tir.likely"
+    likely = is_call_of(condition, "tir.likely")
     return _parts(condition.args[0]) if likely else [condition]
 
 

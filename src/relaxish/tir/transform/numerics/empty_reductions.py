@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....ir.expr import PrimExpr
-from ....ir.node import Node
+from ....ir.expr import PrimExpr, Range
+from ....ir.functor import all_nodes
 from ....ir.prim import IntImm, IterVar, Var
 from ...function import PrimFunc
 from ...functor import pre_order_visit
@@ -25,16 +25,8 @@ def _is_zero(extent: PrimExpr) -> bool:
 
 def has_empty_loop(func: PrimFunc) -> bool:
     """Whether a loop or an axis of a block is known to have no steps."""
-    found = False
-
-    def look(node: Node) -> bool:
-        nonlocal found
-        found = found or (isinstance(node, For) and _is_zero(node.extent))
-        found = found or (isinstance(node, IterVar) and node.dom is not None and _is_zero(node.dom.extent))
-        return not found
-
-    pre_order_visit(func.body, look)
-    return found
+    loops = (node.dom if isinstance(node, IterVar) else node for node in all_nodes(func.body))
+    return any(isinstance(loop, (For, Range)) and _is_zero(loop.extent) for loop in loops)
 
 
 class _Fill(StmtMutator):

@@ -23,8 +23,8 @@ from ....arith import build as B
 from ....arith.functor import free_vars
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr, Range
-from ....ir.functor import pre_order_visit
-from ....ir.op import Op
+from ....ir.functor import all_nodes, pre_order_visit
+from ....ir.op import Op, op_name_of
 from ....ir.pass_config import register_config
 from ....ir.prim import (
     LT,
@@ -234,19 +234,12 @@ class _Guard(ExprAnalyzerMutator):
 
     def _from_data(self, e: Any) -> bool:
         """Whether ``e`` depends on what memory or scalar arguments hold."""
-        found = False
-
-        def look(node: Any) -> bool:
-            nonlocal found
-            if isinstance(node, BufferLoad) or (isinstance(node, Var) and node in self.data):
-                found = True
-            elif isinstance(node, Call):
-                name = getattr(node.op, "name", "").removeprefix("tir.")
-                found = found or name not in _OF_ARGUMENTS
-            return not found
-
-        pre_order_visit(e, look)
-        return found
+        return any(
+            isinstance(node, BufferLoad)
+            or (isinstance(node, Var) and node in self.data)
+            or (isinstance(node, Call) and op_name_of(node).removeprefix("tir.") not in _OF_ARGUMENTS)
+            for node in all_nodes(e)
+        )
 
     def _proven(self, index: Any, extent: Any) -> bool:
         known = self.analyzer
@@ -367,7 +360,7 @@ class _Guard(ExprAnalyzerMutator):
             def look(node: Any) -> bool:
                 if isinstance(node, BufferStore):
                     stores.add(node.buffer.data)
-                elif isinstance(node, Call) and getattr(node.op, "name", "").removeprefix("tir.").startswith("call_"):
+                elif isinstance(node, Call) and op_name_of(node).removeprefix("tir.").startswith("call_"):
                     stores.add(None)
                 return True
 
@@ -464,16 +457,9 @@ def _smaller(e: Any, limit: int) -> Any:
 
 
 def _reads(e: Any, pointers: set[Any]) -> bool:
-    hit = False
-
-    def look(node: Any) -> bool:
-        nonlocal hit
-        if isinstance(node, BufferLoad) and (node.buffer.data in pointers or None in pointers):
-            hit = True
-        return not hit
-
-    pre_order_visit(e, look)
-    return hit
+    return any(
+        isinstance(node, BufferLoad) and (node.buffer.data in pointers or None in pointers) for node in all_nodes(e)
+    )
 
 
 def _plus(value: Any, rest: Any) -> Any:

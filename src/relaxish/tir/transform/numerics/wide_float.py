@@ -7,7 +7,7 @@ from typing import Any
 
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
-from ....ir.functor import pre_order_visit
+from ....ir.functor import all_nodes
 from ....ir.prim import (
     Add,
     Broadcast,
@@ -28,18 +28,14 @@ from ....ir.prim import (
 )  # fmt: skip
 from ...buffer import Buffer
 from ...expr import BufferLoad
+from ...intrinsics import named
 from ..base import op_name
 
 __all__ = ["WideFloat", "is_narrow_float", "loses_digits"]
 
 _ARITHMETIC = (Add, Sub, Mul, Div, Mod, FloorDiv, FloorMod, Max, Min)
-# Functions of floats that may be computed in a wider type; those that look at bits are not among them.
-_FUNCTIONS = frozenset(
-    "exp exp2 exp10 log log2 log10 log1p expm1 sigmoid tanh sin cos tan asin acos atan sinh cosh asinh acosh atanh erf"
-    " erfc rsqrt sqrt cbrt floor ceil trunc round nearbyint rint fabs abs copysign pow atan2 hypot fmod remainder fma"
-    " ldexp tgamma lgamma".split()
-)
-_SENSITIVE = _FUNCTIONS - frozenset("floor ceil trunc round nearbyint rint fabs abs copysign fma".split())
+_FUNCTIONS = frozenset(named(lambda record: record.widens))
+_SENSITIVE = frozenset(named(lambda record: record.cancels))
 _CHOICES = ("if_then_else", "likely")
 
 
@@ -126,12 +122,4 @@ class WideFloat:
 
 def loses_digits(e: PrimExpr) -> bool:
     """Whether an expression has functions whose results later steps may cancel, as ``1 + erf(x)`` does."""
-    found = False
-
-    def look(item: Any) -> bool:
-        nonlocal found
-        found = found or op_name(item) in _SENSITIVE
-        return not found
-
-    pre_order_visit(e, look)
-    return found
+    return any(op_name(item) in _SENSITIVE for item in all_nodes(e))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....ir.op import op_name_of
 from ....ir.expr import PrimExpr
 from ....ir.prim import Call, Var
 from ...expr import BufferLoad
@@ -21,7 +22,7 @@ class _RemoveAssume(SeqMutator):
         return e
 
     def visit_Evaluate(self, stmt: Evaluate) -> Stmt:
-        return Evaluate(0) if getattr(getattr(stmt.value, "op", None), "name", "") == "tir.assume" else stmt
+        return Evaluate(0) if op_name_of(stmt.value) == "tir.assume" else stmt
 
 
 class _HasUndef(StmtExprVisitor):

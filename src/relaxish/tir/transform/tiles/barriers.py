@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ....ir.functor import post_order_visit
+from ....ir.functor import all_nodes
 from ....ir.prim import const
 from ...expr import BufferLoad
 from ...stmt import AttrStmt, Evaluate, For, IfThenElse, LetStmt, SeqStmt, Stmt, While
@@ -70,13 +70,7 @@ class Steps:
         return made
 
     def _reads(self, e: Any) -> _Access:
-        found: set[Any] = set()
-
-        def look(n: Any) -> None:
-            if isinstance(n, BufferLoad):
-                found.add(self.views.get(n.buffer, n.buffer.data))
-
-        post_order_visit(e, look)
+        found = {self.views.get(n.buffer, n.buffer.data) for n in all_nodes(e) if isinstance(n, BufferLoad)}
         return _Access(found & self.tracked)
 
     def _before(self, access: _Access, pending: _Access) -> tuple[list[Stmt], _Access]:

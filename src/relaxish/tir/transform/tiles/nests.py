@@ -7,7 +7,7 @@ from typing import Any
 
 from ....arith.affine import coefficient
 from ....ir import dtype as dt
-from ....ir.functor import Mutator, post_order_visit
+from ....ir.functor import Mutator, all_nodes, post_order_visit
 from ....ir.prim import GE, GT, LE, LT, And, Div, FloorDiv, FloorMod, IntImm, Mod, Select, Var, const
 from ...expr import BufferLoad
 from ...functor import substitute
@@ -156,14 +156,7 @@ def vectorizable(body: Any, var: Var, private: Sequence[Any] = ()) -> bool:
 
 
 def _mentions(e: Any, var: Var) -> bool:
-    found = False
-
-    def look(node: Any) -> None:
-        nonlocal found
-        found = found or node is var
-
-    post_order_visit(e, look)
-    return found
+    return any(node is var for node in all_nodes(e))
 
 
 def vector_loop(var: Var, extent: Any, body: Stmt, lanes: int) -> Stmt:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ....ir.functor import Mutator, post_order_visit, pre_order_visit
+from ....ir.functor import Mutator, post_order_visit, all_nodes
 from ....ir.prim import IntImm, Var
 from ...expr import BufferLoad
 from ...function import PrimFunc
@@ -76,28 +76,12 @@ def as_int(e: Any, what: str) -> int:
 
 def has_kernels(func: PrimFunc) -> bool:
     """Whether a function has tile kernels."""
-    found = False
-
-    def look(node: Any) -> bool:
-        nonlocal found
-        found = found or (isinstance(node, BlockRealize) and KERNEL in node.block.annotations)
-        return not found
-
-    pre_order_visit(func.body, look)
-    return found
+    return any(isinstance(node, BlockRealize) and KERNEL in node.block.annotations for node in all_nodes(func.body))
 
 
 def written_for_threads(kernel: Kernel) -> bool:
     """Whether a kernel's program is that of one thread."""
-    found = False
-
-    def look(node: Any) -> bool:
-        nonlocal found
-        found = found or (isinstance(node, For) and node.thread_binding is not None)
-        return not found
-
-    pre_order_visit(kernel.block.body, look)
-    return found
+    return any(isinstance(node, For) and node.thread_binding is not None for node in all_nodes(kernel.block.body))
 
 
 def rewrite_kernels(func: PrimFunc, lower: Callable[[Kernel], Any]) -> PrimFunc:

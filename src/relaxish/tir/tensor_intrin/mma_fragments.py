@@ -12,7 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["MMA", "MMA_SPARSE", "Shape", "Sparse"]
+__all__ = ["MMA", "MMA_SPARSE", "PTX_TYPES", "Position", "Shape", "Sparse"]
+
+PTX_TYPES = {
+    "fp16": "float16", "bf16": "bfloat16", "tf32": "float32", "fp32": "float32", "fp64": "float64",
+    "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "int8": "int8", "uint8": "uint8", "int4": "int4", "uint4": "uint4",
+    "int32": "int32", "float16": "float16", "float32": "float32", "bfloat16": "bfloat16",
+}  # fmt: skip
+"""The dtypes that calls of ``ptx_mma`` name."""
 
 Position = Callable[[Any, Any], tuple[Any, Any]]
 
