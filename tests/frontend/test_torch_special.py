@@ -166,3 +166,12 @@ def test_int8_products_are_summed_in_int32() -> None:
     a = torch.randint(-128, 128, (19, 1000), dtype=torch.int8)
     b = torch.randint(-128, 128, (1000, 24), dtype=torch.int8)
     compare(torch._int_mm, (a, b))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+def test_resizing_to_the_same_size_keeps_what_is_not_finite_where_it_is(mode):
+    x = some(2, 3, 4, 5)
+    x[0, 1, 2, 3], x[1, 0, 0, 0], x[1, 2, 3, 4] = math.inf, math.nan, -math.inf
+    # PyTorch makes NaN of infinities when it resizes linearly, and leaves the elements beside them alone.
+    compare(lambda a: F.interpolate(a, scale_factor=1.0, mode=mode).nan_to_num(7.0, 7.0, 7.0), (x,))
+    compare(lambda a: F.interpolate(a, size=(4, 5), mode=mode).nan_to_num(7.0, 7.0, 7.0), (x,))

@@ -14,6 +14,7 @@ pytest.importorskip("onnxruntime")
 import relaxish.testing.fuzz.__main__ as command  # noqa: E402
 from relaxish.testing.fuzz import differential  # noqa: E402
 from relaxish.testing.fuzz.differential import GraphFailure, check_graph, make_graph_case, shrink_graph  # noqa: E402
+from relaxish.testing.fuzz.onnx_graphs import Dim, Value  # noqa: E402
 from relaxish.testing.fuzz.onnx_model import exact_outputs  # noqa: E402
 
 SAMPLE, MINUTES = 30, 10
@@ -35,6 +36,15 @@ def check(numbers, seconds: float) -> Counter[str]:
 def test_a_few_graphs(part):
     ends = check(range(700_000 + part, 700_000 + SAMPLE, 3), 600.0)
     assert ends["ok"] * 2 > sum(ends.values()), ends
+
+
+def test_where_the_exact_judge_has_no_number_the_peer_is_the_judge():
+    # The double pooling of the peer slides over an infinity that its window has left.
+    value = Value("y", "float32", (Dim.of(3),), exact=False, bound=1.0)
+    peer, exact = np.array([0.5, 2.0, np.inf], "float32"), np.array([np.nan, 2.0, np.nan])
+    assert differential.wrong(np.array([0.5000001, 2.0, np.inf], "float32"), peer, exact, value) is None
+    assert differential.wrong(np.array([0.51, 2.0, np.inf], "float32"), peer, exact, value)
+    assert differential.wrong(np.array([0.5, 2.1, np.inf], "float32"), peer, exact, value)
 
 
 @pytest.mark.slow

@@ -177,7 +177,7 @@ def wrong(actual: Array, peer: Array, exact: Array | None, value: Value) -> str 
         scale = float(np.max(np.abs(judge)[finite], initial=0.0))
         slack = 10 * spread + 2e-5 * max(scale, 1e-3)
         close = np.abs(have - other) <= slack
-        same = (have == other) | (np.isnan(have) & np.isnan(other)) | (finite & close)
+        same = (have == other) | (np.isnan(have) & np.isnan(other)) | (np.isfinite(other) & close)
         # Judges that disagree on NaN (pooling, say) leave the choice. Beyond float32 an infinity may be a large number.
         same |= np.isnan(have) & np.isnan(judge) | ~np.isfinite(other) & np.isfinite(judge)
     bad = np.argwhere(np.atleast_1d(~same))

@@ -19,7 +19,14 @@ from .blocks import (
     lower_opaque_block,
     plan_allocation,
 )
-from .numerics import empty_reductions, exact_extremes, exact_logarithms, exact_variances, guard_indices, wide_accumulators
+from .numerics import (
+    empty_reductions,
+    exact_extremes,
+    exact_logarithms,
+    exact_variances,
+    guard_indices,
+    wide_accumulators,
+)
 from .memory import flatten_buffer
 from .loops import hoist_if_then_else, mark_unroll, unroll_loop, vectorize_loop, whole_vectors
 from .simplify import remove_no_op, rewrite_unsafe_select, simplify  # fmt: skip

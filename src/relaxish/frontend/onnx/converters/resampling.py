@@ -9,7 +9,7 @@ import numpy as np
 
 from .... import op
 from ....relax.expr import Expr
-from ....relax.scalars import const_int, prove_equal
+from ....relax.scalars import const_int, prove_equal, prove_equal_shapes
 from ..context import Array, Context, convert
 
 _METHOD = {"nearest": "nearest_neighbor", "linear": "linear", "cubic": "cubic"}
@@ -65,6 +65,9 @@ def _resize(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     else:
         raise ValueError("Resize needs scales or sizes")
     mode = attrs.get("coordinate_transformation_mode", "half_pixel")
+    unscaled = all(factors[-2:] == 1) if sizes is None else prove_equal_shapes(target, dims[-2:])
+    if unscaled and mode in (*_SCALED, "align_corners", "half_pixel_symmetric"):
+        return x  # a neighbour of no weight counts nothing, be it infinite
     if sizes is None and factors is not None and mode in _SCALED:
         lengths = [const_int(d) for d in dims[-2:]]
         if any(n is not None and n * f != int(n * f) for n, f in zip(lengths, factors[-2:])):
