@@ -197,18 +197,24 @@ def test_libraries_that_cannot_be_used_are_errors(target: str, message: str) -> 
         relaxish.build(Products, target)
 
 
-def test_sorting_by_thrust_needs_its_functions() -> None:
-    @I.ir_module
-    class Sorted:
-        @R.function
-        def main(x: R.Tensor((4, 8), "float32")):
-            with R.dataflow():
-                y = R.sort(x, axis=-1)
-                R.output(y)
-            return y
-
-    with pytest.raises(RelaxishError, match=r"relax\.sort needs its packed function tvm\.contrib\.thrust\.sort"):
-        relaxish.build(Sorted, "cuda -arch=sm_80 -libs=thrust")
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [("sort", "sort"), ("argsort", "sort"), ("topk", "sort"), ("cumsum", "sum_scan"), ("cumprod", "")],
+)
+def test_sorting_by_thrust_needs_its_functions(name: str, function: str) -> None:
+    x = relaxish.relax.Var("x", relaxish.relax.TensorStructInfo((4, 8), "float32"))
+    builder = relaxish.relax.BlockBuilder()
+    with builder.function("main", [x]):
+        made = getattr(relaxish.relax.op, name)(x, axis=-1)
+        builder.emit_func_output(builder.emit(made))
+    if not function:  # nothing that Thrust does
+        relaxish.build(builder.get(), "cuda -arch=sm_80 -libs=thrust")
+        return
+    wanted = (
+        rf"relax\.{name} needs its packed function tvm\.contrib\.thrust\.{function}, which no extra of relaxish brings"
+    )
+    with pytest.raises(RelaxishError, match=wanted):
+        relaxish.build(builder.get(), "cuda -arch=sm_80 -libs=thrust")
     relaxish.build(Products, "cuda -arch=sm_80 -libs=thrust")  # nothing to sort
 
 

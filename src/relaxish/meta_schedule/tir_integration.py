@@ -84,8 +84,6 @@ def tune_tir(
         )
         for (name, func, made), task_seed, logger in zip(named, seeds, loggers, strict=True)
     ]
-    for task in tasks:
-        task.initialize()
     with runner_of_target(runner, target) as measuring:
         return tune_tasks(
             tasks=tasks,

@@ -13,7 +13,7 @@ from .cost_model.cost_model import CostModel, RandomModel
 from .database.database import Database
 from .database.memory_database import MemoryDatabase
 from .logging import get_logger
-from .analysis.schedules import normalize_mod
+from .analysis.schedules import only_function_as_main
 from .search_strategy.candidate import MeasureCandidate
 from .search_strategy.search_strategy import SearchStrategy
 from .search_strategy.search_task import SearchTask
@@ -27,7 +27,11 @@ __all__ = ["TuneContext"]
 
 
 class TuneContext(SearchTask):
-    """One task. ``space_generator`` and ``search_strategy`` may be objects or names."""
+    """One task. ``space_generator`` and ``search_strategy`` may be objects or names; both know the task once it is made.
+
+    A function becomes the ``main`` of a module, marked ``tir.noalias``; the function of a module given is called so, and
+    is left as it is otherwise.
+    """
 
     def __init__(
         self,
@@ -50,7 +54,7 @@ class TuneContext(SearchTask):
         if num_threads not in ("physical", "logical") and not isinstance(num_threads, int):
             raise ValueError(f"num_threads is 'physical', 'logical' or a number, not {num_threads!r}")
         super().__init__(
-            mod=normalize_mod(mod) if mod is not None else None,
+            mod=None if mod is None else only_function_as_main(mod),
             target=target,
             task_name=task_name,
             rand_state=rand_seed(rand_state),
@@ -59,9 +63,10 @@ class TuneContext(SearchTask):
             space_generator=space_generator,
         )
         self.search_strategy = search_strategy
+        self.initialize()
 
     def initialize(self) -> None:
-        """Tell space and strategy about this context."""
+        """Tell space and strategy about this context; for those that took the place of the ones it was made with."""
         if self.space_generator is not None:
             self.space_generator.initialize_with_tune_context(self)
         if self.search_strategy is not None:
@@ -79,10 +84,9 @@ class TuneContext(SearchTask):
 
     def generate_design_space(self) -> list[Schedule]:
         """The sketches of the module."""
-        space = self._space()
-        space.initialize_with_tune_context(self)
-        assert self.mod is not None
-        return space.generate_design_space(self.mod)
+        if self.mod is None:
+            raise ValueError("the tune context has no module")
+        return self._space().generate_design_space(self.mod)
 
     def pre_tuning(
         self,
@@ -99,9 +103,7 @@ class TuneContext(SearchTask):
             database = MemoryDatabase()
         if cost_model is None:
             cost_model = RandomModel()
-        strategy = self._strategy()
-        strategy.initialize_with_tune_context(self)
-        strategy.pre_tuning(max_trials, num_trials_per_iter, list(design_spaces), database, cost_model)
+        self._strategy().pre_tuning(max_trials, num_trials_per_iter, list(design_spaces), database, cost_model)
 
     def post_tuning(self) -> None:
         """End the search."""
@@ -119,7 +121,8 @@ class TuneContext(SearchTask):
 
     def clone(self) -> TuneContext:
         """An independent copy."""
-        copy = TuneContext(
+        return TuneContext(
+            self.mod,
             target=self.target,
             space_generator=None if self.space_generator is None else self.space_generator.clone(),
             search_strategy=None if self.search_strategy is None else self.search_strategy.clone(),
@@ -128,5 +131,3 @@ class TuneContext(SearchTask):
             num_threads=self.num_threads,
             logger=self.logger,
         )
-        copy.mod = self.mod
-        return copy

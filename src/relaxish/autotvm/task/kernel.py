@@ -150,7 +150,6 @@ def _innermost(limit: int) -> Callable[[Any], bool]:
 def _sketch_for(mod: IRModule, target: Target) -> _Sketch:
     """Of all sketches the one from which the model of the machine expects most; else that with most parameters."""
     context = TuneContext(mod, target=target, space_generator="post-order-apply", rand_state=1, num_threads=1)
-    context.initialize()
     found = [_Sketch(context, s.trace) for s in context.generate_design_space() if s.trace is not None]
     if not found:
         raise RelaxishError("there is no sketch for this kernel")

@@ -25,7 +25,7 @@ from ..pattern_registry import get_patterns_with_prefix, only_on
 
 __all__ = ["LIBRARIES", "library_passes"]
 
-_SORTS = ("relax.sort", "relax.argsort", "relax.topk", "relax.cumsum", "relax.cumprod")
+_SORTS = ("relax.sort", "relax.argsort", "relax.topk", "relax.cumsum")
 
 
 @dataclass(frozen=True)
@@ -133,10 +133,10 @@ def _require_thrust(mod: IRModule) -> None:
     for func in mod.functions.values():
         if isinstance(func, Function):
             post_order_visit(func, note)
-    functions = {"tvm.contrib.thrust.sum_scan" if "cum" in op else "tvm.contrib.thrust.sort" for op in needed}
-    for name in sorted(functions):
+    for op in dict.fromkeys(needed):
+        name = "tvm.contrib.thrust.sum_scan" if op == "relax.cumsum" else "tvm.contrib.thrust.sort"
         if get_global_func(name, True) is None:
             raise RelaxishError(
-                f"the target asks for the library thrust, and {needed[0]} needs its packed function {name}, which no extra "
+                f"the target asks for the library thrust, and {op} needs its packed function {name}, which no extra "
                 "of relaxish brings; register it, or leave -libs=thrust out: then relaxish's own kernels sort"
             )

@@ -7,27 +7,35 @@ from ...ir import IRModule
 from ...tir import PrimFunc, Schedule
 from . import blocks as ba
 
-__all__ = ["normalize_mod", "remove_weight_layout_rewrite", "schedule_for_tuning"]
+__all__ = ["normalize_mod", "only_function_as_main", "remove_weight_layout_rewrite", "schedule_for_tuning"]
 
 
 def normalize_mod(mod: IRModule | PrimFunc) -> IRModule:
     """A module with exactly one function, called ``main`` and marked ``tir.noalias``."""
+    main = only_function_as_main(mod)["main"]
+    return IRModule({"main": main.with_attr("tir.noalias", True)})
+
+
+def only_function_as_main(mod: IRModule | PrimFunc) -> IRModule:
+    """A module with exactly one function, called ``main``. One that is given alone is marked ``tir.noalias`` as well."""
     if isinstance(mod, PrimFunc):
         func: PrimFunc = mod
         if not (func.attrs or {}).get("global_symbol"):
             func = func.with_attr("global_symbol", "main")
+        func = func.with_attr("tir.noalias", True)
     elif isinstance(mod, IRModule):
         funcs: list[PrimFunc] = [f for f in mod.functions.values() if isinstance(f, PrimFunc)]
         if len(funcs) != 1:
             names = [gv.name_hint for gv in mod.functions]
             raise ValueError(f"tuning takes a module with exactly one PrimFunc, this one holds {names}")
         func = funcs[0]
+        if [v.name_hint for v in mod.functions] == ["main"]:
+            return mod
         if func.attrs is not None and func.attrs.get("global_symbol") not in (None, "main"):
             func = func.with_attr("global_symbol", "main")
     else:
         raise TypeError(f"expected an IRModule or a PrimFunc, got {type(mod).__name__}")
-    main: PrimFunc = func.with_attr("tir.noalias", True)
-    return IRModule({"main": main})
+    return IRModule({"main": func})
 
 
 def schedule_for_tuning(mod: IRModule, seed: int | None = None) -> Schedule:

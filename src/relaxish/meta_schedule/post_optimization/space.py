@@ -50,7 +50,6 @@ class Space:
         self.context = TuneContext(
             record.workload.mod, target=target, space_generator="post-order-apply", rand_state=1, num_threads=1
         )
-        self.context.initialize()
         self.tiles: list[_Tile] = []
         self.options: list[_Option] = []
         self.choices: list[list[int]] = []

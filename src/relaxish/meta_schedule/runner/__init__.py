@@ -1,6 +1,7 @@
 """Runners: from artifacts to seconds."""
 
 from .local_runner import LocalRunner, LocalRunnerFuture
+from .ray_runner import RayRunner
 from .rpc_runner import RPCConfig, RPCRunner, RPCRunnerFuture
 from .runner import (
     EvaluatorConfig,
@@ -23,6 +24,7 @@ __all__ = [
     "RPCConfig",
     "RPCRunner",
     "RPCRunnerFuture",
+    "RayRunner",
     "Runner",
     "RunnerFuture",
     "RunnerInput",

@@ -15,6 +15,7 @@ from ...runtime.nvidia import providers
 from ...support.errors import RelaxishError
 from ...target import Target
 from .local_runner import LocalRunner
+from .ray_runner import RayRunner
 from .rpc_runner import RPCConfig, RPCRunner
 from .runner import Runner, RunnerFuture, RunnerInput
 
@@ -116,4 +117,6 @@ def _runner_of(pool: Mapping[str, Any]) -> Runner:
             host, int(port), str(pool["key"]), int(pool.get("priority", 1)), int(pool.get("timeout", 10))
         )
         return RPCRunner(config)
-    raise RelaxishError(f"this version has no runner for measuring pools of kind {kind}; use local, rpc or emulator")
+    if kind == "ray":
+        return RayRunner(pool.get("address"), timeout_sec=float(pool.get("timeout", 30)))
+    raise RelaxishError(f"there is no runner for measuring pools of kind {kind}; use local, rpc, ray or emulator")

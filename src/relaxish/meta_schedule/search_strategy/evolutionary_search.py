@@ -79,13 +79,10 @@ class EvolutionarySearch(SearchStrategy):
         self._started = False
 
     def _initialize_with_tune_context(self, context: SearchTask) -> None:
-        if context.mod is None or context.space_generator is None:
-            raise ValueError("the evolutionary search needs a context with module and space generator")
-        if self._context is context:
-            return
         self._context = context
         self._seed = context.fork_seed()
-        self.args_info = list(ArgInfo.from_entry_func(context.mod, remove_preproc=True))
+        if context.mod is not None:
+            self.args_info = list(ArgInfo.from_entry_func(context.mod, remove_preproc=True))
 
     def pre_tuning(
         self,
@@ -103,7 +100,8 @@ class EvolutionarySearch(SearchStrategy):
             raise ValueError("the evolutionary search needs a database and a cost model")
         if not design_spaces:
             raise ValueError("there are no sketches to search")
-        assert self._context.mod is not None
+        if self._context.mod is None or self._context.space_generator is None:
+            raise ValueError("the evolutionary search needs a context with module and space generator")
         self._started = True
         self._max, self._batch, self._done, self._empty, self._round_number = max_trials, num_trials_per_iter, 0, 0, 0
         self._database, self._cost_model = database, cost_model

@@ -69,12 +69,11 @@ class _Batches(SearchStrategy):
         self._started = False
 
     def _initialize_with_tune_context(self, context: SearchTask) -> None:
-        if context.mod is None:
-            raise ValueError("the tune context has no module")
         self._context = context
         self._seed = context.fork_seed()
         self._random = random.Random(self._seed)
-        self._args_info = ArgInfo.from_entry_func(context.mod, remove_preproc=True)
+        if context.mod is not None:
+            self._args_info = ArgInfo.from_entry_func(context.mod, remove_preproc=True)
 
     def pre_tuning(
         self,
@@ -90,6 +89,8 @@ class _Batches(SearchStrategy):
             raise ValueError("pre_tuning was called twice without post_tuning")
         if not design_spaces:
             raise ValueError("there are no sketches to search")
+        if self._context.mod is None:
+            raise ValueError("the tune context has no module")
         self._started = True
         self._max, self._batch, self._done, self._round_number = max_trials, num_trials_per_iter, 0, 0
         self._spaces = [s.trace.simplified(remove_postproc=True) for s in design_spaces if s.trace is not None]

@@ -48,17 +48,12 @@ class SpaceGenerator:
         """Resolve the rules for the context's target and initialise them."""
         if not hasattr(self, "_given"):  # a subclass that never called our constructor
             SpaceGenerator.__init__(self)
-        if self._context is context:
-            return
         self._context = context
-        rules, postprocs, mutators = self._given
+        given = ((None if context.target is None and v == "from-target" else v) for v in self._given)
+        rules, postprocs, mutators = given
 
-        def kind_of(value: Any) -> str:
-            if value != "from-target":
-                return str(value)
-            if context.target is None:
-                raise ValueError("the tune context needs a target to choose default rules from")
-            return kind_of_target(context.target)
+        def kind_of(value: str) -> str:
+            return kind_of_target(context.target) if value == "from-target" else value
 
         if rules == "from-target" and context.target is not None:
             self.sch_rules = rules_for_target(context.target)
