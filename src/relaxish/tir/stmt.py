@@ -79,7 +79,7 @@ class AssertStmt(Stmt):
             raise CheckTypeError(f"AssertStmt's message is a text or an int32, got {self.message.dtype}")
 
 
-def _annotations(value: Any) -> dict[str, Any]:
+def _annotations(value: Mapping[str, Any] | None) -> dict[str, Any]:
     return {k: _annotation(v) for k, v in value.items()} if value else {}
 
 
@@ -245,7 +245,7 @@ def _is_no_op(stmt: Stmt) -> bool:
     return isinstance(stmt, Evaluate) and isinstance(stmt.value, IntImm) and stmt.value.value == 0
 
 
-def _parts(stmts: Any) -> tuple[Stmt, ...]:
+def _parts(stmts: Iterable[Stmt]) -> tuple[Stmt, ...]:
     """The statements as they are, unless one is a sequence: then its parts, without no-ops."""
     items = tuple(stmts)
     if not any(isinstance(s, SeqStmt) for s in items):
@@ -316,7 +316,7 @@ class Prefetch(Stmt):
     bounds: Converted[tuple[Range, ...], Iterable[Range]] = field(conv=tuple)
 
 
-def _region(items: Any) -> tuple[Range, ...]:
+def _region(items: Iterable[Range | ExprLike]) -> tuple[Range, ...]:
     return tuple(
         item if isinstance(item, Range) else Range.from_min_extent(as_expr(item), const(1, as_expr(item).dtype))
         for item in items
@@ -457,7 +457,9 @@ def stmt_list(stmt: Stmt) -> list[Stmt]:
     return list(stmt.seq) if isinstance(stmt, SeqStmt) else [stmt]
 
 
-def _store(buffer: Buffer, value: PrimExpr, indices: Sequence[PrimExpr], predicate: Any = None) -> BufferStore:
+def _store(
+    buffer: Buffer, value: PrimExpr, indices: Sequence[PrimExpr], predicate: ExprLike | None = None
+) -> BufferStore:
     return BufferStore(buffer, value, indices, predicate)
 
 

@@ -10,7 +10,7 @@ from ...arith import neg_inf, pos_inf
 from ...arith.analyzer import Analyzer
 from ...ir.expr import PrimExpr, Range
 from ..expr import IntImm
-from ..stmt import Block, For
+from ..stmt import Block, BufferRegion, For
 from .sref import DepKind, StmtSRef
 from .subst import realize_of
 

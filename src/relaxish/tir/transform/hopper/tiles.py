@@ -403,11 +403,11 @@ def _bounds(condition: Any, roles: set[Any]) -> dict[Any, Any] | None:
     return None
 
 
-def flat_offset(load: BufferLoad) -> Any:
+def flat_offset(load: PrimExpr) -> PrimExpr | None:
     """The place of an element in a buffer without gaps; None for others."""
     if not isinstance(load, BufferLoad) or load.buffer.strides or not load.indices:
         return None
-    offset: Any = IntImm(load.indices[0].dtype, 0)
+    offset: PrimExpr = IntImm(load.indices[0].dtype, 0)
     for index, size in zip(load.indices, load.buffer.shape, strict=True):
         offset = offset * size + index
     return offset
