@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir import dtype as dt
 from ..ir.expr import ExprLike, PrimExpr, Range, ShapeLike, as_expr, as_exprs, optional_expr
 from ..ir.node import Converted, Node, field
-from ..ir.prim import IntImm, IterVar, StringImm, Var, const
+from ..ir.prim import IntImm, IterVar, Let, StringImm, Var, const
 from ..ir.source import Span
 from .buffer import INDEXING, Buffer
 from .expr import BufferLoad, _index_lanes, check_predicate
 
 __all__ = [
-    "Allocate", "AllocateConst", "AssertStmt", "AttrStmt", "Block", "BlockRealize", "BufferRealize", "BufferRegion",
-    "BufferStore", "DeclBuffer", "Evaluate", "For", "ForKind", "IfThenElse", "LetStmt", "MatchBufferRegion",
+    "AccessT", "Allocate", "AllocateConst", "AssertStmt", "AttrStmt", "Block", "BlockRealize", "BufferRealize", "BufferRegion",
+    "BufferStore", "DeclBuffer", "Evaluate", "For", "ForKind", "IfThenElse", "LetStmt", "LetT", "MatchBufferRegion",
     "Prefetch", "ProducerRealize", "ProducerStore", "SeqStmt", "Stmt", "While", "stmt_list", "stmt_seq",
 ]  # fmt: skip
 
@@ -455,6 +455,12 @@ def stmt_seq(*args: Any) -> Stmt:
 def stmt_list(stmt: Stmt) -> list[Stmt]:
     """The statements of a sequence, or the one statement."""
     return list(stmt.seq) if isinstance(stmt, SeqStmt) else [stmt]
+
+
+#: A load or a store, whichever is given.
+AccessT = TypeVar("AccessT", BufferLoad, BufferStore)
+#: A binding of either kind.
+LetT = TypeVar("LetT", Let, LetStmt)
 
 
 def _store(

@@ -29,12 +29,12 @@ from ....ir.prim import And, GE, GT, IntImm, LE, LT, Var, const, is_call_of
 from ...functor import substitute
 from ...function import PrimFunc
 from ...stmt import BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
-from ..base import PrimFuncPass, StmtMutator, func_pass
+from ..base import PrimFuncPass, StmtMutator, func_pass, is_call
 
 __all__ = ["WholeVectors", "whole_vectors"]
 
 
-def _parts(condition: Any) -> list[Any]:
+def _parts(condition: PrimExpr) -> list[PrimExpr]:
     """The conditions that must all hold."""
     if isinstance(condition, And):
         return [*_parts(condition.a), *_parts(condition.b)]
