@@ -43,6 +43,9 @@ __all__ = [
     "ignore_loop_partition", "tvm_tuple", "q_multiply_shift", "round", "exp",
 ]  # fmt: skip
 
+#: What a call takes: scalars, texts and other nodes; a buffer stands for its data pointer.
+CallArg: TypeAlias = ExprLike | Node
+
 for _name, _record in INTRINSICS.items():
     Op.register(f"tir.{_name}").set_attr("TCallEffectKind", _record.effect)
 
@@ -68,24 +71,25 @@ def _builder(record: Intrinsic) -> Callable[..., PrimExpr]:
     """The function that makes calls of an intrinsic, as its record says."""
     name = record.name
 
-    def of_float(x: Any, span: Any = None) -> PrimExpr:
+    def of_float(x: ExprLike, span: Span | None = None) -> PrimExpr:
         x = as_expr(x)
         if dt.is_integral(x.dtype):
             x = cast(dt.with_lanes("float32", dt.lanes(x.dtype)), x)
         return Call(x.dtype, _op(name), [x], span=span)
 
-    def of_same(x: Any, span: Any = None) -> PrimExpr:
+    def of_same(x: ExprLike, span: Span | None = None) -> PrimExpr:
         x = as_expr(x)
         return Call(x.dtype, _op(name), [x], span=span)
 
-    def of_all(*args: Any, span: Any = None) -> PrimExpr:
+    def of_all(*args: CallArg, span: Span | None = None) -> PrimExpr:
         return call_builtin(record.result, name, *args, span=span)
 
-    build, doc = {
+    builders: dict[str, tuple[Callable[..., PrimExpr], str]] = {
         "float": (of_float, f"Elementwise ``{name}``; integers are converted to float32 first."),
         "same": (of_same, f"Intrinsic ``{name}`` of the operand's own type."),
         "plain": (of_all, f"Low-level intrinsic ``{name}``."),
-    }[record.builder]
+    }
+    build, doc = builders[record.builder]
     build.__name__, build.__doc__ = name, doc
     return build
 

@@ -136,7 +136,7 @@ def _flags_of_scope(state: ScheduleState, scope_sref: StmtSRef) -> tuple[dict[St
     return cover, pipeline
 
 
-def covered(state: ScheduleState, consumer: StmtSRef, region: Any, producers: Sequence[StmtSRef]) -> bool:
+def covered(state: ScheduleState, consumer: StmtSRef, region: BufferRegion, producers: Sequence[StmtSRef]) -> bool:
     """Whether what ``consumer`` reads of a buffer was written in full at the time it reads.
 
     Producers that share the same lowest loop with the consumer are judged together, and every such group must

@@ -262,7 +262,7 @@ def sources_among(block: StmtSRef, nest: Sequence[StmtSRef]) -> list[StmtSRef]:
     return found
 
 
-def nth_buffer(block_sref: StmtSRef, index: int, write: bool) -> Any:
+def nth_buffer(block_sref: StmtSRef, index: int, write: bool) -> Buffer:
     """The buffer of the ``index``-th region that a block reads or writes."""
     regions = block_sref.stmt.writes if write else block_sref.stmt.reads
     word = "write" if write else "read"

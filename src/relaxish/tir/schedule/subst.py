@@ -7,7 +7,7 @@ from typing import Any, TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
 from ...ir.expr import PrimExpr
-from ...ir.functor import Mutator, Visitor
+from ...ir.functor import Mutator, Rewritable, Visitor
 from ...ir.prim import And, FloatImm, IntImm, IterVar, Let, Var
 from ..buffer import Buffer
 from ..op import logical_and

@@ -220,15 +220,16 @@ def _expr_text(expr: PrimExpr, names: dict[Any, str]) -> str:
     """An expression over sampled integers, as Python text."""
     from ...ir.prim import Add, FloorDiv, FloorMod, Max, Min, Mul, Sub
 
-    if isinstance(expr, Var):
-        return names.get(expr, expr.name)
-    if isinstance(expr, (IntImm, FloatImm)):
-        return repr(plain(expr))
-    symbols = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%"}
-    if type(expr) in symbols:
-        return f"({_expr_text(expr.a, names)} {symbols[type(expr)]} {_expr_text(expr.b, names)})"
-    if isinstance(expr, (Min, Max)):
-        return f"{type(expr).__name__.lower()}({_expr_text(expr.a, names)}, {_expr_text(expr.b, names)})"
+    symbols: dict[type[PrimExpr], str] = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%"}
+    match expr:
+        case Var():
+            return names.get(expr, expr.name)
+        case IntImm() | FloatImm():
+            return repr(expr.value)
+        case Add() | Sub() | Mul() | FloorDiv() | FloorMod():
+            return f"({_expr_text(expr.a, names)} {symbols[type(expr)]} {_expr_text(expr.b, names)})"
+        case Min() | Max():
+            return f"{type(expr).__name__.lower()}({_expr_text(expr.a, names)}, {_expr_text(expr.b, names)})"
     if is_call_of(expr, "tir.vscale"):
         return "T.vscale()"
     raise TypeError(f"a trace cannot hold the expression {expr}")

@@ -15,7 +15,7 @@ from .. import checks
 from ..block_info import contains, loop_ranges
 from ..buffers import compact, with_scope
 from ..errors import PrimitiveError
-from ..instruction import InstructionKind, plain, register_kind
+from ..instruction import Decision, InstructionKind, plain, register_kind
 from ..region import Box, box_to_ranges, may_be_left_out, relax_region, union_sets
 from ..rewrite import BufferSwap, ScopeRewriter
 from ..sref import StmtSRef

@@ -171,7 +171,7 @@ def _relaxed(regions: Sequence[BufferRegion], derived: _Derived, analyzer: Analy
     return tuple(made)
 
 
-def _outer_init(init: Any, inner: BlockRealize, inner_loops: Sequence[For], name: str) -> Any:
+def _outer_init(init: Stmt, inner: BlockRealize, inner_loops: Sequence[For], name: str) -> Stmt:
     """The initialisation of an outer block: a nest over those inner variables, no reductions, that it needs."""
     block = inner.block
     used = vars_in(init)

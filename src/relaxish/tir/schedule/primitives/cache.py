@@ -17,7 +17,7 @@ from .. import checks
 from ..block_info import contains, loop_ranges
 from ..buffers import compact, with_scope
 from ..errors import PrimitiveError
-from ..instruction import InstructionKind, plain, register_kind
+from ..instruction import Decision, InstructionKind, plain, register_kind
 from ..region import Box, box_to_ranges, leaves_gaps, may_be_left_out, relax_region
 from ..rewrite import BufferSwap, ScopeRewriter
 from ..sref import DepKind, StmtSRef

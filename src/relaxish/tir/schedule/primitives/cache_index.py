@@ -21,7 +21,7 @@ from ..instruction import Decision, InstructionKind, plain, register_kind
 from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
 from ..subst import and_predicate, conjuncts, realize_of
-from ..walk import block_realizes_below, driving_loops, vars_in
+from ..walk import Nodes, block_realizes_below, driving_loops, vars_in
 from .cache import check_scope_name
 
 if TYPE_CHECKING:

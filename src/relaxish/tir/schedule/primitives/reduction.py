@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....arith import IterMapLevel, detect_iter_map
-from ....ir.expr import Range
+from ....ir.expr import PrimExpr, Range
 from ....ir.prim import const
 from ...expr import IterVar, Var
 from ...functor import substitute
@@ -32,7 +32,7 @@ def copy_var(var: Var, suffix: str) -> Var:
     return Var(var.name + suffix, handle or var.dtype)
 
 
-def init_predicate(realize: BlockRealize, others: Sequence[For]) -> Any:
+def init_predicate(realize: BlockRealize, others: Sequence[For]) -> PrimExpr:
     """What of a block's predicate holds for its initialisation, which runs without the loops in ``others``.
 
     What is said of reduction loops is about updates: elements that are never updated are initialised, too. A unit loop

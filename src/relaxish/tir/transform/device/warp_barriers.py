@@ -8,6 +8,7 @@ from ....arith import Analyzer
 from ....arith import build as B
 from ....ir.expr import PrimExpr, Range
 from ....ir.functor import all_nodes
+from ....ir.node import Node
 from ....ir.op import Op
 from ....ir.prim import Call, IntImm, IterVar, StringImm, Var
 from ...function import PrimFunc

@@ -14,7 +14,7 @@ from ....arith import Analyzer
 from ....arith import build as B
 from ....arith.functor import substitute
 from ....ir import dtype as dt
-from ....ir.expr import ExprLike
+from ....ir.expr import ExprLike, PrimExpr
 from ....ir.functor import all_nodes
 from ....ir.prim import Add, BinaryOp, Broadcast, Call, Cast, IntImm, Let, Mul, Not, Ramp, Select, Shuffle, Sub, Var  # fmt: skip
 from ...expr import BufferLoad
@@ -192,7 +192,7 @@ class _Vectorizer(SeqMutator):
         if not isinstance(self.lanes, int) or _lanes(e) < 0:
             raise LoweringError("Creating scalable vectors from existing vectors is not supported.")
 
-    def visit_Call(self, e: Call) -> Any:
+    def visit_Call(self, e: Call) -> PrimExpr:
         name = op_name_of(e)
         if name == "tir.if_then_else":
             return self._if_then_else(e)

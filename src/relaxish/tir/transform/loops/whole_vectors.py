@@ -29,7 +29,7 @@ from ....ir.prim import And, GE, GT, IntImm, LE, LT, Var, const, is_call_of
 from ...functor import substitute
 from ...function import PrimFunc
 from ...stmt import BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
-from ..base import PrimFuncPass, StmtMutator, func_pass, is_call
+from ..base import PrimFuncPass, StmtMutator, func_pass
 
 __all__ = ["WholeVectors", "whole_vectors"]
 
@@ -38,8 +38,7 @@ def _parts(condition: PrimExpr) -> list[PrimExpr]:
     """The conditions that must all hold."""
     if isinstance(condition, And):
         return [*_parts(condition.a), *_parts(condition.b)]
-    likely = is_call_of(condition, "tir.likely")
-    return _parts(condition.args[0]) if likely else [condition]
+    return _parts(condition.args[0]) if is_call_of(condition, "tir.likely") else [condition]
 
 
 def _of_all_lanes(part: PrimExpr, var: Var, lanes: int) -> PrimExpr | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ....ir.expr import PrimExpr, Range
 from ....ir.functor import all_nodes
+from ....ir.node import Node
 from ....ir.prim import IntImm, IterVar, Var
 from ...function import PrimFunc
 from ...functor import pre_order_visit

@@ -24,6 +24,7 @@ from ....arith.functor import free_vars
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr, Range
 from ....ir.functor import all_nodes, pre_order_visit
+from ....ir.node import Node
 from ....ir.op import Op, op_name_of
 from ....ir.pass_config import register_config
 from ....ir.prim import (
@@ -462,7 +463,7 @@ def _smaller(e: PrimExpr, limit: int) -> PrimExpr:
     return IntImm(e.dtype, min(e.value, limit)) if isinstance(e, IntImm) else B.minimum(e, B.const(e.dtype, limit))
 
 
-def _reads(e: Any, pointers: set[Any]) -> bool:
+def _reads(e: PrimExpr, pointers: set[Any]) -> bool:
     return any(
         isinstance(node, BufferLoad) and (node.buffer.data in pointers or None in pointers) for node in all_nodes(e)
     )

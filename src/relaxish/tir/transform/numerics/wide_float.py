@@ -29,7 +29,7 @@ from ....ir.prim import (
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...intrinsics import named
-from ..base import op_name
+from ..base import is_call, op_name
 
 __all__ = ["WideFloat", "is_narrow_float", "loses_digits"]
 
