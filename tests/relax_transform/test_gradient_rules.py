@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from relaxish import transform
-from relaxish.ir import assert_structural_equal
+from relaxish import relax, tir, transform
+from relaxish.ir import Op, assert_structural_equal
 from relaxish.relax.analysis import well_formed
 from relaxish.script import ir as I
 from relaxish.script import relax as R
@@ -160,3 +160,39 @@ def test_end_of_a_checkpoint_is_computed_again():
         return (loss, (x_out,))
 
     assert_structural_equal(_adjoint(Before), main_adjoint)
+
+
+def _tensor(name, shape, dtype="float32"):
+    return relax.Var(name, R.Tensor(shape, dtype))
+
+
+@pytest.mark.parametrize(
+    ("make", "without"),
+    [
+        (lambda x, y: relax.op.greater(x, y), [0, 1]),
+        (lambda x, y: relax.op.not_equal(x, y), [0, 1]),
+        (lambda x, y: relax.op.ones_like(x), [0]),
+        (lambda x, y: relax.op.reshape(x, (4, 3)), [1]),
+        (lambda x, y: relax.op.broadcast_to(x, (2, 3, 4)), [1]),
+        (lambda x, y: relax.op.full((2, 3), relax.const(1.0)), [0, 1]),
+        (lambda x, y: relax.op.zeros((2, 3), "float32"), [0]),
+        (lambda x, y: relax.op.triu(x, 1), [1]),
+        (lambda x, y: relax.op.take(x, relax.const([1, 2], "int64"), axis=0), [1]),
+        (lambda x, y: relax.op.where(relax.op.less(x, y), x, y), [0]),
+        (lambda x, y: relax.op.add(x, relax.PrimValue(tir.FloatImm("float32", 2.0))), [1]),
+        (lambda x, y: relax.op.nn.nll_loss(x, relax.const([0, 1, 2], "int64"), relax.const([1.0] * 4)), [1, 2]),
+    ],
+)
+def test_operands_without_gradient_say_so(make, without):
+    x, y = _tensor("x", (3, 4)), _tensor("y", (3, 4))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, y]):
+        var = builder.emit(make(x, y))
+        call = builder.lookup_binding(var)
+        made = call.op.get_attr("FPrimalGradient")(var, call, relax.Var("out", var.struct_info), builder)
+        builder.emit_func_output(var)
+    assert len(made) == len(call.args)
+    no_grad = Op.get("relax.grad.no_grad")
+    said = [k for k, grad in enumerate(made) if isinstance(grad, relax.Call) and grad.op == no_grad]
+    assert said == without
+    assert all(made[k].args[0] is call.args[k] for k in without)

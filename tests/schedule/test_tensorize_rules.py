@@ -98,3 +98,70 @@ def test_mapping_looks_at_loops_only():
     assert get_tensorize_loop_mapping(sch, sch.get_block("B"), add_desc) is None
     padded = get_tensorize_loop_mapping(sch, sch.get_block("B"), add_desc, allow_padding=True)
     assert [int(x) for x in padded.block_iter_paddings] == [1, 8]
+
+
+@T.prim_func
+def branch_desc(a: T.handle, b: T.handle):
+    A = T.match_buffer(a, (4,), offset_factor=1)
+    B = T.match_buffer(b, (4,), offset_factor=1)
+    with T.block("root"):
+        T.reads(A[0:4])
+        T.writes(B[0:4])
+        for i in range(4):
+            with T.block("copy"):
+                v = T.axis.spatial(4, i)
+                if v < 2:
+                    B[v] = A[v]
+                else:
+                    B[v] = A[v] * T.float32(2)
+
+
+@T.prim_func
+def steps_desc(a: T.handle, b: T.handle):
+    A = T.match_buffer(a, (4,), offset_factor=1)
+    B = T.match_buffer(b, (4,), offset_factor=1)
+    with T.block("root"):
+        T.reads(A[0:4])
+        T.writes(B[0:4])
+        for i in range(4):
+            with T.block("copy"):
+                v = T.axis.spatial(4, i)
+                B[v] = A[v]
+                B[v] = B[v] * T.float32(2)
+
+
+@T.prim_func
+def copy_impl(a: T.handle, b: T.handle):
+    A = T.match_buffer(a, (4,), offset_factor=1)
+    B = T.match_buffer(b, (4,), offset_factor=1)
+    with T.block("root"):
+        T.reads(A[0:4])
+        T.writes(B[0:4])
+        T.evaluate(T.call_extern("int32", "copy4", A.access_ptr("r"), B.access_ptr("w")))
+
+
+@T.prim_func
+def without_else(A: T.Buffer((8, 4), "float32"), B: T.Buffer((8, 4), "float32")):
+    for i, j in T.grid(8, 4):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            if vj < 2:
+                B[vi, vj] = A[vi, vj]
+
+
+@T.prim_func
+def three_steps(A: T.Buffer((8, 4), "float32"), B: T.Buffer((8, 4), "float32")):
+    for i, j in T.grid(8, 4):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj]
+            B[vi, vj] = B[vi, vj] * T.float32(2)
+            B[vi, vj] = B[vi, vj] + T.float32(1)
+
+
+@pytest.mark.parametrize(("desc", "program"), [(branch_desc, without_else), (steps_desc, three_steps)])
+def test_statements_that_the_description_lacks_or_has_alone(desc, program):
+    TensorIntrin.register("tests.copy4", desc, copy_impl, override=True)
+    sch = Schedule(program)
+    with pytest.raises(ScheduleError, match="does not match the tensor intrinsic"):
+        sch.tensorize(sch.get_loops("B")[1], "tests.copy4")

@@ -47,12 +47,14 @@ def register_extern(name: str, function: Callable[..., Any] | None = None) -> Ca
     return decorator
 
 
-@register_extern("printf")
 def _printf(form: str, *values: Any) -> int:
     """C's ``printf``, to Python's standard output: what sizes integers have (``ll``) is not asked here."""
     text = re.sub(r"(%[-+ #0-9.]*)(?:hh|ll|[hlzjt])", r"\1", form) % tuple(values)
     sys.stdout.write(text)
     return len(text)
+
+
+register_extern("printf", _printf)
 
 
 class Pointer:

@@ -328,7 +328,7 @@ def optional_expr(value: Any) -> PrimExpr | None:
     return None if value is None else as_expr(value)
 
 
-def as_exprs(values: Iterable[Any] | None) -> tuple[PrimExpr, ...]:
+def as_exprs(values: ShapeLike | None) -> tuple[PrimExpr, ...]:
     """A tuple of expressions; a single scalar counts as one element, None as empty."""
     if values is None:
         return ()

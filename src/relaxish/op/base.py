@@ -132,9 +132,14 @@ def null_value() -> Call:
     return Call(_NULL, ())
 
 
+def no_grad(input: Expr) -> Call:
+    """``input``, through which no gradient flows; gradient rules give it for operands that have none."""
+    return Call(Op.get("relax.grad.no_grad"), (convert_to_expr(input),))
+
+
 def no_gradients(count: int) -> Gradient:
     """The rule of an operator whose result does not change, in small steps, with its ``count`` operands."""
-    return lambda var, call, out, builder: [null_value() for _ in range(count)]
+    return lambda var, call, out, builder: [no_grad(arg) for arg in call.args[:count]]
 
 
 def shape_of(expr: Expr) -> Call:

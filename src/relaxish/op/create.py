@@ -18,7 +18,7 @@ from ..relax.scalars import simplify
 from ..relax.struct_info import PrimStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo
 from ..tir import FloatImm, IntImm, ceil, floordiv
 from ..tir import const as tir_const
-from .base import no_gradients, null_value
+from .base import no_grad, no_gradients
 from .inference import (
     Number,
     OpTypeError,
@@ -248,7 +248,7 @@ def _legalize_fixed(value: float, name: str) -> Legalize:
 
 
 def _triu_gradient(var: Var, call: Call, out: Var, builder: BlockBuilder) -> Sequence[Expr]:
-    return [triu(out, call.args[1]), null_value()]
+    return [triu(out, call.args[1]), no_grad(call.args[1])]
 
 
 def _legalize_eye(builder: BlockBuilder, call: Call) -> Expr:

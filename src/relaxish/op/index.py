@@ -24,7 +24,7 @@ from ..relax.struct_info import (
 )
 from ..tir import IntImm, const
 from ..tir import all as all_of
-from .base import null_value
+from .base import no_grad
 from .grad import take_backward
 from .inference import (
     Number,
@@ -299,7 +299,7 @@ def _legalize_dynamic(builder: BlockBuilder, call: Call) -> Expr:
 
 
 def _take_gradient(var: Var, call: Call, out: Var, builder: BlockBuilder) -> Sequence[Expr]:
-    return [take_backward(out, call.args[0], call.args[1], opt_int(call.attrs.axis)), null_value()]
+    return [take_backward(out, call.args[0], call.args[1], opt_int(call.attrs.axis)), no_grad(call.args[1])]
 
 
 def _slice_layout(call: Call, desired: Desired, layouts: LayoutMap) -> InferLayoutOutput | None:

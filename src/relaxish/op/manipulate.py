@@ -20,7 +20,7 @@ from ..relax.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo
 from ..relax.te_bridge import gen_call_tir_inputs
 from ..tir import IndexMap, IntImm, const, floordiv
 from ..tir.schedule import Schedule
-from .base import null_value
+from .base import no_grad
 from .inference import (
     Ints,
     Number,
@@ -474,7 +474,7 @@ def fit_to(grad: Expr, call: Call, index: int) -> Expr:
     """Sum away what broadcasting repeated of an operand; the gradient has the shape of the call's result."""
     arg = call.args[index]
     if not isinstance(arg.struct_info, TensorStructInfo):
-        return null_value()
+        return no_grad(arg)
     have, want = call.struct_info.dims(), arg.struct_info.dims()
     if have is not None and want is not None and prove_equal_shapes(have, want):
         return grad
@@ -556,7 +556,10 @@ define(
     "broadcast_to",
     _infer_broadcast_to,
     kind=MOVEMENT,
-    gradient=lambda var, call, out, builder: [collapse_sum_to(out, call.args[0].struct_info.shape), null_value()],
+    gradient=lambda var, call, out, builder: [
+        collapse_sum_to(out, call.args[0].struct_info.shape),
+        no_grad(call.args[1]),
+    ],
     legalize=lambda b, c: te_call(b, "broadcast_to", topi.broadcast_to, c.args[0], c.args[1]),
     reference=lambda x, shape: np.broadcast_to(x, shape),
     samples=example(_X[:, :1], shape=(5, 2, 3, 4)),
@@ -586,7 +589,7 @@ define(
     "reshape",
     _infer_reshape,
     kind=MOVEMENT,
-    gradient=lambda var, call, out, builder: [reshape(out, call.args[0].struct_info.shape), null_value()],
+    gradient=lambda var, call, out, builder: [reshape(out, call.args[0].struct_info.shape), no_grad(call.args[1])],
     axes=_reshape_axes,
     legalize=_legalize_reshape,
     reference=lambda x, shape: x.reshape(shape),

@@ -11,7 +11,7 @@ from .. import topi
 from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, Expr, Var
 from ..relax.struct_info import StructInfo
-from .base import null_value
+from .base import no_grad
 from .inference import (
     agreed_vdevice,
     as_expr,
@@ -95,7 +95,11 @@ def _infer_arg(call: Call, builder: BlockBuilder) -> StructInfo:
 def _where_gradient(var: Var, call: Call, out: Var, builder: BlockBuilder) -> Sequence[Expr]:
     condition, a, _ = call.args
     zero = const_like(0.0, a)
-    return [null_value(), fit_to(where(condition, out, zero), call, 1), fit_to(where(condition, zero, out), call, 2)]
+    return [
+        no_grad(condition),
+        fit_to(where(condition, out, zero), call, 1),
+        fit_to(where(condition, zero, out), call, 2),
+    ]
 
 
 _RNG = np.random.default_rng(9)

@@ -8,21 +8,9 @@ from ..ir import PrimExpr, Range
 from ..ir.functor import Mutator, post_order_visit
 from ..arith.build import is_one
 from ..tir import (
-    AttrStmt,
-    Block,
-    BlockRealize,
-    Buffer,
-    BufferLoad,
-    BufferRegion,
-    BufferStore,
-    Cast,
-    For,
-    IntImm,
-    IterVar,
-    PrimFunc,
-    SizeVar,
-    Var,
-)
+    AttrStmt, Block, BlockRealize, Buffer, BufferLoad, BufferRegion, BufferStore, Cast, For, IntImm, IterVar,
+    PrimFunc, SizeVar, Var,
+)  # fmt: skip
 from ..tir.schedule.walk import uses_var
 
 __all__ = ["normalize_index_dtype"]
@@ -169,7 +157,7 @@ def _is_scalar(block: Block) -> bool:
     if len(block.iter_vars) != 1:
         return False
     (axis,) = block.iter_vars
-    return is_one(axis.dom.extent) and not uses_var((block.writes, block.body), lambda var: var is axis.var)
+    return is_one(axis.dom.extent) and not uses_var((*block.writes, block.body), lambda var: var is axis.var)
 
 
 def _indexed_by_data(block: Block) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir import dtype as dt
-from ..ir.expr import PrimExpr, Range, as_expr, as_exprs
+from ..ir.expr import ExprLike, PrimExpr, Range, ShapeLike, as_expr, as_exprs
 from ..ir.node import Node, field
 from ..ir.op import Op
 from ..ir.prim import Call, IntImm, Ramp, Var, const
@@ -15,7 +15,14 @@ from ..ir.primops import div
 from ..ir.source import Span
 from ..ir.types import PointerType, PrimType
 
+if TYPE_CHECKING:
+    from .expr import BufferLoad
+    from .stmt import BufferRegion, BufferStore
+
 __all__ = ["Buffer", "DataProducer", "decl_buffer"]
+
+#: One index of an access: a position, or a slice of a dimension.
+Index: TypeAlias = ExprLike | slice
 
 # ``tir.stmt`` and ``tir.expr`` install the node constructors that indexing needs.
 INDEXING: dict[str, Callable[..., Any]] = {}
@@ -47,14 +54,14 @@ class Buffer(Node):
         self,
         data: Var,
         dtype: str,
-        shape: Any,
-        strides: Any = (),
-        elem_offset: Any = None,
+        shape: ShapeLike,
+        strides: ShapeLike | None = (),
+        elem_offset: ExprLike | None = None,
         name: str = "buffer",
         data_alignment: int = -1,
         offset_factor: int = 0,
-        buffer_type: Any = 1,
-        axis_separators: Any = (),
+        buffer_type: int | str = 1,
+        axis_separators: ShapeLike | None = (),
         span: Span | None = None,
     ) -> None:
         self.data = data
@@ -112,14 +119,17 @@ class Buffer(Node):
     # An index is never too large for a load to be made, so Python's iteration by index would not end.
     __iter__ = None
 
-    def __getitem__(self, indices: Any) -> Any:
-        if not isinstance(indices, (tuple, list)):
-            indices = (indices,)
-        if not any(isinstance(i, slice) for i in indices):
-            return INDEXING["load"](self, [as_expr(i) for i in indices])
-        return self._slice(tuple(indices))
+    @overload
+    def __getitem__(self, indices: ExprLike | Sequence[ExprLike]) -> BufferLoad: ...
+    @overload
+    def __getitem__(self, indices: Index | Sequence[Index]) -> BufferLoad | BufferRegion: ...
+    def __getitem__(self, indices: Index | Sequence[Index]) -> BufferLoad | BufferRegion:
+        given: Sequence[Index] = indices if isinstance(indices, (tuple, list)) else (indices,)
+        if not any(isinstance(i, slice) for i in given):
+            return INDEXING["load"](self, [as_expr(i) for i in given])
+        return self._slice(tuple(given))
 
-    def _slice(self, indices: tuple[Any, ...]) -> Any:
+    def _slice(self, indices: tuple[Index, ...]) -> BufferLoad | BufferRegion:
         if any(isinstance(i, slice) and i.step not in (None, 1) for i in indices) or all(
             not isinstance(i, slice) or (i.stop is not None and i.step is not None) for i in indices
         ):
@@ -141,7 +151,7 @@ class Buffer(Node):
                 region.append(Range.from_min_extent(begin, const(1, begin.dtype)))
         return INDEXING["region"](self, region)
 
-    def _ramp(self, item: Any, dim: int) -> PrimExpr:
+    def _ramp(self, item: Index, dim: int) -> PrimExpr:
         if not isinstance(item, slice):
             return as_expr(item)
         step = 1 if item.step is None else item.step
@@ -156,18 +166,18 @@ class Buffer(Node):
             return start
         return Ramp(start, const(int(step), start.dtype), lanes)
 
-    def vload(self, begin: Any, dtype: str | None = None, predicate: Any = None) -> PrimExpr:
+    def vload(self, begin: ShapeLike, dtype: str | None = None, predicate: ExprLike | None = None) -> PrimExpr:
         """Load one value, or a vector of ``dtype``'s lanes, starting at ``begin``."""
         indices = self._vector_indices(begin, dtype or self.dtype)
         made: PrimExpr = INDEXING["load"](self, indices, predicate)
         return made
 
-    def vstore(self, begin: Any, value: Any, predicate: Any = None) -> Any:
+    def vstore(self, begin: ShapeLike, value: ExprLike, predicate: ExprLike | None = None) -> BufferStore:
         """Store a value (or vector) starting at ``begin``."""
         value = as_expr(value)
         return INDEXING["store"](self, value, self._vector_indices(begin, value.dtype), predicate)
 
-    def _vector_indices(self, begin: Any, dtype: str) -> list[PrimExpr]:
+    def _vector_indices(self, begin: ShapeLike, dtype: str) -> list[PrimExpr]:
         indices = list(as_exprs(begin))
         if dt.element_of(dtype) != dt.element_of(self.dtype) or dt.lanes(dtype) % dt.lanes(self.dtype):
             raise CheckTypeError(f"Cannot access {dtype} in a buffer of {self.dtype}")
@@ -178,11 +188,11 @@ class Buffer(Node):
 
     def access_ptr(
         self,
-        access_mask: Any,
+        access_mask: ExprLike,
         ptr_type: str = "handle",
         content_lanes: int = 1,
-        offset: Any = 0,
-        extent: Any = None,
+        offset: ExprLike = 0,
+        extent: ExprLike | None = None,
     ) -> PrimExpr:
         """A pointer expression for intrinsics: ``access_mask`` is ``"r"``, ``"w"``, ``"rw"`` or the bit mask."""
         if isinstance(access_mask, str):
@@ -221,7 +231,7 @@ class Buffer(Node):
         """The strides if there is one for each dimension; without, elements lie in row-major order."""
         return self.strides if len(self.strides) == len(self.shape) else ()
 
-    def offset_of(self, indices: Any) -> list[PrimExpr]:
+    def offset_of(self, indices: ShapeLike) -> list[PrimExpr]:
         """Flat element offsets of ``indices``, simplified, one for each group of dimensions between axis separators."""
         from .. import arith
 
@@ -274,17 +284,17 @@ def flat_offsets(buffer: Buffer, indices: Sequence[PrimExpr]) -> list[PrimExpr]:
 
 
 def decl_buffer(
-    shape: Any,
+    shape: ShapeLike,
     dtype: str | None = None,
     name: str = "buffer",
     data: Var | None = None,
-    strides: Any = None,
-    elem_offset: Any = None,
+    strides: ShapeLike | None = None,
+    elem_offset: ExprLike | None = None,
     scope: str = "",
     data_alignment: int = -1,
     offset_factor: int = 0,
     buffer_type: str = "",
-    axis_separators: Any = None,
+    axis_separators: ShapeLike | None = None,
     span: Span | None = None,
 ) -> Buffer:
     """Declare a buffer, making its data pointer unless one is given.

@@ -111,7 +111,7 @@ class BijectiveLayout(Node):
     src_layout: Layout
     dst_layout: Layout
 
-    def __init__(self, src_layout: Any, dst_layout: Any) -> None:
+    def __init__(self, src_layout: Layout | str, dst_layout: Layout | str) -> None:
         self.src_layout = src_layout if isinstance(src_layout, Layout) else Layout(src_layout)
         self.dst_layout = dst_layout if isinstance(dst_layout, Layout) else Layout(dst_layout)
         if set(self.src_layout.primal_axes()) != set(self.dst_layout.primal_axes()):
@@ -180,7 +180,7 @@ def layout(layout_str: str, dtype: str = "int32") -> Layout:
     return Layout(layout_str, dtype)
 
 
-def bijective_layout(src_layout: Any, dst_layout: Any) -> BijectiveLayout | None:
+def bijective_layout(src_layout: Layout | str, dst_layout: Layout | str) -> BijectiveLayout | None:
     """A conversion between two layouts; None if there is none.
 
     >>> from relaxish import tir

@@ -82,7 +82,7 @@ class ProducerLoad(PrimExpr):
         self.dtype = self.producer.dtype
 
 
-def _load(buffer: Buffer, indices: Any, predicate: Any = None) -> BufferLoad:
+def _load(buffer: Buffer, indices: ShapeLike, predicate: ExprLike | None = None) -> BufferLoad:
     return BufferLoad(buffer, indices, predicate)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..ir.attrs import DictAttrs
@@ -32,11 +32,11 @@ class PrimFunc(BaseFunc):
 
     def __init__(
         self,
-        params: Any,
+        params: Iterable[Var | Buffer | ObjectGeneric],
         body: Stmt,
         ret_type: Type | None = None,
         buffer_map: Mapping[Var, Buffer] | None = None,
-        attrs: Any = None,
+        attrs: DictAttrs | Mapping[str, Any] | None = None,
         span: Span | None = None,
     ) -> None:
         buffers: dict[Var, Buffer] = dict(buffer_map or {})

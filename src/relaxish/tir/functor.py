@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TYPE_CHECKING, TypeAlias, TypeVar, overload
 
-from ..ir.expr import PrimExpr, as_expr
-from ..ir.functor import Mutator, Visitor
-from ..ir.prim import IterVar, Var
+from ..ir.expr import ExprLike, PrimExpr, as_expr
+from ..ir.functor import Mutator, Rewritable, Visitor
+from ..ir.node import Node
+from ..ir.prim import IntImm, IterVar, Let, Var
 from .buffer import Buffer
-from .stmt import Stmt
+from .stmt import Allocate, AllocateConst, AttrStmt, Block, DeclBuffer, For, LetStmt, MatchBufferRegion, Stmt
 from .walk import post_order_visit, pre_order_visit
+
+if TYPE_CHECKING:
+    from .function import PrimFunc
 
 __all__ = [
     "Mutator",
@@ -25,6 +29,14 @@ __all__ = [
 ]
 
 
+_R = TypeVar("_R")
+_N = TypeVar("_N", bound=Node)
+#: What variables are replaced by: a table, or a function that returns None for variables to keep.
+Values: TypeAlias = Mapping[Var, ExprLike] | Callable[[Var], ExprLike | None]
+#: A callback of :func:`ir_transform`: the node's replacement, or None to keep it.
+Callback: TypeAlias = Callable[[Any], PrimExpr | Stmt | None]
+
+
 class Substitute(Mutator):
     """Replace variables by expressions, and buffers along with the variables in their shapes and pointers."""
 
@@ -32,10 +44,10 @@ class Substitute(Mutator):
         self.values = dict(values)
         self.buffers: dict[Buffer, Buffer] = dict(buffers or {})
 
-    def visit_Var(self, var: Var) -> Any:
+    def visit_Var(self, var: Var) -> PrimExpr:
         return self.values.get(var, var)
 
-    def visit_IntImm(self, node: Any) -> Any:
+    def visit_IntImm(self, node: IntImm) -> PrimExpr:
         return node
 
     def visit_Buffer(self, buffer: Buffer) -> Buffer:
@@ -46,7 +58,7 @@ class Substitute(Mutator):
         self.buffers[buffer] = made
         return made
 
-    def visit_PrimFunc(self, func: Any) -> Any:
+    def visit_PrimFunc(self, func: PrimFunc) -> PrimFunc:
         buffer_map = {p: self.visit(b) for p, b in func.buffer_map.items()}
         body = self.visit(func.body)
         if body is func.body and all(buffer_map[p] is b for p, b in func.buffer_map.items()):
@@ -54,7 +66,11 @@ class Substitute(Mutator):
         return func.with_fields(body=body, buffer_map=buffer_map)
 
 
-def substitute(node: Any, vmap: Mapping[Var, Any] | Callable[[Var], Any]) -> Any:
+@overload
+def substitute(node: Rewritable[_R], vmap: Values) -> _R: ...
+@overload
+def substitute(node: Sequence[Rewritable[_R]], vmap: Values) -> tuple[_R, ...]: ...
+def substitute(node: Rewritable[_R] | Sequence[Rewritable[_R]], vmap: Values) -> _R | tuple[_R, ...]:
     """Replace variables in an expression, statement, region, or a sequence of them.
 
     ``vmap`` maps variables to expressions, or is a function that returns None for variables to keep.
@@ -67,22 +83,32 @@ def substitute(node: Any, vmap: Mapping[Var, Any] | Callable[[Var], Any]) -> Any
     if callable(vmap):
         return _SubstituteByFunction(vmap).visit(node)
     if not vmap:
-        return node
+        return node  # type: ignore[return-value]  # where nothing is replaced, a node is its own rewrite
     values = {k.var if isinstance(k, IterVar) else k: as_expr(v) for k, v in vmap.items()}
     return Substitute(values).visit(node)
 
 
 class _SubstituteByFunction(Substitute):
-    def __init__(self, function: Callable[[Var], Any]) -> None:
+    def __init__(self, function: Callable[[Var], ExprLike | None]) -> None:
         super().__init__({})
         self.function = function
 
-    def visit_Var(self, var: Var) -> Any:
+    def visit_Var(self, var: Var) -> PrimExpr:
         found = self.function(var)
-        return var if found is None else found
+        return var if found is None else as_expr(found)
 
 
-def substitute_buffers(node: Any, values: Mapping[Var, PrimExpr], buffers: Mapping[Buffer, Buffer]) -> Any:
+@overload
+def substitute_buffers(
+    node: Rewritable[_R], values: Mapping[Var, PrimExpr], buffers: Mapping[Buffer, Buffer]
+) -> _R: ...
+@overload
+def substitute_buffers(
+    node: Sequence[Rewritable[_R]], values: Mapping[Var, PrimExpr], buffers: Mapping[Buffer, Buffer]
+) -> tuple[_R, ...]: ...
+def substitute_buffers(
+    node: Rewritable[_R] | Sequence[Rewritable[_R]], values: Mapping[Var, PrimExpr], buffers: Mapping[Buffer, Buffer]
+) -> _R | tuple[_R, ...]:
     """:func:`substitute` with some buffers replaced outright; their data pointers follow."""
     all_values = dict(values)
     for old, new in buffers.items():
@@ -94,7 +120,7 @@ def substitute_buffers(node: Any, values: Mapping[Var, PrimExpr], buffers: Mappi
 class _IRTransform(Mutator):
     """Callbacks see statements and expressions; buffers and ranges are parts of them."""
 
-    def __init__(self, pre: Any, post: Any, only: Sequence[str] | None) -> None:
+    def __init__(self, pre: Callback | None, post: Callback | None, only: Sequence[str] | None) -> None:
         self.pre = pre
         self.post = post
         self.only = None if only is None else {name.split(".")[-1] for name in only}
@@ -117,7 +143,12 @@ class _IRTransform(Mutator):
         return new
 
 
-def ir_transform(stmt: Any, preorder: Any, postorder: Any, only_enable: Sequence[str] | None = None) -> Any:
+def ir_transform(
+    stmt: Rewritable[_R],
+    preorder: Callback | None,
+    postorder: Callback | None,
+    only_enable: Sequence[str] | None = None,
+) -> _R:
     """Rewrite with callbacks: a ``preorder`` answer replaces a node unvisited, a ``postorder`` one after its children.
 
     ``only_enable`` limits the callbacks to type names such as ``"tir.For"``.
@@ -137,10 +168,10 @@ class _RenewDefs(Mutator):
         made: Var = self.map[var]
         return made
 
-    def visit_Var(self, var: Var) -> Any:
+    def visit_Var(self, var: Var) -> Var:
         return self.map.get(var, var)
 
-    def visit_IterVar(self, iv: IterVar) -> Any:
+    def visit_IterVar(self, iv: IterVar) -> IterVar:
         if iv in self.map:
             return self.map[iv]
         dom = self.visit(iv.dom) if iv.dom is not None else None
@@ -164,7 +195,7 @@ class _RenewDefs(Mutator):
             if isinstance(dim, Var):
                 self._fresh(dim)
 
-    def visit_Buffer(self, buffer: Buffer) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return self.map.get(buffer, buffer)
 
     def _alloc(self, buffer: Buffer) -> Buffer:
@@ -174,7 +205,7 @@ class _RenewDefs(Mutator):
         made: Buffer = self.map[buffer]
         return made
 
-    def visit_PrimFunc(self, func: Any) -> Any:
+    def visit_PrimFunc(self, func: PrimFunc) -> PrimFunc:
         for param in func.params:
             self._fresh(param)
         for buffer in func.buffer_map.values():
@@ -187,28 +218,28 @@ class _RenewDefs(Mutator):
             body=self.visit(func.body),
         )
 
-    def visit_For(self, loop: Any) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         self._fresh(loop.loop_var)
         return self.default_visit(loop)
 
-    def visit_LetStmt(self, stmt: Any) -> Any:
+    def visit_LetStmt(self, stmt: LetStmt | Let) -> Stmt | PrimExpr:
         value = self.visit(stmt.value)
         self._fresh(stmt.var)
         return stmt.with_fields(var=self.map[stmt.var], value=value, body=self.visit(stmt.body))
 
     visit_Let = visit_LetStmt
 
-    def visit_Allocate(self, stmt: Any) -> Any:
+    def visit_Allocate(self, stmt: Allocate | AllocateConst) -> Stmt:
         self._fresh(stmt.buffer_var)
         return self.default_visit(stmt)
 
     visit_AllocateConst = visit_Allocate
 
-    def visit_DeclBuffer(self, stmt: Any) -> Any:
+    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Stmt:
         self._alloc(stmt.buffer)
         return self.default_visit(stmt)
 
-    def visit_Block(self, block: Any) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         for iv in block.iter_vars:
             self.visit(iv)
         for buffer in block.alloc_buffers:
@@ -217,13 +248,14 @@ class _RenewDefs(Mutator):
             self.define_buffer(match.buffer)
         return self.default_visit(block)
 
-    def visit_MatchBufferRegion(self, match: Any) -> Any:
+    def visit_MatchBufferRegion(self, match: MatchBufferRegion) -> MatchBufferRegion:
         return match.with_fields(buffer=self.define_buffer(match.buffer), source=self.visit(match.source))
 
-    def visit_AttrStmt(self, stmt: Any) -> Any:
+    def visit_AttrStmt(self, stmt: AttrStmt) -> Stmt:
         return self.default_visit(stmt)
 
 
-def renew_defs(func: Any) -> Any:
+def renew_defs(func: _N) -> _N:
     """A copy of a PrimFunc in which everything it defines is new; two copies can then stand in one program."""
-    return _RenewDefs().visit(func)
+    made: Any = _RenewDefs().visit(func)
+    return made

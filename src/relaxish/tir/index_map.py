@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..ir.errors import CheckValueError
-from ..ir.expr import PrimExpr, Range, as_expr, as_exprs
+from ..ir.expr import PrimExpr, Range, ShapeLike, as_expr, as_exprs
 from ..ir import dtype as dt
 from ..ir.functor import post_order_visit
 from ..ir.node import Node, field
-from ..ir.prim import IterVar, Var, const
+from ..ir.prim import BinaryOp, IterVar, Var, const
 from ..support.errors import RelaxishError
 from ..ir.primops import match_types
 from .functor import Substitute, substitute
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..arith import Analyzer
+    from ..runtime.ndarray import NDArray
+
+_Array = TypeVar("_Array", "np.ndarray[Any, Any]", "NDArray")
 
 __all__ = ["IndexMap"]
 
@@ -27,7 +35,7 @@ class _AxisSeparator:
 class _Legalizing(Substitute):
     """Substitution by values of another integer width: operations widen where their operands differ."""
 
-    def visit_BinaryOp(self, e: Any) -> Any:
+    def visit_BinaryOp(self, e: BinaryOp) -> PrimExpr:
         a, b = self.visit(e.a), self.visit(e.b)
         if a is e.a and b is e.b:
             return e
@@ -51,7 +59,12 @@ class IndexMap(Node):
 
     AXIS_SEPARATOR = _AxisSeparator()
 
-    def __init__(self, initial_indices: Any, final_indices: Any, inverse_index_map: Any = None) -> None:
+    def __init__(
+        self,
+        initial_indices: Iterable[Var | IterVar],
+        final_indices: ShapeLike,
+        inverse_index_map: IndexMap | Callable[..., Any] | None = None,
+    ) -> None:
         self.initial_indices = tuple(i.var if isinstance(i, IterVar) else i for i in initial_indices)
         self.final_indices = as_exprs(final_indices)
         if callable(inverse_index_map) and not isinstance(inverse_index_map, IndexMap):
@@ -62,7 +75,7 @@ class IndexMap(Node):
     def from_func(
         mapping_function: Callable[..., Any],
         ndim: int | None = None,
-        inverse_index_map: Any = None,
+        inverse_index_map: IndexMap | Callable[..., Any] | None = None,
         *,
         index_dtype: str = "int64",
     ) -> IndexMap:
@@ -81,7 +94,7 @@ class IndexMap(Node):
     def from_func_with_separators(
         mapping_function: Callable[..., Any],
         ndim: int | None = None,
-        inverse_index_map: Any = None,
+        inverse_index_map: IndexMap | Callable[..., Any] | None = None,
         *,
         index_dtype: str = "int64",
     ) -> tuple[IndexMap, list[int]]:
@@ -134,7 +147,7 @@ class IndexMap(Node):
         analyzer = arith.Analyzer()
         return [analyzer.simplify(_Legalizing(values).visit(e)) for e in self.final_indices]
 
-    def map_ranges(self, ranges: Sequence[Range], analyzer: Any = None) -> list[Range]:
+    def map_ranges(self, ranges: Sequence[Range], analyzer: Analyzer | None = None) -> list[Range]:
         """Ranges that cover the image of a box; exact where the map is affine and surjective."""
         from .index_map_ranges import map_ranges
 
@@ -152,7 +165,7 @@ class IndexMap(Node):
         dtype = max((d.dtype for d in dims), key=dt.bits, default="int32")
         return [item.extent.astype(dtype) for item in self.map_ranges(ranges)]
 
-    def map_ndarray(self, arr_src: Any) -> Any:
+    def map_ndarray(self, arr_src: _Array) -> _Array:
         """The array rearranged by the map."""
         import numpy as np
 
@@ -174,7 +187,7 @@ class IndexMap(Node):
         """Variables of the final indices that are not initial indices, in order of use."""
         found: dict[Var, None] = {}
 
-        def look(node: Any) -> None:
+        def look(node: Node) -> None:
             if isinstance(node, Var):
                 found[node] = None
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ..ir.expr import PrimExpr, Range
 from ..support.errors import RelaxishError
 from ..ir.prim import IntImm, Var, const
 from .. import arith
+from ..arith import Analyzer, IterSumExpr
 from .functor import substitute
+from .index_map import IndexMap
 
 __all__ = ["invert", "map_ranges"]
 
 
-def map_ranges(index_map: Any, ranges: Sequence[Range], analyzer: Any = None) -> list[Range]:
+def map_ranges(index_map: IndexMap, ranges: Sequence[Range], analyzer: Analyzer | None = None) -> list[Range]:
     """Ranges covering the image of ``ranges``; see :meth:`IndexMap.map_ranges`."""
     analyzer = analyzer if analyzer is not None else arith.Analyzer()
     if not index_map.initial_indices:
@@ -23,9 +24,8 @@ def map_ranges(index_map: Any, ranges: Sequence[Range], analyzer: Any = None) ->
     found = arith.detect_iter_map(
         list(index_map.final_indices), domain, const(1, "bool"), arith.IterMapLevel.NoCheck, False
     )
-    indices: Any = found.indices
-    if indices:
-        return [_extent_of(item, analyzer) for item in indices]
+    if found.indices:
+        return [_extent_of(item, analyzer) for item in found.indices]
     out = []
     sets = {var: arith.IntervalSet(r.min, analyzer.simplify(r.min + r.extent - 1)) for var, r in domain.items()}
     for expr in index_map.final_indices:
@@ -42,7 +42,7 @@ def _typed(rng: Range, dtype: str) -> Range:
     return Range.from_min_extent(rng.min.astype(dtype), rng.extent.astype(dtype))
 
 
-def _extent_of(item: Any, analyzer: Any) -> Range:
+def _extent_of(item: IterSumExpr, analyzer: Analyzer) -> Range:
     """An iterator sum covers ``[base, base + extent)``, the extent being scale times that of its outermost part."""
     if not item.args:
         return Range.from_min_extent(item.base, const(1, item.base.dtype))
@@ -53,34 +53,32 @@ def _extent_of(item: Any, analyzer: Any) -> Range:
 
 
 def invert(
-    index_map: Any, ranges: Sequence[Range], level: arith.IterMapLevel = arith.IterMapLevel.NoCheck
-) -> tuple[Any, PrimExpr]:
+    index_map: IndexMap, ranges: Sequence[Range], level: arith.IterMapLevel = arith.IterMapLevel.NoCheck
+) -> tuple[IndexMap, PrimExpr]:
     """An inverse of the map and the padding condition in terms of the new indices."""
     analyzer = arith.Analyzer()
     outputs: list[Var] = []
     for number, expr in enumerate(index_map.final_indices):
-        is_var = isinstance(expr, Var) and any(expr is v for v in index_map.initial_indices)
-        outputs.append(Var(expr.name, expr.dtype) if is_var else Var(f"axis{number}", expr.dtype))
+        name = expr.name if isinstance(expr, Var) and expr in index_map.initial_indices else f"axis{number}"
+        outputs.append(Var(name, expr.dtype))
     ranges = [_typed(rng, var.dtype) for var, rng in zip(index_map.initial_indices, ranges)]
     domain = dict(zip(index_map.initial_indices, ranges))
     found = arith.detect_iter_map(list(index_map.final_indices), domain, const(1, "bool"), level, False)
-    indices: Any = found.indices
-    if not indices:
+    if not found.indices:
         errors = getattr(found, "errors", ())
         raise RelaxishError(f"Could not parse mapping as sum of iterators. Error: {errors[0] if errors else index_map}")
-    mapped = arith.inverse_affine_iter_map(indices, list(outputs))
-    lookup = {getattr(k, "var", k): v for k, v in mapped.items()}
-    final = []
+    mapped = arith.inverse_affine_iter_map(found.indices, list(outputs))
+    final: list[PrimExpr] = []
     for var, rng in zip(index_map.initial_indices, ranges):
-        expr = lookup.get(var)
-        if expr is None:
+        old = mapped.get(var)
+        if old is None:
             if not (isinstance(rng.extent, IntImm) and rng.extent.value == 1):
                 raise RelaxishError(f"the map drops index {var.name}, so it has no inverse")
-            expr = rng.min
-        final.append(analyzer.simplify(expr))
+            old = rng.min
+        final.append(analyzer.simplify(old))
     # Quotients and remainders of the old indices fall away once the ranges of the new ones are known.
     for var, rng in zip(outputs, map_ranges(index_map, ranges, analyzer)):
         analyzer.bind(var, rng)
     padding = substitute(found.padding_predicate, dict(zip(index_map.initial_indices, final)))
     padding = analyzer.simplify(padding, 10)
-    return type(index_map)(outputs, final), padding
+    return IndexMap(outputs, final), padding

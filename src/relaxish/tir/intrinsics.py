@@ -88,7 +88,13 @@ def _fused(a: Any, b: Any, c: Any) -> Any:
 
 def _function(name: str, meaning: Meaning, cost: float = 20.0, *, libm: bool = True, builder: str = "float") -> None:
     """A function of floating-point values whose results are irrational."""
-    known = {"lanewise": True, "widens": True, "cancels": True, "builder": builder, "libm": name if libm else ""}
+    known: dict[str, Any] = {
+        "lanewise": True,
+        "widens": True,
+        "cancels": True,
+        "builder": builder,
+        "libm": name if libm else "",
+    }
     _add(name, meaning=meaning, cost=cost, **known)
 
 

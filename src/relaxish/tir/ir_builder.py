@@ -12,11 +12,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeVar
 
 from ..ir import dtype as dt
-from ..ir.expr import PrimExpr, as_expr
+from ..ir.expr import ExprLike, PrimExpr, ShapeLike, as_expr
+from ..ir.node import Node
 from ..ir.object_generic import ObjectGeneric
 from ..ir.op import Op
 from ..ir.prim import Call, IterVar, StringImm, Var, const
@@ -29,6 +30,7 @@ from .stmt import (
 
 __all__ = ["BufferVar", "IRBuilder", "create"]
 
+_T = TypeVar("_T")
 # A statement, or what makes one around all statements that follow in its scope.
 Item = Stmt | Callable[[Any], Any]
 
@@ -59,7 +61,7 @@ class BufferVar(ObjectGeneric):
         """The buffer's name."""
         return self._buffer.name
 
-    def _indices(self, index: Any) -> list[Any]:
+    def _indices(self, index: ShapeLike) -> list[Any]:
         given = list(index) if isinstance(index, (list, tuple)) else [index]
         out = [i.var if isinstance(i, IterVar) else i for i in given]
         shape = self._buffer.shape
@@ -69,10 +71,10 @@ class BufferVar(ObjectGeneric):
 
     __iter__ = None  # by index it would not end
 
-    def __getitem__(self, index: Any) -> BufferLoad:
+    def __getitem__(self, index: ShapeLike) -> BufferLoad:
         return BufferLoad(self._buffer, self._indices(index))
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: ShapeLike, value: ExprLike) -> None:
         value = as_expr(value)
         if dt.element_of(value.dtype) != dt.element_of(self._content_type):
             raise ValueError(f"data type does not match content type {value.dtype} vs {self._content_type}")
@@ -88,7 +90,7 @@ def _unflattened(index: PrimExpr, shape: Sequence[Any]) -> list[Any]:
     return [index, *out]
 
 
-def _loop_dtype(bound: Any) -> str:
+def _loop_dtype(bound: PrimExpr | int) -> str:
     if isinstance(bound, PrimExpr):
         if not dt.is_int(bound.dtype):
             raise NotImplementedError(f"a loop cannot run to a bound of type {bound.dtype}")
@@ -105,7 +107,7 @@ class IRBuilder:
         self._stack: list[list[Item]] = [[]]
         self.nidx = 0
 
-    def emit(self, stmt: Any) -> None:
+    def emit(self, stmt: Item | PrimExpr) -> None:
         """Append a statement, a call, or a function from the statements that follow to the one around them."""
         if isinstance(stmt, Call):
             stmt = Evaluate(stmt)
@@ -126,12 +128,12 @@ class IRBuilder:
         return _sequence(body)
 
     @contextmanager
-    def _scope(self, value: Any, make: Callable[[Stmt], Stmt]) -> Iterator[Any]:
+    def _scope(self, value: _T, make: Callable[[Stmt], Stmt]) -> Iterator[_T]:
         self._stack.append([])
         yield value
         self.emit(make(self._close()))
 
-    def scope_attr(self, node: Any, attr_key: str, value: Any) -> None:
+    def scope_attr(self, node: IterVar | BufferVar | Node | str, attr_key: str, value: ExprLike) -> None:
         """Annotate the statements that follow in this scope."""
         node = StringImm(node) if isinstance(node, str) else node
         if isinstance(node, BufferVar):
@@ -142,7 +144,14 @@ class IRBuilder:
             value = max_(const(1, value.dtype), value)
         self.emit(lambda body: AttrStmt(node, attr_key, value, body))
 
-    def for_range(self, begin: Any, end: Any, name: str = "i", dtype: str | None = None, kind: str = "serial") -> Any:
+    def for_range(
+        self,
+        begin: PrimExpr | int,
+        end: PrimExpr | int,
+        name: str = "i",
+        dtype: str | None = None,
+        kind: str = "serial",
+    ) -> AbstractContextManager[Var]:
         """A loop; unnamed ones are ``i``, ``j``, ``k``, ``i_0``, ``i_1``, ..."""
         if kind not in _KINDS:
             raise ValueError("Unknown kind")
@@ -155,15 +164,15 @@ class IRBuilder:
         extent = end if isinstance(begin, int) and begin == 0 else end - begin
         return self._scope(var, lambda body: For(var, begin, extent, _KINDS[kind], body))
 
-    def while_loop(self, condition: Any) -> Any:
+    def while_loop(self, condition: ExprLike) -> AbstractContextManager[None]:
         """A loop that runs as long as the condition holds."""
         return self._scope(None, lambda body: While(condition, body))
 
-    def if_scope(self, cond: Any) -> Any:
+    def if_scope(self, cond: ExprLike) -> AbstractContextManager[None]:
         """What is done if the condition holds."""
         return self._scope(None, lambda body: IfThenElse(cond, body, None))
 
-    def else_scope(self) -> Any:
+    def else_scope(self) -> AbstractContextManager[None]:
         """What is done otherwise. Raises RuntimeError unless an ``if_scope`` has just ended."""
         previous = self._stack[-1][-1] if self._stack[-1] else None
         if not isinstance(previous, IfThenElse) or previous.else_case is not None:
@@ -171,11 +180,11 @@ class IRBuilder:
         self._stack[-1].pop()
         return self._scope(None, lambda body: IfThenElse(previous.condition, previous.then_case, body))
 
-    def new_scope(self) -> Any:
+    def new_scope(self) -> AbstractContextManager[None]:
         """A scope that ends what attributes, allocations and lets inside it cover."""
         return self._scope(None, lambda body: body)
 
-    def let(self, var_name: str, value: Any) -> Var:
+    def let(self, var_name: str, value: ExprLike) -> Var:
         """Name a value for the statements that follow."""
         value = as_expr(value)
         var = Var(var_name, value.dtype)
@@ -185,7 +194,7 @@ class IRBuilder:
     def allocate(
         self,
         dtype: str,
-        shape: Any,
+        shape: ShapeLike,
         name: str = "buf",
         axis_separators: Sequence[int] | None = None,
         scope: str = "",
@@ -204,7 +213,7 @@ class IRBuilder:
         """A buffer that is given from outside."""
         return BufferVar(self, buf, buf.dtype)
 
-    def likely(self, expr: Any) -> Call:
+    def likely(self, expr: ExprLike) -> Call:
         """Tell that a condition usually holds."""
         expr = as_expr(expr)
         return Call(expr.dtype, Op.get("tir.likely"), (expr,))
@@ -217,7 +226,7 @@ class IRBuilder:
         return made
 
 
-def _sequence(stmts: list[Any]) -> Any:
+def _sequence(stmts: list[Any]) -> Stmt:
     return stmts[0] if len(stmts) == 1 else SeqStmt(stmts)
 
 

@@ -23,7 +23,7 @@ def _count(loop: For) -> int:
     return max(1, int(loop.extent.value)) if isinstance(loop.extent, IntImm) else 1
 
 
-def _parts(stmt: Any) -> list[Any]:
+def _parts(stmt: Stmt) -> list[Any]:
     if isinstance(stmt, SeqStmt):
         return list(stmt.seq)
     if isinstance(stmt, BlockRealize):
@@ -36,14 +36,14 @@ def _parts(stmt: Any) -> list[Any]:
     return [body] if isinstance(body, Stmt) else []
 
 
-def unrolled_size(stmt: Any) -> int:
+def unrolled_size(stmt: Stmt) -> int:
     """How many statements there are once all loops marked unrolled are written out."""
     parts = _parts(stmt)
     size = sum(unrolled_size(part) for part in parts) if parts else 1
     return size * _count(stmt) if isinstance(stmt, For) and stmt.kind == ForKind.UNROLLED else size
 
 
-def check_unrolled(stmt: Any) -> None:
+def check_unrolled(stmt: Stmt) -> None:
     """Raise RelaxishError where a nest of loops marked unrolled is too large to be written out."""
     if isinstance(stmt, For) and stmt.kind == ForKind.UNROLLED and _count(stmt) > 1:
         if (size := unrolled_size(stmt)) > MAX_UNROLLED:
@@ -53,7 +53,7 @@ def check_unrolled(stmt: Any) -> None:
         check_unrolled(part)
 
 
-def lanes_of_loops(stmt: Any) -> int:
+def lanes_of_loops(stmt: Stmt) -> int:
     """How many lanes the vectors of nested vectorized loops have, where they have most."""
     lanes = max((lanes_of_loops(part) for part in _parts(stmt)), default=1)
     return lanes * _count(stmt) if isinstance(stmt, For) and stmt.kind == ForKind.VECTORIZED else lanes

@@ -9,11 +9,11 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir import dtype as dt
-from ..ir.expr import PrimExpr, as_expr
+from ..ir.expr import ExprLike, GlobalVar, PrimExpr, as_expr
 from ..ir.node import Node
 from ..ir.op import Op
 from ..ir.prim import (
@@ -23,6 +23,7 @@ from ..ir.primops import (
     add, bitwise_and, bitwise_neg, bitwise_or, bitwise_xor, cast, div, floordiv, floormod, left_shift, logical_and,
     logical_or, match_types, max_, min_, multiply, right_shift, subtract, truncdiv, truncmod,
 )  # fmt: skip
+from ..ir.source import Span
 from ..ir.types import PointerType
 from ..support.entry_points import lazy_package
 from ..support.errors import InternalError
@@ -42,6 +43,9 @@ __all__ = [
     "ignore_loop_partition", "tvm_tuple", "q_multiply_shift", "round", "exp",
 ]  # fmt: skip
 
+#: What a call takes: scalars, texts and other nodes; a buffer stands for its data pointer.
+CallArg: TypeAlias = ExprLike | Node
+
 for _name, _record in INTRINSICS.items():
     Op.register(f"tir.{_name}").set_attr("TCallEffectKind", _record.effect)
 
@@ -50,12 +54,12 @@ def _op(name: str) -> Op:
     return Op.register(f"tir.{name}")
 
 
-def call_builtin(dtype: str, name: str, *args: Any, span: Any = None) -> Call:
+def call_builtin(dtype: str, name: str, *args: CallArg, span: Span | None = None) -> Call:
     """A call of the intrinsic ``tir.<name>``."""
     return Call(dtype, _op(name), [_arg(a) for a in args], span=span)
 
 
-def _arg(value: Any) -> Any:
+def _arg(value: CallArg) -> CallArg:
     if isinstance(value, Buffer):
         return value.data
     if isinstance(value, Node) and not isinstance(value, PrimExpr) and hasattr(value, "__prim_expr__"):
@@ -67,24 +71,25 @@ def _builder(record: Intrinsic) -> Callable[..., PrimExpr]:
     """The function that makes calls of an intrinsic, as its record says."""
     name = record.name
 
-    def of_float(x: Any, span: Any = None) -> PrimExpr:
+    def of_float(x: ExprLike, span: Span | None = None) -> PrimExpr:
         x = as_expr(x)
         if dt.is_integral(x.dtype):
             x = cast(dt.with_lanes("float32", dt.lanes(x.dtype)), x)
         return Call(x.dtype, _op(name), [x], span=span)
 
-    def of_same(x: Any, span: Any = None) -> PrimExpr:
+    def of_same(x: ExprLike, span: Span | None = None) -> PrimExpr:
         x = as_expr(x)
         return Call(x.dtype, _op(name), [x], span=span)
 
-    def of_all(*args: Any, span: Any = None) -> PrimExpr:
+    def of_all(*args: CallArg, span: Span | None = None) -> PrimExpr:
         return call_builtin(record.result, name, *args, span=span)
 
-    build, doc = {
+    builders: dict[str, tuple[Callable[..., PrimExpr], str]] = {
         "float": (of_float, f"Elementwise ``{name}``; integers are converted to float32 first."),
         "same": (of_same, f"Intrinsic ``{name}`` of the operand's own type."),
         "plain": (of_all, f"Low-level intrinsic ``{name}``."),
-    }[record.builder]
+    }
+    build, doc = builders[record.builder]
     build.__name__, build.__doc__ = name, doc
     return build
 
@@ -98,7 +103,7 @@ sigmoid: Callable[..., PrimExpr] = globals()["sigmoid"]
 
 
 def _rounding(name: str, fold: Callable[[float], int]) -> Callable[..., PrimExpr]:
-    def build(x: Any, span: Any = None) -> PrimExpr:
+    def build(x: ExprLike, span: Span | None = None) -> PrimExpr:
         x = as_expr(x)
         if dt.is_integral(x.dtype):
             return x
@@ -119,7 +124,7 @@ trunc = _rounding("trunc", math.trunc)
 __all__ += ["floor", "ceil", "nearbyint", "trunc"]
 
 
-def logaddexp(a: Any, b: Any, span: Any = None) -> PrimExpr:
+def logaddexp(a: ExprLike, b: ExprLike, span: Span | None = None) -> PrimExpr:
     """``log(exp(a) + exp(b))``. Raises InternalError for integers."""
     a, b = as_expr(a), as_expr(b)
     for value in (a, b):
@@ -133,7 +138,7 @@ def logaddexp(a: Any, b: Any, span: Any = None) -> PrimExpr:
 __all__ += ["logaddexp"]
 
 
-def abs(x: Any, span: Any = None) -> PrimExpr:
+def abs(x: ExprLike, span: Span | None = None) -> PrimExpr:
     """Absolute value: ``fabs`` on floats, a select on integers, the operand itself if unsigned."""
     x = as_expr(x)
     if dt.is_uint(x.dtype):
@@ -151,7 +156,7 @@ fabs = abs
 
 
 def _classify(name: str) -> Callable[..., PrimExpr]:
-    def build(x: Any, span: Any = None) -> PrimExpr:
+    def build(x: ExprLike, span: Span | None = None) -> PrimExpr:
         x = as_expr(x)
         result = dt.with_lanes("bool", dt.lanes(x.dtype))
         if dt.is_integral(x.dtype):
@@ -181,12 +186,12 @@ def logical_not_(x: PrimExpr) -> PrimExpr:
 isnan, isinf, isfinite = _classify("isnan"), _classify("isinf"), _classify("isfinite")
 
 
-def isnullptr(x: Any, span: Any = None) -> PrimExpr:
+def isnullptr(x: ExprLike, span: Span | None = None) -> PrimExpr:
     """Whether a handle is null."""
     return call_builtin("bool", "isnullptr", x)
 
 
-def infinity(dtype: str, span: Any = None) -> PrimExpr:
+def infinity(dtype: str, span: Span | None = None) -> PrimExpr:
     """Positive infinity of a floating-point type."""
     if dt.code(dtype) not in ("float", "bfloat") or dt.lanes(dtype) != 1:
         raise CheckValueError(f"Cannot decide infinity for type {dtype}")
@@ -202,7 +207,7 @@ _FLOAT_MAX = {
 }  # fmt: skip
 
 
-def max_value(dtype: str, span: Any = None) -> PrimExpr:
+def max_value(dtype: str, span: Span | None = None) -> PrimExpr:
     """The largest finite value of a type."""
     element = dt.element_of(dtype)
     if dt.is_float(element):
@@ -210,7 +215,7 @@ def max_value(dtype: str, span: Any = None) -> PrimExpr:
     return const(dt.max_value(element), dtype)
 
 
-def min_value(dtype: str, span: Any = None) -> PrimExpr:
+def min_value(dtype: str, span: Span | None = None) -> PrimExpr:
     """The smallest finite value of a type."""
     element = dt.element_of(dtype)
     if dt.is_float(element):
@@ -218,7 +223,7 @@ def min_value(dtype: str, span: Any = None) -> PrimExpr:
     return const(dt.min_value(element), dtype)
 
 
-def power(x: Any, y: Any, span: Any = None) -> PrimExpr:
+def power(x: ExprLike, y: ExprLike, span: Span | None = None) -> PrimExpr:
     """``x ** y``; both operands are brought to one floating-point type."""
     x, y = match_types(as_expr(x), as_expr(y))
     if not dt.is_float(x.dtype):
@@ -230,7 +235,7 @@ pow = power
 
 
 def _float_binary(name: str) -> Callable[..., PrimExpr]:
-    def build(x1: Any, x2: Any, span: Any = None) -> PrimExpr:
+    def build(x1: ExprLike, x2: ExprLike, span: Span | None = None) -> PrimExpr:
         a, b = as_expr(x1), as_expr(x2)
         return Call(a.dtype, _op(name), [a, b], span=span)
 
@@ -246,23 +251,23 @@ __all__ += ["fmod", "atan2", "copysign", "hypot", "nextafter", "ldexp"]
 shift_left, shift_right, bitwise_not = left_shift, right_shift, bitwise_neg
 
 
-def indexdiv(a: Any, b: Any, span: Any = None) -> PrimExpr:
+def indexdiv(a: ExprLike, b: ExprLike, span: Span | None = None) -> PrimExpr:
     """Division of non-negative indices (which rounding is meant does not matter)."""
     return floordiv(a, b, span)
 
 
-def indexmod(a: Any, b: Any, span: Any = None) -> PrimExpr:
+def indexmod(a: ExprLike, b: ExprLike, span: Span | None = None) -> PrimExpr:
     """Remainder of non-negative indices."""
     return floormod(a, b, span)
 
 
-def ceildiv(lhs: Any, rhs: Any, span: Any = None) -> PrimExpr:
+def ceildiv(lhs: ExprLike, rhs: ExprLike, span: Span | None = None) -> PrimExpr:
     """``ceil(lhs / rhs)`` on integers, as ``(lhs + rhs - 1) // rhs``."""
     lhs, rhs = match_types(as_expr(lhs), as_expr(rhs))
     return floordiv(lhs + rhs - 1, rhs, span)
 
 
-def if_then_else(cond: Any, t: Any, f: Any, span: Any = None) -> PrimExpr:
+def if_then_else(cond: ExprLike, t: ExprLike, f: ExprLike, span: Span | None = None) -> PrimExpr:
     """``t if cond else f``, evaluating only the branch taken (unlike Select)."""
     cond = as_expr(cond)
     t, f = match_types(as_expr(t), as_expr(f))
@@ -273,13 +278,13 @@ def if_then_else(cond: Any, t: Any, f: Any, span: Any = None) -> PrimExpr:
     return Call(t.dtype, _op("if_then_else"), [cond, t, f], span=span)
 
 
-def likely(cond: Any, span: Any = None) -> PrimExpr:
+def likely(cond: ExprLike, span: Span | None = None) -> PrimExpr:
     """Mark a condition as usually true."""
     cond = as_expr(cond)
     return cond if isinstance(cond, IntImm) else Call(cond.dtype, _op("likely"), [cond], span=span)
 
 
-def assume(cond: Any, span: Any = None) -> PrimExpr:
+def assume(cond: ExprLike, span: Span | None = None) -> PrimExpr:
     """Promise that a condition holds."""
     return Call("bool", _op("assume"), [as_expr(cond)], span=span)
 
@@ -289,13 +294,13 @@ def undef() -> PrimExpr:
     return Call("int32", _op("undef"), [])
 
 
-def ret(val: Any, span: Any = None) -> PrimExpr:
+def ret(val: ExprLike, span: Span | None = None) -> PrimExpr:
     """Return a value from a PrimFunc."""
     val = as_expr(val)
     return Call(val.dtype, _op("ret"), [val], span=span)
 
 
-def reinterpret(dtype: str, value: Any, span: Any = None) -> PrimExpr:
+def reinterpret(dtype: str, value: ExprLike, span: Span | None = None) -> PrimExpr:
     """The same bits as another type."""
     value = as_expr(value)
     if value.dtype == dtype:
@@ -314,7 +319,7 @@ def _check_same_size(dtype: str, source: str) -> None:
     raise CheckTypeError(f"Reinterpret requires size match {dtype} vs {source}")
 
 
-def address_of(obj: Any, span: Any = None) -> PrimExpr:
+def address_of(obj: Buffer | BufferLoad, span: Span | None = None) -> PrimExpr:
     """The address of a buffer's first element, or of the element that is loaded. Raises ValueError on others."""
     if isinstance(obj, Buffer):
         obj = BufferLoad(obj, [0] * len(obj.shape))
@@ -323,20 +328,20 @@ def address_of(obj: Any, span: Any = None) -> PrimExpr:
     return Call("handle", _op("address_of"), [obj], span=span)
 
 
-def lookup_param(param_name: str, span: Any = None) -> PrimExpr:
+def lookup_param(param_name: str, span: Span | None = None) -> PrimExpr:
     """A parameter by name."""
     return Call("handle", _op("lookup_param"), [StringImm(param_name)], span=span)
 
 
 def _packed(name: str) -> Callable[..., PrimExpr]:
-    def build(*args: Any, span: Any = None) -> PrimExpr:
+    def build(*args: CallArg, span: Span | None = None) -> PrimExpr:
         return Call("int32", _op(name), [_packed_arg(a) for a in args], span=span)
 
     build.__doc__ = f"``{name}``: call a registered packed function by name."
     return build
 
 
-def _packed_arg(value: Any) -> Any:
+def _packed_arg(value: CallArg) -> CallArg:
     if isinstance(value, Buffer):
         return _pack_buffer(value)
     return _arg(value)
@@ -365,48 +370,48 @@ def trace(args: list[Any], trace_action: str = "tvm.default_trace_action") -> Pr
 __all__ += ["tvm_call_packed", "tvm_call_cpacked"]
 
 
-def call_intrin(dtype: str, func_name: Any, *args: Any, span: Any = None) -> PrimExpr:
+def call_intrin(dtype: str, func_name: str | Op, *args: CallArg, span: Span | None = None) -> PrimExpr:
     """Call an intrinsic by name or :class:`Op`."""
     return Call(dtype, func_name, [_arg(a) for a in args], span=span)
 
 
-def call_extern(dtype: str, func_name: str, *args: Any, span: Any = None) -> PrimExpr:
+def call_extern(dtype: str, func_name: str, *args: CallArg, span: Span | None = None) -> PrimExpr:
     """Call a C function that may have effects."""
     return Call(dtype, _op("call_extern"), [StringImm(func_name), *[_arg(a) for a in args]], span=span)
 
 
-def call_pure_extern(dtype: str, func_name: str, *args: Any, span: Any = None) -> PrimExpr:
+def call_pure_extern(dtype: str, func_name: str, *args: CallArg, span: Span | None = None) -> PrimExpr:
     """Call a C function without effects."""
     return Call(dtype, _op("call_pure_extern"), [StringImm(func_name), *[_arg(a) for a in args]], span=span)
 
 
-def call_llvm_intrin(dtype: str, name: Any, *args: Any, span: Any = None) -> PrimExpr:
+def call_llvm_intrin(dtype: str, name: str | PrimExpr, *args: CallArg, span: Span | None = None) -> PrimExpr:
     """Call an LLVM intrinsic by name, e.g. ``"llvm.x86.avx512.vpdpbusd.512"``."""
     return Call(dtype, _op("call_llvm_intrin"), [StringImm(name) if isinstance(name, str) else name, *args], span=span)
 
 
-def call_llvm_pure_intrin(dtype: str, name: Any, *args: Any, span: Any = None) -> PrimExpr:
+def call_llvm_pure_intrin(dtype: str, name: str | PrimExpr, *args: CallArg, span: Span | None = None) -> PrimExpr:
     """Call an LLVM intrinsic that has no effects."""
     first = StringImm(name) if isinstance(name, str) else name
     return Call(dtype, _op("call_llvm_pure_intrin"), [first, *args], span=span)
 
 
-def call_tir(global_var: Any, *args: Any) -> PrimExpr:
+def call_tir(global_var: GlobalVar, *args: CallArg) -> PrimExpr:
     """Call another PrimFunc of the module."""
     return Call("void", global_var, [_arg(a) for a in args])
 
 
-def dp4a(vec1: Any, vec2: Any, acc: Any = 0) -> PrimExpr:
+def dp4a(vec1: ExprLike, vec2: ExprLike, acc: ExprLike = 0) -> PrimExpr:
     """Dot product of four 8-bit pairs added to an accumulator."""
     return Call("int32", _op("dp4a"), [as_expr(vec1), as_expr(vec2), as_expr(acc)])
 
 
-def q_multiply_shift(x: Any, y: Any, q: Any, s: Any) -> PrimExpr:
+def q_multiply_shift(x: ExprLike, y: ExprLike, q: ExprLike, s: ExprLike) -> PrimExpr:
     """Fixed-point multiplication with rounding shift."""
     return call_builtin("int32", "q_multiply_shift", x, y, q, s)
 
 
-def tvm_tuple(*value: Any) -> PrimExpr:
+def tvm_tuple(*value: ExprLike) -> PrimExpr:
     """Several values as one call argument."""
     return call_builtin("handle", "tvm_tuple", *value)
 
@@ -421,7 +426,7 @@ def vscale() -> PrimExpr:
     return Call("int32", _op("vscale"), [])
 
 
-def get_active_lane_mask(dtype: str, base: Any, limit: Any) -> PrimExpr:
+def get_active_lane_mask(dtype: str, base: ExprLike, limit: ExprLike) -> PrimExpr:
     """A predicate that is true for lanes ``base + i < limit``."""
     return call_builtin(dtype, "get_active_lane_mask", base, limit)
 
@@ -436,22 +441,22 @@ def end_profile_intrinsic(id: int) -> PrimExpr:
     return call_builtin("handle", "end_profile_intrinsic", id)
 
 
-def anylist_getitem(list_handle: Any, index: Any) -> PrimExpr:
+def anylist_getitem(list_handle: ExprLike, index: ExprLike) -> PrimExpr:
     """An item of a runtime list."""
     return call_builtin("handle", "anylist_getitem", list_handle, index)
 
 
-def anylist_resetitem(list_handle: Any, index: Any) -> PrimExpr:
+def anylist_resetitem(list_handle: ExprLike, index: ExprLike) -> PrimExpr:
     """Clear an item of a runtime list."""
     return call_builtin("int32", "anylist_resetitem", list_handle, index)
 
 
-def ignore_loop_partition(predicate: Any) -> PrimExpr:
+def ignore_loop_partition(predicate: ExprLike) -> PrimExpr:
     """Keep a condition out of loop partitioning."""
     return call_builtin("bool", "ignore_loop_partition", predicate)
 
 
-def all(*args: Any, span: Any = None) -> PrimExpr:
+def all(*args: CallArg, span: Span | None = None) -> PrimExpr:
     """Conjunction of conditions."""
     if not args:
         raise CheckValueError("Any must take at least 1 argument")
@@ -461,7 +466,7 @@ def all(*args: Any, span: Any = None) -> PrimExpr:
     return out
 
 
-def any(*args: Any, span: Any = None) -> PrimExpr:
+def any(*args: CallArg, span: Span | None = None) -> PrimExpr:
     """Disjunction of conditions."""
     if not args:
         raise CheckValueError("Any must take at least 1 argument")
@@ -497,7 +502,7 @@ def comm_reducer(
         outputs = [Reduce(reducer, exprs, axes, condition, i, inits) for i in range(len(exprs))]
         return outputs[0] if single else tuple(outputs)
 
-    def reducer(expr: Any, axis: Any, where: Any = None, init: Any = None, *args: Any) -> Any:
+    def reducer(expr: Any, axis: Any, where: Any = None, init: Any = None, *args: CallArg) -> Any:
         first = axis[0] if isinstance(axis, (list, tuple)) and axis else axis
         if isinstance(first, (IterVar, list, tuple)):
             return _over_axis(expr, axis, where, init)

@@ -9,10 +9,11 @@ from ..ir import primops
 from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir.expr import PrimExpr, as_expr
 from ..ir.prim import (
-    EQ, GE, GT, LE, LT, NE, Add, And, Div, FloorDiv, FloorMod, Max, Min, Mod, Mul, Or, Sub, Var,
+    Add, And, BinaryOp, Div, EQ, FloorDiv, FloorMod, GE, GT, LE, LT, Max, Min, Mod, Mul, NE, Not, Or, Sub, Var,
 )  # fmt: skip
 from ..ir.structural import same_expression
 from .buffer import Buffer
+from .function import PrimFunc
 from .functor import Substitute
 
 __all__ = ["bindings", "specialized"]
@@ -28,16 +29,16 @@ _FOLDING: dict[type, Callable[[Any, Any], PrimExpr]] = {
 class _Specializer(Substitute):
     """Substitution that folds constants where an operand changed."""
 
-    def visit_BinaryOp(self, node: Any) -> Any:
+    def visit_BinaryOp(self, node: BinaryOp) -> PrimExpr:
         a, b = self.visit(node.a), self.visit(node.b)
         return node if a is node.a and b is node.b else _FOLDING[type(node)](a, b)
 
-    def visit_Not(self, node: Any) -> Any:
+    def visit_Not(self, node: Not) -> PrimExpr:
         a = self.visit(node.a)
         return node if a is node.a else primops.logical_not(a)
 
 
-def bindings(func: Any, param_map: Mapping[Var, Any]) -> dict[Var, PrimExpr]:
+def bindings(func: PrimFunc, param_map: Mapping[Var, Any]) -> dict[Var, PrimExpr]:
     """The value of every variable that ``param_map`` decides, those in shapes of bound buffers included."""
     values: dict[Var, PrimExpr] = {}
     for param, instance in param_map.items():
@@ -56,7 +57,7 @@ def bindings(func: Any, param_map: Mapping[Var, Any]) -> dict[Var, PrimExpr]:
     return values
 
 
-def _bind_buffer(func: Any, param: Var, instance: Buffer, values: dict[Var, PrimExpr]) -> None:
+def _bind_buffer(func: PrimFunc, param: Var, instance: Buffer, values: dict[Var, PrimExpr]) -> None:
     if param not in func.buffer_map:
         raise CheckValueError(f"specialize expects {getattr(param, 'name', param)} to be in PrimFunc's buffer_map")
     old: Buffer = func.buffer_map[param]
@@ -84,7 +85,7 @@ def _bind(have: PrimExpr, want: PrimExpr, values: dict[Var, PrimExpr]) -> None:
         raise CheckValueError(f"The assigned value of var {have.name} mismatched: {known} vs. {want}.")
 
 
-def specialized(func: Any, values: Mapping[Var, PrimExpr]) -> Any:
+def specialized(func: PrimFunc, values: Mapping[Var, PrimExpr]) -> PrimFunc:
     """The function with its variables replaced; parameters that have a value are gone."""
     params = tuple([p for p in func.params if p not in values])
     return _Specializer(values).visit(func.with_fields(params=params))

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir import dtype as dt
 from ..ir.expr import ExprLike, PrimExpr, Range, ShapeLike, as_expr, as_exprs, optional_expr
 from ..ir.node import Converted, Node, field
-from ..ir.prim import IntImm, IterVar, StringImm, Var, const
+from ..ir.prim import IntImm, IterVar, Let, StringImm, Var, const
 from ..ir.source import Span
 from .buffer import INDEXING, Buffer
 from .expr import BufferLoad, _index_lanes, check_predicate
 
 __all__ = [
-    "Allocate", "AllocateConst", "AssertStmt", "AttrStmt", "Block", "BlockRealize", "BufferRealize", "BufferRegion",
-    "BufferStore", "DeclBuffer", "Evaluate", "For", "ForKind", "IfThenElse", "LetStmt", "MatchBufferRegion",
+    "AccessT", "Allocate", "AllocateConst", "AssertStmt", "AttrStmt", "Block", "BlockRealize", "BufferRealize", "BufferRegion",
+    "BufferStore", "DeclBuffer", "Evaluate", "For", "ForKind", "IfThenElse", "LetStmt", "LetT", "MatchBufferRegion",
     "Prefetch", "ProducerRealize", "ProducerStore", "SeqStmt", "Stmt", "While", "stmt_list", "stmt_seq",
 ]  # fmt: skip
 
@@ -79,7 +79,7 @@ class AssertStmt(Stmt):
             raise CheckTypeError(f"AssertStmt's message is a text or an int32, got {self.message.dtype}")
 
 
-def _annotations(value: Any) -> dict[str, Any]:
+def _annotations(value: Mapping[str, Any] | None) -> dict[str, Any]:
     return {k: _annotation(v) for k, v in value.items()} if value else {}
 
 
@@ -245,7 +245,7 @@ def _is_no_op(stmt: Stmt) -> bool:
     return isinstance(stmt, Evaluate) and isinstance(stmt.value, IntImm) and stmt.value.value == 0
 
 
-def _parts(stmts: Any) -> tuple[Stmt, ...]:
+def _parts(stmts: Iterable[Stmt]) -> tuple[Stmt, ...]:
     """The statements as they are, unless one is a sequence: then its parts, without no-ops."""
     items = tuple(stmts)
     if not any(isinstance(s, SeqStmt) for s in items):
@@ -316,7 +316,7 @@ class Prefetch(Stmt):
     bounds: Converted[tuple[Range, ...], Iterable[Range]] = field(conv=tuple)
 
 
-def _region(items: Any) -> tuple[Range, ...]:
+def _region(items: Iterable[Range | ExprLike]) -> tuple[Range, ...]:
     return tuple(
         item if isinstance(item, Range) else Range.from_min_extent(as_expr(item), const(1, as_expr(item).dtype))
         for item in items
@@ -457,7 +457,15 @@ def stmt_list(stmt: Stmt) -> list[Stmt]:
     return list(stmt.seq) if isinstance(stmt, SeqStmt) else [stmt]
 
 
-def _store(buffer: Buffer, value: PrimExpr, indices: Sequence[PrimExpr], predicate: Any = None) -> BufferStore:
+#: A load or a store, whichever is given.
+AccessT = TypeVar("AccessT", BufferLoad, BufferStore)
+#: A binding of either kind.
+LetT = TypeVar("LetT", Let, LetStmt)
+
+
+def _store(
+    buffer: Buffer, value: PrimExpr, indices: Sequence[PrimExpr], predicate: ExprLike | None = None
+) -> BufferStore:
     return BufferStore(buffer, value, indices, predicate)
 
 

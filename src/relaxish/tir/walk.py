@@ -6,12 +6,16 @@ expressions, and variables where they are used, not where they are defined.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ..ir.expr import PrimExpr
 from ..ir.functor import post_order_visit as visit_all_nodes
 from ..ir.functor import pre_order_visit as visit_all_nodes_first
+from ..ir.node import Node
+
+if TYPE_CHECKING:
+    from .stmt import Stmt
 
 __all__ = ["operands", "post_order_visit", "pre_order_visit"]
 
@@ -30,7 +34,7 @@ _ORDER: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def operands(node: Any) -> Iterator[Any]:
+def operands(node: Node) -> Iterator[PrimExpr | Stmt]:
     """The statements and expressions directly below a node, in evaluation order."""
     names = _ORDER.get(type(node).__name__)
     for name in node._child_fields if names is None else names:
@@ -42,13 +46,13 @@ def operands(node: Any) -> Iterator[Any]:
                 yield from operands(item)
 
 
-def _counts(value: Any) -> bool:
+def _counts(value: object) -> TypeGuard[PrimExpr | Stmt]:
     from .stmt import Stmt
 
     return isinstance(value, (PrimExpr, Stmt))
 
 
-def post_order_visit(stmt: Any, fvisit: Callable[[Any], Any]) -> None:
+def post_order_visit(stmt: Node | Sequence[Node], fvisit: Callable[[Any], Any]) -> None:
     """Call ``fvisit`` once on every distinct statement and expression of a program, operands first.
 
     >>> from relaxish import tir
@@ -61,7 +65,7 @@ def post_order_visit(stmt: Any, fvisit: Callable[[Any], Any]) -> None:
         visit_all_nodes(stmt, fvisit)
         return
     done: set[int] = set()
-    stack: list[tuple[Any, bool]] = [(stmt, False)]
+    stack: list[tuple[PrimExpr | Stmt, bool]] = [(stmt, False)]
     while stack:
         node, ready = stack.pop()
         if ready:
@@ -72,13 +76,13 @@ def post_order_visit(stmt: Any, fvisit: Callable[[Any], Any]) -> None:
             stack += [(child, False) for child in reversed(list(operands(node)))]
 
 
-def pre_order_visit(stmt: Any, fvisit: Callable[[Any], bool]) -> None:
+def pre_order_visit(stmt: Node | Sequence[Node], fvisit: Callable[[Any], bool]) -> None:
     """Call ``fvisit`` on every distinct statement and expression, before its operands; a false answer skips those."""
     if not _counts(stmt):
         visit_all_nodes_first(stmt, fvisit)
         return
     done: set[int] = set()
-    stack = [stmt]
+    stack: list[PrimExpr | Stmt] = [stmt]
     while stack:
         node = stack.pop()
         if id(node) not in done:

@@ -5,7 +5,7 @@ The loops run over flat positions, which the builder turns into one index a dime
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from ..ir.errors import CheckValueError
@@ -38,7 +38,7 @@ def _differ(a: PrimExpr, b: PrimExpr) -> bool:
 
 
 def _place(
-    out: BufferVar, position: Sequence[PrimExpr], update: PrimExpr, combine: Callable[[PrimExpr, PrimExpr], PrimExpr]
+    out: BufferVar, position: PrimExpr, update: PrimExpr, combine: Callable[[PrimExpr, PrimExpr], PrimExpr]
 ) -> None:
     out[position] = update if combine is _COMBINE["update"] else combine(out[position], update)
 
@@ -118,7 +118,8 @@ def scatter_nd(data: te.Tensor, indices: te.Tensor, updates: te.Tensor, mode: st
         with ib.for_range(0, prod(data.shape)) as i:
             out[i] = source[i]
         with ib.for_range(0, count) as row, ib.for_range(0, width, kind="parallel") as column:
-            stride, position = width, column
+            stride: PrimExpr | int = width
+            position: PrimExpr = column
             for d in reversed(range(depth)):
                 position = position + stride * where[row + d * count]
                 stride = stride * data.shape[d]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...ir import IRModule
+from ...ir.plain import plain_int, plain_ints
 from ...ir.structural import structural_hash
 from ...meta_schedule import TuneContext
 from ...meta_schedule.analysis.schedules import normalize_mod, schedule_for_tuning
@@ -95,11 +96,11 @@ class _Sketch:
         for inst in self.trace.insts:
             decision = self.trace.get_decision(inst)
             if inst.kind.name == "SamplePerfectTile" and decision is not None:
-                sizes = [int(getattr(d, "value", d)) for d in decision]
-                limit = int(getattr(inst.attrs[1], "value", inst.attrs[1]))
+                sizes = plain_ints(decision)
+                limit = plain_int(inst.attrs[1])
                 self.tiles[f"tile_{len(self.tiles)}"] = (inst, prod(sizes), len(sizes), limit)
             elif inst.kind.name == "SampleCategorical":
-                values = [int(getattr(v, "value", v)) for v in inst.attrs[0]]
+                values = list(plain_ints(inst.attrs[0]))
                 self.options[f"option_{len(self.options)}"] = (inst, values)
         self.estimate: SketchEstimate | None = estimate_sketch(context, self.trace)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from ...ir.plain import plain_int, plain_ints
 from ...tir import Schedule
 from ...tir.schedule import Instruction, Trace
 from ..database import TuningRecord
@@ -57,11 +58,9 @@ class Space:
         for inst in self.trace.insts:
             decision = self.trace.get_decision(inst)
             if inst.kind.name == "SamplePerfectTile" and decision is not None:
-                sizes = [int(getattr(d, "value", d)) for d in decision]
+                sizes = plain_ints(decision)
                 extent = prod(sizes)
-                self.tiles.append(
-                    _Tile(inst, extent, int(getattr(inst.attrs[1], "value", inst.attrs[1])), len(start), len(sizes))
-                )
+                self.tiles.append(_Tile(inst, extent, plain_int(inst.attrs[1]), len(start), len(sizes)))
                 divisors = _divisors(extent)
                 self.choices += [divisors] * (len(sizes) - 1)
                 start += [divisors.index(s) for s in sizes[1:]]
@@ -69,7 +68,7 @@ class Space:
                 count = len(inst.attrs[0])
                 self.options.append(_Option(inst, len(start), count))
                 self.choices.append(list(range(count)))
-                start.append(int(getattr(decision, "value", decision)))
+                start.append(plain_int(decision))
         self.start = tuple(start)
 
     @property

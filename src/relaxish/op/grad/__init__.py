@@ -14,7 +14,7 @@ from ...relax.op_table import Legalize
 from ...relax.struct_info import StructInfo
 from ...tir import const
 from ...topi.utils import prod
-from ..base import no_gradients
+from ..base import no_grad, no_gradients
 from ..inference import (
     Builder,
     Ints,
@@ -36,11 +36,6 @@ __all__ = [
     "avg_pool2d_backward", "end_checkpoint", "max_pool2d_backward", "nll_loss_backward", "no_grad",
     "start_checkpoint", "take_backward",
 ]  # fmt: skip
-
-
-def no_grad(input: Expr) -> Expr:
-    """``input``, through which no gradient flows."""
-    return make_call("grad.no_grad", [as_expr(input)])
 
 
 def start_checkpoint(input: Expr) -> Expr:

@@ -12,7 +12,7 @@ from ...relax.block_builder import BlockBuilder
 from ...relax.expr import Call, Expr, ShapeExpr, Var
 from ...relax.scalars import const_int
 from ...relax.struct_info import StructInfo, TensorStructInfo
-from ..base import no_gradients
+from ..base import no_grad
 from ..binary import divide, multiply
 from ..grad import nll_loss_backward
 from ..inference import (
@@ -176,7 +176,7 @@ def _nll_gradient(var: Var, call: Call, out: Var, builder: BlockBuilder) -> Sequ
     predictions, targets, *weights = call.args
     weight, ignored = weights[0] if weights else None, int(call.attrs.ignore_index)
     by_predictions = nll_loss_backward(out, predictions, targets, weight, call.attrs.reduction, ignored)
-    return [by_predictions, *no_gradients(len(call.args) - 1)(var, call, out, builder)]
+    return [by_predictions, *(no_grad(arg) for arg in call.args[1:])]
 
 
 _RNG = np.random.default_rng(13)

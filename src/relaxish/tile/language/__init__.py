@@ -27,7 +27,7 @@ from .kernel import *  # noqa: F403
 from .loops import *  # noqa: F403
 from .memory import *  # type: ignore[assignment]  # noqa: F403
 from .operators import *  # noqa: F403
-from .printing import *  # type: ignore[assignment]  # noqa: F403
+from .printing import *  # noqa: F403
 from .reductions import *  # noqa: F403
 from .regions import TileError
 from .scalars import *  # noqa: F403

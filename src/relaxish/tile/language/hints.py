@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ... import tir
@@ -10,21 +11,36 @@ from ...ir.prim import And, Or
 from ...ir.primops import cast, max_, min_
 from ...script.ir_builder import tir as B
 from ...tir.op import call_builtin
+from ...tir.transform.tiles.names import L2, SHARED
+from ...tir.transform.tiles.shared import Order
+from ..layout import Layout, index_map_of, sizes_of
 from .blocks import inside_kernel
 from .regions import TileError, known_extents, region_of, takes_regions
 
 __all__ = [
-    "all_of", "annotate_l2_hit_ratio", "annotate_layout", "annotate_safe_value", "any_of", "clamp", "device_assert",
+    "Layout", "all_of", "annotate_l2_hit_ratio", "annotate_layout", "annotate_safe_value", "any_of", "clamp", "device_assert",
     "sync_grid", "sync_threads", "sync_warp",
 ]  # fmt: skip
 
 
-def annotate_layout(layouts: dict[Any, Any]) -> None:
-    """Wishes for how shared memory is laid out, which the planner knows to choose itself; fragments have no such wishes."""
+def annotate_layout(layouts: Mapping[tir.Buffer, Any]) -> None:
+    """How tiles lie in shared memory: layouts of :mod:`relaxish.tile.layout`, index maps, or functions of the indices.
+
+    Addresses are worked out by them. ``wgmma`` takes the layouts that its unit knows, other tiles are then multiplied by
+    ``mma.sync``; ``wmma`` cannot read swizzled tiles. On a CPU tiles are packed for the product, whatever is asked for.
+    """
     frame = inside_kernel("T.annotate_layout")
-    for buffer in layouts:
-        if buffer.scope() == "local.fragment":
-            frame.fragment_layouts[buffer] = layouts[buffer]
+    for buffer, wish in layouts.items():
+        if buffer.scope() not in SHARED:
+            raise TileError(
+                f"T.annotate_layout: {buffer.name} has scope {buffer.scope()!r}; layouts are of shared memory, who holds what of a "
+                "fragment is the compiler's to choose"
+            )
+        try:
+            frame.layouts[buffer] = index_map_of(wish, len(buffer.shape))
+            Order(frame.layouts[buffer], sizes_of(buffer.shape))
+        except (TypeError, ValueError) as error:
+            raise TileError(f"T.annotate_layout: the layout of {buffer.name} is none: {error}") from None
 
 
 def annotate_safe_value(values: dict[Any, Any]) -> None:
@@ -35,11 +51,20 @@ def annotate_safe_value(values: dict[Any, Any]) -> None:
 
 
 def annotate_l2_hit_ratio(ratios: dict[Any, float]) -> None:
-    """A wish for the second-level cache; numbers in 0..1."""
-    inside_kernel("T.annotate_l2_hit_ratio")
+    """The share (0..1) of what is loaded from arguments that the second-level cache keeps before other data.
+
+    Loads say so from sm_80 on; for GPUs before it is an error when the kernel is compiled. Products on sm_90a are then
+    ``mma.sync``. CPUs have no such choice.
+    """
+    frame = inside_kernel("T.annotate_l2_hit_ratio")
     for buffer, ratio in ratios.items():
         if not 0.0 <= float(ratio) <= 1.0:
             raise TileError(f"T.annotate_l2_hit_ratio: {buffer.name} gets {ratio}, which is no share between 0 and 1")
+        if buffer.scope() != "global":
+            raise TileError(
+                f"T.annotate_l2_hit_ratio: {buffer.name} lies in {buffer.scope()} memory, which has no such cache"
+            )
+        frame.hints.setdefault(L2, []).append([buffer.name, float(ratio)])
 
 
 def clamp(x: Any, lo: Any, hi: Any) -> Any:

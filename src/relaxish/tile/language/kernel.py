@@ -11,9 +11,20 @@ from ...script.ir_builder import tir as B
 from ...script.ir_builder.base import IRBuilder
 from ...script.ir_builder.tir.frame import PrimFuncFrame, TIRFrame, add_to_parent, as_stmt
 from ...ir.functor import post_order_visit
-from ...tir import Block, BlockRealize, BufferLoad, BufferRegion, BufferStore, DeclBuffer, For, IterVar
+from ...tir import (
+    Buffer,
+    IndexMap,
+    Block,
+    BlockRealize,
+    BufferLoad,
+    BufferRegion,
+    BufferStore,
+    DeclBuffer,
+    For,
+    IterVar,
+)
 from ...tir.stmt import ForKind
-from ...tir.transform.tiles.names import KERNEL, SWIZZLE
+from ...tir.transform.tiles.names import KERNEL, LAYOUT, SWIZZLE
 from .blocks import inside_kernel
 from .finish import finish_kernel
 from .regions import TileError
@@ -41,7 +52,7 @@ class KernelFrame(B.frame.BlockFrame):
         self.safe_values: dict[Any, Any] = {}
         self.hints: dict[str, Any] = {}
         self.reducers: list[tuple[Any, str]] = []
-        self.fragment_layouts: dict[Any, Any] = {}
+        self.layouts: dict[Buffer, IndexMap] = {}
         self.barriers: dict[Any, list[int]] = {}
 
     def __enter__(self) -> Any:
@@ -58,6 +69,9 @@ class KernelFrame(B.frame.BlockFrame):
         for tag, var in reversed(list(zip(_AXES, self.thread_vars, strict=False))):
             body = _bound(var, Range(0, self.threads[_AXES.index(tag)]), f"threadIdx.{tag}", body)
         body = finish_kernel(body, dict(zip(self.vars, self.doms, strict=True)), self.safe_values, self.alloc_buffers)
+        if self.layouts:
+            numbers = {b: n for n, b in enumerate(self.alloc_buffers)}
+            annotations[LAYOUT] = [[numbers[b], index_map] for b, index_map in self.layouts.items()]
         reads, writes = _touched(body, self.alloc_buffers)
         block = Block(
             (), reads, writes, self.name, body, None, self.alloc_buffers, (), annotations, span=self.entry_span

@@ -11,10 +11,10 @@ from ...script.ir_builder import tir as B
 from ...script.ir_builder.tir.frame import ForFrame
 from ...tir import For, IfThenElse, LetStmt
 from ...tir.stmt import ForKind
-from ...tir.transform.tiles.names import PARALLEL, STAGES
+from ...tir.transform.tiles.names import GROUP, ORDER, PARALLEL, STAGE, STAGES, SYNC, WIDTH
 from .blocks import inside_kernel
 from .breaks import BREAK
-from .regions import TileError
+from .regions import TileError, width_of
 
 __all__ = [
     "Parallel", "Persistent", "Pipelined", "Serial", "Unroll", "Vectorized", "loop_break", "serial", "unroll",
@@ -35,7 +35,7 @@ def Parallel(
     exprs = [as_expr(e) for e in extents]
     annotations: dict[str, Any] = {PARALLEL: len(exprs)}
     if coalesced_width is not None:
-        annotations["tile.coalesced_width"] = int(coalesced_width)
+        annotations[WIDTH] = width_of(coalesced_width)
 
     def make(variables: list[Any], doms: list[Range], body: Any) -> Any:
         for level in reversed(range(len(variables))):
@@ -56,21 +56,28 @@ def Pipelined(
     num_stages: int = 0,
     order: Sequence[int] | None = None,
     stage: Sequence[int] | None = None,
-    sync: Any = None,
-    group: Any = None,
+    sync: Sequence[Sequence[int]] | None = None,
+    group: Sequence[Sequence[int]] | None = None,
 ) -> ForFrame:
     """A loop whose copies run up to ``num_stages`` turns ahead, each into memory of its own; 0 and 1: no overlap.
 
-    ``order``, ``stage``, ``sync`` and ``group`` are wishes of how; results never depend on them.
+    ``stage`` and ``order`` say of each statement of the body in which stage it is (one of stage ``s`` is ``s`` turns behind)
+    and its place in a turn. Copies of the statements of a ``group`` are waited for together; of a pair in ``sync`` the second
+    statement waits for the first in all threads. Results never depend on them: what would change one is an error when the
+    kernel is compiled for a GPU. A CPU runs statements as they are written, one after the other.
     """
     inside_kernel("T.Pipelined")
     if num_stages < 0:
         raise TileError(f"T.Pipelined(num_stages={num_stages}) takes 0 or more")
     annotations: dict[str, Any] = {STAGES: int(num_stages)}
-    for name, value in (("order", order), ("stage", stage)):
+    for key, value in ((ORDER, order), (STAGE, stage)):
         if value is not None:
-            annotations[f"tile.{name}"] = [int(v) for v in value]
-    del sync, group
+            annotations[key] = [int(v) for v in value]
+    for key, parts in ((GROUP, group), (SYNC, sync)):
+        if parts is not None:
+            annotations[key] = [[int(v) for v in part] for part in parts]
+    if any(len(pair) != 2 for pair in sync or ()):
+        raise TileError(f"T.Pipelined(sync={sync}) takes pairs of statements")
     return B.serial(start, stop, annotations=annotations)
 
 

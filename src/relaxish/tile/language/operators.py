@@ -11,9 +11,9 @@ from ...ir.prim import And, IntImm, const
 from ...ir.primops import cast
 from ...script.ir_builder import tir as B
 from ...tir import if_then_else
-from ...tir.transform.tiles.names import CLEAR, FRAGMENT, OPTIONS, POLICY, SHARED
+from ...tir.transform.tiles.names import CLEAR, FRAGMENT, OPTIONS, EVICTIONS, POLICY, SHARED, WIDTH
 from .blocks import at, inside_kernel, tile_block
-from .regions import Region, TileError, as_dtype, pair_regions, region_of, takes_regions, tile_region
+from .regions import Region, TileError, as_dtype, pair_regions, region_of, takes_regions, tile_region, width_of
 
 __all__ = [
     "GemmWarpPolicy", "async_copy", "c2d_im2col", "clear", "copy", "fill", "gemm", "gemm_sp", "im2col", "tcgen05_gemm",
@@ -42,8 +42,9 @@ def copy(
 ) -> None:
     """Copy a region. ``A[i, j]`` is the first element of one whose extents come from the other side.
 
-    Outside of an argument, loads give its safe value (0) and stores do nothing. The keywords are wishes about how it is
-    done, never about what.
+    Outside of an argument, loads give its safe value (0) and stores do nothing. The keywords say how it is done, never what:
+    ``coalesced_width`` how many elements a thread copies at once at most, ``disable_tma`` that no bulk copy is taken,
+    ``eviction_policy`` what the second-level cache is to keep (sm_80 and later). ``prefer_instruction`` is a wish.
     """
     if loop_layout is not None:
         raise TileError("T.copy(loop_layout=...): layouts are chosen by the compiler; leave it out")
@@ -51,7 +52,9 @@ def copy(
     extents, dims_a, dims_b = pair_regions(a, b, "T.copy")
     options: dict[str, Any] = {}
     if coalesced_width is not None:
-        options["tile.coalesced_width"] = int(coalesced_width)
+        options[WIDTH] = width_of(coalesced_width)
+    if eviction_policy is not None and eviction_policy not in EVICTIONS:
+        raise TileError(f"T.copy(eviction_policy={eviction_policy!r}): policies are {', '.join(sorted(EVICTIONS))}")
     words = [w for w, on in (("disable_tma", disable_tma), (eviction_policy, eviction_policy)) if on]
     if prefer_instruction is not None:
         words.append(f"prefer_{prefer_instruction}")

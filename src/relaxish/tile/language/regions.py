@@ -19,6 +19,7 @@ __all__ = [
     "region_of",
     "takes_regions",
     "tile_region",
+    "width_of",
 ]
 
 
@@ -87,6 +88,13 @@ def region_of(x: Any, what: str) -> Region:
                 extents.append(as_expr(1))
         return Region(x.buffer, tuple(bases), tuple(extents))
     raise TileError(f"{what} takes a buffer, a region A[a:b, c:d] or a first element A[i, j], not a {type(x).__name__}")
+
+
+def width_of(width: int) -> int:
+    """A number of elements that are accessed at once. Raises TileError."""
+    if int(width) not in (1, 2, 4, 8, 16):
+        raise TileError(f"coalesced_width={width} is 1, 2, 4, 8 or 16 elements")
+    return int(width)
 
 
 def known_extents(region: Region, what: str) -> tuple[Any, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ...ir.op import op_name_of
 from ...ir.expr import Range
@@ -66,7 +65,7 @@ class _Accesses(Visitor):
 
     visit_BufferStore = visit_BufferLoad
 
-    def _check(self, node: Any) -> None:
+    def _check(self, node: BufferLoad | BufferStore) -> None:
         bounds = self.analyzer.const_int_bound
         for axis, (index, extent) in enumerate(zip(node.indices, node.buffer.shape, strict=True)):
             low, high = bounds.bound(index)

@@ -12,12 +12,12 @@ from typing import Any
 from ...arith import Analyzer
 from ...arith.int_set import eval_set
 from ...arith.iter_map import normalize_to_iter_sum
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Visitor
 from ...arith.build import is_zero
 from ..buffer import Buffer
 from ..expr import BufferLoad, Var
-from ..stmt import Block, BufferStore
+from ..stmt import Block, BufferStore, Stmt
 
 __all__ = ["BufferAxis", "BufferAxisGroups", "split_variable"]
 
@@ -25,7 +25,7 @@ __all__ = ["BufferAxis", "BufferAxisGroups", "split_variable"]
 BufferAxis = tuple[Buffer, int]
 
 
-def split_variable(index: Any, ranges: Mapping[Var, Range]) -> Var | None:
+def split_variable(index: PrimExpr, ranges: Mapping[Var, Range]) -> Var | None:
     """The variable whose range to shorten so that ``index`` stays in the first part of its range, or None.
 
     For ``i * 16 + j`` that is ``i``.
@@ -58,7 +58,7 @@ class BufferAxisGroups(Visitor):
     [('A', 0), ('T', 1)]
     """
 
-    def __init__(self, body: Any) -> None:
+    def __init__(self, body: Stmt) -> None:
         self._joined: dict[BufferAxis, list[BufferAxis]] = {}
         self._accesses: list[tuple[Buffer, Sequence[Any]]] = []
         self.visit(body)
@@ -111,7 +111,7 @@ class BufferAxisGroups(Visitor):
         self._joined.setdefault(b, []).append(a)
 
 
-def _match(a: Any, size_a: Any, b: Any, size_b: Any, ranges: Mapping[Var, Range]) -> bool:
+def _match(a: PrimExpr, size_a: PrimExpr, b: PrimExpr, size_b: PrimExpr, ranges: Mapping[Var, Range]) -> bool:
     """Whether one index is a variable over its axis's whole range and the other is led by it over its own."""
     if isinstance(b, Var):
         a, size_a, b, size_b = b, size_b, a, size_a

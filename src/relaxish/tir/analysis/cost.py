@@ -9,10 +9,11 @@ from ...ir import dtype as dt
 from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Visitor
 from ...ir.module import IRModule
+from ...ir.node import Node
 from ...ir.prim import BinaryOp, CmpOp, LogicalOp, Select
 from ..expr import BufferLoad, IntImm
 from ..function import PrimFunc
-from ..stmt import Allocate, Block, BlockRealize, BufferStore, For, IfThenElse, Stmt
+from ..stmt import Allocate, AttrStmt, Block, BlockRealize, BufferStore, For, IfThenElse, Stmt
 from ..walk import operands
 
 __all__ = ["calculate_allocated_bytes", "estimate_tir_flops"]
@@ -45,7 +46,7 @@ class _Flops(Visitor[Count]):
                 total = _plus(total, self.visit(part))
         return total
 
-    def default_visit(self, node: Any) -> Count:
+    def default_visit(self, node: Node) -> Count:
         return self.count(*operands(node))
 
     def visit_For(self, node: For) -> Count:
@@ -69,7 +70,7 @@ class _Flops(Visitor[Count]):
 
     visit_CmpOp = visit_BufferLoad
 
-    def visit_AttrStmt(self, node: Any) -> Count:
+    def visit_AttrStmt(self, node: AttrStmt) -> Count:
         return self.count(node.body)
 
     visit_Allocate = visit_AllocateConst = visit_DeclBuffer = visit_BufferRealize = visit_AttrStmt

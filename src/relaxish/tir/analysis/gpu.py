@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ...ir import dtype as dt
 from ...ir.errors import CheckValueError
@@ -11,10 +10,11 @@ from ...ir.expr import PrimExpr
 from ...ir.functor import Visitor
 from ...ir.module import IRModule
 from ...ir.prim import Cast
+from ...ir.types import PointerType
 from ..buffer import Buffer
 from ..expr import BufferLoad, IntImm
 from ..function import PrimFunc
-from ..stmt import AttrStmt, Block, BufferStore, For
+from ..stmt import Allocate, AttrStmt, Block, BufferStore, For
 
 __all__ = ["verify_gpu_code"]
 
@@ -64,7 +64,7 @@ class _Usage(Visitor):
         if limit in self.limits and value > self.limits[limit]:
             self.ok = False
 
-    def _thread_scope(self, name: str, extent: PrimExpr, node: Any) -> None:
+    def _thread_scope(self, name: str, extent: PrimExpr, node: For | AttrStmt) -> None:
         if not isinstance(extent, IntImm):
             raise CheckValueError(f"the extent of {name} must be known to verify GPU code, it is {extent}")
         if self.depth == 0:
@@ -107,10 +107,11 @@ class _Usage(Visitor):
             self._need("max_vthread", int(node.extent.value))
         self.visit(node.body)
 
-    def visit_Allocate(self, node: Any) -> None:
+    def visit_Allocate(self, node: Allocate) -> None:
         # The body first: an allocation around the threads belongs to the kernel in it.
         self.visit(node.body)
-        self._count(node.buffer_var.type_annotation.storage_scope, node.dtype, node.extents)
+        pointer = node.buffer_var.type_annotation
+        self._count(pointer.storage_scope if isinstance(pointer, PointerType) else "", node.dtype, node.extents)
         self._vector(node.dtype)
         if self.depth == 0:
             self._leave_kernel()

@@ -31,7 +31,7 @@ def expr_deep_equal(lhs: PrimExpr, rhs: PrimExpr) -> bool:
     return same_expression(lhs, rhs)
 
 
-def contains_block(stmt: Any) -> bool:
+def contains_block(stmt: Stmt | Sequence[Stmt]) -> bool:
     """Whether there is a block in a statement."""
     waiting = [stmt]
     while waiting:
@@ -105,8 +105,8 @@ class _Undefined(Visitor):
     def visit_Reduce(self, node: Reduce) -> None:
         self._scoped([iv.var for iv in node.axis], [node.source, node.condition])
 
-    def visit_Block(self, node: Any) -> None:
-        own = [iv.var for iv in node.iter_vars] + [b.data for b in node.alloc_buffers]
+    def visit_Block(self, node: Block) -> None:
+        own: list[PrimExpr] = [*[iv.var for iv in node.iter_vars], *[b.data for b in node.alloc_buffers]]
         for match in node.match_buffers:
             own.append(match.buffer.data)
             own += [e for e in (*match.buffer.strides, match.buffer.elem_offset, *match.buffer.shape) if _is_var(e)]
@@ -120,7 +120,7 @@ def _is_var(expr: PrimExpr) -> bool:
     return getattr(expr, "_is_var", False) or type(expr).__name__ in ("Var", "SizeVar")
 
 
-def undefined_vars(node: Any, defs: Sequence[Any] | None = None) -> list[Any]:
+def undefined_vars(node: Stmt | PrimExpr | PrimFunc, defs: Sequence[Any] | None = None) -> list[Any]:
     """The variables that a statement or expression uses without defining them, in order of occurrence."""
     visitor = _Undefined(tuple(defs or ()))
     if isinstance(node, PrimFunc):
@@ -181,7 +181,7 @@ class _Effects(Visitor):
         self.own.add(node.buffer_var)
         self.default_visit(node)
 
-    def visit_Block(self, node: Any) -> None:
+    def visit_Block(self, node: Block) -> None:
         self.own.update(buffer.data for buffer in node.alloc_buffers)
         self.default_visit(node)
 

@@ -60,7 +60,7 @@ class _Definitions(Visitor):
         self.default_visit(node)
 
 
-def _functions(obj: Any) -> list[tuple[str, PrimFunc]]:
+def _functions(obj: IRModule | PrimFunc) -> list[tuple[str, PrimFunc]]:
     if isinstance(obj, PrimFunc):
         return [("main", obj)]
     if isinstance(obj, IRModule):
@@ -108,7 +108,7 @@ class _HostAccess(Visitor):
 
     visit_BufferStore = visit_BufferLoad
 
-    def _check(self, node: Any) -> None:
+    def _check(self, node: BufferLoad | BufferStore) -> None:
         if not self.inside and node.buffer.data in self.buffers:
             self.bad = True
 

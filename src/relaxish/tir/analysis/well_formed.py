@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -196,7 +196,7 @@ class _Scopes(Visitor):
                 if part is not None:
                     self.visit(part)
 
-    def visit_dict(self, items: Any) -> None:
+    def visit_dict(self, items: Mapping[str, object]) -> None:
         """Annotations are not evaluated."""
 
 

@@ -54,7 +54,7 @@ def _hints(func: Callable[..., Any]) -> dict[str, Any]:
         return {}
 
 
-def _fault(value: Any, name: str, kind: Any) -> str | None:
+def _fault(value: object, name: str, kind: object) -> str | None:
     """What is wrong with a value, or None."""
     if kind is Any or isinstance(kind, (str, TypeVar)):
         return None
@@ -71,35 +71,35 @@ def _fault(value: Any, name: str, kind: Any) -> str | None:
     return None if not isinstance(plain, type) or isinstance(value, plain) else _wrong(value, name, kind)
 
 
-def _is_callable_type(origin: Any) -> bool:
+def _is_callable_type(origin: object) -> bool:
     import collections.abc
 
     return origin is collections.abc.Callable
 
 
-def _fault_inside(value: Any, name: str, kind: Any, origin: Any, inner: tuple[Any, ...]) -> str | None:
+def _fault_inside(value: object, name: str, kind: object, origin: type, inner: tuple[Any, ...]) -> str | None:
     """The fault of a container, or of the first of its elements that has one."""
-    accepted = (list, tuple) if origin is list else (origin,)
+    accepted: tuple[type, ...] = (list, tuple) if origin is list else (origin,)
     if not isinstance(value, accepted):
         return _wrong(value, name, kind)
-    parts: list[tuple[Any, str, Any]]
-    if isinstance(value, dict):
-        parts = [(key, f"{name}.keys()", inner[0]) for key in value]
-        parts += [(item, f"{name}[{key!r}]", inner[1]) for key, item in value.items()]
-    elif origin is list or inner[-1:] == (Ellipsis,):
-        parts = [(item, f"{name}[{i}]", inner[0]) for i, item in enumerate(value)]
-    else:
-        if len(inner) != len(value):
-            return _wrong(value, name, kind)
-        parts = [(item, f"{name}[{i}]", each) for i, (item, each) in enumerate(zip(value, inner, strict=True))]
+    parts: list[tuple[Any, str, Any]] = []
+    match value:
+        case dict():
+            parts = [(key, f"{name}.keys()", inner[0]) for key in value]
+            parts += [(item, f"{name}[{key!r}]", inner[1]) for key, item in value.items()]
+        case list() | tuple():
+            each = inner[:1] * len(value) if origin is list or inner[-1:] == (Ellipsis,) else inner
+            if len(each) != len(value):
+                return _wrong(value, name, kind)
+            parts = [(item, f"{name}[{i}]", own) for i, (item, own) in enumerate(zip(value, each, strict=True))]
     return next((fault for part in parts if (fault := _fault(*part))), None)
 
 
-def _wrong(value: Any, name: str, kind: Any) -> str:
+def _wrong(value: object, name: str, kind: object) -> str:
     return f'"{name}" has to be of type "{_spelled(kind)}", not "{_spelled(type(value))}"'
 
 
-def _spelled(kind: Any) -> str:
+def _spelled(kind: object) -> str:
     if kind is None:
         return "None"
     if isinstance(kind, type) and not typing.get_args(kind):

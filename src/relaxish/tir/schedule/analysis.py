@@ -14,6 +14,7 @@ from ..stmt import For, SeqStmt
 from . import checks
 from .description import Description
 from .mapping import AutoTensorizeMappingInfo, get_auto_tensorize_mapping_info
+from .sref import StmtSRef
 from .subst import realize_of
 from .walk import vars_in
 
@@ -40,7 +41,9 @@ class TensorizeInfo:
     their position, ``block_iter_paddings`` says what each block variable must be padded to (None: nothing).
     """
 
-    def __init__(self, loop_map: Mapping[Any, For], desc_loop_indexer: Mapping[For, int], paddings: Any) -> None:
+    def __init__(
+        self, loop_map: Mapping[Any, For], desc_loop_indexer: Mapping[For, int], paddings: Sequence[int] | None
+    ) -> None:
         self.loop_map = dict(loop_map)
         self.desc_loop_indexer = dict(desc_loop_indexer)
         self.block_iter_paddings = paddings
@@ -95,7 +98,7 @@ def get_tensorize_loop_mapping(
     return TensorizeInfo(loop_map, {loop: i for i, loop in enumerate(desc.loops)}, full)
 
 
-def _single_branch_loops(block_sref: Any) -> list[Any]:
+def _single_branch_loops(block_sref: StmtSRef) -> list[Any]:
     """The loops right around a block that hold nothing else, outermost first."""
     out: list[Any] = []
     for sref in reversed(checks.loops_above(block_sref)):
@@ -129,7 +132,7 @@ def is_output_block(sch: Schedule, block: BlockRV) -> bool:
 
 
 def suggest_index_map(
-    buffer: Buffer, indices: Sequence[Any], loops: Sequence[For], predicate: Any, analyzer: Any = None
+    buffer: Buffer, indices: Sequence[Any], loops: Sequence[For], predicate: PrimExpr, analyzer: Analyzer | None = None
 ) -> IndexMap | None:
     """A layout in which the accesses of ``buffer`` under ``loops`` are consecutive; None if none is found.
 

@@ -25,7 +25,7 @@ class _NotIndependent(_NotSimple):
     """The bindings overlap: no analysis would find them to be independent maps."""
 
 
-def _terms(expr: Any, ranges: Mapping[Any, Any]) -> tuple[list[tuple[Any, ...]], int]:
+def _terms(expr: PrimExpr, ranges: Mapping[Any, Any]) -> tuple[list[tuple[Any, ...]], int]:
     """``expr`` as (var, lower, extent, scale, piece) terms and a constant part."""
     form = affine(expr, digits=False, casts=False)
     out = []
@@ -34,22 +34,21 @@ def _terms(expr: Any, ranges: Mapping[Any, Any]) -> tuple[list[tuple[Any, ...]],
             raise _NotSimple
         if isinstance(term.var, Var):
             out.append((term.var, 1, _extent(term.var, ranges), term.coef, term.var))
-        elif type(term.var) in (FloorDiv, FloorMod) and isinstance(term.var.b, IntImm) and term.var.b.value > 0:
-            out.append(_split_term(term.var, ranges, term.coef))
+        elif isinstance(term.var, (FloorDiv, FloorMod)) and isinstance(term.var.b, IntImm) and term.var.b.value > 0:
+            out.append(_split_term(term.var, term.var.b.value, ranges, term.coef))
         else:
             raise _NotSimple
     return out, form.const
 
 
-def _split_term(expr: Any, ranges: Mapping[Any, Any], scale: int) -> tuple[Any, ...]:
+def _split_term(expr: FloorDiv | FloorMod, c: int, ranges: Mapping[Any, Any], scale: int) -> tuple[Any, ...]:
     """``v // c``, ``v % c``, ``v % (c * e) // c`` or ``v // c % e`` as the piece of ``v`` it is."""
-    c = int(expr.b.value)
     inner, is_div = expr.a, type(expr) is FloorDiv
     if isinstance(inner, Var):
         total = _extent(inner, ranges)
         lower, extent = (c, total // c) if is_div else (1, c)
         return _piece(inner, total, lower, extent, scale)
-    if type(inner) not in (FloorDiv, FloorMod) or not isinstance(inner.a, Var) or not isinstance(inner.b, IntImm):
+    if not isinstance(inner, (FloorDiv, FloorMod)) or not isinstance(inner.a, Var) or not isinstance(inner.b, IntImm):
         raise _NotSimple
     var, d = inner.a, int(inner.b.value)
     total = _extent(var, ranges)
@@ -74,7 +73,7 @@ def _piece(var: PrimExpr, total: int, lower: int, extent: int, scale: int) -> tu
     return (var, lower, extent, scale, expr)
 
 
-def _extent(var: Any, ranges: Mapping[Any, Any]) -> int:
+def _extent(var: Var, ranges: Mapping[Any, Any]) -> int:
     dom = ranges.get(var)
     if dom is None or type(dom.extent) is not IntImm or type(dom.min) is not IntImm or dom.min.value != 0:
         raise _NotSimple

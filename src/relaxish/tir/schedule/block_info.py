@@ -10,7 +10,7 @@ from ...arith import neg_inf, pos_inf
 from ...arith.analyzer import Analyzer
 from ...ir.expr import PrimExpr, Range
 from ..expr import IntImm
-from ..stmt import Block, For
+from ..stmt import Block, BufferRegion, For
 from .sref import DepKind, StmtSRef
 from .subst import realize_of
 
@@ -136,7 +136,7 @@ def _flags_of_scope(state: ScheduleState, scope_sref: StmtSRef) -> tuple[dict[St
     return cover, pipeline
 
 
-def covered(state: ScheduleState, consumer: StmtSRef, region: Any, producers: Sequence[StmtSRef]) -> bool:
+def covered(state: ScheduleState, consumer: StmtSRef, region: BufferRegion, producers: Sequence[StmtSRef]) -> bool:
     """Whether what ``consumer`` reads of a buffer was written in full at the time it reads.
 
     Producers that share the same lowest loop with the consumer are judged together, and every such group must

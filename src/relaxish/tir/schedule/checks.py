@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...arith import Analyzer
 from ...ir.expr import PrimExpr, Range
+from ..buffer import Buffer
 from ..expr import IntImm, IterVar
 from ..op import all as tir_all
 from ..stmt import Block, BlockRealize, BufferStore, For
@@ -261,7 +262,7 @@ def sources_among(block: StmtSRef, nest: Sequence[StmtSRef]) -> list[StmtSRef]:
     return found
 
 
-def nth_buffer(block_sref: StmtSRef, index: int, write: bool) -> Any:
+def nth_buffer(block_sref: StmtSRef, index: int, write: bool) -> Buffer:
     """The buffer of the ``index``-th region that a block reads or writes."""
     regions = block_sref.stmt.writes if write else block_sref.stmt.reads
     word = "write" if write else "read"
@@ -303,11 +304,11 @@ def check_runs_whole_domain(block_sref: StmtSRef) -> None:
         raise PrimitiveError("The block {0} runs under a predicate for part of its domain only.", [block_sref])
 
 
-def is_zero(expr: Any) -> bool:
+def is_zero(expr: PrimExpr) -> bool:
     """Whether ``expr`` is the constant zero."""
     return isinstance(expr, IntImm) and expr.value == 0
 
 
-def is_one(expr: Any) -> bool:
+def is_one(expr: PrimExpr) -> bool:
     """Whether ``expr`` is the constant one."""
     return isinstance(expr, IntImm) and expr.value == 1

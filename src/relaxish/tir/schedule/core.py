@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeVar, overload
 
-from ...ir.expr import ExprLike, GlobalVar, PrimExpr
+from ...ir.expr import GlobalVar, PrimExpr
 from ...ir.module import IRModule
 from ..expr import IntImm, Var
 from ..function import PrimFunc
 from ..index_map import IndexMap
 from ..stmt import Block, For
 from .errors import PrimitiveError, render_error
-from .instruction import Instruction, InstructionKind, plain
+from .instruction import Argument, Decision, Instruction, InstructionKind, plain
 from .pieces import declare_pieces
-from .rv import BlockRV, LoopRV
+from .rv import BlockRV, LoopRV, RAND_VAR_TYPE
 from .sampling import LinearCongruentialEngine
 from .sref import StmtSRef
 from .state import ScheduleState
 from .trace import Trace
+
 
 __all__ = ["ScheduleCore"]
 
@@ -129,7 +130,7 @@ class ScheduleCore:
 
     # -- random variables ----------------------------------------------------------------------------------
 
-    def get(self, rand_var_or_sref: Any) -> Any:
+    def get(self, rand_var_or_sref: RAND_VAR_TYPE | StmtSRef | PrimExpr) -> Any:
         """A block or loop random variable's statement; a sampled integer's value."""
         if isinstance(rand_var_or_sref, StmtSRef):
             return rand_var_or_sref.stmt
@@ -140,7 +141,11 @@ class ScheduleCore:
             return self.sref(rand_var_or_sref).stmt
         raise TypeError(f"not a random variable: {rand_var_or_sref!r}")
 
-    def get_sref(self, rand_var_or_stmt: Any) -> StmtSRef | None:
+    @overload
+    def get_sref(self, rand_var_or_stmt: BlockRV | LoopRV) -> StmtSRef: ...
+    @overload
+    def get_sref(self, rand_var_or_stmt: BlockRV | LoopRV | Block | For) -> StmtSRef | None: ...
+    def get_sref(self, rand_var_or_stmt: BlockRV | LoopRV | Block | For) -> StmtSRef | None:
         """The reference behind a random variable or a statement of the current program."""
         if isinstance(rand_var_or_stmt, (Block, For)):
             return self._state.get_sref(rand_var_or_stmt)
@@ -148,13 +153,13 @@ class ScheduleCore:
             return self.sref(rand_var_or_stmt)
         raise TypeError(f"not a block or loop: {rand_var_or_stmt!r}")
 
-    def remove_rv(self, rand_var: Any) -> None:
+    def remove_rv(self, rand_var: RAND_VAR_TYPE) -> None:
         """Forget a random variable."""
         if rand_var not in self._symbols:
             raise IndexError(f"Cannot find the random variable in the symbol table: {rand_var!r}")
         del self._symbols[rand_var]
 
-    def sref(self, rv: Any) -> StmtSRef:
+    def sref(self, rv: BlockRV | LoopRV | StmtSRef) -> StmtSRef:
         """The live reference of a block or loop variable; raises what ``_run`` turns into a ScheduleError."""
         if isinstance(rv, StmtSRef):
             return rv
@@ -167,7 +172,7 @@ class ScheduleCore:
             raise ValueError(f"The {kind} no longer exists in the IR: a former primitive removed it.")
         return found
 
-    def value_of(self, expr: ExprLike | LoopRV | Mapping[str, str]) -> Any:
+    def value_of(self, expr: Argument) -> Any:
         """An expression over sampled integers with their values filled in."""
         from .walk import vars_in
 
@@ -176,6 +181,8 @@ class ScheduleCore:
         if isinstance(expr, Var):
             found = self._symbols.get(expr)
             return expr if found is None else IntImm("int32", found)
+        if not isinstance(expr, PrimExpr):
+            return expr
         values = {v: IntImm("int32", self._symbols[v]) for v in vars_in(expr) if v in self._symbols}
         if not values:
             return expr
@@ -192,7 +199,7 @@ class ScheduleCore:
     # -- running instructions ------------------------------------------------------------------------------
 
     def _run(
-        self, kind: InstructionKind | str, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any = None
+        self, kind: InstructionKind | str, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision = None
     ) -> list[Any]:
         """Apply one instruction, record it, give its outputs as random variables."""
         if isinstance(kind, str):
@@ -212,7 +219,7 @@ class ScheduleCore:
             self._trace.append(Instruction(kind, inputs, attrs, outputs), decision)
         return outputs
 
-    def _new_rv(self, value: StmtSRef | int | None) -> Any:
+    def _new_rv(self, value: StmtSRef | int | None) -> RAND_VAR_TYPE | None:
         if value is None:
             return None
         rv: Any

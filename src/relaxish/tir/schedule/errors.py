@@ -49,7 +49,7 @@ class PrimitiveError(ScheduleError):
         return text
 
 
-def location_name(stmt: Any, index: int) -> str:
+def location_name(stmt: Stmt, index: int) -> str:
     """What the ``index``-th statement of an error is called in the report: ``tir.For#0``."""
     return f"tir.{type(stmt).__name__}#{index}"
 
@@ -70,9 +70,7 @@ def describe(stmt: Stmt | None) -> str:
 
 def _program_text(mod: IRModule, locations: Sequence[Any]) -> str:
     """The module as text with the offending statements named and underlined, as far as the printer can."""
-    from ...ir.node import Node
-
-    marks = {x: location_name(x, i) for i, x in enumerate(locations) if isinstance(x, Node)}
+    marks = {x: location_name(x, i) for i, x in enumerate(locations) if isinstance(x, Stmt)}
     marked = {"obj_to_underline": list(marks), "obj_to_annotate": marks, "syntax_sugar": False}
     attempts: list[dict[str, Any]] = [marked, {}]
     for config in attempts:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ...arith import build as B
 from ...ir import dtype as dt
@@ -43,7 +42,7 @@ class _Widen(Mutator):
         self.variables: dict[Var, Var] = {}
         self.buffers: dict[Buffer, Buffer] = {}
 
-    def index(self, expr: Any) -> Any:
+    def index(self, expr: PrimExpr) -> PrimExpr:
         """An index expression in the new type."""
         made = self.visit(expr)
         if isinstance(made, IntImm):

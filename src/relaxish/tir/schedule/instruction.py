@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from ...ir.errors import CheckValueError
 from ...ir.expr import PrimExpr
@@ -14,8 +14,14 @@ from .rv import BlockRV, LoopRV
 
 if TYPE_CHECKING:
     from .protocol import Schedule
+    from .sref import StmtSRef
 
-__all__ = ["Instruction", "InstructionKind", "kind_table", "register_kind"]
+__all__ = ["Argument", "Decision", "Instruction", "InstructionKind", "kind_table", "register_kind"]
+
+#: What an instruction takes as an input or attribute.
+Argument: TypeAlias = "BlockRV | LoopRV | StmtSRef | PrimExpr | IndexMap | str | float | None | Sequence[Argument] | Mapping[str, Argument]"
+#: What a sampling instruction has decided: one number, or one for each output.
+Decision: TypeAlias = int | Sequence[int] | None
 
 _KINDS: dict[str, InstructionKind] = {}
 
@@ -58,7 +64,9 @@ class InstructionKind(Identity):
         """Whether this kind marks where post-processing begins."""
         return self.name == "EnterPostproc"
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Decision]:
         """Do it.  Returns the outputs (references or integers) and the decision taken, if any."""
         raise NotImplementedError
 
@@ -111,7 +119,7 @@ class Raw(str):
     __slots__ = ()
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """IR literals as Python values, recursively."""
     if isinstance(value, (IntImm, FloatImm, StringImm)):
         return value.value
@@ -122,7 +130,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def python_text(value: Any) -> str:
+def python_text(value: object) -> str:
     """A value as it is written in the text form."""
     value = plain(value)
     if isinstance(value, Raw):
@@ -184,7 +192,7 @@ def _short(value: object) -> str:
     return python_text(value)
 
 
-def map_rvs(value: Any, lookup: Callable[[Any], Any]) -> Any:
+def map_rvs(value: Argument, lookup: Callable[[Any], Any]) -> Argument:
     """``value`` with random variables replaced, through lists, dicts and expressions."""
     if isinstance(value, (BlockRV, LoopRV)):
         return lookup(value)

@@ -20,7 +20,7 @@ from ...arith import Analyzer
 from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Visitor
 from ..expr import IterVar, Var
-from ..stmt import Block, BlockRealize, For, SeqStmt
+from ..stmt import Block, BlockRealize, For, SeqStmt, Stmt
 from .checks import is_zero
 from .rewrite import signature_of
 from .sref import StmtSRef
@@ -52,7 +52,7 @@ def declare_pieces(state: ScheduleState) -> Callable[[], None]:
     return undo
 
 
-def _outermost(root: Any) -> list[Block]:
+def _outermost(root: Block) -> list[Block]:
     """The undeclared blocks that are in no other one, in program order."""
     found: list[Block] = []
     todo = list(reversed(stmt_children(root.body)))
@@ -81,7 +81,7 @@ def _declare_outermost(state: ScheduleState, sref: StmtSRef) -> None:
     state.replace(parent, new, reuse if isinstance(old, For) else {**reuse, old: new})
 
 
-def _declared_in(body: Any, only: Block | None, domains: Mapping[Any, Range], reuse: dict[Any, Any]) -> Any:
+def _declared_in(body: Stmt, only: Block | None, domains: Mapping[Any, Range], reuse: dict[Any, Any]) -> Stmt:
     """A statement with its blocks (or only one of them) declared."""
     if isinstance(body, SeqStmt):
         return SeqStmt([_declared_in(part, only, domains, reuse) for part in body.seq])

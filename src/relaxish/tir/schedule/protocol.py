@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from ...ir.expr import GlobalVar
 from ...ir.module import IRModule
 from ..index_map import IndexMap
+from .instruction import Argument, Decision, InstructionKind
+from .rv import BlockRV, LoopRV
 from .sampling import LinearCongruentialEngine
 from .sref import StmtSRef
 from .state import ScheduleState
 
-if TYPE_CHECKING:
-    from .instruction import InstructionKind
 
 __all__ = ["Schedule"]
 
@@ -42,11 +42,11 @@ class Schedule(Protocol):
         """Go on from another program; blocks and loops taken before are forgotten."""
         ...
 
-    def sref(self, rv: Any) -> StmtSRef:
+    def sref(self, rv: BlockRV | LoopRV | StmtSRef) -> StmtSRef:
         """The live reference of a block or loop variable."""
         ...
 
-    def value_of(self, expr: Any) -> Any:
+    def value_of(self, expr: Argument) -> Any:
         """An expression over sampled integers with their values filled in."""
         ...
 
@@ -55,7 +55,7 @@ class Schedule(Protocol):
         ...
 
     def _run(
-        self, kind: InstructionKind | str, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any = None
+        self, kind: InstructionKind | str, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision = None
     ) -> list[Any]:
         """Apply one instruction, record it, give its outputs as random variables."""
         ...

@@ -148,7 +148,7 @@ def relax_region(
     return evaluate_region(bound, doms, realize.predicate, analyzer, lower_bound)
 
 
-def leaves_gaps(region: Any, block_sref: StmtSRef, stop: StmtSRef) -> bool:
+def leaves_gaps(region: BufferRegion, block_sref: StmtSRef, stop: StmtSRef) -> bool:
     """Whether a block's ``region`` seen from ``stop`` is no box: every second element, say, or parts of two rows."""
     unguarded = realize_of(block_sref).with_fields(predicate=const(True, "bool"))
     extents = [r.extent for r in loops_between(block_sref.parent, stop).values()]

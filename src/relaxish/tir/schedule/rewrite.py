@@ -9,7 +9,7 @@ from ...ir.expr import PrimExpr
 from ...ir.functor import Mutator
 from ...ir.prim import FloatImm, IntImm, IterVar, Var
 from ..buffer import Buffer
-from ..stmt import Block, BlockRealize, For, MatchBufferRegion, SeqStmt
+from ..stmt import Block, BlockRealize, For, MatchBufferRegion, SeqStmt, Stmt
 from .errors import PrimitiveError
 from .sref import StmtSRef
 from .subst import realize_of
@@ -18,7 +18,7 @@ from .walk import unwrap
 __all__ = ["BufferSwap", "ScopeRewriter", "dead_statement", "signature_of", "with_alloc"]
 
 
-def dead_statement(block_sref: StmtSRef, scope: StmtSRef) -> Any:
+def dead_statement(block_sref: StmtSRef, scope: StmtSRef) -> Stmt:
     """The outermost statement that holds nothing but this block, to be taken out of a sequence."""
     node: Any = realize_of(block_sref)
     at = block_sref.parent
@@ -38,7 +38,7 @@ class ScopeRewriter(Mutator):
     ``dead`` is a statement to drop from the sequence it stands in.
     """
 
-    def __init__(self, dead: Any = None) -> None:
+    def __init__(self, dead: Stmt | None = None) -> None:
         self.dead = dead
         self.reuse: dict[Any, Any] = {}
 
@@ -51,7 +51,7 @@ class ScopeRewriter(Mutator):
     def visit_IterVar(self, node: IterVar) -> IterVar:
         return node
 
-    def visit_SeqStmt(self, node: SeqStmt) -> Any:
+    def visit_SeqStmt(self, node: SeqStmt) -> Stmt:
         parts, changed = [], False
         for part in node.seq:
             if part is self.dead:
@@ -64,11 +64,15 @@ class ScopeRewriter(Mutator):
             return node
         return parts[0] if len(parts) == 1 else SeqStmt(parts)
 
-    def visit_For(self, node: For) -> Any:
+    def within(self, node: For) -> For:
+        """A loop that stays, with what becomes of its body."""
         body = self.visit(node.body)
         return node if body is node.body else node.with_fields(body=body)
 
-    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+    def visit_For(self, node: For) -> Stmt:
+        return self.within(node)
+
+    def visit_BlockRealize(self, node: BlockRealize) -> Stmt:
         block = self.visit(node.block)
         return node if block is node.block else node.with_fields(block=block)
 
@@ -152,7 +156,7 @@ def signature_of(block: Block) -> Block:
     return block.with_fields(reads=tuple(reads), writes=tuple(writes))
 
 
-def with_alloc(block: Block, *, add: Any = None, remove: Any = None) -> Block:
+def with_alloc(block: Block, *, add: Buffer | None = None, remove: Buffer | None = None) -> Block:
     """A block with a buffer allocated, or no longer allocated, in it."""
     allocs = tuple(b for b in block.alloc_buffers if b is not remove)
     if add is not None:

@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Any
 
 from ...ir.module import IRModule
-from ..stmt import SeqStmt
+from ..stmt import Block, SeqStmt
 from .identity import Identity
 
 __all__ = ["BlockDependenceInfo", "BlockScope", "DepKind", "Dependency", "StmtSRef"]
@@ -146,7 +146,7 @@ class BlockDependenceInfo:
 
         self._state = ScheduleState(mod)
 
-    def get_sref(self, block: Any) -> StmtSRef | None:
+    def get_sref(self, block: Block) -> StmtSRef | None:
         """The reference of a block, None if the block is not in the module."""
         return self._state.get_sref(block)
 

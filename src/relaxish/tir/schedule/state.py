@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ...ir.expr import GlobalVar
 from ...ir.module import IRModule
 from ..function import PrimFunc
-from ..stmt import Block, BlockRealize, For, SeqStmt
+from ..stmt import Block, BlockRealize, For, SeqStmt, Stmt
 from .sref import BlockScope, StmtSRef
 from .walk import replace_child, stmt_children
 
@@ -110,7 +110,7 @@ class ScheduleState:
                 self.undeclared = self.undeclared or self.is_undeclared(child)
 
     @staticmethod
-    def is_undeclared(stmt: Any) -> bool:
+    def is_undeclared(stmt: Stmt) -> bool:
         """Whether this is a block that ``loop_partition`` made and that says nothing of what it accesses.
 
         The copies of such blocks in the pieces of a loop around them have names that go on after that.
@@ -143,7 +143,7 @@ class ScheduleState:
         gvar = self.roots[sref]
         return gvar, self._funcs[gvar], sref
 
-    def get_sref(self, stmt: Any) -> StmtSRef | None:
+    def get_sref(self, stmt: Stmt) -> StmtSRef | None:
         """The reference of a loop or block, None when the statement is not part of the program."""
         if isinstance(stmt, BlockRealize):
             stmt = stmt.block
@@ -199,7 +199,7 @@ class ScheduleState:
         self._collect_children(sref.stmt.body, out)
         return out
 
-    def _collect_children(self, stmt: Any, out: list[StmtSRef]) -> None:
+    def _collect_children(self, stmt: Stmt, out: list[StmtSRef]) -> None:
         refs = self.stmt2ref
         while isinstance(stmt, For):
             stmt = stmt.body
@@ -274,7 +274,7 @@ class ScheduleState:
 
     # -- the edit ------------------------------------------------------------------------------------------
 
-    def replace(self, src_sref: StmtSRef, tgt_stmt: Any, block_sref_reuse: Mapping[Any, Any] | None = None) -> None:
+    def replace(self, src_sref: StmtSRef, tgt_stmt: Stmt, block_sref_reuse: Mapping[Any, Any] | None = None) -> None:
         """Put ``tgt_stmt`` where ``src_sref`` is.
 
         Subtrees that occur unchanged keep their references, and so do loops with the same loop variable and
@@ -293,6 +293,7 @@ class ScheduleState:
         parent = src_sref.parent
         self._relink(src_stmt, tgt_node, parent, block_sref_reuse or {})
         if parent is None:
+            assert isinstance(tgt_node, Block)
             self._replace_root(src_sref, src_stmt, tgt_node)
         else:
             self._copy_path(parent, src_stmt, tgt_stmt if is_realize else tgt_node)
@@ -300,7 +301,7 @@ class ScheduleState:
         if self.debug_mask & ScheduleDebugMask.VERIFY_SREF_TREE:
             self.verify_sref_tree()
 
-    def _relink(self, src: Any, tgt: Any, parent: StmtSRef | None, reuse: Mapping[Any, Any]) -> None:
+    def _relink(self, src: Block | For, tgt: Block | For, parent: StmtSRef | None, reuse: Mapping[Any, Any]) -> None:
         refs = self.stmt2ref
         fresh: list[tuple[Any, Any]] = []  # (node, parent node) of statements that have no reference yet
         intact: set[Any] = set()
@@ -354,13 +355,13 @@ class ScheduleState:
         for node, above in kept:
             refs[node].parent = made[above]
 
-    def _replace_root(self, src_sref: StmtSRef, src: Any, tgt: Any) -> None:
+    def _replace_root(self, src_sref: StmtSRef, src: Block, tgt: Block) -> None:
         gvar = self.roots.pop(src_sref)
         self.roots[self.stmt2ref[tgt]] = gvar
         func = self._funcs[gvar]
         self._funcs[gvar] = func.with_fields(body=func.body.with_fields(block=tgt))
 
-    def _copy_path(self, sref: StmtSRef, old: Any, new: Any) -> None:
+    def _copy_path(self, sref: StmtSRef, old: Stmt, new: Stmt) -> None:
         refs = self.stmt2ref
         at: StmtSRef | None = sref
         while at is not None:
@@ -396,11 +397,11 @@ class ScheduleState:
         self.verify_sref_tree()
 
 
-def blocks_in_order(root: Any) -> list[Any]:
+def blocks_in_order(root: Block) -> list[Any]:
     """All blocks of a program, outer before inner, in program order."""
     out: list[Any] = []
 
-    def walk(node: Any) -> None:
+    def walk(node: Block | For) -> None:
         if isinstance(node, Block):
             out.append(node)
         for child in stmt_children(node.body):

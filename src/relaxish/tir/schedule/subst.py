@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
 from ...ir.expr import PrimExpr
-from ...ir.functor import Mutator, Visitor
+from ...ir.functor import Mutator, Rewritable, Visitor
 from ...ir.prim import And, FloatImm, IntImm, IterVar, Let, Var
 from ..buffer import Buffer
 from ..op import logical_and
 from ..stmt import Block, BlockRealize, For, LetStmt, MatchBufferRegion, Stmt
+
+if TYPE_CHECKING:
+    from .sref import StmtSRef
 
 __all__ = [
     "LoopSubstituter",
@@ -71,7 +74,7 @@ class _FreeVars(Visitor):
         self.used |= free_vars(node.block)
 
 
-def free_vars(block: Any) -> frozenset[Any]:
+def free_vars(block: Block) -> frozenset[Any]:
     """The variables that a block uses but does not define; remembered per block object."""
     known = _FREE.get(block)
     if known is None:
@@ -79,6 +82,9 @@ def free_vars(block: Any) -> frozenset[Any]:
         visitor.default_visit(block)
         known = _FREE[block] = frozenset(visitor.used - visitor.defined)
     return known
+
+
+_R = TypeVar("_R")
 
 
 class LoopSubstituter(Mutator):
@@ -95,7 +101,7 @@ class LoopSubstituter(Mutator):
     def visit_Var(self, node: Var) -> PrimExpr:
         return self.values.get(node, node)
 
-    def visit_IntImm(self, node: Any) -> Any:
+    def visit_IntImm(self, node: IntImm | FloatImm | Buffer) -> PrimExpr | Buffer:
         return node
 
     visit_FloatImm = visit_IntImm
@@ -110,7 +116,7 @@ class LoopSubstituter(Mutator):
         return made
 
 
-def substitute_loops(stmt: Any, values: Mapping[Any, Any], reuse: dict[Any, Any] | None = None) -> Any:
+def substitute_loops(stmt: Rewritable[_R], values: Mapping[Any, Any], reuse: dict[Any, Any] | None = None) -> _R:
     """``stmt`` with loop variables replaced; changed blocks are entered in ``reuse``."""
     worker = LoopSubstituter(values)
     made = worker.visit(stmt)
@@ -169,7 +175,7 @@ def append_predicate(stmt: Stmt, condition: PrimExpr) -> Stmt:
     return _Append(condition).visit(stmt)
 
 
-def realize_of(sref: Any) -> BlockRealize:
+def realize_of(sref: StmtSRef) -> BlockRealize:
     """The realize statement around a block."""
     block = sref.stmt
     if sref.parent is None:
@@ -180,7 +186,7 @@ def realize_of(sref: Any) -> BlockRealize:
     return found
 
 
-def find_realize(stmt: Stmt, block: Block) -> Any:
+def find_realize(stmt: Stmt, block: Block) -> BlockRealize | None:
     """The realize of ``block`` among the nearest realizes in ``stmt``."""
     if isinstance(stmt, BlockRealize):
         return stmt if stmt.block is block else None

@@ -12,8 +12,8 @@ from ...support.untrusted import malformed, parse_json
 from ..expr import FloatImm, IntImm, StringImm, Var
 from ..index_map import IndexMap
 from .identity import Identity
-from .instruction import Instruction, InstructionKind, Raw, map_rvs, plain, python_text
-from .rv import BlockRV, LoopRV
+from .instruction import Argument, Decision, Instruction, InstructionKind, Raw, map_rvs, plain, python_text
+from .rv import BlockRV, LoopRV, RAND_VAR_TYPE
 
 if TYPE_CHECKING:
     from .protocol import Schedule
@@ -42,11 +42,11 @@ class Trace(Identity):
 
     # -- building ------------------------------------------------------------------------------------------
 
-    def get_decision(self, inst: Instruction) -> Any:
+    def get_decision(self, inst: Instruction) -> Decision:
         """The decision recorded for ``inst``, None if there is none."""
         return self.decisions.get(inst)
 
-    def append(self, inst: Instruction, decision: Any = None) -> None:
+    def append(self, inst: Instruction, decision: Decision = None) -> None:
         """Add an instruction, with its decision if it is a sampling one."""
         self.insts.append(inst)
         if decision is not None:
@@ -60,7 +60,7 @@ class Trace(Identity):
         self.decisions.pop(inst, None)
         return inst
 
-    def with_decision(self, inst: Instruction, decision: Any, remove_postproc: bool) -> Trace:
+    def with_decision(self, inst: Instruction, decision: Decision, remove_postproc: bool) -> Trace:
         """A copy with the decision of one instruction changed."""
         insts = self._kept(remove_postproc)
         known = set(insts)
@@ -142,18 +142,18 @@ class Trace(Identity):
         return [insts, decisions]
 
     @staticmethod
-    def from_json(json_obj: Any) -> Trace:
+    def from_json(json_obj: str | bytes | bytearray | Sequence[Any]) -> Trace:
         """A trace from what :meth:`as_json` gave (also as a string).
 
         Raises MalformedDataError, which is a ValueError, for anything else.
         """
         with malformed("a trace in JSON"):
-            is_text = isinstance(json_obj, (str, bytes, bytearray))
-            data = parse_json(json_obj, "a trace in JSON") if is_text else plain(json_obj)
-            return _trace_from_json(data)
+            if isinstance(json_obj, (str, bytes, bytearray)):
+                return _trace_from_json(parse_json(json_obj, "a trace in JSON"))
+            return _trace_from_json(plain(json_obj))
 
     @staticmethod
-    def apply_json_to_schedule(json_obj: Any, sch: Schedule) -> None:
+    def apply_json_to_schedule(json_obj: str | bytes | bytearray | Sequence[Any], sch: Schedule) -> None:
         """Replay a trace in JSON form on ``sch``."""
         trace = Trace.from_json(json_obj)
         with malformed("a trace in JSON"):
@@ -194,7 +194,7 @@ class Trace(Identity):
         return f"Trace({len(self.insts)} instructions, {len(self.decisions)} decisions)"
 
 
-def _mark_used(value: Any, used: set[Any]) -> None:
+def _mark_used(value: Argument, used: set[Any]) -> None:
     if isinstance(value, (BlockRV, LoopRV, Var)):
         used.add(value)
     elif isinstance(value, (list, tuple)):
@@ -208,7 +208,7 @@ def _mark_used(value: Any, used: set[Any]) -> None:
         used.update(vars_in(value))
 
 
-def _name_output(rv: Any, names: dict[Any, str]) -> str:
+def _name_output(rv: RAND_VAR_TYPE | None, names: dict[Any, str]) -> str:
     if rv is None:
         return "_"
     letter = "b" if isinstance(rv, BlockRV) else "l" if isinstance(rv, LoopRV) else "v"
@@ -216,19 +216,20 @@ def _name_output(rv: Any, names: dict[Any, str]) -> str:
     return names[rv]
 
 
-def _expr_text(expr: Any, names: dict[Any, str]) -> str:
+def _expr_text(expr: PrimExpr, names: dict[Any, str]) -> str:
     """An expression over sampled integers, as Python text."""
     from ...ir.prim import Add, FloorDiv, FloorMod, Max, Min, Mul, Sub
 
-    if isinstance(expr, Var):
-        return names.get(expr, expr.name)
-    if isinstance(expr, (IntImm, FloatImm)):
-        return repr(plain(expr))
-    symbols = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%"}
-    if type(expr) in symbols:
-        return f"({_expr_text(expr.a, names)} {symbols[type(expr)]} {_expr_text(expr.b, names)})"
-    if isinstance(expr, (Min, Max)):
-        return f"{type(expr).__name__.lower()}({_expr_text(expr.a, names)}, {_expr_text(expr.b, names)})"
+    symbols: dict[type[PrimExpr], str] = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%"}
+    match expr:
+        case Var():
+            return names.get(expr, expr.name)
+        case IntImm() | FloatImm():
+            return repr(expr.value)
+        case Add() | Sub() | Mul() | FloorDiv() | FloorMod():
+            return f"({_expr_text(expr.a, names)} {symbols[type(expr)]} {_expr_text(expr.b, names)})"
+        case Min() | Max():
+            return f"{type(expr).__name__.lower()}({_expr_text(expr.a, names)}, {_expr_text(expr.b, names)})"
     if is_call_of(expr, "tir.vscale"):
         return "T.vscale()"
     raise TypeError(f"a trace cannot hold the expression {expr}")
@@ -266,7 +267,7 @@ def _dict_to_json(value: Any) -> Any:
     raise TypeError(f"a dictionary in a trace holds plain values, not {value!r}")
 
 
-def _input_to_python(value: Any, names: dict[Any, str]) -> str:
+def _input_to_python(value: Argument, names: dict[Any, str]) -> str:
     if isinstance(value, (BlockRV, LoopRV)) or (isinstance(value, Var) and value in names):
         return Raw(names[value])
     if isinstance(value, (list, tuple)):
@@ -329,7 +330,7 @@ def _input_from_json(value: Any, named: dict[str, Any]) -> Any:
     raise ValueError(f"the trace uses {value!r} before it is defined")
 
 
-def _output_from_json(name: str, named: dict[str, Any]) -> Any:
+def _output_from_json(name: str, named: dict[str, Any]) -> RAND_VAR_TYPE | None:
     if name == "_":
         return None
     if not isinstance(name, str) or name[:1] not in ("b", "l", "v"):

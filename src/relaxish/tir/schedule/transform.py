@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..function import TensorIntrin
@@ -49,7 +50,7 @@ def tile_with_tensor_intrin(
     return first
 
 
-def _pad(sch: Schedule, block: BlockRV, padding: list[int]) -> None:
+def _pad(sch: Schedule, block: BlockRV, padding: Sequence[int]) -> None:
     """Pad a block and put the copies this makes into their neighbours within the function."""
     before = {sch.sref(b) for b in sch.get_producers(block)}
     after = {sch.sref(b) for b in sch.get_consumers(block)}

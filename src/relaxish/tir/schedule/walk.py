@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from ...ir.expr import PrimExpr
-from ...ir.functor import Mutator, Visitor
+from ...ir.functor import Mutator, Rewritable, Visitor
+from ...ir.node import Node
 from ...ir.prim import IterVar, Var
 from ..stmt import AllocateConst, Block, BlockRealize, BufferRegion, DeclBuffer, For, IfThenElse, SeqStmt, Stmt
 
@@ -60,7 +61,13 @@ def driving_loops(loops: Sequence[For], variables: Iterable[Any]) -> list[For]:
     return found[::-1]
 
 
-def unwrap(body: Any) -> tuple[list[Any], Any]:
+_R = TypeVar("_R")
+#: A node, or nodes in tuples and lists of any depth.
+Nodes: TypeAlias = "Node | Sequence[Nodes]"
+_Bodied = TypeVar("_Bodied", For, Block, BlockRealize)
+
+
+def unwrap(body: Stmt) -> tuple[list[Any], Any]:
     """The constants and declared buffers that a body begins with, and the body within them."""
     wrappers = []
     while isinstance(body, (AllocateConst, DeclBuffer)):
@@ -69,7 +76,7 @@ def unwrap(body: Any) -> tuple[list[Any], Any]:
     return wrappers, body
 
 
-def with_body(node: Any, body: Any) -> Any:
+def with_body(node: _Bodied, body: Stmt) -> _Bodied:
     """``node`` (a loop, block or realize) with another body."""
     if isinstance(node, BlockRealize):
         return node.with_fields(block=node.block.with_fields(body=body))
@@ -94,12 +101,12 @@ class _ReplaceOne(Mutator):
         return node
 
 
-def replace_stmts(stmt: Any, mapping: dict[int, Any]) -> Any:
+def replace_stmts(stmt: Rewritable[_R], mapping: dict[int, Any]) -> _R:
     """``stmt`` with statements, given by ``id``, replaced; expressions are not entered."""
     return _ReplaceOne(mapping).visit(stmt)
 
 
-def _swap(stmt: Stmt, old: Stmt, new: Stmt) -> Any:
+def _swap(stmt: Stmt, old: Stmt, new: Stmt) -> Stmt | None:
     """``stmt`` with the child ``old`` replaced, None when it does not occur."""
     if stmt is old:
         return new
@@ -110,7 +117,9 @@ def _swap(stmt: Stmt, old: Stmt, new: Stmt) -> Any:
     if isinstance(stmt, SeqStmt):
         for index, part in enumerate(stmt.seq):
             if part is old or (isinstance(part, BlockRealize) and part.block is old):
-                return SeqStmt((*stmt.seq[:index], _swap(part, old, new), *stmt.seq[index + 1 :]))
+                made = new if part is old else _swap(part, old, new)
+                assert made is not None
+                return SeqStmt((*stmt.seq[:index], made, *stmt.seq[index + 1 :]))
         for index, part in enumerate(stmt.seq):
             if isinstance(part, (For, BlockRealize)):
                 continue
@@ -129,7 +138,7 @@ def _swap(stmt: Stmt, old: Stmt, new: Stmt) -> Any:
     return None
 
 
-def replace_child(parent: Any, old: Stmt, new: Stmt) -> Stmt:
+def replace_child(parent: Block | For, old: Stmt, new: Stmt) -> Stmt:
     """The loop or block ``parent`` with its direct child loop or block ``old`` replaced by ``new``."""
     body = _swap(parent.body, old, new)
     if body is None:
@@ -137,7 +146,7 @@ def replace_child(parent: Any, old: Stmt, new: Stmt) -> Stmt:
     return parent.with_fields(body=body)
 
 
-def seq_or_single(stmts: Iterable[Any]) -> Any:
+def seq_or_single(stmts: Iterable[Any]) -> Stmt:
     """One statement out of several; nested sequences are flattened."""
     flat: list[Any] = []
     for stmt in stmts:
@@ -148,7 +157,7 @@ def seq_or_single(stmts: Iterable[Any]) -> Any:
     return flat[0] if len(flat) == 1 else SeqStmt(tuple(flat))
 
 
-def block_realizes_below(stmt: Any, out: list[Any] | None = None) -> list[Any]:
+def block_realizes_below(stmt: Stmt, out: list[Any] | None = None) -> list[Any]:
     """The nearest block realizes in a statement, in program order; blocks are not entered."""
     if out is None:
         out = []
@@ -179,7 +188,7 @@ class _VarCollector(Visitor):
         self.found[node] = None
 
 
-def vars_in(expr: Any) -> dict[Any, None]:
+def vars_in(expr: Nodes) -> dict[Any, None]:
     """The variables of an expression or statement, in order of first occurrence."""
     collector = _VarCollector()
     collector.visit(expr)
@@ -200,7 +209,7 @@ class _Uses(Visitor):
             self.hit = True
 
 
-def uses_var(node: Any, test: Callable[[Any], bool]) -> bool:
+def uses_var(node: Nodes, test: Callable[[Any], bool]) -> bool:
     """Whether some variable in ``node`` passes ``test``."""
     visitor = _Uses(test)
     visitor.visit(node)

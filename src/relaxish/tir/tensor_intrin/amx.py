@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.expr import PrimExpr
+from ..buffer import Buffer
 from ..function import PrimFunc, TensorIntrin
 from ..op import call_llvm_intrin
 from ..stmt import Evaluate
@@ -42,7 +43,7 @@ def _buffers(a_type: str, b_type: str, c_type: str, depth: int, pack: int, strid
 def _description(a_type: str, b_type: str, c_type: str, depth: int, pack: int) -> PrimFunc:
     a, b, c = _buffers(a_type, b_type, c_type, depth, pack, False)
 
-    def value(i: PrimExpr, j: PrimExpr, k: PrimExpr) -> Any:
+    def value(i: PrimExpr, j: PrimExpr, k: PrimExpr) -> tuple[PrimExpr, list[tuple[Buffer, list[PrimExpr]]]]:
         packed = [k // pack, j, k % pack]
         product = a[i, k].astype(c_type) * b[tuple(packed)].astype(c_type)
         return product, [(a, [i, k]), (b, packed)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ...ir.expr import Range
 from ...ir.prim import const
 from ..buffer import Buffer, decl_buffer
-from ..expr import Broadcast, IterVar, Ramp, Var
+from ..expr import Broadcast, Call, IterVar, Ramp, Var
 from ..function import PrimFunc, TensorIntrin
 from ..op import call_builtin, call_llvm_pure_intrin, reinterpret
 from ..stmt import Block, BlockRealize, BufferRegion, BufferStore, Evaluate, For, ForKind
@@ -68,7 +68,7 @@ def _dma_read(size: int, dtype: str) -> tuple[PrimFunc, PrimFunc]:
 
         return make("A", "global"), make("C", _VTCM)
 
-    def array(buffer: Buffer) -> object:
+    def array(buffer: Buffer) -> Call:
         shape = call_builtin("handle", "tvm_stack_make_shape", size)
         return call_builtin("handle", "tvm_stack_make_array", buffer.data, shape, 0, 1, const(0, dtype), 0)
 

@@ -75,7 +75,7 @@ def _multiply(dtype: str) -> tuple[PrimFunc, PrimFunc]:
 
     a, b, c = tiles(False)
 
-    def update(i: Any, j: Any, k: Any) -> tuple[Any, Sequence[Any], list[Any]]:
+    def update(i: PrimExpr, j: PrimExpr, k: PrimExpr) -> tuple[Any, Sequence[Any], list[Any]]:
         return (c, c[i, j] + a[i, k] * b[k, j]), [i, j], [(c, [i, j]), (a, [i, k]), (b, [k, j])]
 
     desc = root_func([a, b, c], [c, a, b], [c], pointwise("update", "SSR", (_SIDE,) * 3, update))

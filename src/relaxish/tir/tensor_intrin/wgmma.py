@@ -15,6 +15,7 @@ from typing import Any
 from ...ir import dtype as dt
 from ...ir.expr import PrimExpr
 from ...ir.prim import Cast, const
+from .mma_layouts import Index
 from ..buffer import Buffer, decl_buffer
 from ..expr import Var
 from ..function import PrimFunc, TensorIntrin
@@ -38,7 +39,7 @@ _PRODUCTS = (
 )  # fmt: skip
 
 
-def result_place(i: Any, j: Any) -> tuple[Any, Any]:
+def result_place(i: Index, j: Index) -> tuple[Index, Index]:
     """(thread, register) of element (i, j) of the results.
 
     >>> result_place(9, 3)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from ...ir.expr import PrimExpr
 from ...ir.prim import Cast, const
@@ -114,7 +113,9 @@ def _sync(shape: Sequence[int], in_dtype: str, out_dtype: str, transposed: bool)
 
     a, b, c = tiles(False)
 
-    def update(i: PrimExpr, j: PrimExpr, r: PrimExpr) -> Any:
+    def update(
+        i: PrimExpr, j: PrimExpr, r: PrimExpr
+    ) -> tuple[tuple[Buffer, PrimExpr], list[PrimExpr], list[tuple[Buffer, list[PrimExpr]]]]:
         at_b = [j, r] if transposed else [r, j]
         value = c[i, j] + wide(a[i, r]) * wide(b[tuple(at_b)])
         return (c, value), [i, j], [(c, [i, j]), (a, [i, r]), (b, at_b)]

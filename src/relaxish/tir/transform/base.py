@@ -147,7 +147,7 @@ class StmtExprVisitor(Visitor):
         return
 
 
-def op_name(e: Any) -> str:
+def op_name(e: object) -> str:
     """The intrinsic that an expression calls, without its ``tir.`` prefix; empty if it is no such call."""
     name = getattr(e.op, "name", "") if type(e) is Call else ""
     return name[4:] if name.startswith("tir.") else ""

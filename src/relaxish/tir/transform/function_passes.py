@@ -118,7 +118,7 @@ class _HostAccess(Visitor):
         self.visit(attr.body)
         self.in_thread = saved
 
-    def _check(self, access: Any) -> None:
+    def _check(self, access: BufferLoad | BufferStore) -> None:
         if not self.in_thread and access.buffer.data in self.pointers:
             self.bad.append(access.buffer.name)
         self.default_visit(access)

@@ -33,6 +33,7 @@ class ExprText(Visitor[str]):
         self.names: dict[Any, str] = {}
         self.memory_types: dict[Any, str] = {}
         self.volatile: set[Any] = set()
+        self.kept: dict[Any, str] = {}
         self.nibbles: set[Any] = set()
         self.pointer_alignments: dict[Any, int] = {}
         self.sections: set[str] = {"base"}
@@ -242,11 +243,15 @@ class ExprText(Visitor[str]):
         if lanes == 1:
             if e.buffer.data in self.volatile:
                 return f"load_volatile({self.at(pointer, index)})"
+            if e.buffer.data in self.kept:
+                return f"load_kept<{type_name(e.dtype)}>({self.at(pointer, index)}, {self.kept[e.buffer.data]})"
             return f"{pointer}[{self.text(index)}]"
         start = self.consecutive(e.buffer, index)
         if start is None:
             return self._gather(e, pointer, index)
         kind, natural = self.vector(e.buffer, e.dtype, start)
+        if e.buffer.data in self.kept:
+            return f"load_kept<{kind}{natural}>({self.at(pointer, start)}, {self.kept[e.buffer.data]})"
         return f"load<{kind}{natural}>({self.at(pointer, start)})"
 
     def at(self, pointer: str, start: Any) -> str:

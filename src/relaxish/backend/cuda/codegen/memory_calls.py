@@ -53,6 +53,10 @@ def _copy_async(gen: ExprText, e: Any) -> str:
     if int(size.value) not in (4, 8, 16):
         raise RelaxishError(f"cp.async copies 4, 8 or 16 bytes, not {size.value}")
     gen.need("async")
+    if source in gen.kept:
+        really = gen.text(rest[0]) if rest else "true"
+        places = f"{gen.pointer(target, t_at)}, {gen.pointer(source, s_at)}"
+        return f"copy_async_kept<{int(size.value)}>({places}, {really}, {gen.kept[source]})"
     condition = f", {gen.text(rest[0])}" if rest else ""
     return f"copy_async<{int(size.value)}>({gen.pointer(target, t_at)}, {gen.pointer(source, s_at)}{condition})"
 

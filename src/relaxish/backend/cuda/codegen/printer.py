@@ -11,6 +11,7 @@ pointers. Before and after::
 from __future__ import annotations
 
 import re
+import struct
 from math import prod
 from typing import Any
 
@@ -189,12 +190,30 @@ class _Kernel(ExprText):
             self.min_blocks = int(stmt.value.value)
         elif key == "volatile_scope":
             self.volatile.add(stmt.node)
+        elif key == "l2_policy":
+            self._keep(stmt)
+            return
         elif key == "storage_alignment":
             self.alignments[stmt.node] = int(stmt.value.value)
         elif key in ("async_commit_queue_scope", "async_wait_queue_scope"):
             self._queue(stmt)
             return
         self.visit(stmt.body)
+
+    def _keep(self, stmt: Any) -> None:
+        """Loads from a buffer under a policy of the second-level cache: ``"evict_last:0.5"`` keeps half of what they touch."""
+        kind, share = str(stmt.value.value).split(":")
+        self.need("l2")
+        policy = self.fresh(f"{stmt.node.name}_policy")
+        self.line(f"unsigned long long {policy};")
+        number = struct.pack(">f", float(share)).hex().upper()
+        self.line(f'asm("createpolicy.fractional.L2::{kind}.b64 %0, 0f{number};" : "=l"({policy}));')
+        before = self.kept.get(stmt.node)
+        self.kept[stmt.node] = policy
+        self.visit(stmt.body)
+        self.kept.pop(stmt.node)
+        if before is not None:
+            self.kept[stmt.node] = before
 
     def _queue(self, stmt: Any) -> None:
         """Groups of asynchronous copies; the device has one queue of them."""

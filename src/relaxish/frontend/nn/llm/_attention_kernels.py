@@ -256,7 +256,7 @@ class Attention:
             with T.serial(1, dim // lanes) as outer, T.vectorized(lanes) as lane:
                 d = outer * lanes + lane
                 T.buffer_store(self.partial, self.partial[lane] + self.query[d] * key(d, d), [lane])
-        sums = [self.partial[i] for i in range(lanes)]
+        sums: list[PrimExpr] = [self.partial[i] for i in range(lanes)]
         while len(sums) > 1:
             sums = [sums[i] + sums[i + 1] if i + 1 < len(sums) else sums[i] for i in range(0, len(sums), 2)]
         T.buffer_store(self.state, sums[0], [3])

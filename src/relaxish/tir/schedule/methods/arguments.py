@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ...buffer import Buffer
@@ -17,14 +18,14 @@ BlockArg = BlockRV | str
 BufferArg = tuple[str, int] | int | str | Buffer
 
 
-def as_loop(value: Any) -> LoopRV:
+def as_loop(value: object) -> LoopRV:
     """A loop variable. Raises TypeError."""
     if not isinstance(value, LoopRV):
         raise TypeError(f"expected a LoopRV, got {type(value).__name__}")
     return value
 
 
-def as_int(value: Any, name: str) -> int:
+def as_int(value: object, name: str) -> int:
     """A Python integer. Raises TypeError."""
     if isinstance(value, IntImm):
         return int(value.value)
@@ -43,7 +44,7 @@ def as_str(value: str, name: str) -> str:
 class Arguments(ScheduleCore):
     """A schedule that can tell blocks, buffers and index maps from what callers write for them."""
 
-    def _block(self, value: Any) -> BlockRV:
+    def _block(self, value: object) -> BlockRV:
         if isinstance(value, str):
             return self.get_block(value)
         if not isinstance(value, BlockRV):
@@ -53,7 +54,7 @@ class Arguments(ScheduleCore):
     def _block_or_loop(self, value: Identity | str) -> Identity:
         return value if isinstance(value, LoopRV) else self._block(value)
 
-    def _buffer(self, block: BlockRV, buffer: Any, required: str | None = None) -> tuple[str, int, Buffer]:
+    def _buffer(self, block: BlockRV, buffer: BufferArg, required: str | None = None) -> tuple[str, int, Buffer]:
         """("read" or "write", index, buffer) for any way of naming a buffer of a block."""
         node = self.get(block)
         regions = [("read", i, r.buffer) for i, r in enumerate(node.reads)]
@@ -97,7 +98,7 @@ class Arguments(ScheduleCore):
                 return str(dim.min.dtype)
         return "int32"
 
-    def _iter_map(self, block: BlockRV, index_map: Any) -> IndexMap:
+    def _iter_map(self, block: BlockRV, index_map: IndexMap | Callable[..., Any]) -> IndexMap:
         if isinstance(index_map, IndexMap):
             return index_map
         return IndexMap.from_func(index_map, ndim=len(self.get(block).iter_vars), index_dtype=self._index_dtype(block))

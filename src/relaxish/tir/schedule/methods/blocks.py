@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from ..rv import BlockRV, LoopRV
 from .arguments import Arguments, as_loop, as_str
+
+if TYPE_CHECKING:
+    from ..instruction import Argument
 
 __all__ = ["BlockMethods"]
 
@@ -81,7 +84,7 @@ class BlockMethods(Arguments):
         target = self._block_or_loop(block_or_loop)
         self._run("Tensorize", [target], [as_str(tensor_intrin, "tensor_intrin"), preserve_unit_iters])
 
-    def annotate(self, block_or_loop: BlockRV | LoopRV, ann_key: str, ann_val: Any) -> None:
+    def annotate(self, block_or_loop: BlockRV | LoopRV, ann_key: str, ann_val: Argument) -> None:
         """Attach a value under a key.
 
         >>> from relaxish.testing.examples import Schedule, chain, outline

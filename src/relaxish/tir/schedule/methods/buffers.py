@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ....ir.expr import ExprLike
 from ...buffer import Buffer
 from ...index_map import IndexMap
 from .arguments import Arguments, BlockArg, BufferArg, as_int, as_str
@@ -82,7 +83,7 @@ class BufferMethods(Arguments):
         block: BlockArg,
         buffer: BufferArg,
         index_map: IndexMap | Callable[..., Any],
-        pad_value: Any = None,
+        pad_value: IndexMap | Callable[..., Any] | ExprLike | None = None,
         *,
         assume_injective_transform: bool = False,
     ) -> None:
@@ -127,7 +128,7 @@ class BufferMethods(Arguments):
             self._run("SetAxisSeparator", [block], [index, write, separators])
 
     @staticmethod
-    def _pad_map(pad_value: Any, index_map: IndexMap, dtype: str) -> IndexMap:
+    def _pad_map(pad_value: Callable[..., Any] | ExprLike, index_map: IndexMap, dtype: str) -> IndexMap:
         from ....ir.prim import const
         from ...expr import FloatImm
 

@@ -14,7 +14,7 @@ from ...index_map import IndexMap
 from ...stmt import Block, BufferRegion
 from .. import checks
 from ..errors import PrimitiveError
-from ..instruction import InstructionKind, plain, register_kind
+from ..instruction import Decision, InstructionKind, plain, register_kind
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -29,7 +29,9 @@ class UnsafeHideBufferAccess(InstructionKind):
     name, method = "UnsafeHideBufferAccess", "unsafe_hide_buffer_access"
     inputs = ("block", "buf_type", "buf_index_array")
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         sref = sch.sref(inputs[0])
         block = checks.check_block(sref)
         field = {"read": "reads", "write": "writes"}.get(inputs[1])
@@ -68,7 +70,9 @@ class AnnotateBufferAccess(InstructionKind):
     name, method = "AnnotateBufferAccess", "annotate_buffer_access"
     inputs = ("block", "buffer_index", "buf_type", "gen_new_ranges")
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         sref, index, write, index_map = sch.sref(inputs[0]), int(plain(inputs[1])), bool(plain(inputs[2])), inputs[3]
         block = checks.check_block(sref)
         buffer = checks.nth_buffer(sref, index, write)
@@ -98,7 +102,7 @@ class AnnotateBufferAccess(InstructionKind):
         sch.state.replace(sref, new, {block: new})
         return [], None
 
-    def as_python(self, inputs: Sequence[str], attrs: Sequence[Any], decision: Any, outputs: Sequence[str]) -> str:
+    def as_python(self, inputs: Sequence[str], attrs: Sequence[Any], decision: Decision, outputs: Sequence[str]) -> str:
         kind = '"write"' if inputs[2] == "1" else '"read"'
         body = inputs[3]
         head, _, tail = body.partition("(")

@@ -10,12 +10,12 @@ from ....ir.expr import Range
 from ....ir.prim import const
 from ...expr import BufferLoad, IntImm, IterVar, Var
 from ...functor import substitute
-from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt, Stmt
 from .. import checks
 from ..block_info import contains, loop_ranges
 from ..buffers import compact, with_scope
 from ..errors import PrimitiveError
-from ..instruction import InstructionKind, plain, register_kind
+from ..instruction import Decision, InstructionKind, plain, register_kind
 from ..region import Box, box_to_ranges, may_be_left_out, relax_region, union_sets
 from ..rewrite import BufferSwap, ScopeRewriter
 from ..sref import StmtSRef
@@ -53,7 +53,7 @@ class _Move:
             self._scan(position, part)
         self.position, self.redirected = self._place()
 
-    def _scan(self, position: int, part: Any) -> None:
+    def _scan(self, position: int, part: Stmt) -> None:
         for realize in block_realizes_below(part):
             node = realize.block
             for places, regions in ((self.readers, node.reads), (self.writers, node.writes)):
@@ -174,10 +174,10 @@ class _Replace(ScopeRewriter):
         super().__init__()
         self.old, self.new = old, new
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         return self.new if node is self.old else super().visit_For(node)
 
-    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+    def visit_BlockRealize(self, node: BlockRealize) -> Stmt:
         return node
 
 
@@ -185,7 +185,9 @@ class _AtLoop(InstructionKind):
     reading = True
     inputs = ("loop", "block")
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         loop, block = sch.sref(inputs[0]), sch.sref(inputs[1])
         move = _Move(sch.state, loop, block, int(plain(attrs[0])), str(attrs[1]), self.reading)
         return [move.run()], None

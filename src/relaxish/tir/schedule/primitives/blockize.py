@@ -14,10 +14,10 @@ from ....support.errors import InternalError
 from ...buffer import Buffer
 from ...expr import IterVar
 from ...functor import substitute
-from ...stmt import Block, BlockRealize, BufferRegion, For, SeqStmt
+from ...stmt import Block, BlockRealize, BufferRegion, For, SeqStmt, Stmt
 from .. import checks
 from ..errors import PrimitiveError
-from ..instruction import InstructionKind, plain, register_kind
+from ..instruction import Decision, InstructionKind, plain, register_kind
 from ..region import box_to_ranges, evaluate_region, union_sets
 from ..sref import StmtSRef
 from ..subst import and_predicate, is_true, realize_of
@@ -171,7 +171,7 @@ def _relaxed(regions: Sequence[BufferRegion], derived: _Derived, analyzer: Analy
     return tuple(made)
 
 
-def _outer_init(init: Any, inner: BlockRealize, inner_loops: Sequence[For], name: str) -> Any:
+def _outer_init(init: Stmt, inner: BlockRealize, inner_loops: Sequence[For], name: str) -> Stmt:
     """The initialisation of an outer block: a nest over those inner variables, no reductions, that it needs."""
     block = inner.block
     used = vars_in(init)
@@ -408,7 +408,9 @@ class Blockize(InstructionKind):
     name, method = "Blockize", "blockize"
     inputs, attrs = ("target",), ("preserve_unit_iters",)
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         keep = bool(plain(attrs[0]))
         if isinstance(inputs[0], (list, tuple)):
             return [blockize_blocks(sch.state, [sch.sref(b) for b in inputs[0]], keep)], None

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from ....ir.expr import PrimExpr
 from ...buffer import Buffer
 from ...expr import BufferLoad, Cast
-from ...stmt import Block, BufferStore
+from ...stmt import Block, BufferStore, Stmt
 from .. import checks
 from ..buffers import derived_buffer, with_scope
 from ..errors import PrimitiveError
-from ..instruction import InstructionKind, plain, register_kind
+from ..instruction import Decision, InstructionKind, plain, register_kind
 from ..rewrite import BufferSwap
 from ..sref import StmtSRef
 from .cache import check_scope_name
@@ -32,7 +32,9 @@ class StorageAlign(InstructionKind):
     name, method = "StorageAlign", "storage_align"
     inputs, attrs = ("block",), ("buffer_index", "axis", "factor", "offset")
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         sref = sch.sref(inputs[0])
         index, axis, factor, offset = (int(plain(x)) for x in attrs)
         buffer = checks.nth_buffer(sref, index, write=True)
@@ -102,7 +104,9 @@ class SetScope(InstructionKind):
     name, method = "SetScope", "set_scope"
     inputs, attrs = ("block",), ("buffer_index", "storage_scope")
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         sref, storage = sch.sref(inputs[0]), attrs[1]
         buffer = checks.nth_buffer(sref, int(plain(attrs[0])), write=True)
         check_scope_name(storage)
@@ -126,7 +130,7 @@ class _Retype(BufferSwap):
         made = self.default_visit(node)
         return made if made.buffer is node.buffer else Cast(self.before, made)
 
-    def visit_BufferStore(self, node: BufferStore) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         buffer = self.buffers.get(node.buffer)
         value, indices = self.visit(node.value), self.visit(node.indices)
         if buffer is None:
@@ -141,7 +145,9 @@ class UnsafeSetDType(InstructionKind):
     name, method = "UnsafeSetDType", "unsafe_set_dtype"
     inputs, attrs = ("block",), ("buffer_index", "dtype")
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         sref, dtype = sch.sref(inputs[0]), attrs[1]
         buffer = checks.nth_buffer(sref, int(plain(attrs[0])), write=True)
         site = _site_of_own(sch.state, sref, buffer, "type")

@@ -17,22 +17,21 @@ from .. import checks
 from ..block_info import contains, loop_ranges
 from ..buffers import compact, with_scope
 from ..errors import PrimitiveError
-from ..instruction import InstructionKind, plain, register_kind
+from ..instruction import Decision, InstructionKind, plain, register_kind
 from ..region import Box, box_to_ranges, leaves_gaps, may_be_left_out, relax_region
 from ..rewrite import BufferSwap, ScopeRewriter
 from ..sref import DepKind, StmtSRef
-from ..state import blocks_in_order
+from ..state import ScheduleState, blocks_in_order
 from ..subst import realize_of
 from ..walk import block_realizes_below, seq_or_single, unwrap
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
-    from ..state import ScheduleState
 
 __all__: list[str] = []
 
 
-def region_of(regions: Sequence[BufferRegion], buffer: Any) -> BufferRegion | None:
+def region_of(regions: Sequence[BufferRegion], buffer: Buffer) -> BufferRegion | None:
     """The region of ``buffer`` among ``regions``."""
     return next((r for r in regions if r.buffer is buffer), None)
 
@@ -123,7 +122,7 @@ class _ShiftedSwap(BufferSwap):
             self.stage.staged, [self._shift(i, r) for i, r in zip(node.indices, self.stage.region, strict=True)]
         )
 
-    def visit_BufferStore(self, node: BufferStore) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         if node.buffer is not self.stage.buffer:
             return self.default_visit(node)
         indices = [self._shift(i, r) for i, r in zip(node.indices, self.stage.region, strict=True)]
@@ -146,7 +145,7 @@ def check_reads_follow(
     state: ScheduleState,
     scope: StmtSRef,
     writer: StmtSRef,
-    buffer: Any,
+    buffer: Buffer,
     at: StmtSRef | None = None,
     redirected: Collection[Block] = (),
 ) -> None:
@@ -171,7 +170,7 @@ def check_reads_follow(
             )
 
 
-def _parts(body: Any) -> Sequence[Any]:
+def _parts(body: Stmt) -> Sequence[Any]:
     """The statements of a body."""
     body = unwrap(body)[1]
     return body.seq if isinstance(body, SeqStmt) else (body,)
@@ -200,7 +199,7 @@ def readers_of(state: ScheduleState, scope: StmtSRef, writer: StmtSRef) -> list[
     return [d.dst for d in deps if d.kind == DepKind.RAW]
 
 
-def insert_at(body: Any, position: int, stage: Any) -> Any:
+def insert_at(body: Stmt, position: int, stage: Stmt) -> Stmt:
     """A body with one more statement at ``position``."""
     wrappers, _ = unwrap(body)
     parts = list(_parts(body))
@@ -215,14 +214,14 @@ class _Insert(ScopeRewriter):
     """Inserts the copy and redirects the chosen blocks to the staging buffer."""
 
     def __init__(
-        self, scope: Block, at: Any, position: int, nest: For, stage: Stage, redirect: Callable[..., Any]
+        self, scope: Block, at: Block | For, position: int, nest: For, stage: Stage, redirect: Callable[..., Any]
     ) -> None:
         super().__init__()
         self.scope, self.at, self.position, self.nest = scope, at, position, nest
         self.stage, self.redirect = stage, redirect
 
-    def visit_For(self, node: For) -> Any:
-        made = super().visit_For(node)
+    def visit_For(self, node: For) -> Stmt:
+        made = self.within(node)
         if node is self.at:
             return made.with_fields(body=insert_at(made.body, self.position, self.nest))
         return made
@@ -241,7 +240,9 @@ class _Insert(ScopeRewriter):
         return node
 
 
-def _apply(state: ScheduleState, scope: StmtSRef, at: StmtSRef, position: int, stage: Stage, redirect: Any) -> StmtSRef:
+def _apply(
+    state: ScheduleState, scope: StmtSRef, at: StmtSRef, position: int, stage: Stage, redirect: Callable[..., Any]
+) -> StmtSRef:
     nest, block = stage.nest()
     rewriter = _Insert(scope.stmt, at.stmt, position, nest, stage, redirect)
     made = rewriter.visit(scope.stmt)
@@ -288,7 +289,7 @@ def check_region(block: StmtSRef, buffer: Buffer, region: Sequence[Range], at: S
                 )
 
 
-def _writes(block: Block, buffer: Any) -> bool:
+def _writes(block: Block, buffer: Buffer) -> bool:
     return any(r.buffer is buffer for r in block.writes)
 
 
@@ -300,7 +301,7 @@ def _with_children(state: ScheduleState, blocks: Sequence[StmtSRef]) -> list[Stm
     return [x for b in blocks for x in (b, *state.child_blocks(b))]
 
 
-def check_starts_afresh(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef, buffer: Any) -> None:
+def check_starts_afresh(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef, buffer: Buffer) -> None:
     """Demand that a block does not go on from a result that is begun elsewhere: a cache of it would start undefined."""
     block = block_sref.stmt
     if not state.enable_check:
@@ -316,7 +317,7 @@ def check_starts_afresh(state: ScheduleState, block_sref: StmtSRef, scope: StmtS
         )
 
 
-def begins(state: ScheduleState, block_sref: StmtSRef, buffer: Any) -> bool:
+def begins(state: ScheduleState, block_sref: StmtSRef, buffer: Buffer) -> bool:
     """Whether what a block reads of a buffer is what it has written itself: the first block inside that uses it writes it."""
     block = block_sref.stmt
     if block.init is not None:
@@ -377,7 +378,7 @@ def _check_copies_own_only(state: ScheduleState, block_sref: StmtSRef, written: 
         )
 
 
-def check_readers_covered(state: ScheduleState, scope: StmtSRef, buffer: Any) -> None:
+def check_readers_covered(state: ScheduleState, scope: StmtSRef, buffer: Buffer) -> None:
     """Demand that whatever reads ``buffer`` in the scope reads only what has been written."""
     if not state.enable_check:
         return
@@ -511,7 +512,9 @@ class _Staging(InstructionKind):
     optional = ("consumer_blocks",)
     primitive: ClassVar[Callable[..., Any]]
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         consumers = [sch.sref(x) for x in inputs[1] or ()]
         return [self.primitive(sch.state, sch.sref(inputs[0]), int(plain(attrs[0])), attrs[1], consumers)], None
 
@@ -543,5 +546,7 @@ class CacheInplace(InstructionKind):
     name, method, many_outputs = "CacheInplace", "cache_inplace", True
     inputs, attrs = ("block",), ("read_buffer_index", "storage_scope")
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         return list(cache_inplace(sch.state, sch.sref(inputs[0]), int(plain(attrs[0])), attrs[1])), None

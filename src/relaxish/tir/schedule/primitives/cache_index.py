@@ -17,11 +17,11 @@ from ...functor import substitute
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
 from .. import checks
 from ..block_info import loop_ranges
-from ..instruction import InstructionKind, plain, register_kind
+from ..instruction import Decision, InstructionKind, plain, register_kind
 from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
 from ..subst import and_predicate, conjuncts, realize_of
-from ..walk import block_realizes_below, driving_loops, vars_in
+from ..walk import Nodes, block_realizes_below, driving_loops, vars_in
 from .cache import check_scope_name
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _eligible(expr: PrimExpr) -> bool:
     return not isinstance(expr, (Ramp, Broadcast)) and _size(expr) > 1 and side_effect(expr) <= CallEffectKind.Pure
 
 
-def _largest(node: Any, below: bool = False) -> list[PrimExpr]:
+def _largest(node: Nodes, below: bool = False) -> list[PrimExpr]:
     """The eligible expressions in ``node`` that are not part of another one; ``below`` leaves out itself."""
     found: list[PrimExpr] = []
 
@@ -241,5 +241,7 @@ class CacheIndex(InstructionKind):
     name, method, many_outputs = "CacheIndex", "cache_index", True
     inputs, attrs = ("block",), ("storage_scope", "cse_thresh")
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         return list(cache_index(sch.state, sch.sref(inputs[0]), str(attrs[0]), int(plain(attrs[1])))), None

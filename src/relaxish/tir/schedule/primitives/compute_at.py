@@ -12,11 +12,11 @@ from ....ir.expr import PrimExpr, Range
 from ....ir.prim import const
 from ...expr import FloorMod, IntImm, IterVar, Mul, Var
 from ...functor import substitute
-from ...stmt import Block, BlockRealize, For, ForKind
+from ...stmt import Block, BlockRealize, For, ForKind, Stmt
 from .. import checks
 from ..block_info import bind_shape_vars, loop_ranges
 from ..errors import PrimitiveError
-from ..instruction import InstructionKind, plain, register_kind
+from ..instruction import Decision, InstructionKind, plain, register_kind
 from ..region import Box, leaves_gaps, relax_region, union_sets
 from ..rewrite import ScopeRewriter, dead_statement
 from ..sref import StmtSRef
@@ -38,11 +38,11 @@ __all__: list[str] = []
 class _Move(ScopeRewriter):
     """Takes the block out of its old place and puts its new nest into the body of the loop."""
 
-    def __init__(self, loop: For, position: int, nest: Any, dead: For) -> None:
+    def __init__(self, loop: For, position: int, nest: Stmt, dead: Stmt) -> None:
         super().__init__(dead)
         self.loop, self.position, self.nest = loop, position, nest
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         if node is not self.loop:
             return super().visit_For(node)
         parts = list(node.body.seq) if hasattr(node.body, "seq") else [node.body]
@@ -54,7 +54,7 @@ class _Move(ScopeRewriter):
         parts.insert(at, self.nest)
         return node.with_fields(body=seq_or_single(parts))
 
-    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+    def visit_BlockRealize(self, node: BlockRealize) -> Stmt:
         return node
 
 
@@ -338,7 +338,7 @@ def _check_last_turn_produces(
         realize = realize_of(producer)
         bindings = zip(realize.block.iter_vars, realize.iter_values, strict=True)
         summed = vars_in(tuple(value for iv, value in bindings if iv.iter_type == IterVar.CommReduce))
-        idle = [n for n in above if not checks.is_one(n.extent) and n.loop_var not in driven | summed]
+        idle = [n for n in above if n.loop_var not in driven and n.loop_var not in summed]
         last = {n.loop_var: n.min + n.extent - 1 for n in idle}
         analyzer = Analyzer()
         for var, dom in loop_ranges(producer.parent).items():
@@ -401,7 +401,7 @@ _TRUE = const(True, "bool")
 _PLAIN = Analyzer()  # knows nothing: whether a loop is a unit loop is decided without the loops around it
 
 
-def _extent(low: Any, high: Any) -> Any:
+def _extent(low: PrimExpr, high: PrimExpr) -> PrimExpr:
     if isinstance(low, IntImm) and isinstance(high, IntImm):
         return const(high.value - low.value + 1, low.dtype)
     return _PLAIN.simplify(high + 1 - low)
@@ -409,7 +409,7 @@ def _extent(low: Any, high: Any) -> Any:
 
 def _new_nest(
     block: Block, guards: Sequence[Any], solved: Sequence[VarDomain], keep_units: bool, analyzer: Analyzer
-) -> Any:
+) -> Stmt:
     """Loops over the solved domains around the block, which keeps its ``guards``."""
     loops: list[tuple[Any, Any]] = []
     values: list[Any] = []
@@ -453,7 +453,7 @@ def _constant_if_known(end: PrimExpr, analyzer: Analyzer) -> PrimExpr:
 
 
 def _place(
-    state: ScheduleState, scope: StmtSRef, loop_sref: StmtSRef, loop: For, position: int, nest: Any, dead: Any
+    state: ScheduleState, scope: StmtSRef, loop_sref: StmtSRef, loop: For, position: int, nest: Stmt, dead: Stmt
 ) -> None:
     rewriter = _Move(loop, position, nest, dead)
     old = scope.stmt
@@ -465,7 +465,9 @@ class _At(InstructionKind):
     inputs, attrs = ("block", "loop"), ("preserve_unit_loops", "index")
     backwards = False
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         block, loop = sch.sref(inputs[0]), sch.sref(inputs[1])
         keep_units, index = bool(plain(attrs[0])), int(plain(attrs[1]))
         if loop is StmtSRef.root_mark():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....arith import Analyzer, IterMapLevel, detect_iter_map
@@ -15,7 +15,7 @@ from ...op import all as tir_all
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
 from .. import checks
 from ..errors import PrimitiveError
-from ..instruction import InstructionKind, register_kind
+from ..instruction import Decision, InstructionKind, register_kind
 from ..sref import StmtSRef
 from ..subst import conjuncts, realize_of
 from ..walk import replace_stmts, vars_in
@@ -72,7 +72,7 @@ def _unlikely(term: PrimExpr) -> PrimExpr:
 
 
 def _inside_region(
-    sref: StmtSRef, realize: BlockRealize, loops: Sequence[StmtSRef], predicate: Any, analyzer: Analyzer
+    sref: StmtSRef, realize: BlockRealize, loops: Sequence[StmtSRef], predicate: PrimExpr, analyzer: Analyzer
 ) -> tuple[Range, ...]:
     """The ranges of the block variables in which the padding condition holds."""
     doms = {loop.stmt.loop_var: Range.from_min_extent(loop.stmt.min, loop.stmt.extent) for loop in loops}
@@ -177,7 +177,7 @@ def _fill_nest(realize: BlockRealize, pad: _Padding, loops: Sequence[For], analy
     return body, made
 
 
-def _rewritten_region(region: BufferRegion, rewritten: Any) -> BufferRegion:
+def _rewritten_region(region: BufferRegion, rewritten: Callable[[PrimExpr], PrimExpr]) -> BufferRegion:
     dims = [Range.from_min_extent(rewritten(r.min), rewritten(r.extent)) for r in region.region]
     return BufferRegion(region.buffer, tuple(dims))
 
@@ -235,5 +235,7 @@ class DecomposePadding(InstructionKind):
     name, method = "DecomposePadding", "decompose_padding"
     inputs = ("block", "loop")
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         return [decompose_padding(sch.state, sch.sref(inputs[0]), sch.sref(inputs[1]))], None

@@ -56,7 +56,7 @@ class BlockDomains:
             for extent, have, want in zip(shape, provided, required, strict=True):
                 self._dimension(extent, have, want)
 
-    def simplify(self, expr: Any) -> Any:
+    def simplify(self, expr: PrimExpr) -> PrimExpr:
         """``expr`` in simplest form."""
         if isinstance(expr, (IntImm, Var)):
             return expr

@@ -67,7 +67,7 @@ def _on_variables(term: Any, bound: Sequence[tuple[Any, Any]], loops: set[Any], 
         for var, value in bound:
             rest = analyzer.simplify(term.a - value)
             if not any(v in loops for v in vars_in(rest)):
-                return type(term)(analyzer.simplify(var + rest), term.b)  # type: ignore[no-any-return]
+                return type(term)(analyzer.simplify(var + rest), term.b)
     return condition
 
 

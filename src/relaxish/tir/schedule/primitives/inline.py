@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....ir.op import op_name_of
@@ -19,11 +19,11 @@ from ...op import logical_and
 from ...stmt import Block, BlockRealize, BufferStore, For, IfThenElse, Stmt
 from .. import checks
 from ..errors import PrimitiveError
-from ..instruction import InstructionKind, register_kind
+from ..instruction import Decision, InstructionKind, register_kind
 from ..rewrite import ScopeRewriter, dead_statement, signature_of, with_alloc
 from ..sref import StmtSRef
 from ..subst import and_predicate, is_true, realize_of
-from ..walk import vars_in
+from ..walk import Nodes, vars_in
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -35,14 +35,14 @@ __all__: list[str] = []
 class _Loads(Mutator):
     """Replaces the loads of one buffer through a callback."""
 
-    def __init__(self, buffer: Buffer, replace: Any) -> None:
+    def __init__(self, buffer: Buffer, replace: Callable[[BufferLoad], PrimExpr]) -> None:
         self.buffer = buffer
         self.replace = replace
 
     def visit_Buffer(self, node: Buffer) -> Buffer:
         return node
 
-    def visit_IntImm(self, node: Any) -> Any:
+    def visit_IntImm(self, node: IntImm) -> IntImm:
         return node
 
     visit_FloatImm = visit_IntImm
@@ -57,7 +57,7 @@ class _Loads(Mutator):
 class _InBlocks(_Loads):
     """Does so in blocks and the blocks inside them, finding the regions of those that change anew."""
 
-    def __init__(self, buffer: Buffer, replace: Any, reuse: dict[Any, Any]) -> None:
+    def __init__(self, buffer: Buffer, replace: Callable[[BufferLoad], PrimExpr], reuse: dict[Any, Any]) -> None:
         super().__init__(buffer, replace)
         self.reuse = reuse
 
@@ -99,7 +99,7 @@ class _CertainLoads(_Loads):
     visit_Or = visit_And
 
 
-def loads_of(node: Any, buffer: Any, certain: bool = False) -> list[Any]:
+def loads_of(node: Stmt | PrimExpr | Sequence[PrimExpr], buffer: Buffer, certain: bool = False) -> list[Any]:
     """All loads of one buffer, or those that are ``certain``: done whatever the conditions around them say."""
     found: list[Any] = []
 
@@ -111,7 +111,7 @@ def loads_of(node: Any, buffer: Any, certain: bool = False) -> list[Any]:
     return found
 
 
-def _single_output(block_sref: StmtSRef) -> Any:
+def _single_output(block_sref: StmtSRef) -> Buffer:
     writes = block_sref.stmt.writes
     if len(writes) != 1:
         raise PrimitiveError(
@@ -153,7 +153,7 @@ def index_substitution(store: BufferStore, block: Block) -> tuple[list[Var], Any
 class _Inliner(ScopeRewriter):
     """Replaces the loads of the producer's buffer everywhere in the scope, predicates and loop bounds included."""
 
-    def __init__(self, scope: Block, buffer: Buffer, names: Sequence[Var], value: PrimExpr, dead: Any) -> None:
+    def __init__(self, scope: Block, buffer: Buffer, names: Sequence[Var], value: PrimExpr, dead: Stmt) -> None:
         super().__init__(dead)
         self.scope = scope
         self.buffer = buffer
@@ -164,10 +164,10 @@ class _Inliner(ScopeRewriter):
     def visit_PrimExpr(self, node: PrimExpr) -> PrimExpr:
         return self.loads.visit(node)
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         return self.default_visit(node)
 
-    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+    def visit_BlockRealize(self, node: BlockRealize) -> Stmt:
         return self.default_visit(node)
 
     def rewrite_block(self, node: Block) -> Block:
@@ -197,7 +197,7 @@ class _Opaque(Visitor):
         self.visit(node.body)
 
 
-def _check_no_opaque_access(state: ScheduleState, scope: StmtSRef, buffer: Any) -> None:
+def _check_no_opaque_access(state: ScheduleState, scope: StmtSRef, buffer: Buffer) -> None:
     for child in state.child_blocks(scope):
         if any(r.buffer is buffer for r in (*child.stmt.reads, *child.stmt.writes)):
             visitor = _Opaque(buffer)
@@ -251,7 +251,9 @@ class ComputeInline(InstructionKind):
     name, method = "ComputeInline", "compute_inline"
     inputs = ("block",)
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         inline_block(sch.state, sch.sref(inputs[0]))
         return [], None
 
@@ -259,11 +261,11 @@ class ComputeInline(InstructionKind):
 class _ReverseInliner(ScopeRewriter):
     """Exchanges the producer; the consumer's statement is dropped."""
 
-    def __init__(self, scope: Block, producer: BlockRealize, made: BlockRealize, buffer: Buffer, dead: For) -> None:
+    def __init__(self, scope: Block, producer: BlockRealize, made: BlockRealize, buffer: Buffer, dead: Stmt) -> None:
         super().__init__(dead)
         self.scope, self.producer, self.made, self.buffer = scope, producer, made, buffer
 
-    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+    def visit_BlockRealize(self, node: BlockRealize) -> Stmt:
         if node is not self.producer:
             return super().visit_BlockRealize(node)
         self.reuse[node.block] = self.made.block
@@ -286,7 +288,7 @@ class _StoreSwap(Mutator):
     def visit_PrimExpr(self, node: PrimExpr) -> PrimExpr:
         return node
 
-    def visit_BufferStore(self, node: BufferStore) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         return self.replace(node) if node.buffer is self.buffer else node
 
 
@@ -311,7 +313,7 @@ def _inner_loops(block: Block) -> list[For]:
     return loops
 
 
-def _leaf_writers(scope: Block, buffer: Any) -> list[Block]:
+def _leaf_writers(scope: Block, buffer: Buffer) -> list[Block]:
     """The innermost blocks of a scope that write ``buffer``, those of initialisations included."""
     found: list[Block] = []
 
@@ -346,13 +348,13 @@ class _Uses(Visitor):
             self.visit(part)
 
 
-def _uses(node: Any, buffer: Any) -> bool:
+def _uses(node: Nodes, buffer: Buffer) -> bool:
     found = _Uses(buffer)
     found.visit(node)
     return found.hit
 
 
-def _single_read(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef) -> Any:
+def _single_read(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef) -> Buffer:
     """The one buffer that a block reads and another block of the scope writes."""
     writers = state.get_block_scope(scope).buffer_writers
     made = list(dict.fromkeys(r.buffer for r in block_sref.stmt.reads if r.buffer in writers))
@@ -365,7 +367,7 @@ def _single_read(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef) ->
     return made[0]
 
 
-def _single_producer(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef, buffer: Any) -> StmtSRef:
+def _single_producer(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef, buffer: Buffer) -> StmtSRef:
     """The one complete block that makes ``buffer``, for no other consumer."""
     writers = _leaf_writers(scope.stmt, buffer)
     producer = state.stmt2ref.get(writers[0]) if len(writers) == 1 else None  # None for one in an initialisation
@@ -413,7 +415,7 @@ def reverse_inline_block(state: ScheduleState, block_sref: StmtSRef, check_only:
         state.replace(scope, new_scope, rewriter.reuse)
 
 
-def _merged_producer(consumer_sref: StmtSRef, producer_sref: StmtSRef, scope: StmtSRef, buffer: Any) -> BlockRealize:
+def _merged_producer(consumer_sref: StmtSRef, producer_sref: StmtSRef, scope: StmtSRef, buffer: Buffer) -> BlockRealize:
     """The producer computing what the consumer stored, where the consumer did."""
     consumer, producer = consumer_sref.stmt, producer_sref.stmt
     loads = loads_of(consumer.body, buffer)
@@ -452,7 +454,7 @@ def _merged_producer(consumer_sref: StmtSRef, producer_sref: StmtSRef, scope: St
     return _guarded(producer_sref, block, inside, analyzer)
 
 
-def _guarded(producer_sref: StmtSRef, block: Block, inside: Any, analyzer: arith.Analyzer) -> BlockRealize:
+def _guarded(producer_sref: StmtSRef, block: Block, inside: PrimExpr, analyzer: arith.Analyzer) -> BlockRealize:
     """The producer's realize with its new block, run only ``inside`` the domain of the consumer it took over."""
     realize = realize_of(producer_sref)
     if is_true(inside):
@@ -482,10 +484,10 @@ def _check_covered(
     consumer_sref: StmtSRef,
     producer_sref: StmtSRef,
     scope: StmtSRef,
-    load: Any,
+    load: BufferLoad,
     indices: Sequence[Any],
-    values: Any,
-    analyzer: Any,
+    values: Mapping[Var, PrimExpr],
+    analyzer: arith.Analyzer,
 ) -> None:
     """Every instance of the consumer must take its place with one of the producer's, and with the right one."""
     around = [a.stmt for a in producer_sref.ancestors() if isinstance(a.stmt, Block) and checks.in_scope_of(a, scope)]
@@ -511,7 +513,7 @@ def _check_covered(
 
 
 def _check_every_instance_runs(
-    state: ScheduleState, consumer_sref: StmtSRef, producer_sref: StmtSRef, scope: StmtSRef, buffer: Any
+    state: ScheduleState, consumer_sref: StmtSRef, producer_sref: StmtSRef, scope: StmtSRef, buffer: Buffer
 ) -> None:
     """Demand that no instance of the consumer is lost that reads ``buffer`` under a condition only.
 
@@ -561,7 +563,7 @@ def _in_loops(
 
 
 def _has_turn_for_each(
-    consumer: Block, wanted: Sequence[Any], given: Sequence[Any], condition: Any, doms: dict[Any, Range]
+    consumer: Block, wanted: Sequence[Any], given: Sequence[Any], condition: PrimExpr, doms: dict[Any, Range]
 ) -> bool:
     """Whether for each instance of the consumer some point of ``doms`` meets the condition and is ``wanted`` there."""
     analyzer = arith.Analyzer()
@@ -579,7 +581,7 @@ def _has_turn_for_each(
     )
 
 
-def _consumer_values(consumer_sref: StmtSRef, load: Any, indices: Sequence[Any]) -> dict[Any, Any]:
+def _consumer_values(consumer_sref: StmtSRef, load: BufferLoad, indices: Sequence[Any]) -> dict[Any, Any]:
     """Each block variable of the consumer in terms of the producer's store indices."""
     consumer = consumer_sref.stmt
     values: dict[Any, Any] = {
@@ -610,6 +612,8 @@ class ReverseComputeInline(InstructionKind):
     name, method = "ReverseComputeInline", "reverse_compute_inline"
     inputs = ("block",)
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         reverse_inline_block(sch.state, sch.sref(inputs[0]))
         return [], None

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....arith import Analyzer
-from ....ir.expr import Range
+from ....ir.expr import PrimExpr, Range
 from ....ir.functor import Mutator, Visitor
-from ....ir.prim import const
+from ....ir.plain import plain_int
+from ....ir.prim import Cast, const
 from ...expr import BufferLoad, IntImm, IterVar, Var
 from ...functor import substitute
 from ...index_map import IndexMap
@@ -18,7 +19,7 @@ from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind
 from .. import checks
 from ..accesses import AccessMutator, AccessSimplifier
 from ..errors import PrimitiveError
-from ..instruction import InstructionKind, plain, register_kind
+from ..instruction import Decision, InstructionKind, plain, register_kind
 from ..rewrite import BufferSwap
 from ..sref import StmtSRef
 from ..subst import realize_of
@@ -59,28 +60,28 @@ class _Relayout(AccessMutator):
     def visit_Buffer(self, node: Buffer) -> Buffer:
         return self.new if node is self.old else node
 
-    def visit_Var(self, node: Var) -> Any:
+    def visit_Var(self, node: Var) -> PrimExpr:
         return self.new.data if node is self.old.data else node
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         replaced = self.plan.replacements.get(node)
         if replaced is not None:
             return self.visit(replaced)
         return self._then_fill(node, super().visit_For(node))
 
-    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+    def visit_BlockRealize(self, node: BlockRealize) -> Stmt:
         return self._then_fill(node, self.default_visit(node))
 
-    def _then_fill(self, node: Any, made: Any) -> Any:
+    def _then_fill(self, node: Stmt, made: Stmt) -> Stmt:
         return following(made, self.plan.epilogue) if node is self.plan.insert_after else made
 
-    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> PrimExpr:
         indices = self.visit(node.indices)
         if node.buffer is self.old:
             return BufferLoad(self.new, self.map_indices(indices))
         return node if indices is node.indices else node.with_fields(indices=indices)
 
-    def visit_BufferStore(self, node: BufferStore) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         value, indices = self.visit(node.value), self.visit(node.indices)
         if node.buffer is self.old:
             return BufferStore(self.new, value, self.map_indices(indices))
@@ -122,13 +123,13 @@ def full_access(buffer: Buffer) -> BufferRegion:
     return BufferRegion(buffer, tuple(Range.from_min_extent(const(0, d.dtype), d) for d in buffer.shape))
 
 
-def fit(expr: Any, dtype: str) -> Any:
+def fit(expr: PrimExpr, dtype: str) -> PrimExpr:
     """An index expression in another integer type; casts of what already has the type fall away."""
     if expr.dtype == dtype:
         return expr
     if isinstance(expr, IntImm):
         return IntImm(dtype, expr.value)
-    if getattr(expr, "value", None) is not None and getattr(expr.value, "dtype", None) == dtype:
+    if isinstance(expr, Cast) and expr.value.dtype == dtype:
         return expr.value
     return expr.astype(dtype)
 
@@ -143,12 +144,12 @@ def with_index_dtype(index_map: IndexMap, dtype: str) -> IndexMap:
     return IndexMap(list(fresh.values()), final, None if inverse is None else with_index_dtype(inverse, dtype))
 
 
-def _retype(expr: Any, fresh: dict[Any, Any], dtype: str) -> Any:
+def _retype(expr: PrimExpr, fresh: dict[Any, Any], dtype: str) -> PrimExpr:
     class Retype(Mutator):
-        def visit_Var(self, node: Var) -> Any:
+        def visit_Var(self, node: Var) -> PrimExpr:
             return fresh.get(node, node)
 
-        def visit_IntImm(self, node: IntImm) -> Any:
+        def visit_IntImm(self, node: IntImm) -> PrimExpr:
             return IntImm(dtype, node.value)
 
     return Retype().visit(expr)
@@ -173,7 +174,13 @@ def replace_everywhere(state: ScheduleState, sref: StmtSRef, old: Buffer, new: B
 
 
 def transform_layout(
-    state: ScheduleState, sref: StmtSRef, index: int, write: bool, index_map: IndexMap, pad_value: Any, injective: bool
+    state: ScheduleState,
+    sref: StmtSRef,
+    index: int,
+    write: bool,
+    index_map: IndexMap,
+    pad_value: IndexMap | None,
+    injective: bool,
 ) -> None:
     """Lay a buffer out anew, wherever it is used."""
     checks.check_block(sref)
@@ -197,7 +204,7 @@ def transform_layout(
     if pad_value is not None:
         check_pad_value(pad_value, buffer, sref)
     shape = tuple(fit(d, dtype) for d in index_map.map_shape(list(buffer.shape)))
-    separators = tuple(s for s in buffer.axis_separators if int(s) <= len(shape))
+    separators = tuple(s for s in buffer.axis_separators if plain_int(s) <= len(shape))
     new = buffer.with_fields(shape=shape, strides=(), axis_separators=separators)
     site = alloc_site(state, sref, buffer)
     if site is None and all(b is not buffer for b in state.func_of(sref)[1].buffer_map.values()):
@@ -230,7 +237,7 @@ def _check_not_viewed(state: ScheduleState, sref: StmtSRef, buffer: Buffer) -> N
     found: list[Block] = []
 
     class Find(Visitor):
-        def visit_PrimExpr(self, node: Any) -> None:
+        def visit_PrimExpr(self, node: PrimExpr) -> None:
             pass
 
         def visit_Block(self, node: Block) -> None:
@@ -243,7 +250,7 @@ def _check_not_viewed(state: ScheduleState, sref: StmtSRef, buffer: Buffer) -> N
         raise PrimitiveError(f"A part of {buffer.name} is viewed through match_buffer in block {{0}}.", [found[0]])
 
 
-def _padding(index_map: IndexMap, buffer: Any, pad_value: Any, sref: StmtSRef) -> Padding | None:
+def _padding(index_map: IndexMap, buffer: Buffer, pad_value: IndexMap | None, sref: StmtSRef) -> Padding | None:
     """The padding that a map introduces, None if it introduces none."""
     try:
         inverse, condition = index_map.non_surjective_inverse(list(buffer.shape))
@@ -279,7 +286,9 @@ class TransformLayout(InstructionKind):
     inputs = ("block", "index_map")
     attrs = ("buffer_index", "buffer_index_type", "pad_value", "assume_injective_transform")
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         index, write = int(plain(attrs[0])), bool(plain(attrs[1]))
         transform_layout(
             sch.state, sch.sref(inputs[0]), index, write, sch.map_of(inputs[1]), attrs[2], bool(plain(attrs[3]))
@@ -297,7 +306,7 @@ class TransformLayout(InstructionKind):
 
         return [data[0], data[1], None if data[2] is None else load_json(data[2]), bool(data[3])]
 
-    def as_python(self, inputs: Sequence[str], attrs: Sequence[Any], decision: Any, outputs: Sequence[str]) -> str:
+    def as_python(self, inputs: Sequence[str], attrs: Sequence[Any], decision: Decision, outputs: Sequence[str]) -> str:
         kind = "write" if plain(attrs[1]) else "read"
         pad = index_map_text(attrs[2])
         return (
@@ -405,7 +414,7 @@ def _check_loops_are_variables(sref: StmtSRef, realize: BlockRealize, loops: Seq
 
 
 def _put_in_place(
-    state: ScheduleState, sref: StmtSRef, realize: BlockRealize, nest: Any, reuse: dict[Any, Any]
+    state: ScheduleState, sref: StmtSRef, realize: BlockRealize, nest: Stmt, reuse: dict[Any, Any]
 ) -> None:
     """Exchange a block that no loop of its own surrounds."""
     parent = sref.parent
@@ -438,7 +447,9 @@ class TransformBlockLayout(InstructionKind):
     name, method = "TransformBlockLayout", "transform_block_layout"
     inputs = ("block", "index_map")
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         transform_block_layout(sch.state, sch.sref(inputs[0]), sch.map_of(inputs[1]))
         return [], None
 
@@ -458,14 +469,16 @@ class SetAxisSeparator(InstructionKind):
     name, method = "SetAxisSeparator", "set_axis_separator"
     inputs, attrs = ("block",), ("buffer_index", "buffer_index_type", "axis_separators")
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         sref = sch.sref(inputs[0])
         buffer = checks.nth_buffer(sref, int(plain(attrs[0])), bool(plain(attrs[1])))
         new = buffer.with_fields(axis_separators=tuple(int(x) for x in plain(attrs[2])))
         replace_everywhere(sch.state, sref, buffer, new, _Separate({buffer: new}))
         return [], None
 
-    def as_python(self, inputs: Sequence[str], attrs: Sequence[Any], decision: Any, outputs: Sequence[str]) -> str:
+    def as_python(self, inputs: Sequence[str], attrs: Sequence[Any], decision: Decision, outputs: Sequence[str]) -> str:
         kind = "write" if plain(attrs[1]) else "read"
         return (
             f'sch.set_axis_separator(block={inputs[0]}, buffer=("{kind}", {plain(attrs[0])}), '

@@ -43,7 +43,7 @@ class Padding:
         final = [substitute(e, fresh) for e in self.inverse.final_indices]
         return Padding(IndexMap(list(fresh.values()), final), substitute(self.condition, fresh), self.value)
 
-    def at(self, indices: Sequence[Any]) -> Any:
+    def at(self, indices: Sequence[Any]) -> PrimExpr:
         """The pad value at new ``indices``."""
         names = self.value.initial_indices
         fitted = [i if i.dtype == n.dtype else i.astype(n.dtype) for i, n in zip(indices, names, strict=True)]
@@ -114,7 +114,7 @@ def check_pad_value(pad_value: IndexMap, buffer: Buffer, location: StmtSRef) -> 
 class _Write:
     """One store to the old buffer: the loops its indices depend on and the block around it."""
 
-    def __init__(self, store: BufferStore, loops: Sequence[For], realize: Any, row_major: bool) -> None:
+    def __init__(self, store: BufferStore, loops: Sequence[For], realize: BlockRealize | None, row_major: bool) -> None:
         self.store, self.loops, self.realize, self.row_major = store, list(loops), realize, row_major
 
 
@@ -126,7 +126,7 @@ class _Writers(Visitor):
         self.bindings: dict[Any, Any] = {}
         self.realize: Any = None
 
-    def visit_PrimExpr(self, node: Any) -> None:
+    def visit_PrimExpr(self, node: PrimExpr) -> None:
         pass
 
     def visit_For(self, node: For) -> None:
@@ -168,7 +168,7 @@ class _Writers(Visitor):
 # -- what to do --------------------------------------------------------------------------------------------
 
 
-def plan_padding(scope: Block, old: Any, new: Any, padding: Padding) -> PaddingPlan:
+def plan_padding(scope: Block, old: Buffer, new: Buffer, padding: Padding) -> PaddingPlan:
     """How the program in ``scope`` fills the padding that ``new`` has over ``old``."""
     plan = PaddingPlan()
     writers = _Writers(old)
@@ -224,7 +224,7 @@ def _nest(new: Buffer, padding: Padding, name: str, fill: bool) -> For:
 class _Traverse(Mutator):
     """Turns the body of a row-major traversal of the old buffer into that of one of the new buffer."""
 
-    def __init__(self, write: _Write, new: Any, padding: Padding, new_to_old: dict[Any, Any]) -> None:
+    def __init__(self, write: _Write, new: Buffer, padding: Padding, new_to_old: dict[Any, Any]) -> None:
         self.write, self.new, self.padding, self.new_to_old = write, new, padding, new_to_old
         self.complete = True
         inverse = padding.inverse
@@ -233,12 +233,13 @@ class _Traverse(Mutator):
         }
         self.indices: list[Any] = list(inverse.initial_indices)
         self.iters: list[IterVar] = []
-        self.block = self._redefine() if write.realize is not None and write.realize.block.iter_vars else None
+        own = write.realize
+        self.block = self._redefine(own) if own is not None and own.block.iter_vars else None
         self.condition = padding.outside(self.indices)
 
-    def _redefine(self) -> tuple[list[IterVar], list[Any]] | None:
+    def _redefine(self, realize: BlockRealize) -> tuple[list[IterVar], list[Any]] | None:
         """New variables of the block in the place of those that run over the old buffer."""
-        realize, inverse = self.write.realize, self.padding.inverse
+        inverse = self.padding.inverse
         loop_vars = [loop.loop_var for loop in self.write.loops]
         places = [i for i, v in enumerate(realize.iter_values) if any(v is x for x in loop_vars)]
         if len(places) != len(loop_vars) or places != list(range(places[0], places[0] + len(places))):
@@ -250,7 +251,9 @@ class _Traverse(Mutator):
         ]
         self.indices = [iv.var for iv in fresh]
         renamed = dict(zip(inverse.initial_indices, self.indices, strict=True))
-        old_of = {loop: expr for loop, expr in zip(loop_vars, inverse.final_indices, strict=True)}
+        old_of: dict[PrimExpr, PrimExpr] = {
+            loop: expr for loop, expr in zip(loop_vars, inverse.final_indices, strict=True)
+        }
         for place in places:
             loop_var = realize.iter_values[place]
             self.values[realize.block.iter_vars[place].var] = substitute(old_of[loop_var], renamed)
@@ -262,13 +265,13 @@ class _Traverse(Mutator):
     def visit_Buffer(self, node: Buffer) -> Buffer:
         return node
 
-    def visit_Var(self, node: Any) -> Any:
+    def visit_Var(self, node: Var) -> PrimExpr:
         return self.values.get(node, node)
 
     def visit_IterVar(self, node: IterVar) -> IterVar:
         return node
 
-    def visit_BufferStore(self, node: BufferStore) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         mine = self.write.store
         same = node.buffer is mine.buffer and same_expression(tuple(node.indices), tuple(mine.indices))
         if not same:
@@ -277,7 +280,7 @@ class _Traverse(Mutator):
         value = if_then_else(self.condition, self.padding.at(self.indices), self.visit(node.value))
         return BufferStore(self.new, value, self.indices)
 
-    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+    def visit_BlockRealize(self, node: BlockRealize) -> Stmt:
         if node is not self.write.realize and node.block.iter_vars:
             self.complete = False  # its variables are in terms of loops that go away
         if node is not self.write.realize or self.block is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....arith import Analyzer, ProofStrength
@@ -11,12 +11,12 @@ from ....ir.expr import PrimExpr, Range
 from ...expr import IntImm, IterVar, Var
 from ....ir.prim import const
 from ...op import floordiv, floormod
-from ...stmt import BlockRealize, For, ForKind
+from ...stmt import BlockRealize, For, ForKind, Stmt
 from .. import checks
 from ..bindings import simplify_bindings
 from ..block_info import loop_ranges
 from ..errors import PrimitiveError
-from ..instruction import InstructionKind, plain, register_kind
+from ..instruction import Decision, InstructionKind, plain, register_kind
 from ..sref import StmtSRef
 from ..subst import append_predicate, realize_of, substitute_loops
 from ..walk import vars_in
@@ -85,10 +85,11 @@ def split_loop(
     return nest_of(state, body, len(factors))
 
 
-def nest_of(state: ScheduleState, stmt: Any, count: int) -> list[StmtSRef]:
+def nest_of(state: ScheduleState, stmt: Stmt, count: int) -> list[StmtSRef]:
     """References of the ``count`` loops that start at ``stmt``."""
     out = []
     for _ in range(count):
+        assert isinstance(stmt, For)
         out.append(state.stmt2ref[stmt])
         stmt = stmt.body
     return out
@@ -107,7 +108,7 @@ def _fits(extent: PrimExpr, factors: Sequence[Any], value: PrimExpr, new_vars: S
     return bool(analyzer.can_prove(value < extent, ProofStrength.SYMBOLIC_BOUND))
 
 
-def resolve_factors(loop: StmtSRef, factors: Sequence[Any], dtype_of: Any) -> list[Any]:
+def resolve_factors(loop: StmtSRef, factors: Sequence[Any], dtype_of: Callable[[Any], Any]) -> list[Any]:
     """Fill in the one factor left open and check that the factors cover the loop."""
     node = loop.stmt
     dtype = node.loop_var.dtype
@@ -147,7 +148,7 @@ def not_positive(index: int, value: int) -> PrimitiveError:
     )
 
 
-def _covers(extent: Any, total: Any, analyzer: Analyzer) -> bool:
+def _covers(extent: PrimExpr, total: PrimExpr, analyzer: Analyzer) -> bool:
     if isinstance(extent, IntImm) and isinstance(total, IntImm):
         return bool(total.value >= extent.value)
     return bool(analyzer.can_prove(total >= extent))
@@ -160,7 +161,9 @@ class Split(InstructionKind):
     name, method, many_outputs = "Split", "split", True
     inputs, attrs = ("loop", "factors*"), ("preserve_unit_iters", "disable_predication")
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         loop = sch.sref(inputs[0])
         checks.check_loop(loop)
         factors = resolve_factors(loop, inputs[1:], sch.value_of)
@@ -180,7 +183,7 @@ def _check_chain(loops: Sequence[StmtSRef]) -> None:
             raise not_only_child(outer, inner)
 
 
-def not_only_child(outer: Any, inner: Any) -> PrimitiveError:
+def not_only_child(outer: StmtSRef, inner: StmtSRef) -> PrimitiveError:
     """The error about two loops with more between them than nothing."""
     return PrimitiveError(
         "The loops can't be fused because the inner loop {1} is not the only child of outer loop {0}.", [outer, inner]
@@ -228,7 +231,9 @@ class Fuse(InstructionKind):
     name, method, positional = "Fuse", "fuse", True
     inputs, attrs = ("loops*",), ("preserve_unit_iters",)
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         loops = [sch.sref(x) for x in inputs]
         if not loops:
             raise ValueError("'fuse' requires at least 1 loop(s)")
@@ -369,7 +374,9 @@ class Reorder(InstructionKind):
     name, method, positional = "Reorder", "reorder", True
     inputs = ("loops*",)
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         loops = [sch.sref(x) for x in inputs]
         if len(loops) > 1:
             reorder_loops(sch.state, loops)
@@ -383,7 +390,9 @@ class ReorderBlockIterVar(InstructionKind):
     name, method = "ReorderBlockIterVar", "reorder_block_iter_var"
     inputs = ("block", "new_order")
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         sref = sch.sref(inputs[0])
         block = checks.check_block(sref)
         order = [int(plain(x)) for x in inputs[1]]
@@ -398,7 +407,7 @@ class ReorderBlockIterVar(InstructionKind):
         return [], None
 
 
-def replace_realize(state: ScheduleState, sref: StmtSRef, realize: Any, new_realize: Any) -> None:
+def replace_realize(state: ScheduleState, sref: StmtSRef, realize: BlockRealize, new_realize: BlockRealize) -> None:
     """Exchange a block together with its bindings."""
     from ..walk import replace_stmts
 
@@ -419,7 +428,9 @@ class AddUnitLoop(InstructionKind):
     name, method = "AddUnitLoop", "add_unit_loop"
     inputs = ("block_or_loop",)
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         sref = sch.sref(inputs[0])
         state = sch.state
         if isinstance(sref.stmt, For):

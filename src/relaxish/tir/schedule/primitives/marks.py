@@ -14,7 +14,7 @@ from ...expr import IntImm, IterVar, StringImm, Var
 from ...stmt import BlockRealize, For, ForKind
 from .. import checks
 from ..errors import PrimitiveError
-from ..instruction import InstructionKind, plain, register_kind
+from ..instruction import Argument, Decision, InstructionKind, plain, register_kind
 from ..sref import StmtSRef
 from ..walk import vars_in
 
@@ -102,7 +102,9 @@ class _Mark(InstructionKind):
     inputs = ("loop",)
     kind: ForKind
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         set_kind(sch.state, sch.sref(inputs[0]), self.kind)
         return [], None
 
@@ -135,7 +137,9 @@ class Bind(InstructionKind):
     name, method = "Bind", "bind"
     inputs, attrs = ("loop",), ("thread_axis",)
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         set_kind(sch.state, sch.sref(inputs[0]), ForKind.THREAD_BINDING, str(plain(attrs[0])))
         return [], None
 
@@ -155,7 +159,9 @@ class Annotate(InstructionKind):
     inputs, attrs = ("block_or_loop", "ann_val"), ("ann_key",)
     text_order = ("block_or_loop", "ann_key", "ann_val")
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         sref = sch.sref(inputs[0])
         value = _annotation_value(sch, inputs[1])
         old = sref.stmt.annotations
@@ -165,7 +171,7 @@ class Annotate(InstructionKind):
         return [], None
 
 
-def _annotation_value(sch: Schedule, value: Any) -> Any:
+def _annotation_value(sch: Schedule, value: Argument) -> Any:
     """What a program holds for a value given to ``annotate``: sampled integers are filled in. Raises TypeError."""
     if isinstance(value, (list, tuple)):
         return [_annotation_value(sch, x) for x in value]
@@ -189,7 +195,9 @@ class Unannotate(InstructionKind):
     name, method = "Unannotate", "unannotate"
     inputs, attrs = ("block_or_loop",), ("ann_key",)
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         sref = sch.sref(inputs[0])
         old = dict(sref.stmt.annotations)
         if attrs[0] not in old:
@@ -205,5 +213,7 @@ class EnterPostproc(InstructionKind):
 
     name, method = "EnterPostproc", "enter_postproc"
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         return [], None

@@ -15,10 +15,10 @@ from ...expr import BufferLoad, IntImm, IterVar, Var
 from ...op import all as tir_all
 from ...op import ceildiv, if_then_else
 from ...op import min as tir_min
-from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt, Stmt
 from .. import checks
 from ..errors import PrimitiveError
-from ..instruction import InstructionKind, plain, register_kind
+from ..instruction import Decision, InstructionKind, plain, register_kind
 from ..rewrite import BufferSwap, ScopeRewriter
 from ..sref import StmtSRef
 from ..subst import realize_of
@@ -168,7 +168,7 @@ class _Pad(ScopeRewriter):
         super().__init__()
         self.extents, self.swap = extents, BufferSwap(buffers)
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         made = super().visit_For(node)
         return made.with_fields(extent=self.extents.get(node.loop_var, node.extent))
 
@@ -234,6 +234,8 @@ class PadEinsum(InstructionKind):
     name, method = "PadEinsum", "pad_einsum"
     inputs, attrs = ("block",), ("padding",)
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         pad_einsum(sch.state, sch.sref(inputs[0]), [int(x) for x in plain(attrs[0])])
         return [], None

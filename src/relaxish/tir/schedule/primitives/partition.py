@@ -10,11 +10,11 @@ from ....ir.expr import PrimExpr, Range
 from ....ir.prim import const
 from ...expr import IntImm, IterVar, Var
 from ...functor import renew_defs, substitute
-from ...stmt import Block, BlockRealize, For, ForKind, SeqStmt
+from ...stmt import Block, BlockRealize, For, ForKind, SeqStmt, Stmt
 from .. import checks
 from ..block_info import contains
 from ..errors import PrimitiveError
-from ..instruction import InstructionKind, register_kind
+from ..instruction import Decision, InstructionKind, register_kind
 from ..region import relax_region
 from ..sref import DepKind, StmtSRef
 from ..subst import realize_of, substitute_loops
@@ -140,10 +140,10 @@ def _reduces_over(block: StmtSRef, loops: Mapping[Var, PrimExpr]) -> bool:
 def _follows(
     producer: StmtSRef,
     above: StmtSRef,
-    same: Any,
+    same: Mapping[Var, PrimExpr],
     consumer: StmtSRef,
     below: StmtSRef,
-    renamed: Any,
+    renamed: Mapping[Var, PrimExpr],
     analyzer: Analyzer,
 ) -> bool:
     """Whether the part ``consumer`` reads in one iteration is in the part ``producer`` writes in the same one."""
@@ -169,7 +169,9 @@ class Merge(InstructionKind):
     name, method, positional = "Merge", "merge", True
     inputs = ("loops*",)
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         if len(inputs) < 2:
             raise ValueError("'merge' requires at least 2 loop(s)")
         return [merge_loops(sch.state, [sch.sref(x) for x in inputs])], None
@@ -217,7 +219,7 @@ def _check_no_reduction(state: ScheduleState, loop: StmtSRef) -> None:
                 )
 
 
-def _first_block_name(stmt: Any) -> str:
+def _first_block_name(stmt: Stmt) -> str:
     realizes = block_realizes_below(stmt)
     return str(realizes[0].block.name_hint)
 
@@ -230,7 +232,9 @@ class LoopPartition(InstructionKind):
     takes_pieces = True
     inputs, attrs = ("loop", "factors*"), ("preserve_unit_iters",)
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         loop = sch.sref(inputs[0])
         return list(partition_loop(sch.state, loop, _piece_ends(loop, inputs[1:], sch.value_of))), None
 

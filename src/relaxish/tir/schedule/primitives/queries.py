@@ -10,13 +10,12 @@ from ....ir.functor import Visitor
 from ...stmt import Block
 from .. import checks
 from ..errors import PrimitiveError
-from ..instruction import InstructionKind, register_kind
+from ..instruction import Decision, InstructionKind, register_kind
 from ..sref import StmtSRef
-from ..state import blocks_in_order
+from ..state import ScheduleState, blocks_in_order
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
-    from ..state import ScheduleState
 
 __all__: list[str] = []
 
@@ -38,7 +37,7 @@ class GetBlock(InstructionKind):
     attrs = ("name", "func_name")
 
     def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Sequence[int] | None
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
     ) -> tuple[list[Any], Any]:
         name, func_name = attrs
         if func_name is not None:
@@ -82,7 +81,7 @@ class GetLoops(InstructionKind):
     inputs = ("block",)
 
     def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Sequence[int] | None
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
     ) -> tuple[list[Any], Any]:
         sref = sch.sref(inputs[0])
         checks.check_block(sref)
@@ -97,7 +96,9 @@ class GetChildBlocks(InstructionKind):
     takes_pieces = True
     inputs = ("block_or_loop",)
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         return list(sch.state.child_blocks(sch.sref(inputs[0]))), None
 
 
@@ -108,7 +109,9 @@ class GetProducers(InstructionKind):
     name, method, is_pure, many_outputs = "GetProducers", "get_producers", True, True
     inputs = ("block",)
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         sref = sch.sref(inputs[0])
         return list(checks.producers_of(sch.state, sref, checks.scope_root(sch.state, sref))), None
 
@@ -120,7 +123,9 @@ class GetConsumers(InstructionKind):
     name, method, is_pure, many_outputs = "GetConsumers", "get_consumers", True, True
     inputs = ("block",)
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         sref = sch.sref(inputs[0])
         return list(checks.consumers_of(sch.state, sref, checks.scope_root(sch.state, sref))), None
 
@@ -132,7 +137,9 @@ class GetOutputBlocks(InstructionKind):
     name, method, is_pure, many_outputs = "GetOutputBlocks", "get_output_blocks", True, True
     inputs = ("scope_block",)
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         scope = sch.sref(inputs[0])
         return list(output_blocks(sch.state, scope)), None
 

@@ -104,7 +104,7 @@ class _Match:
 class Reducer:
     """What a reduction block does: its buffers, where it stores, what it adds, and the reduction behind it."""
 
-    def __init__(self, block_sref: Any) -> None:
+    def __init__(self, block_sref: StmtSRef) -> None:
         block = block_sref.stmt
         inits = _flat(block.init)
         if not all(isinstance(s, BufferStore) for s in inits):

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....arith import IterMapLevel, detect_iter_map
-from ....ir.expr import Range
+from ....ir.expr import PrimExpr, Range
 from ....ir.prim import const
 from ...expr import IterVar, Var
 from ...functor import substitute
-from ...stmt import Block, BlockRealize, For
+from ...stmt import Block, BlockRealize, For, Stmt
 from .. import checks
 from ..errors import PrimitiveError
-from ..instruction import InstructionKind, register_kind
+from ..instruction import Decision, InstructionKind, register_kind
 from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
 from ..subst import and_predicate, conjuncts, realize_of
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-def copy_var(var: Any, suffix: str) -> Any:
+def copy_var(var: Var, suffix: str) -> Var:
     """A fresh variable with a longer name."""
-    return Var(var.name + suffix, var.type_annotation if var.dtype == "handle" else var.dtype)
+    handle = var.type_annotation if var.dtype == "handle" else None
+    return Var(var.name + suffix, handle or var.dtype)
 
 
-def init_predicate(realize: BlockRealize, others: Sequence[For]) -> Any:
+def init_predicate(realize: BlockRealize, others: Sequence[For]) -> PrimExpr:
     """What of a block's predicate holds for its initialisation, which runs without the loops in ``others``.
 
     What is said of reduction loops is about updates: elements that are never updated are initialised, too. A unit loop
@@ -59,6 +60,7 @@ def make_init_nest(realize: BlockRealize, loops: Sequence[StmtSRef]) -> tuple[An
             renamed[iv.var] = fresh.var
             iter_vars.append(fresh)
             values.append(value)
+    assert block.init is not None
     init_block = Block(
         tuple(iter_vars),
         (),
@@ -84,9 +86,10 @@ def make_init_nest(realize: BlockRealize, loops: Sequence[StmtSRef]) -> tuple[An
     return body, _block_in(body)
 
 
-def _block_in(stmt: Any) -> Block:
+def _block_in(stmt: Stmt) -> Block:
     while isinstance(stmt, For):
         stmt = stmt.body
+    assert isinstance(stmt, BlockRealize)
     return stmt.block
 
 
@@ -98,15 +101,15 @@ def make_update_block(block: Block) -> Block:
 
 
 class _Decompose(ScopeRewriter):
-    def __init__(self, loop: For, realize: BlockRealize, update: Block, init: Any) -> None:
+    def __init__(self, loop: For, realize: BlockRealize, update: Block, init: Stmt) -> None:
         super().__init__()
         self.loop, self.realize, self.update, self.init = loop, realize, update, init
 
-    def visit_For(self, node: For) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         made = super().visit_For(node)
         return seq_or_single([self.init, made]) if node is self.loop else made
 
-    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+    def visit_BlockRealize(self, node: BlockRealize) -> Stmt:
         if node is self.realize:
             self.reuse[node.block] = self.update
             return node.with_fields(block=self.update)
@@ -201,5 +204,7 @@ class DecomposeReduction(InstructionKind):
     name, method = "DecomposeReduction", "decompose_reduction"
     inputs = ("block", "loop")
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         return [decompose(sch.state, sch.sref(inputs[0]), sch.sref(inputs[1]))], None

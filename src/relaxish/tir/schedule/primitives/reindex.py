@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....arith import Analyzer
-from ....ir.expr import Range
+from ....ir.expr import PrimExpr, Range
 from ....ir.functor import Mutator
 from ....ir.prim import const
 from ....ir.structural import same_expression
@@ -15,25 +15,19 @@ from ...expr import BufferLoad, IntImm, IterVar, Var
 from ...index_map import IndexMap
 from ...op import all as tir_all
 from ...functor import substitute
-from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt, Stmt
 from .. import checks
 from ..buffers import compact, derived_buffer
 from ..errors import PrimitiveError
-from ..instruction import InstructionKind, plain, register_kind
+from ..instruction import Decision, InstructionKind, plain, register_kind
 from ..region import evaluate_region, loops_between
 from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
 from ..subst import and_predicate, conjuncts, free_vars, realize_of
 from ..walk import block_realizes_below, driving_loops, seq_or_single, vars_in
 from .cache import (
-    check_reads_follow,
-    check_scope_name,
-    check_starts_afresh,
-    insert_at,
-    only_writer,
-    readers_of,
-    stage_location,
-)
+    check_reads_follow, check_scope_name, check_starts_afresh, insert_at, only_writer, readers_of, stage_location,
+)  # fmt: skip
 from .layout import fit, with_index_dtype
 
 if TYPE_CHECKING:
@@ -46,30 +40,30 @@ __all__: list[str] = []
 class _Accesses(Mutator):
     """Collects the index tuples of one buffer and, given new ones, replaces the accesses."""
 
-    def __init__(self, old: Buffer, new: Any = None, indices: Any = None) -> None:
+    def __init__(self, old: Buffer, new: Buffer | None = None, indices: Sequence[PrimExpr] = ()) -> None:
         self.old, self.new, self.indices = old, new, indices
         self.found: list[Any] = []
 
     def visit_Buffer(self, node: Buffer) -> Buffer:
         return node
 
-    def visit_IterVar(self, node: Any) -> Any:
+    def visit_IterVar(self, node: IterVar) -> IterVar:
         return node
 
-    def visit_BufferLoad(self, node: BufferLoad) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> PrimExpr:
         if node.buffer is not self.old:
             return self.default_visit(node)
         self.found.append(node.indices)
         return node if self.new is None else BufferLoad(self.new, self.indices)
 
-    def visit_BufferStore(self, node: BufferStore) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         if node.buffer is not self.old:
             return self.default_visit(node)
         self.found.append(node.indices)
         value = self.visit(node.value)
         return node.with_fields(value=value) if self.new is None else BufferStore(self.new, value, self.indices)
 
-    def visit_BufferRegion(self, node: BufferRegion) -> Any:
+    def visit_BufferRegion(self, node: BufferRegion) -> BufferRegion:
         if node.buffer is not self.old or self.new is None:
             return node
         return BufferRegion(self.new, points(self.indices))
@@ -80,7 +74,7 @@ def points(indices: Sequence[Any]) -> tuple[Range, ...]:
     return tuple(Range.from_min_extent(i, const(1, i.dtype)) for i in indices)
 
 
-def _one_access(sref: StmtSRef, buffer: Any) -> tuple[Any, ...]:
+def _one_access(sref: StmtSRef, buffer: Buffer) -> tuple[Any, ...]:
     finder = _Accesses(buffer)
     finder.visit(sref.stmt.body)
     if sref.stmt.init is not None:
@@ -97,7 +91,12 @@ def _one_access(sref: StmtSRef, buffer: Any) -> tuple[Any, ...]:
 
 
 def _stage(
-    iters: Sequence[IterVar], source: Buffer, source_indices: Any, target: Buffer, target_indices: Any, name: str
+    iters: Sequence[IterVar],
+    source: Buffer,
+    source_indices: Sequence[PrimExpr],
+    target: Buffer,
+    target_indices: Sequence[PrimExpr],
+    name: str,
 ) -> tuple[Any, Block]:
     block = Block(
         tuple(iters),
@@ -114,7 +113,7 @@ def _stage(
 
 
 class _Insert(ScopeRewriter):
-    def __init__(self, scope: Block, block: Block, made: Block, stage: Any, buffer: Buffer, after: bool) -> None:
+    def __init__(self, scope: Block, block: Block, made: Block, stage: Stmt, buffer: Buffer, after: bool) -> None:
         super().__init__()
         self.scope, self.block, self.made, self.stage, self.buffer, self.after = (
             scope,
@@ -138,7 +137,7 @@ class _Insert(ScopeRewriter):
 
 
 def _apply_stage(
-    state: ScheduleState, sref: StmtSRef, buffer: Any, write: bool, indices: Sequence[Any], used: Sequence[IterVar]
+    state: ScheduleState, sref: StmtSRef, buffer: Buffer, write: bool, indices: Sequence[Any], used: Sequence[IterVar]
 ) -> StmtSRef:
     """Insert the copy between ``buffer`` and one laid out by the variables ``used``; the block uses the latter."""
     scope = checks.scope_root(state, sref)
@@ -159,7 +158,7 @@ def _apply_stage(
     return result
 
 
-def _end(sref: StmtSRef, iv: IterVar) -> Any:
+def _end(sref: StmtSRef, iv: IterVar) -> PrimExpr:
     """Where the values of a block variable end; as an index it must not begin below zero."""
     if checks.is_zero(iv.dom.min):
         return iv.dom.extent
@@ -223,7 +222,7 @@ def check_decides_itself(sref: StmtSRef, used: Sequence[IterVar]) -> None:
             )
 
 
-def check_in_bounds(sref: StmtSRef, buffer: Any, indices: Sequence[Any]) -> None:
+def check_in_bounds(sref: StmtSRef, buffer: Buffer, indices: Sequence[Any]) -> None:
     """Refuse indices that are known to leave the buffer: a guard around the access would not guard the copy."""
     analyzer = Analyzer()
     for iv in sref.stmt.iter_vars:
@@ -239,7 +238,7 @@ def check_in_bounds(sref: StmtSRef, buffer: Any, indices: Sequence[Any]) -> None
                 )
 
 
-def _simplified(index: Any, analyzer: Analyzer) -> Any:
+def _simplified(index: PrimExpr, analyzer: Analyzer) -> PrimExpr:
     """An index in simplest form; one that can only be zero keeps its variables, which make a dimension."""
     made = analyzer.simplify(index)
     return index if isinstance(made, IntImm) else made
@@ -257,7 +256,9 @@ class ReIndex(InstructionKind):
     name, method = "ReIndex", "reindex"
     inputs, attrs = ("block",), ("buffer_index", "buffer_index_type")
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         sref, write = sch.sref(inputs[0]), bool(plain(attrs[1]))
         buffer = checks.nth_buffer(sref, int(plain(attrs[0])), write)
         scope = checks.scope_root(sch.state, sref, require_stage_pipeline=True)
@@ -276,7 +277,7 @@ class ReIndex(InstructionKind):
             check_in_bounds(sref, buffer, original)
         return [_apply_stage(sch.state, sref, buffer, write, original, used)], None
 
-    def as_python(self, inputs: Sequence[str], attrs: Sequence[Any], decision: Any, outputs: Sequence[str]) -> str:
+    def as_python(self, inputs: Sequence[str], attrs: Sequence[Any], decision: Decision, outputs: Sequence[str]) -> str:
         kind = "write" if plain(attrs[1]) else "read"
         return f'{outputs[0]} = sch.reindex(block={inputs[0]}, buffer=("{kind}", {plain(attrs[0])}))'
 
@@ -285,7 +286,9 @@ class _ReindexCache(InstructionKind):
     inputs = ("block", "index_map")
     write = False
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         state, sref, storage = sch.state, sch.sref(inputs[0]), str(attrs[1])
         check_scope_name(storage)
         block = checks.check_block(sref)
@@ -345,8 +348,8 @@ def _same_variables(sref: StmtSRef, region: BufferRegion, own: Sequence[Any]) ->
 
 def _stage_under_copied_loops(
     sref: StmtSRef,
-    buffer: Any,
-    new: Any,
+    buffer: Buffer,
+    new: Buffer,
     region: BufferRegion,
     own: Sequence[Any],
     used: Sequence[IterVar],
@@ -410,14 +413,14 @@ class _InsertAt(ScopeRewriter):
     """Exchanges one block and inserts a statement at a position of a loop or of the scope."""
 
     def __init__(
-        self, scope: Block, block: Block, made: Block, nest: Any, buffer: Buffer, at: Any, position: int
+        self, scope: Block, block: Block, made: Block, nest: Stmt, buffer: Buffer, at: Block | For, position: int
     ) -> None:
         super().__init__()
         self.scope, self.block, self.made = scope, block, made
         self.nest, self.buffer, self.at, self.position = nest, buffer, at, position
 
-    def visit_For(self, node: For) -> Any:
-        made = super().visit_For(node)
+    def visit_For(self, node: For) -> Stmt:
+        made = self.within(node)
         return made.with_fields(body=insert_at(made.body, self.position, self.nest)) if node is self.at else made
 
     def rewrite_block(self, node: Block) -> Block:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....arith import Analyzer
@@ -12,11 +12,11 @@ from ...buffer import Buffer
 from ...expr import BufferLoad, IterVar, Var
 from ...functor import substitute
 from ...op import if_then_else
-from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, LetStmt
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, LetStmt, Stmt
 from .. import checks
 from ..buffers import compact, derived_buffer
 from ..errors import PrimitiveError
-from ..instruction import InstructionKind, plain, register_kind
+from ..instruction import Decision, InstructionKind, plain, register_kind
 from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
 from ..subst import and_predicate, conjuncts, realize_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-def _stores(buffers: Sequence[Any], values: Sequence[Any], indices: Sequence[Any]) -> Any:
+def _stores(buffers: Sequence[Any], values: Sequence[Any], indices: Sequence[Any]) -> Stmt:
     """The stores of a (possibly tuple) reduction; tuple values are computed before any is stored."""
     if len(buffers) == 1:
         return BufferStore(buffers[0], values[0], indices)
@@ -181,7 +181,7 @@ class _Factor:
         self,
         name: str,
         iter_vars: Sequence[IterVar],
-        var_map: Any,
+        var_map: Mapping[Var, PrimExpr],
         buffers: Sequence[Any],
         indices: Sequence[Any],
         rhs: Sequence[Any],
@@ -200,7 +200,7 @@ class _Factor:
             body = seq_or_single(BufferStore(b, v, indices) for b, v in zip(buffers, rhs, strict=True))
         return Block(tuple(iter_vars), reads, writes, name, body, init, annotations=dict(self.block.annotations))
 
-    def _rf_writes(self, extra: Any, var_map: Any) -> tuple[Any, ...]:
+    def _rf_writes(self, extra: Var, var_map: Mapping[Var, PrimExpr]) -> tuple[Any, ...]:
         """What the block of partial results writes: the old regions with one more dimension."""
         new_of = dict(zip(self.reducer.buffers, self.buffers, strict=True))
         made = []
@@ -248,15 +248,14 @@ class _Place(ScopeRewriter):
         self.factor, self.nest, self.write_back = factor, nest, write_back
         self.gone = factor.reduce_vars - {factor.loop.loop_var}
 
-    def visit_For(self, node: For) -> Any:
-        made = super().visit_For(node)
-        if node.loop_var in self.gone:
-            made = made.body
+    def visit_For(self, node: For) -> Stmt:
+        kept = self.within(node)
+        made = kept.body if node.loop_var in self.gone else kept
         if node is self.factor.loops[0]:
             return seq_or_single([self.nest, made])
         return made
 
-    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+    def visit_BlockRealize(self, node: BlockRealize) -> Stmt:
         if node is self.factor.realize:
             self.reuse[node.block] = self.write_back.block
             return self.write_back
@@ -270,7 +269,9 @@ class RFactor(InstructionKind):
     name, method = "RFactor", "rfactor"
     inputs, attrs = ("loop",), ("factor_axis",)
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         state = sch.state
         factor = _Factor(state, sch.sref(inputs[0]), int(plain(attrs[0])))
         nest, rf_block = factor.rf_nest()

@@ -19,7 +19,7 @@ from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, Stmt
 from .. import checks
 from ..block_info import covered
 from ..errors import PrimitiveError
-from ..instruction import InstructionKind, plain, register_kind
+from ..instruction import Decision, InstructionKind, plain, register_kind
 from ..region import box_to_ranges, relax_region
 from ..sref import DepKind, StmtSRef
 from ..subst import realize_of
@@ -92,7 +92,7 @@ class _Roll(Mutator):
             return BufferLoad(self.new, self._wrap(indices))
         return node if indices is node.indices else node.with_fields(indices=indices)
 
-    def visit_BufferStore(self, node: BufferStore) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         value, indices = self.visit(node.value), self.visit(node.indices)
         if node.buffer is not self.old:
             return node.with_fields(value=value, indices=indices)
@@ -126,7 +126,7 @@ class _Roll(Mutator):
         # A reduction variable stays one: the block knows by it when to begin anew.
         return {iv.var for iv in block.iter_vars[self.rolling : self.rolling + 1] if iv.iter_type == IterVar.DataPar}
 
-    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+    def visit_BlockRealize(self, node: BlockRealize) -> Stmt:
         made = self.default_visit(node)
         if node.block is not self.writer:
             return made
@@ -221,6 +221,8 @@ class RollingBuffer(InstructionKind):
     name, method = "RollingBuffer", "rolling_buffer"
     inputs, attrs = ("block",), ("write_buffer_index",)
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         rolling_buffer(sch.state, sch.sref(inputs[0]), int(plain(attrs[0])))
         return [], None

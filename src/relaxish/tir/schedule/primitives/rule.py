@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...function import PrimFunc
 from ..errors import PrimitiveError
-from ..instruction import InstructionKind, plain, register_kind
+from ..instruction import Decision, InstructionKind, plain, register_kind
 from ..state import ScheduleState
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ class ApplyRule(InstructionKind):
     name, method = "ApplyRule", "apply_rule"
     attrs = ("rule", "options")
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         rule, options = str(plain(attrs[0])), plain(attrs[1])
         if rule not in RULES:
             known = ", ".join(sorted(RULES)) or "none"

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from ....ir.plain import plain_int, plain_ints
 from ....support.errors import InternalError
 from ...expr import IntImm
 from .. import checks
-from ..instruction import InstructionKind, plain, register_kind
+from ..instruction import Decision, InstructionKind, plain, register_kind
 from ..sampling import sample_partitioned_factors, sample_perfect_factors
 from ..sref import StmtSRef
 
 if TYPE_CHECKING:
+    from ..rv import LoopRV
     from ..protocol import Schedule
 
 __all__: list[str] = []
@@ -27,7 +29,7 @@ class SampleCategorical(InstructionKind):
     attrs = ("candidates", "probs")
 
     def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: int | None
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
     ) -> tuple[list[Any], Any]:
         candidates, probs = plain(attrs[0]), plain(attrs[1])
         if len(candidates) != len(probs):
@@ -35,7 +37,7 @@ class SampleCategorical(InstructionKind):
         if decision is None:
             index = sch.rng.categorical(probs)
         else:
-            index = int(plain(decision))
+            index = plain_int(decision)
             if not 0 <= index < len(candidates):
                 raise ValueError(f"Wrong decision value, where n = {len(candidates)}, but decision is: {index}")
         return [int(candidates[index])], index
@@ -48,7 +50,9 @@ class SamplePerfectTile(InstructionKind):
     name, method, is_pure, many_outputs = "SamplePerfectTile", "sample_perfect_tile", True, True
     inputs, attrs = ("loop",), ("n", "max_innermost_factor")
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         n, limit = int(plain(attrs[0])), int(plain(attrs[1]))
         size = _size(sch, inputs[0])
         if size is None:
@@ -61,7 +65,7 @@ class SamplePerfectTile(InstructionKind):
         return [None if x == -1 else x for x in factors], factors
 
 
-def _size(sch: Schedule, loop: Any) -> int | None:
+def _size(sch: Schedule, loop: LoopRV) -> int | None:
     """The length of a loop, None if it is not known."""
     extent = checks.check_loop(sch.sref(loop)).extent
     return int(extent.value) if isinstance(extent, IntImm) else None
@@ -72,8 +76,8 @@ def _whole_outside(n: int) -> list[int]:
     return [-1] + [1] * (n - 1)
 
 
-def _wanted(decision: str | Sequence[int | Mapping[str, Any] | None] | Mapping[str, Any]) -> list[int]:
-    factors = [int(x) for x in plain(decision)]
+def _wanted(decision: Decision) -> list[int]:
+    factors = list(plain_ints(decision))
     if len(factors) < 2:
         raise InternalError(f"a recorded decision has at least two factors, not {factors}")
     return factors
@@ -97,7 +101,7 @@ class SamplePartitionedTile(InstructionKind):
     inputs, attrs = ("loop",), ("n", "partition_pos", "innerpart_factor")
 
     def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Sequence[int] | None
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
     ) -> tuple[list[Any], Any]:
         n, position, inner = (int(plain(x)) for x in attrs)
         size = _size(sch, inputs[0])
@@ -121,13 +125,15 @@ class SampleComputeLocation(InstructionKind):
     name, method, is_pure = "SampleComputeLocation", "sample_compute_location", True
     inputs = ("block",)
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         from .compute_at import compute_locations, nearest_location
 
         block = sch.sref(inputs[0])
         place: StmtSRef
         if decision is not None:
-            place, index = nearest_location(sch.state, block, int(plain(decision)))
+            place, index = nearest_location(sch.state, block, plain_int(decision))
             return [place], index
         places, indices = compute_locations(sch.state, block)
         at = sch.rng.rand_int(0, len(places))

@@ -7,22 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 from ....arith import Analyzer
 from ....ir.expr import PrimExpr, Range
+from ....ir.node import Node
 from ....ir.prim import const
 from ....ir.structural import same_expression
 from ...expr import BufferLoad, Call, IntImm, Var
-from ...function import TensorIntrin
+from ...function import PrimFunc, TensorIntrin
 from ...functor import renew_defs
-from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, MatchBufferRegion, SeqStmt
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, MatchBufferRegion, SeqStmt, Stmt
 from .. import checks
 from ..errors import PrimitiveError
 from ..index_dtype import index_dtype_of, with_index_dtype
-from ..instruction import InstructionKind, plain, register_kind
+from ..instruction import Decision, InstructionKind, plain, register_kind
 from ..subst import is_true, realize_of
 from ..walk import vars_in
 from .blockize import blockize_realize, only_realize_below
 from .loops import replace_realize
 
 if TYPE_CHECKING:
+    from ..sref import StmtSRef
     from ..protocol import Schedule
     from ..state import ScheduleState
 
@@ -43,31 +45,38 @@ class TensorMatch:
         self.offsets: dict[Any, list[Any]] = {}
         self.inner: set[Any] = set()
 
-    def _differ(self, what: str, have: Any, want: Any) -> Mismatch:
+    def _differ(self, what: str, have: object, want: object) -> Mismatch:
         return Mismatch(f"{what} differ: {have} against {want}")
 
-    def stmt(self, have: Any, want: Any) -> None:
+    def stmt(self, have: Stmt, want: Stmt) -> None:
         """Compare statements."""
-        if isinstance(want, SeqStmt) and isinstance(have, SeqStmt) and len(want.seq) == len(have.seq):
-            for a, b in zip(have.seq, want.seq, strict=True):
-                self.stmt(a, b)
-            return
-        if type(have) is not type(want):
-            raise self._differ("statements", type(have).__name__, type(want).__name__)
-        if isinstance(have, For):
-            self._loop(have, want)
-        elif isinstance(have, BlockRealize):
-            self._realize(have, want)
-        elif isinstance(have, BufferStore):
-            self._access(have, want)
-            self.expr(have.value, want.value)
-        else:
-            for name in have._child_fields:
-                a, b = getattr(have, name), getattr(want, name)
-                if hasattr(a, "span") and not isinstance(a, PrimExpr):
+        match have, want:
+            case SeqStmt() as own, SeqStmt() as theirs:
+                if len(own) != len(theirs):
+                    raise self._differ("numbers of statements", len(own), len(theirs))
+                for a, b in zip(own, theirs, strict=True):
                     self.stmt(a, b)
-                elif isinstance(a, PrimExpr):
-                    self.expr(a, b)
+            case For() as own, For() as theirs:
+                self._loop(own, theirs)
+            case BlockRealize() as own, BlockRealize() as theirs:
+                self._realize(own, theirs)
+            case BufferStore() as own, BufferStore() as theirs:
+                self._access(own, theirs)
+                self.expr(own.value, theirs.value)
+            case _ if type(have) is not type(want):
+                raise self._differ("statements", type(have).__name__, type(want).__name__)
+            case _:
+                for name in have._child_fields:
+                    self._child(name, getattr(have, name), getattr(want, name))
+
+    def _child(self, name: str, have: Node | None, want: Node | None) -> None:
+        match have, want:
+            case Stmt() as own, Stmt() as theirs:
+                self.stmt(own, theirs)
+            case PrimExpr() as own, PrimExpr() as theirs:
+                self.expr(own, theirs)
+            case _ if (have is None) != (want is None):
+                raise Mismatch(f"one has a {name}, the other has none")
 
     def _loop(self, have: For, want: For) -> None:
         if not self.analyzer.can_prove_equal(have.extent, _cast(want.extent, have.extent.dtype)):
@@ -98,11 +107,12 @@ class TensorMatch:
             self.analyzer.bind(a.var, a.dom)
         if (have.block.init is None) != (want.block.init is None):
             raise Mismatch("one has an init statement, the other has none")
-        if have.block.init is not None:
+        if have.block.init is not None and want.block.init is not None:
             self.stmt(have.block.init, want.block.init)
         self.stmt(have.block.body, want.block.body)
 
     def _access(self, have: BufferLoad | BufferStore, want: BufferLoad | BufferStore) -> None:
+        self._child("predicate", have.predicate, want.predicate)
         known = self.buffers.setdefault(want.buffer, have.buffer)
         if known is not have.buffer or have.buffer.dtype != want.buffer.dtype:
             raise self._differ("buffers", have.buffer.name, want.buffer.name)
@@ -129,7 +139,7 @@ class TensorMatch:
 
         return substitute(expr, {v: _cast(self.vars[v], v.dtype) for v in vars_in(expr) if v in self.vars})
 
-    def expr(self, have: Any, want: Any) -> None:
+    def expr(self, have: PrimExpr, want: PrimExpr) -> None:
         """Compare scalar expressions."""
         if isinstance(want, Var):
             if self.vars.get(want) is not have:
@@ -144,7 +154,7 @@ class TensorMatch:
             return
         if type(have) is not type(want) or (have.dtype != want.dtype and not isinstance(want, Call)):
             raise self._differ("expressions", have, want)
-        if isinstance(want, Call) and have.op is not want.op:
+        if isinstance(want, Call) and isinstance(have, Call) and have.op is not want.op:
             raise self._differ("calls", have, want)
         children = [n for n in have._child_fields if n != "op"]
         if not children and not same_expression(have, want):
@@ -166,12 +176,13 @@ def _cast(expr: PrimExpr, dtype: str) -> PrimExpr:
     return IntImm(dtype, expr.value) if isinstance(expr, IntImm) else expr.astype(dtype)
 
 
-def match_description(realize: BlockRealize, desc: Any) -> TensorMatch:
+def match_description(realize: BlockRealize, desc: PrimFunc) -> TensorMatch:
     """Compare a block with an intrinsic's description. Raises Mismatch."""
     analyzer = Analyzer()
     for iv in realize.block.iter_vars:
         analyzer.bind(iv.var, iv.dom)
     match = TensorMatch(analyzer)
+    assert isinstance(desc.body, BlockRealize)
     root = desc.body.block
     if (realize.block.init is None) != (root.init is None):
         raise Mismatch("one has an init statement, the other has none")
@@ -221,7 +232,7 @@ def tensorize_realize(realize: BlockRealize, intrin: TensorIntrin) -> BlockReali
     return realize.with_fields(block=made)
 
 
-def tensorize(state: ScheduleState, sref: Any, name: str, keep_units: bool) -> None:
+def tensorize(state: ScheduleState, sref: StmtSRef, name: str, keep_units: bool) -> None:
     """Apply the intrinsic to a block or to the subtree at a loop."""
     intrin = TensorIntrin.get(name)
     assert intrin is not None
@@ -256,6 +267,8 @@ class Tensorize(InstructionKind):
     name, method = "Tensorize", "tensorize"
     inputs, attrs = ("block_or_loop",), ("tensor_intrin", "preserve_unit_iters")
 
-    def apply(self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> tuple[list[Any], Any]:
+    def apply(
+        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
+    ) -> tuple[list[Any], Any]:
         tensorize(sch.state, sch.sref(inputs[0]), attrs[0], bool(plain(attrs[1])))
         return [], None

@@ -10,7 +10,7 @@ from ....arith import build as B
 from ....ir.expr import PrimExpr
 
 from ....ir.functor import Visitor
-from ....ir.prim import NE, FloorDiv, FloorMod, IntImm, Mul, Var
+from ....ir.prim import Add, FloorDiv, FloorMod, IntImm, Mul, NE, Var
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...functor import substitute
@@ -29,23 +29,26 @@ class _Terms(Visitor):
     def __init__(self, extents: dict[Any, int]) -> None:
         self.extents = extents
 
-    def of(self, e: Any) -> list[Term] | None:
+    def of(self, e: PrimExpr) -> list[Term] | None:
         """The terms of an index."""
-        if isinstance(e, IntImm):
-            return []
-        if isinstance(e, Var):
-            extent = self.extents.get(e)
-            return None if extent is None else [(extent, 1)] if extent > 1 else []
-        if type(e).__name__ == "Add":
-            left, right = self.of(e.a), self.of(e.b)
-            return None if left is None or right is None else self._sum([*left, *right])
-        factor = B.as_int(getattr(e, "b", None)) if isinstance(e, (Mul, FloorDiv, FloorMod)) else None
-        inner = self.of(e.a) if factor is not None else None
-        if inner is None or factor is None:
-            return None
-        if isinstance(e, Mul):
-            return [(extent, scale * factor) for extent, scale in inner]
-        return self._quotient(inner, factor) if isinstance(e, FloorDiv) else self._remainder(inner, factor)
+        match e:
+            case IntImm():
+                return []
+            case Var():
+                extent = self.extents.get(e)
+                return None if extent is None else [(extent, 1)] if extent > 1 else []
+            case Add():
+                left, right = self.of(e.a), self.of(e.b)
+                return None if left is None or right is None else self._sum([*left, *right])
+            case Mul() | FloorDiv() | FloorMod():
+                factor = B.as_int(e.b)
+                inner = self.of(e.a) if factor is not None else None
+                if inner is None or factor is None:
+                    return None
+                if type(e) is Mul:
+                    return [(extent, scale * factor) for extent, scale in inner]
+                return self._quotient(inner, factor) if type(e) is FloorDiv else self._remainder(inner, factor)
+        return None
 
     @staticmethod
     def _sum(terms: list[Term]) -> list[Term]:

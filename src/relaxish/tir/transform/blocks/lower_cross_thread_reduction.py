@@ -69,7 +69,7 @@ class _InThread(StmtMutator):
         self.source = source
         self.target = target
 
-    def visit_BlockRealize(self, realize: BlockRealize) -> Any:
+    def visit_BlockRealize(self, realize: BlockRealize) -> Stmt | None:
         return self.target if realize is self.source else realize
 
     def visit_For(self, loop: For) -> Stmt:
@@ -237,7 +237,7 @@ class _Lower(StmtMutator):
         return self._in_threads(made, missing, True)
 
     @staticmethod
-    def _in_threads(made: BlockRealize, missing: dict[str, Range], only_first: bool) -> Any:
+    def _in_threads(made: BlockRealize, missing: dict[str, Range], only_first: bool) -> Stmt:
         predicate: Any = made.predicate
         variables = {tag: Var("t" + tag[-1], dom.extent.dtype) for tag, dom in missing.items()}
         if only_first:

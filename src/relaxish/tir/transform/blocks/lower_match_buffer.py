@@ -6,6 +6,7 @@ After: ``A[i * 4 + x, y]``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ....arith import Analyzer
@@ -21,7 +22,7 @@ from ..base import LoweringError, PrimFuncPass, SeqMutator, func_pass
 
 
 class _Lower(SeqMutator, Substitute):
-    def __init__(self, constants: Any = ()) -> None:
+    def __init__(self, constants: Iterable[Var] = ()) -> None:
         super().__init__({})
         self.constants = set(constants)
         self.views: dict[Buffer, BufferRegion] = {}
@@ -127,7 +128,7 @@ def _strides(buffer: Buffer) -> list[Any]:
     return out[::-1]
 
 
-def _shift(source: BufferRegion, indices: Any) -> list[Any]:
+def _shift(source: BufferRegion, indices: Sequence[PrimExpr]) -> list[Any]:
     lead = len(source.region) - len(indices)
     out = [r.min for r in source.region[:lead]]
     for r, index in zip(source.region[lead:], indices):

@@ -37,7 +37,7 @@ class _Manifest(StmtMutator):
     def visit_BlockRealize(self, realize: BlockRealize) -> Stmt:
         return self._inside(realize)
 
-    def _inside(self, stmt: Any) -> Stmt:
+    def _inside(self, stmt: For | BlockRealize) -> Stmt:
         self.ancestors.append(stmt)
         made = self.default_visit(stmt)
         self.ancestors.pop()

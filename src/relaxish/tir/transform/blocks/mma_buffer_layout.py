@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from ....arith import Analyzer
 from ....arith import build as B
+from ....ir.expr import PrimExpr
+from ....ir.expr import ExprLike
 from ....ir.prim import Var
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
@@ -19,6 +21,9 @@ _TILES = {
     "m16n8k8.matrixB": (8, 32, (4, 2)),
     "m16n8k8.matrixC": (16, 8, (2, 2)),
 }
+
+
+_Access = TypeVar("_Access", BufferLoad, BufferStore)
 
 
 class _Transform(StmtExprMutator):
@@ -35,7 +40,7 @@ class _Transform(StmtExprMutator):
         sizes = [B.as_int(d) for d in buffer.shape[-2:]]
         if len(sizes) != 2 or None in sizes:
             raise LoweringError(f"the last two dimensions of {buffer.name} in {buffer.scope()} must be constant")
-        shape = [*buffer.shape[:-2], (sizes[0] or 0) // rows, (sizes[1] or 0) // columns, *inner]
+        shape: list[ExprLike] = [*buffer.shape[:-2], (sizes[0] or 0) // rows, (sizes[1] or 0) // columns, *inner]
         made = decl_buffer(shape, buffer.dtype, buffer.name, scope="local", axis_separators=buffer.axis_separators)
         self.buffers[buffer], self.pointers[buffer.data] = made, made.data
         return made
@@ -50,29 +55,29 @@ class _Transform(StmtExprMutator):
     def visit_BlockRealize(self, realize: BlockRealize) -> Stmt:
         return self.default_visit(realize)
 
-    def _access(self, made: Any) -> BufferLoad | BufferStore:
+    def _access(self, made: _Access) -> _Access:
         new = self.buffers.get(made.buffer)
         if new is None:
             return made
-        indices = made.indices
+        indices: tuple[PrimExpr, ...] = made.indices
         if made.buffer.scope() == "m16n8k8.matrixC":
             i, j = indices[-2:]
             eight, two = (B.const(i.dtype, v) for v in (8, 2))
             half = B.floordiv(i, eight)
-            mapped = (
+            mapped: tuple[PrimExpr, ...] = (
                 B.floordiv(half, two), B.floordiv(j, eight), B.floormod(half, two),
                 B.floormod(B.floormod(j, eight), two),
             )  # fmt: skip
             indices = (*indices[:-2], *(self.analyzer.simplify(e) for e in mapped))
         return made.with_fields(buffer=new, indices=indices)
 
-    def visit_BufferLoad(self, load: BufferLoad) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         return self._access(self.default_visit(load))
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         return self._access(self.default_visit(store))
 
-    def visit_Var(self, var: Var) -> Any:
+    def visit_Var(self, var: Var) -> Var:
         return self.pointers.get(var, var)
 
 

@@ -18,7 +18,7 @@ Combiner = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
 Identity = Callable[[Sequence[str]], list[Any]]
 
 
-def _pick(test: Any) -> Combiner:
+def _pick(test: Callable[[PrimExpr, PrimExpr], PrimExpr]) -> Combiner:
     """The pair whose second part is better; the earlier one in a tie."""
 
     def combine(x: Sequence[Any], y: Sequence[Any]) -> list[Any]:
@@ -28,7 +28,7 @@ def _pick(test: Any) -> Combiner:
     return combine
 
 
-def _pick_smaller_index(test: Any) -> Combiner:
+def _pick_smaller_index(test: Callable[[PrimExpr, PrimExpr], PrimExpr]) -> Combiner:
     """The pair whose second part is better; the smaller first part in a tie."""
 
     def combine(x: Sequence[Any], y: Sequence[Any]) -> list[Any]:
@@ -131,7 +131,7 @@ def _find(patterns: list[Any], exprs: list[Any], variables: list[Var]) -> dict[A
     return found if all(match(p, e) for p, e in zip(patterns, exprs)) else None
 
 
-def _stores(stmt: Any) -> list[BufferStore]:
+def _stores(stmt: Stmt | None) -> list[BufferStore]:
     out: list[Any] = list(stmt.seq) if isinstance(stmt, SeqStmt) else [stmt]
     if not all(isinstance(s, BufferStore) for s in out):
         raise ReductionError("the init or update of the block is not a sequence of stores")

@@ -6,12 +6,12 @@ After: parameter ``W_packed`` of the packed shape, no copy.  For building candid
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from ....arith import build as B
-from ....ir.prim import IntImm
+from ....ir.prim import IntImm, Var
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
@@ -26,10 +26,10 @@ KEY = "meta_schedule.layout_rewrite_preproc"
 class _Packing:
     """How one weight is packed."""
 
-    def __init__(self, store: BufferStore, load: BufferLoad) -> None:
+    def __init__(self, store: BufferStore, load: BufferLoad, indices: Sequence[Var]) -> None:
         self.original = load.buffer
         self.packed = store.buffer
-        self.index_map = IndexMap(list(load.indices), list(store.indices))
+        self.index_map = IndexMap(indices, list(store.indices))
 
 
 class _Empty(StmtMutator):
@@ -48,10 +48,13 @@ class _Empty(StmtMutator):
             packed = [p.packed for p in self.found]
             kept = tuple(b for b in made.alloc_buffers if b not in packed)
             return made if len(kept) == len(made.alloc_buffers) else made.with_fields(alloc_buffers=kept)
-        store: Any = made.body
+        store = made.body
         if not isinstance(store, BufferStore) or not isinstance(store.value, BufferLoad):
             raise LoweringError(f"block {made.name_hint} is marked {KEY}, but is no plain copy")
-        self.found.append(_Packing(store, store.value))
+        indices = [index for index in store.value.indices if isinstance(index, Var)]
+        if len(indices) != len(store.value.indices):
+            raise LoweringError(f"block {made.name_hint} is marked {KEY}, but reads other places than its variables")
+        self.found.append(_Packing(store, store.value, indices))
         return made.with_fields(reads=(), writes=(), body=Evaluate(0))
 
 

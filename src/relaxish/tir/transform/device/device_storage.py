@@ -22,7 +22,7 @@ MEMORY_INFO: dict[str, Any] = {}
 """What is known of special memories, by scope: a mapping with ``head_address`` (an expression or None)."""
 
 
-def _address(pointer: Any, dtype: str, offset: Any) -> Any:
+def _address(pointer: Var, dtype: str, offset: PrimExpr) -> Call:
     if dt.lanes(dtype) != 1:
         offset = offset * B.const(offset.dtype, dt.lanes(dtype))
     one = B.const(offset.dtype, 1)
@@ -91,7 +91,7 @@ class _Combine(StmtExprMutator):
         self.known.append((value, Var("ctx_cache_", value.dtype)))
         return self.known[-1][1]
 
-    def around(self, stmt: Stmt) -> Any:
+    def around(self, stmt: Stmt) -> Stmt:
         """Rewrite a body and bind its contexts once, outside of it."""
         saved, self.known = self.known, []
         made = self.visit(stmt)

@@ -67,7 +67,7 @@ class _Lower(StmtMutator):
         start, end = (Evaluate(call("int32", name, queue)) for name in ("dma_start_group", "dma_end_group"))
         return SeqStmt([start, made, end])
 
-    def _copy(self, loop: For) -> Any:
+    def _copy(self, loop: For) -> Stmt | None:
         """A loop nest that copies consecutive elements, as one transfer."""
         loops: list[For] = []
         body: Any = loop

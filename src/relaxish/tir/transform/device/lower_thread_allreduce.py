@@ -93,7 +93,9 @@ class _Reduce:
         first = _load(mask) if mask is not None else IntImm("int32", 0)
         return call(value.dtype, name, first, value, lane, width, width)
 
-    def warp(self, values: list[Any], extent: int, mask: PrimExpr, predicate: Any) -> tuple[list[Buffer], list[Buffer]]:
+    def warp(
+        self, values: list[Any], extent: int, mask: PrimExpr, predicate: PrimExpr | None
+    ) -> tuple[list[Buffer], list[Buffer]]:
         """Reduce over ``extent`` lanes; the results (valid in lane 0) and the temporary buffers."""
         results = [decl_buffer([1], d, f"red_buf{i}", scope="local") for i, d in enumerate(self.dtypes)]
         loads: list[Stmt] = [BufferStore(b, v, [0]) for b, v in zip(results, values)]
@@ -129,7 +131,7 @@ class _Reduce:
             self.seq.append(BufferStore(result, splat, [0]))
         return [_load(b) for b in results]
 
-    def many_warps(self, values: list[Any], mask: Any, dtypes: list[str]) -> list[Any]:
+    def many_warps(self, values: list[Any], mask: PrimExpr, dtypes: list[str]) -> list[Any]:
         """Each warp reduces its part, the first warp the parts; shared memory carries both."""
         size, group = self.owner.warp_size, self.group
         warps = group.extent // size

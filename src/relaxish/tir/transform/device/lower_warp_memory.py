@@ -147,7 +147,7 @@ class _Rewrite(StmtExprMutator):
         extents = (IntImm("int32", self.groups * factor // self.width),)
         return stmt.with_fields(buffer_var=self.local, extents=extents, body=self.visit(stmt.body))
 
-    def visit_Var(self, var: Var) -> Any:
+    def visit_Var(self, var: Var) -> PrimExpr:
         return self.local if var is self.pointer else var
 
     def _remap(self, buffer: Buffer) -> Buffer:

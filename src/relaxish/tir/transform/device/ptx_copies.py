@@ -32,7 +32,7 @@ def _is_zero(e: PrimExpr) -> bool:
     return isinstance(e, (FloatImm, IntImm)) and e.value == 0
 
 
-def _base(e: PrimExpr) -> Any:
+def _base(e: PrimExpr) -> PrimExpr | None:
     """The first lane of consecutive indices, also where the offset in a merged pool is added."""
     if isinstance(e, Ramp):
         return e.base
@@ -67,7 +67,7 @@ class _AsyncCopy(StmtMutator):
         return store
 
     @staticmethod
-    def _copy(load: BufferLoad, store: BufferStore, predicate: Any) -> Any:
+    def _copy(load: BufferLoad, store: BufferStore, predicate: PrimExpr | None) -> Stmt | None:
         if load.buffer.scope() != "global" or len(load.indices) != 1 or len(store.indices) != 1:
             return None
         source: Any = load.indices[0]

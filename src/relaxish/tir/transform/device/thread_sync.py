@@ -171,7 +171,7 @@ class _Accesses(StmtExprVisitor):
                 if isinstance(arg, PrimExpr):
                     self.visit(arg)
 
-    def _pointer(self, e: Any) -> None:
+    def _pointer(self, e: Call) -> None:
         pointer, offset, extent, flag = e.args[1:5]
         if self._enabled(pointer):
             touched = [from_min_extent(offset, extent)]

@@ -8,6 +8,7 @@ from ....arith import Analyzer
 from ....arith import build as B
 from ....ir.expr import PrimExpr, Range
 from ....ir.functor import all_nodes
+from ....ir.node import Node
 from ....ir.op import Op
 from ....ir.prim import Call, IntImm, IterVar, StringImm, Var
 from ...function import PrimFunc
@@ -21,7 +22,7 @@ _WARP = 32
 _ALL_LANES = (1 << _WARP) - 1
 
 
-def _is_barrier(node: Any) -> bool:
+def _is_barrier(node: Node) -> bool:
     return is_call(node, "tvm_storage_sync") and node.args[0].value == "warp"
 
 
@@ -72,7 +73,7 @@ class _Mask(StmtMutator):
         voted = _by_name("uint32", "__ballot_sync", around, stmt.condition)
         return LetStmt(taken, voted, stmt.with_fields(then_case=then, else_case=otherwise))
 
-    def _same_for_all_lanes(self, condition: Any) -> bool:
+    def _same_for_all_lanes(self, condition: PrimExpr) -> bool:
         """Whether the condition is known to depend on the warp only."""
         if not self.rows_of_warps:
             return False

@@ -16,7 +16,9 @@ from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.functor import post_order_visit
+from ....ir.node import Node
 from ....ir.prim import IntImm, Var
+from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...functor import substitute
 from ...stmt import BufferStore, For, ForKind, Stmt
@@ -52,7 +54,7 @@ class Place:
 class _TakeResult(StmtExprMutator):
     """Reads of the product's result become reads of a thread's registers."""
 
-    def __init__(self, result: Any, held: Any) -> None:
+    def __init__(self, result: Buffer, held: PrimExpr) -> None:
         self.result = result
         self.held = held
 
@@ -63,7 +65,7 @@ class _TakeResult(StmtExprMutator):
 def _other_loads(program: TileProgram) -> list[BufferLoad]:
     found: list[BufferLoad] = []
 
-    def look(node: Any) -> None:
+    def look(node: Node) -> None:
         if isinstance(node, BufferLoad) and node.buffer is not program.result:
             found.append(node)
 
@@ -71,7 +73,7 @@ def _other_loads(program: TileProgram) -> list[BufferLoad]:
     return found
 
 
-def _even(program: TileProgram, load: BufferLoad, predicate: Any) -> bool:
+def _even(program: TileProgram, load: BufferLoad, predicate: PrimExpr | None) -> bool:
     """Whether two neighbours in a row from an even column on lie side by side, aligned; or are the same element."""
     access = linear_access(program, load, predicate)
     if access is None:
@@ -127,7 +129,7 @@ class DirectEpilogue:
             "column", at.bases[r.column] + in_role(column, r.column), lambda column0: body(row0, column0)
         ))  # fmt: skip
 
-    def _element(self, at: Place, row: Any, column: Any, held: Any) -> tuple[Any, tuple[Any, ...], Any]:
+    def _element(self, at: Place, row: PrimExpr, column: PrimExpr, held: PrimExpr) -> tuple[Any, tuple[Any, ...], Any]:
         """(value, indices, predicate) of one element of the output."""
         e, r = self.p.epilogue, self.p.roles
         roles = {**at.bases, r.row: row, r.column: column}
@@ -135,8 +137,8 @@ class DirectEpilogue:
         predicate = None if e.predicate is None else substitute(e.predicate, roles)
         return value, tuple(substitute(i, roles) for i in e.indices), predicate
 
-    def _pair(self, at: Place, row: Any, column: Any, index: Any) -> Stmt:
-        def store(v: Any) -> tuple[Stmt, Any]:
+    def _pair(self, at: Place, row: PrimExpr, column: PrimExpr, index: PrimExpr) -> Stmt:
+        def store(v: PrimExpr) -> tuple[Stmt, Any]:
             value, indices, predicate = self._element(at, row, column + v, BufferLoad(at.results, [index + v]))
             return BufferStore(self.p.epilogue.target, value, indices), predicate
 
@@ -182,7 +184,9 @@ class BulkEpilogue(DirectEpilogue):
         # but the last to have been read would not be enough there.
         return seq([when((at.thread % _WARPGROUP).equal(0), do("ptx_tma_store_wait", 0, True)), made])
 
-    def _chunk(self, at: Place, row: Any, column: Any, tall: Any, chunk: Any, number: Any) -> Stmt:
+    def _chunk(
+        self, at: Place, row: PrimExpr, column: PrimExpr, tall: PrimExpr, chunk: PrimExpr, number: PrimExpr
+    ) -> Stmt:
         n, r = self.p.shape[1], self.p.roles
         first = (at.thread % _WARPGROUP).equal(0)
         barrier = do("ptx_named_barrier_sync", at.group + _FIRST_BARRIER, _WARPGROUP)
@@ -206,7 +210,9 @@ class BulkEpilogue(DirectEpilogue):
             when(first, send, do("ptx_tma_store_commit")),
         ])  # fmt: skip
 
-    def _stage(self, at: Place, row: Any, column: Any, index: Any, begin: Any, j: Any, h: Any) -> Stmt:
+    def _stage(
+        self, at: Place, row: PrimExpr, column: PrimExpr, index: PrimExpr, begin: PrimExpr, j: PrimExpr, h: PrimExpr
+    ) -> Stmt:
         """Two elements into the tile, at the place that its swizzle gives them."""
         view = at.views[self.dtype]
         line = at.thread % _WARPGROUP // 32 * 16 + at.thread % 32 // 4 + h * 8
@@ -215,7 +221,7 @@ class BulkEpilogue(DirectEpilogue):
         unit = call("int32", "bitwise_xor", inside * self.item // _UNIT, line // (128 // self.plan.swizzle) % units)
         where = (begin + line * self.plan.swizzle + unit * _UNIT + inside * self.item % _UNIT) // self.item
 
-        def store(v: Any) -> Stmt:
+        def store(v: PrimExpr) -> Stmt:
             value, _, predicate = self._element(at, row, column + v, BufferLoad(at.results, [index + v]))
             made: Stmt = BufferStore(view, value, [where + v])
             # What lies beyond the result is not sent, but its other inputs must not be read either.

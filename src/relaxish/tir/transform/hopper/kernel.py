@@ -11,13 +11,16 @@ releases for itself, since waiting for products covers the waiting warp alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import math
 from dataclasses import dataclass
 from typing import Any
 
 from ....arith.functor import uses_var
 from ....ir import dtype as dt
+from ....ir.expr import PrimExpr
 from ....ir.prim import And, Cast, IntImm, Min, Or, Var, const
+from ...buffer import Buffer
 from ...functor import substitute
 from ...stmt import AttrStmt, DeclBuffer, Evaluate, IfThenElse, LetStmt, Stmt
 from ..base import call, seq
@@ -106,11 +109,11 @@ class _Kernel:
             raise HopperError(f"a depth of {steps} steps cannot be shared by {wanted} blocks")
         return wanted
 
-    def _before(self, rank: Any) -> Any:
+    def _before(self, rank: PrimExpr) -> PrimExpr:
         """Steps of the depth that blocks of lower rank take."""
         return rank * as_int32(self.p.steps) // self.split
 
-    def _turns(self, bx: Var) -> Any:
+    def _turns(self, bx: Var) -> PrimExpr:
         """Steps of the depth that this block takes."""
         if self.split == 1:
             return self.p.steps
@@ -228,8 +231,8 @@ class _Kernel:
             body = LetStmt(plan.var, plan.encode(), body)
         return body
 
-    def _with_memory(self, bx: Var, tx: Var, blocks: Any, tiles: Any) -> Stmt:
-        def inside(shared: Any) -> Stmt:
+    def _with_memory(self, bx: Var, tx: Var, blocks: PrimExpr, tiles: PrimExpr) -> Stmt:
+        def inside(shared: Buffer) -> Stmt:
             size = self.memory.total
             self.shared = shared
             self.bars = typed_view("barriers", shared.data, "uint64", size // 8, "shared.dyn")
@@ -252,10 +255,10 @@ class _Kernel:
 
         return allocate("ring", "uint8", self.memory.total, "shared.dyn", inside)
 
-    def _full(self, slot: Any) -> Any:
+    def _full(self, slot: PrimExpr | int) -> PrimExpr:
         return address(self.bars, self.memory.barriers // 8 + slot)
 
-    def _empty(self, slot: Any) -> Any:
+    def _empty(self, slot: PrimExpr | int) -> PrimExpr:
         return address(self.bars, self.memory.barriers // 8 + self.p.stages + slot)
 
     def _start(self, tx: Var) -> Stmt:
@@ -278,11 +281,13 @@ class _Kernel:
 
     # -- tiles of a block -------------------------------------------------------------------------------------------
 
-    def _for_tiles(self, bx: Var, blocks: Any, tiles: Any, body: Any) -> Stmt:
+    def _for_tiles(
+        self, bx: Var, blocks: PrimExpr, tiles: PrimExpr, body: Callable[[dict[Var, PrimExpr], PrimExpr], Stmt]
+    ) -> Stmt:
         """``body(bases, steps before)`` for every tile of this block."""
         steps = as_int32(self.p.steps)
 
-        def tile(turn: Any) -> Stmt:
+        def tile(turn: PrimExpr) -> Stmt:
             fresh = {v: Var(v.name, v.dtype) for v, _ in self.p.grid}
             number = (bx // self.team if self.team > 1 else bx) + turn * blocks
             bases = {r: substitute(e, fresh) for r, e in self.p.bases.items()}
@@ -292,14 +297,14 @@ class _Kernel:
         turns = self._tile_count(bx, blocks, tiles)
         return tile(const(0, "int32")) if isinstance(turns, IntImm) else loop("turn", turns, tile)
 
-    def _tile_count(self, bx: Var, blocks: Any, tiles: Any) -> Any:
+    def _tile_count(self, bx: Var, blocks: PrimExpr, tiles: PrimExpr) -> PrimExpr:
         """Tiles of this block."""
         if not self.persistent or (isinstance(tiles, IntImm) and tiles.value <= self.persistent // self.cluster):
             return const(1, "int32")
         team = bx // self.cluster if self.cluster > 1 else bx
         return (tiles - team + blocks - 1) // blocks
 
-    def _place(self, number: Any, bx: Var) -> list[tuple[Var, Any]]:
+    def _place(self, number: PrimExpr, bx: Var) -> list[tuple[Var, Any]]:
         """The block variables of a tile; blocks of a cluster have tiles one below the other and side by side."""
         counts = [(v, as_int32(e)) for v, e in self.p.grid]
         if self.cluster == 1:
@@ -310,7 +315,7 @@ class _Kernel:
         found = self._walk(number, [(v, e // many.get(v, 1)) for v, e in counts])
         return [(v, e * many[v] + ranks[v] if many.get(v, 1) > 1 else e) for v, e in found]
 
-    def _walk(self, number: Any, axes: list[tuple[Var, Any]]) -> list[tuple[Var, Any]]:
+    def _walk(self, number: PrimExpr, axes: list[tuple[Var, Any]]) -> list[tuple[Var, Any]]:
         """The block variables of a tile's number; tiles that share operands follow each other."""
         row, column = (self._axis(r) for r in (self.p.roles.row, self.p.roles.column))
         group = self.p.options.get(GROUP, 0)
@@ -330,8 +335,8 @@ class _Kernel:
 
     # -- producer -----------------------------------------------------------------------------------------------------
 
-    def _producer(self, bx: Var, tx: Var, blocks: Any, tiles: Any) -> Stmt:
-        def step(bases: dict[Var, Any], before: Any) -> Stmt:
+    def _producer(self, bx: Var, tx: Var, blocks: PrimExpr, tiles: PrimExpr) -> Stmt:
+        def step(bases: dict[Var, Any], before: PrimExpr) -> Stmt:
             return loop("ko", self._turns(bx), lambda ko: let(
                 "step", before + as_int32(ko), lambda i: self._bring(bx, tx, bases, self._depth(bx, ko), i)
             ))  # fmt: skip
@@ -348,7 +353,7 @@ class _Kernel:
             ]
         )
 
-    def _depth(self, bx: Var, ko: Any) -> Any:
+    def _depth(self, bx: Var, ko: PrimExpr) -> PrimExpr:
         """The step of the whole depth that a step of this block is."""
         return ko if self.split == 1 else in_role(as_int32(ko) + self._before(bx % self.split), self.p.depth_loop)
 
@@ -358,7 +363,7 @@ class _Kernel:
             return []
         return [do("ptx_setmaxnreg", known[bool(self.threaded)][consumer], bool(consumer))]
 
-    def _bring(self, bx: Var, tx: Var, bases: dict[Var, Any], ko: Any, i: Any) -> Stmt:
+    def _bring(self, bx: Var, tx: Var, bases: dict[Var, Any], ko: PrimExpr, i: PrimExpr) -> Stmt:
         slot, turn = i % self.p.stages, i // self.p.stages
         first = {r: substitute(e, {self.p.depth_loop: ko}) for r, e in bases.items()}
         begins = {id(o): slot * self.memory.stage + at for o, at in ((self.a, self.memory.a), (self.b, self.memory.b))}
@@ -384,7 +389,7 @@ class _Kernel:
             copies.append(self._copies("ptx_commit_group"))
         return seq([wait, *one, *copies, *self._arrive_behind(0, i)])
 
-    def _arrive_behind(self, under_way: int, i: Any) -> list[Stmt]:
+    def _arrive_behind(self, under_way: int, i: PrimExpr) -> list[Stmt]:
         """All copies but those of the last steps have arrived: step ``i`` is full."""
         waiting = [self._copies("ptx_wait_group", IntImm("int32", under_way))] if self.late else []
         # Products read through another path to shared memory than stores write: each storing thread says so.
@@ -394,7 +399,7 @@ class _Kernel:
     def _copies(name: str, *args: Any) -> Stmt:
         return Evaluate(call("", name, *args))
 
-    def _arrivals_left(self, bx: Var, blocks: Any, tiles: Any) -> list[Stmt]:
+    def _arrivals_left(self, bx: Var, blocks: PrimExpr, tiles: PrimExpr) -> list[Stmt]:
         """After the last step: those that the arrivals of a block lag behind."""
         if not self.lag:
             return []
@@ -404,11 +409,11 @@ class _Kernel:
 
     # -- consumers -----------------------------------------------------------------------------------------------------
 
-    def _consumer(self, bx: Var, tx: Var, group: Any, blocks: Any, tiles: Any) -> Stmt:
+    def _consumer(self, bx: Var, tx: Var, group: PrimExpr, blocks: PrimExpr, tiles: PrimExpr) -> Stmt:
         tall, n = self.rows // 64, self.p.shape[1]
 
-        def run(results: Any) -> Stmt:
-            def tile(bases: dict[Var, Any], before: Any) -> Stmt:
+        def run(results: Buffer) -> Stmt:
+            def tile(bases: dict[Var, Any], before: PrimExpr) -> Stmt:
                 steps = as_int32(self._turns(bx))
                 multiply = loop("ko", self._turns(bx), lambda ko: let(
                     "step", before + as_int32(ko), lambda i: self._step(bx, tx, group, results, ko, i)
@@ -430,7 +435,7 @@ class _Kernel:
 
         return seq([*self._registers(1), allocate("results", self.p.result.dtype, tall * n // 2, "local", run)])
 
-    def _release(self, bx: Var, tx: Var, slot: Any) -> Stmt:
+    def _release(self, bx: Var, tx: Var, slot: PrimExpr) -> Stmt:
         """A warp has read a stage: one lane says so for all, to each block that sends to this one."""
         together = Evaluate(call("int32", "tvm_storage_sync", "warp"))
         if self.cluster == 1:
@@ -441,7 +446,7 @@ class _Kernel:
             senders = And(senders, Or((lane % self.down).equal(down), (lane // self.down).equal(across)))
         return seq([together, when(senders, do("ptx_mbarrier_arrive", self._empty(slot), lane))])
 
-    def _step(self, bx: Var, tx: Var, group: Any, results: Any, ko: Any, i: Any) -> Stmt:
+    def _step(self, bx: Var, tx: Var, group: PrimExpr, results: Buffer, ko: PrimExpr, i: PrimExpr) -> Stmt:
         stages = self.p.stages
         slot = i % stages
         wait = do("ptx_mbarrier_wait_parity", self._full(slot), i // stages % 2)
@@ -449,7 +454,7 @@ class _Kernel:
         release = when(ko > 0, self._release(bx, tx, (i + (stages - 1)) % stages))
         return seq([wait, *products, do("ptx_wgmma_wait", 1), release])
 
-    def _products(self, group: Any, results: Any, ko: Any, slot: Any) -> list[Stmt]:
+    def _products(self, group: PrimExpr, results: Buffer, ko: PrimExpr, slot: PrimExpr) -> list[Stmt]:
         a, b = self.a.layout, self.b.layout
         n, deep = self.p.shape[1], DEPTH_BYTES // a.item
         made = []
@@ -468,7 +473,7 @@ class _Kernel:
         return made
 
 
-def _digits(number: Any, axes: list[tuple[Var, Any]]) -> list[tuple[Var, Any]]:
+def _digits(number: PrimExpr, axes: list[tuple[Var, Any]]) -> list[tuple[Var, Any]]:
     """A number in mixed radix, the last axis fastest."""
     found = []
     for position, (var, count) in enumerate(reversed(axes)):

@@ -16,6 +16,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from ....ir import dtype as dt
 from .tiles import HopperError
 
@@ -25,6 +28,8 @@ DEPTH_BYTES = 32
 """How much of the depth one product instruction takes, whatever the type."""
 _WIDTHS = (128, 64, 32)
 _MAX_BOX = 256
+# Bytes that swizzling moves together.
+_UNIT = 16
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,14 @@ class TileLayout:
     def offsets(self) -> tuple[int, int]:
         """(leading, stride) byte offsets of a matrix descriptor."""
         return (self.piece_bytes if self.by_rows else 16), 8 * self.swizzle
+
+    def table(self) -> npt.NDArray[np.int64]:
+        """The place of each element (rows, depth), or (depth, rows) by rows, in elements from the first."""
+        line, along = np.indices((self.lines, self.rows if self.by_rows else self.depth))
+        units, per_unit = self.swizzle // _UNIT, _UNIT // self.item
+        unit = along % self.width // per_unit ^ line // (128 // self.swizzle) % units
+        inside = line * self.width + unit * per_unit + along % per_unit
+        return along // self.width * (self.piece_bytes // self.item) + inside
 
     def begin(self, row: int, depth: int) -> int:
         """The byte where a product's operand begins that starts at an element of the tile."""

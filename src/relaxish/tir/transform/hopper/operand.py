@@ -7,16 +7,17 @@ from typing import Any
 
 from ....arith import Analyzer
 from ....ir import dtype as dt
-from ....ir.expr import Range
-from ....ir.prim import IntImm, Var, const
+from ....ir.expr import PrimExpr, Range
+from ....ir.prim import Call, IntImm, Var, const
 from ....ir.structural import same_expression
+from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...functor import substitute
 from ...stmt import Allocate, BufferStore, DeclBuffer, Evaluate, For, ForKind, SeqStmt, Stmt
 from ..base import call, is_call
 from .statements import address, as_int32, do, in_role, loop, pointer, typed_view
 from .layout import TileLayout, tile_layout
-from .tiles import HopperError, LinearAccess, TileProgram, flat_offset, linear_access
+from .tiles import Elementwise, HopperError, LinearAccess, TileProgram, flat_offset, linear_access
 
 __all__ = ["Operand", "TensorMapPlan", "plan_map", "plan_operand"]
 
@@ -37,7 +38,7 @@ class TensorMapPlan:
     box: tuple[int, ...]
     swizzle: int
 
-    def encode(self) -> Any:
+    def encode(self) -> Call:
         """The host's call."""
         strides = dict(self.access.strides)
         item = dt.bits(self.access.buffer.dtype) // 8
@@ -95,7 +96,13 @@ class Operand:
     """How many blocks of a cluster fetch a part of the tile each, for all of them."""
 
     def bulk_loads(
-        self, shared: Any, begin: Any, barrier: Any, first: dict[Var, Any], rank: Any = 0, mask: Any = 0
+        self,
+        shared: Buffer,
+        begin: PrimExpr,
+        barrier: PrimExpr,
+        first: dict[Var, Any],
+        rank: PrimExpr | int = 0,
+        mask: PrimExpr | int = 0,
     ) -> list[Stmt]:
         """Copies of a tile, by one thread; ``begin`` is the tile's first byte.
 
@@ -105,7 +112,7 @@ class Operand:
         lay, made = self.layout, []
         along, across = self._along, self._across
         lines = lay.lines // self.shares
-        skipped = rank * lines if self.shares > 1 else 0
+        skipped: Any = rank * lines if self.shares > 1 else 0
         for piece in range(lay.pieces):
             place = {**first, along: first[along] + piece * lay.width}
             if self.shares > 1:
@@ -115,7 +122,7 @@ class Operand:
             made.append(do("ptx_tma_load", target, self.map.var, barrier, to, *self.map.coordinates(place)))
         return made
 
-    def thread_copies(self, shared: Any, begin: Any, thread: Any, first: dict[Var, Any]) -> Stmt:
+    def thread_copies(self, shared: Buffer, begin: PrimExpr, thread: PrimExpr, first: dict[Var, Any]) -> Stmt:
         """Copies of a tile by 128 threads, 16 bytes at a time; ``shared`` is a view in the operand's type."""
         lay = self.layout
         vector = _UNIT // lay.item
@@ -126,7 +133,7 @@ class Operand:
         per_line = 128 // lay.swizzle
         whole = self.asynchronous
 
-        def unit(turn: Any) -> Stmt:
+        def unit(turn: PrimExpr) -> Stmt:
             number = turn * _PRODUCERS + thread
             line, along = number // line_units, number % line_units
             piece, column = along // (lay.swizzle // _UNIT), along % (lay.swizzle // _UNIT)
@@ -183,7 +190,7 @@ class Operand:
         first, other = (analyzer.simplify(substitute(condition, {along: q * vector + step})) for step in (0, v))
         return side_by_side and aligned and same_expression(first, other)
 
-    def _vector(self, shared: Any, target: Any, vector: int, roles: dict[Var, Any]) -> Stmt:
+    def _vector(self, shared: Buffer, target: PrimExpr, vector: int, roles: dict[Var, Any]) -> Stmt:
         """Start a copy of 16 bytes; zeros where the condition does not hold. ``shared`` is memory in bytes."""
         condition, load = _guarded(self.value)
         assert load is not None
@@ -199,10 +206,10 @@ class Operand:
             args.append(substitute(condition, roles))
         return Evaluate(call(self.layout.dtype, "ptx_cp_async", *args))
 
-    def _gather(self, shared: Any, target: Any, vector: int, roles: dict[Var, Any]) -> Stmt:
+    def _gather(self, shared: Buffer, target: PrimExpr, vector: int, roles: dict[Var, Any]) -> Stmt:
         along = self._along
 
-        def element(v: Any) -> Stmt:
+        def element(v: PrimExpr) -> Stmt:
             at = {**roles, along: roles[along] + in_role(v, along)}
             return BufferStore(staged, substitute(self.value, at), [v])
 
@@ -216,7 +223,7 @@ class Operand:
         )
 
 
-def _guarded(value: Any) -> tuple[Any, BufferLoad | None]:
+def _guarded(value: PrimExpr) -> tuple[Any, BufferLoad | None]:
     """(condition, load) of an element that is zero where the condition does not hold; None for other values."""
     if is_call(value, "if_then_else"):
         condition, load, other = value.args
@@ -226,7 +233,7 @@ def _guarded(value: Any) -> tuple[Any, BufferLoad | None]:
     return None, value if isinstance(value, BufferLoad) else None
 
 
-def plan_operand(name: str, program: TileProgram, source: Any, row: Var, shares: int = 1) -> Operand:
+def plan_operand(name: str, program: TileProgram, source: Elementwise, row: Var, shares: int = 1) -> Operand:
     """How one operand travels, its tiles fetched by ``shares`` blocks together where they can be divided so.
 
     Raises HopperError where its tile has no layout.
@@ -249,5 +256,5 @@ def plan_operand(name: str, program: TileProgram, source: Any, row: Var, shares:
     return Operand(program, row, layout, source.value, plan, shares if plan is not None else 1)
 
 
-def _is_one(e: Any) -> bool:
+def _is_one(e: PrimExpr | None) -> bool:
     return isinstance(e, IntImm) and e.value == 1

@@ -11,7 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from ....ir import dtype as dt
+from ....ir.expr import PrimExpr
 from ....ir.prim import Var
+from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...stmt import BufferStore, For, ForKind, Stmt
 from ..base import seq
@@ -53,10 +55,10 @@ class SplitEpilogue(DirectEpilogue):
         dtype, view = self.p.result.dtype, at.views[self.p.result.dtype]
         mine = at.group * _WARPGROUP + at.thread % _WARPGROUP
 
-        def where(quad: Any) -> Any:
+        def where(quad: PrimExpr) -> PrimExpr:
             return (quad * self.threads + mine) * _QUAD
 
-        def put(quad: Any) -> Stmt:
+        def put(quad: PrimExpr) -> Stmt:
             v = Var("v", "int32")
             return For(
                 v, 0, _QUAD, ForKind.VECTORIZED, BufferStore(view, at.results[quad * _QUAD + v], [where(quad) + v])
@@ -87,13 +89,13 @@ class SplitEpilogue(DirectEpilogue):
             self._with_coordinates(at, finish),
         ])  # fmt: skip
 
-    def _total(self, parts: Any, v: Any) -> Any:
+    def _total(self, parts: Buffer, v: PrimExpr) -> PrimExpr:
         total: Any = BufferLoad(parts, [v])
         for part in range(1, self.split):
             total = total + BufferLoad(parts, [v + part * _QUAD])
         return total
 
-    def _stores(self, at: Place, row: Var, column: Var, quad: Any) -> Stmt:
+    def _stores(self, at: Place, row: Var, column: Var, quad: PrimExpr) -> Stmt:
         across = self.p.shape[1] // 8
         tall, j = quad // across, quad % across
         return loop("h", 2, lambda h: self._pair(at, row + (tall * 64 + h * 8), column + j * 8, h * 2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ....ir.expr import PrimExpr, Range
+from ....ir.expr import ExprLike, PrimExpr, Range
 from ....ir.prim import Cast, IntImm, Var
 from ....ir.types import PointerType, PrimType
 from ...buffer import Buffer, decl_buffer
@@ -18,7 +18,7 @@ __all__ = [
     "Body", "address", "allocate", "as_int32", "do", "in_role", "launch", "let", "lets", "loop", "pointer", "typed_view", "when",
 ]  # fmt: skip
 
-Body = Callable[[Any], Stmt]
+Body = Callable[[PrimExpr], Stmt]
 
 
 def do(name: str, *args: Any) -> Stmt:
@@ -35,17 +35,17 @@ def as_int32(e: PrimExpr | int) -> PrimExpr:
     return e if e.dtype == "int32" else Cast("int32", e)
 
 
-def in_role(e: Any, role: Var) -> Any:
+def in_role(e: PrimExpr, role: Var) -> PrimExpr:
     """An int32 expression in the type of a coordinate."""
     return e if e.dtype == role.dtype else Cast(role.dtype, e)
 
 
-def address(buffer: Buffer, index: Any) -> Any:
+def address(buffer: Buffer, index: ExprLike) -> PrimExpr:
     """The address of an element."""
     return call("handle", "address_of", BufferLoad(buffer, [index]))
 
 
-def let(name: str, value: Any, body: Body) -> Stmt:
+def let(name: str, value: PrimExpr, body: Callable[[Var], Stmt]) -> Stmt:
     """A named value; ``body`` gets its variable."""
     var = Var(name, value.dtype)
     return LetStmt(var, value, body(var))
@@ -58,7 +58,7 @@ def lets(pairs: Sequence[tuple[Var, Any]], body: Stmt) -> Stmt:
     return body
 
 
-def loop(name: str, extent: Any, body: Body, kind: ForKind = ForKind.SERIAL) -> Stmt:
+def loop(name: str, extent: PrimExpr | int, body: Body, kind: ForKind = ForKind.SERIAL) -> Stmt:
     """A loop from 0; a loop of one turn is its body."""
     if isinstance(extent, int):
         extent = IntImm("int32", extent)
@@ -68,7 +68,7 @@ def loop(name: str, extent: Any, body: Body, kind: ForKind = ForKind.SERIAL) -> 
     return For(var, IntImm(extent.dtype, 0), extent, kind, body(var))
 
 
-def when(condition: Any, *then: Stmt) -> Stmt:
+def when(condition: PrimExpr, *then: Stmt) -> Stmt:
     """A condition without alternative."""
     return IfThenElse(condition, seq(list(then)))
 
@@ -90,7 +90,7 @@ def allocate(name: str, dtype: str, count: int, scope: str, body: Callable[[Buff
     return Allocate(data, dtype, [IntImm("int32", count)], IntImm("bool", 1), DeclBuffer(buffer, body(buffer)))
 
 
-def launch(tag: str, extent: Any, body: Body) -> Stmt:
+def launch(tag: str, extent: PrimExpr | int, body: Callable[[Var], Stmt]) -> Stmt:
     """Threads or blocks along one axis."""
     var = Var(tag.replace("Idx.", "_"), "int32")
     axis = IterVar(Range(0, extent), var, IterVar.ThreadIndex, tag)

@@ -17,21 +17,24 @@ Loops inside are a notation for whole tiles: which thread does what, and with wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ....arith import Analyzer
 from ....arith.functor import uses_var
 from ....arith.linear import detect_linear_equation
 from ....ir.expr import PrimExpr, Range
 from ....ir.functor import post_order_visit
+from ....ir.node import Node
+from ....ir.plain import plain
 from ....ir.prim import LT, Add, And, Cast, IntImm, Mul, Var, const
 from ....ir.structural import same_expression
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...functor import substitute
-from ...stmt import BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
+from ...stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
 from ..base import LoweringError, call, is_call
 
 __all__ = [
@@ -127,7 +130,7 @@ class _Nest:
     realize: BlockRealize
 
     @property
-    def block(self) -> Any:
+    def block(self) -> Block:
         return self.realize.block
 
 
@@ -136,23 +139,32 @@ def parse_tiles(stmt: Stmt) -> TileProgram:
     return _Parser(stmt).parse()
 
 
+_N = TypeVar("_N", bound=Node)
+
+
 def _require(condition: bool, reason: str) -> None:
     if not condition:
         raise HopperError(reason)
+
+
+def _as(kind: type[_N], node: Node | None, reason: str) -> _N:
+    """A node of the class that is needed here. Raises HopperError with the reason for others."""
+    if not isinstance(node, kind):
+        raise HopperError(reason)
+    return node
 
 
 def _items(stmt: Stmt) -> list[Any]:
     return list(stmt.seq) if isinstance(stmt, SeqStmt) else [stmt]
 
 
-def _nest(stmt: Any) -> _Nest:
+def _nest(stmt: Stmt) -> _Nest:
     loops = []
     while isinstance(stmt, For):
         _require(stmt.thread_binding is None, "a loop inside a tile is bound to threads")
         loops.append(stmt)
         stmt = stmt.body
-    _require(isinstance(stmt, BlockRealize), "a tile statement is not one block")
-    return _Nest(tuple(loops), stmt)
+    return _Nest(tuple(loops), _as(BlockRealize, stmt, "a tile statement is not one block"))
 
 
 def _is_one(e: PrimExpr) -> bool:
@@ -209,17 +221,15 @@ class _Parser:
 
     # -- the product ---------------------------------------------------------------------------------------
 
-    def _roles(self, gemm: Any) -> tuple[Roles, BufferLoad, BufferLoad, Any]:
-        store, init = gemm.body, gemm.init
-        _require(
-            isinstance(init, BufferStore) and getattr(init.value, "value", None) == 0, "the sum does not begin at zero"
-        )
-        _require(isinstance(store, BufferStore) and isinstance(store.value, Add), "the product is no sum")
-        kept, term = store.value.a, store.value.b
-        _require(isinstance(kept, BufferLoad) and kept.buffer is store.buffer, "the product does not add to its result")
-        _require(isinstance(term, Mul), "what is summed is no product")
-        loads = [_uncast(term.a), _uncast(term.b)]
-        _require(all(isinstance(x, BufferLoad) for x in loads), "the factors are not plain elements")
+    def _roles(self, gemm: Block) -> tuple[Roles, BufferLoad, BufferLoad, BufferStore]:
+        init = _as(BufferStore, gemm.init, "the sum does not begin at zero")
+        _require(plain(init.value) == 0, "the sum does not begin at zero")
+        store = _as(BufferStore, gemm.body, "the product is no sum")
+        total = _as(Add, store.value, "the product is no sum")
+        kept = _as(BufferLoad, total.a, "the product does not add to its result")
+        _require(kept.buffer is store.buffer, "the product does not add to its result")
+        term = _as(Mul, total.b, "what is summed is no product")
+        loads = [_as(BufferLoad, _uncast(x), "the factors are not plain elements") for x in (term.a, term.b)]
         target = {i for i in store.indices if isinstance(i, Var)}
         inside = [{i for i in x.indices if isinstance(i, Var)} for x in loads]
         depth = [v.var for v in gemm.iter_vars if v.iter_type == 2]
@@ -248,7 +258,7 @@ class _Parser:
         _require(total == math.prod(sizes.values()), "the loops of a tile do not cover it once")
         return bases, sizes
 
-    def _ends(self, predicate: Any, bindings: dict[Var, Any], extents: dict[Var, Any]) -> dict[Var, Any]:
+    def _ends(self, predicate: PrimExpr, bindings: dict[Var, Any], extents: dict[Var, Any]) -> dict[Var, Any]:
         """The axes that a predicate keeps within their extents. Raises HopperError for one that says anything else."""
         if isinstance(predicate, IntImm):
             return {}
@@ -271,8 +281,8 @@ class _Parser:
         nest = nests.get(id(load.buffer))
         _require(nest is not None, f"{load.buffer.name} is not copied in the loop over the depth")
         assert nest is not None
-        store = nest.block.body
-        _require(isinstance(store, BufferStore) and nest.block.init is None, "a copy is more than one store")
+        store = _as(BufferStore, nest.block.body, "a copy is more than one store")
+        _require(nest.block.init is None, "a copy is more than one store")
         names = {v.var: value for v, value in zip(nest.block.iter_vars, nest.realize.iter_values, strict=True)}
         places = dict(names)
         for at, index in zip(store.indices, load.indices, strict=True):
@@ -289,28 +299,31 @@ class _Parser:
         self._ends(nest.realize.predicate, {at: places[at] for at in until}, until)
         return Elementwise(load.buffer, tuple(load.indices), self._until(here, value))
 
-    def _until(self, ends: dict[Var, Any], value: Any) -> Any:
+    def _until(self, ends: dict[Var, Any], value: PrimExpr) -> PrimExpr:
         """``value`` where every axis is before its end, zero beyond; as it is where it is zero there anyway."""
-        known: Any = None
-        if is_call(value, "if_then_else") and getattr(value.args[2], "value", None) == 0:
-            known = _bounds(value.args[0], self.axes)
+        inside, own, other, known = None, value, value, None
+        if is_call(value, "if_then_else") and plain(value.args[2]) == 0:
+            inside, own, other = value.args
+            known = _bounds(inside, self.axes)
         condition: Any = None
         for role, extent in ends.items():
             if known is None or role not in known or not self.analyzer.can_prove(known[role] <= extent):
                 condition = role < extent if condition is None else And(condition, role < extent)
         if condition is None:
             return value
-        if known is not None:
-            return call(value.dtype, "if_then_else", And(condition, value.args[0]), value.args[1], value.args[2])
+        if known is not None and inside is not None:
+            return call(value.dtype, "if_then_else", And(condition, inside), own, other)
         return call(value.dtype, "if_then_else", condition, value, const(0, value.dtype))
 
-    def _epilogue(self, nest: _Nest, result: Any, bases: dict[Var, Any]) -> Elementwise:
-        body, conditions = nest.block.body, []
+    def _epilogue(self, nest: _Nest, result: BufferStore, bases: dict[Var, Any]) -> Elementwise:
+        body: Stmt = nest.block.body
+        conditions: list[PrimExpr] = []
         while isinstance(body, IfThenElse) and body.else_case is None:
             conditions.append(body.condition)
             body = body.then_case
-        _require(isinstance(body, BufferStore) and nest.block.init is None, "the write-back is more than one store")
-        reads = _loads(body.value, result.buffer)
+        store = _as(BufferStore, body, "the write-back is more than one store")
+        _require(nest.block.init is None, "the write-back is more than one store")
+        reads = _loads(store.value, result.buffer)
         _require(
             bool(reads) and all(_same(r.indices, reads[0].indices) for r in reads),
             "the write-back reads the result unevenly",
@@ -339,14 +352,14 @@ class _Parser:
                 predicate = role < extent if predicate is None else And(predicate, role < extent)
         rest = {x.loop_var for x in nest.loops}
         made = Elementwise(
-            body.buffer, tuple(self._simplify(substitute(i, names)) for i in body.indices),
-            self._simplify(substitute(body.value, names)), predicate,
+            store.buffer, tuple(self._simplify(substitute(i, names)) for i in store.indices),
+            self._simplify(substitute(store.value, names)), predicate,
         )  # fmt: skip
         parts = (*made.indices, made.value, *([predicate] if predicate is not None else []))
         _require(not any(_mentions(p, rest) for p in parts), "the write-back has loops that the result does not show")
         return made
 
-    def _simplify(self, e: PrimExpr) -> Any:
+    def _simplify(self, e: PrimExpr) -> PrimExpr:
         return self.analyzer.simplify(e)
 
 
@@ -354,12 +367,11 @@ def _range(loop: For) -> Range:
     return Range.from_min_extent(loop.min, loop.extent)
 
 
-def _constant(e: Any) -> int:
-    _require(isinstance(e, IntImm), "the size of a tile is not constant")
-    return int(e.value)
+def _constant(e: PrimExpr) -> int:
+    return _as(IntImm, e, "the size of a tile is not constant").value
 
 
-def _uncast(e: PrimExpr) -> Any:
+def _uncast(e: PrimExpr) -> PrimExpr:
     return e.value if isinstance(e, Cast) else e
 
 
@@ -373,24 +385,24 @@ def _loads(e: PrimExpr, buffer: Buffer) -> list[BufferLoad]:
     return found
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: Sequence[PrimExpr], b: Sequence[PrimExpr]) -> bool:
     return all(same_expression(x, y) for x, y in zip(a, b, strict=True))
 
 
-def _conjuncts(condition: Any) -> list[Any]:
+def _conjuncts(condition: PrimExpr) -> list[Any]:
     if isinstance(condition, And):
         return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
     return [condition]
 
 
-def _smaller(a: Any, b: Any) -> Any:
+def _smaller(a: PrimExpr, b: PrimExpr) -> PrimExpr | None:
     """The smaller of two bounds; None where nobody knows which it is."""
     if isinstance(a, IntImm) and isinstance(b, IntImm):
         return a if a.value <= b.value else b
     return a if same_expression(a, b) else None
 
 
-def _bounds(condition: Any, roles: set[Any]) -> dict[Any, Any] | None:
+def _bounds(condition: PrimExpr, roles: set[Any]) -> dict[Any, Any] | None:
     """``role < extent and ...`` as a map; None for conditions of another kind."""
     if isinstance(condition, And):
         left, right = _bounds(condition.a, roles), _bounds(condition.b, roles)
@@ -403,17 +415,17 @@ def _bounds(condition: Any, roles: set[Any]) -> dict[Any, Any] | None:
     return None
 
 
-def flat_offset(load: BufferLoad) -> Any:
+def flat_offset(load: PrimExpr) -> PrimExpr | None:
     """The place of an element in a buffer without gaps; None for others."""
     if not isinstance(load, BufferLoad) or load.buffer.strides or not load.indices:
         return None
-    offset: Any = IntImm(load.indices[0].dtype, 0)
+    offset: PrimExpr = IntImm(load.indices[0].dtype, 0)
     for index, size in zip(load.indices, load.buffer.shape, strict=True):
         offset = offset * size + index
     return offset
 
 
-def linear_access(program: TileProgram, value: Any, predicate: Any = None) -> LinearAccess | None:
+def linear_access(program: TileProgram, value: PrimExpr, predicate: PrimExpr | None = None) -> LinearAccess | None:
     """An element read (or stored) at a place linear in the roles, zero (or not stored) beyond bounds; else None.
 
     ``value`` is a BufferLoad, or ``T.if_then_else(in bounds, load, 0)``.
@@ -423,7 +435,7 @@ def linear_access(program: TileProgram, value: Any, predicate: Any = None) -> Li
     extents = dict(program.extents)
     if predicate is None and is_call(value, "if_then_else"):
         predicate, value, other = value.args
-        if getattr(other, "value", None) != 0:
+        if plain(other) != 0:
             return None
     if predicate is not None:
         known = _bounds(predicate, set(roles))
@@ -431,7 +443,7 @@ def linear_access(program: TileProgram, value: Any, predicate: Any = None) -> Li
             return None
         extents.update(known)
     offset = flat_offset(value)
-    if offset is None:
+    if offset is None or not isinstance(value, BufferLoad):
         return None
     analyzer = Analyzer()
     for role in roles:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ....arith import build as B
 from ....ir import dtype as dt
+from ....ir.expr import PrimExpr
 from ....ir.module import IRModule
 from ....ir.prim import Call, IntImm, StringImm, Var
 from ....ir.transform import PassContext, PassInfo
@@ -52,7 +53,7 @@ def _i32(value: int) -> IntImm:
     return IntImm("int32", value)
 
 
-def _null() -> Any:
+def _null() -> Call:
     return call("handle", "reinterpret", IntImm("uint64", 0))
 
 
@@ -101,8 +102,8 @@ class _Resize(StmtExprMutator):
 
 
 class _Lower(StmtExprMutator):
-    def __init__(self, device_type: Any) -> None:
-        self.device_type = device_type
+    def __init__(self, device_type: PrimExpr | None) -> None:
+        self.device_type: Any = device_type
         self.device_id: Any = None
         self.stacks = _Stacks()
         self.prepare: list[list[Stmt]] = []
@@ -139,7 +140,7 @@ class _Lower(StmtExprMutator):
                 made = LetStmt(buffer.data, reserve("arg_tcode", stacks.most_args), DeclBuffer(buffer, made))
         return made
 
-    def statement(self, stmt: Stmt) -> Any:
+    def statement(self, stmt: Stmt) -> Stmt:
         """Lower a statement, with what its calls need put before it."""
         self.prepare.append([])
         made = super().visit(stmt)
@@ -151,7 +152,7 @@ class _Lower(StmtExprMutator):
 
     # -- statements ----------------------------------------------------------------------------------------
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         if attr.attr_key == "device_id":
             saved, self.device_id = self.device_id, attr.value
             made = self.visit(attr.body)
@@ -201,7 +202,7 @@ class _Lower(StmtExprMutator):
             return self._nd_alloc(stmt)
         return self.default_visit(stmt)
 
-    def _nd_alloc(self, stmt: LetStmt) -> Any:
+    def _nd_alloc(self, stmt: LetStmt) -> Stmt:
         self._need_device()
         element = getattr(getattr(stmt.var.type_annotation, "element_type", None), "dtype", "float32")
         prefix = f"device_api.{_DEVICE_NAMES.get(int(self.device_type), 'unknown')}"
@@ -223,7 +224,7 @@ class _Lower(StmtExprMutator):
 
     # -- calls ---------------------------------------------------------------------------------------------
 
-    def visit_Call(self, e: Call) -> Any:
+    def visit_Call(self, e: Call) -> PrimExpr:
         if is_call(e, "tvm_call_packed", "tvm_call_trace_packed"):
             return self._packed(e, "tvm_call_packed_lowered", False)
         if is_call(e, "tvm_call_cpacked"):
@@ -236,7 +237,7 @@ class _Lower(StmtExprMutator):
             return _i32(0)
         return self.default_visit(e)
 
-    def _set(self, base: Var, index: int, field: int, value: Any) -> None:
+    def _set(self, base: Var, index: int, field: int, value: PrimExpr) -> None:
         done = call("int32", "tvm_struct_set", base, _i32(index), _i32(field), value)
         self.prepare[-1].append(Evaluate(done))
 
@@ -265,7 +266,7 @@ class _Lower(StmtExprMutator):
             args.append(made.args[count])
         return call(e.dtype, lowered, *args)
 
-    def _shape(self, e: Any) -> Any:
+    def _shape(self, e: Call) -> PrimExpr:
         stacks = self.stacks
         begin = stacks.shape = max(stacks.shape, 0)
         stacks.shape += len(e.args)
@@ -275,7 +276,7 @@ class _Lower(StmtExprMutator):
             self.prepare[-1].append(BufferStore(stacks.shapes(), B.cast("int64", arg), [begin + i]))
         return _address(stacks.shapes().data, "int64", _i32(begin))
 
-    def _array(self, e: Any) -> Any:
+    def _array(self, e: Call) -> PrimExpr:
         stacks = self.stacks
         index = stacks.array
         stacks.array += 1

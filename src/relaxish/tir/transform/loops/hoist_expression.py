@@ -11,7 +11,7 @@ from ....arith.effects import is_pure
 from ....arith.functor import free_vars
 from ....ir.expr import PrimExpr
 from ....ir.module import IRModule
-from ....ir.prim import And, Call, Let, Or
+from ....ir.prim import And, Call, Let, Or, Var
 from ....ir.transform import Pass, PassContext, PassInfo, Sequential
 from ...function import PrimFunc
 from ...stmt import AttrStmt, For, IfThenElse, LetStmt, SeqStmt, Stmt
@@ -122,7 +122,7 @@ class _Collect(StmtExprVisitor):
                 lets |= {used, *self.let_lets[used]}
         self.let_loops[var], self.let_lets[var] = loops, lets
 
-    def _loop(self, var: Any, stmt: Any) -> None:
+    def _loop(self, var: Var, stmt: For | AttrStmt) -> None:
         self.active.append(_Loop(var, stmt))
         self.visit(stmt.body)
         self.done[stmt] = self.active.pop()
@@ -150,7 +150,7 @@ class _Collect(StmtExprVisitor):
         for arg in e.args:
             self.visit(arg)
 
-    def _boolean(self, e: Any) -> None:
+    def _boolean(self, e: And | Or) -> None:
         self._attempt(e.a, HoistedConditionals.BooleanExpression)
         self._attempt(e.b, HoistedConditionals.BooleanExpression)
         self.default_visit(e)

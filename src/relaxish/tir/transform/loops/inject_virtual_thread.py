@@ -16,17 +16,7 @@ from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...functor import substitute
 from ...stmt import (
-    Allocate,
-    AttrStmt,
-    BufferStore,
-    DeclBuffer,
-    Evaluate,
-    For,
-    ForKind,
-    IfThenElse,
-    LetStmt,
-    SeqStmt,
-    Stmt,
+    AccessT, Allocate, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, ForKind, IfThenElse, LetStmt, SeqStmt, Stmt,
     While,
 )  # fmt: skip
 from ..base import LoweringError, PrimFuncPass, StmtExprMutator, StmtExprVisitor, StmtMutator, func_pass, is_call
@@ -156,7 +146,7 @@ class _Inject(StmtExprMutator):
 
     # -- expressions ---------------------------------------------------------------------------------------
 
-    def visit_Var(self, var: Var) -> Any:
+    def visit_Var(self, var: Var) -> PrimExpr:
         if var in self.touched:
             self.seen = True
         return var
@@ -171,7 +161,7 @@ class _Inject(StmtExprMutator):
         """The index in the copy of the virtual thread: a single ramp stays one."""
         return self.analyzer.simplify(index + self.var * stride)
 
-    def _access(self, made: Any) -> BufferLoad | BufferStore:
+    def _access(self, made: AccessT) -> AccessT:
         if made.buffer.data in self.touched:
             self.seen = True
         stride = self.strides.get(made.buffer.data)
@@ -183,10 +173,10 @@ class _Inject(StmtExprMutator):
         index = self._own_part(made.indices[0], stride)
         return made.with_fields(buffer=self._remapped(made.buffer, stride), indices=(index,))
 
-    def visit_BufferLoad(self, load: BufferLoad) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         return self._access(self.default_visit(load))
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         made = self._access(self.default_visit(store))
         self.trigger = not self.allow_share
         return made

@@ -132,7 +132,7 @@ class _Partition(StmtMutator):
         return None
 
     def _pieces(
-        self, stmt: Any, var: Var, dom: IntervalSet, body: Stmt, middle: IntervalSet, settle: _Settle, threads: bool
+        self, stmt: Stmt, var: Var, dom: IntervalSet, body: Stmt, middle: IntervalSet, settle: _Settle, threads: bool
     ) -> Stmt:
         prove, low = self.analyzer.can_prove, dom.min_value
         end = B.add(dom.max_value, B.const(dom.max_value.dtype, 1))
@@ -176,8 +176,9 @@ class _Partition(StmtMutator):
             condition = B.and_(condition, B.lt(var, stop))
         return condition
 
-    def _loop(self, loop: For, extent: PrimExpr, body: Stmt) -> Stmt:
+    def _loop(self, loop: Stmt, extent: PrimExpr, body: Stmt) -> Stmt:
         """The loop over part of its values, counted from zero; a single value needs no loop."""
+        assert isinstance(loop, For)
         single = self.analyzer.can_prove(B.eq(extent, B.const(extent.dtype, 1)))
         if single and not self.keep_single and not loop.annotations:
             return substitute(body, {loop.loop_var: B.const(loop.loop_var.dtype, 0)})

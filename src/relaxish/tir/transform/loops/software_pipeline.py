@@ -15,7 +15,9 @@ from ...analysis.block_access import get_block_read_write_region
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...functor import substitute
-from ...stmt import AttrStmt, Block, BlockRealize, BufferRegion, BufferStore, Evaluate, For, ForKind, SeqStmt, Stmt
+from ...stmt import (
+    AccessT, AttrStmt, Block, BlockRealize, BufferRegion, BufferStore, Evaluate, For, ForKind, SeqStmt, Stmt,
+)  # fmt: skip
 from ..base import LoweringError, StmtExprMutator, call, op_name
 
 _POINTER_ARGS = {
@@ -122,14 +124,14 @@ class _Versions(StmtExprMutator):
         version = self._version(new)
         return BufferRegion(new, (Range.from_min_extent(version, B.const(version.dtype, 1)), *made.region))
 
-    def _access(self, made: BufferLoad | BufferStore) -> BufferLoad | BufferStore:
+    def _access(self, made: AccessT) -> AccessT:
         new = self.remap.get(made.buffer)
         return made if new is None else made.with_fields(buffer=new, indices=(self._version(new), *made.indices))
 
-    def visit_BufferLoad(self, load: BufferLoad) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         return self._access(self.default_visit(load))
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         return self._access(self.default_visit(store))
 
     def visit_Call(self, e: Call) -> PrimExpr:
@@ -260,7 +262,7 @@ class PipelineRewriter:
 
     # -- emission ------------------------------------------------------------------------------------------
 
-    def _emit(self, start: PrimExpr, end: PrimExpr, unroll: bool, extra: Any = None) -> Stmt:
+    def _emit(self, start: PrimExpr, end: PrimExpr, unroll: bool, extra: PrimExpr | None = None) -> Stmt:
         """All statements for iterations [start, end) of the skewed loop; ``unroll`` for its ends, which need checks."""
         extent = self.analyzer.simplify(end - start)
         unit = self.analyzer.can_prove_equal(extent, B.const(extent.dtype, 1))
@@ -303,7 +305,7 @@ class PipelineRewriter:
             self.states[stage].producer_head = known + extent if exact else None
         return _realize(make_block(body, self.buffers))
 
-    def _inbound(self, block: Block, var: PrimExpr, check: bool, extra: Any) -> PrimExpr:
+    def _inbound(self, block: Block, var: PrimExpr, check: bool, extra: PrimExpr | None) -> PrimExpr:
         if not check:
             return IntImm("bool", 1)
         skewed = var - B.const(var.dtype, self.info[block].stage)
@@ -323,7 +325,7 @@ class PipelineRewriter:
         return out
 
     def _produce(
-        self, block: Block, stage: int, position: int, index: Any, inbound: Any, local: dict[int, _Local],
+        self, block: Block, stage: int, position: int, index: PrimExpr, inbound: PrimExpr, local: dict[int, _Local],
         groups: dict[Buffer, int], normalized: Analyzer,
     ) -> Block:  # fmt: skip
         state = local.setdefault(stage, _Local())

@@ -11,7 +11,7 @@ from ....ir.prim import LT, Broadcast, Ramp, Var
 from ....ir.structural import same_expression
 from ...buffer import Buffer
 from ...expr import BufferLoad
-from ...stmt import BufferStore, Stmt
+from ...stmt import AccessT, BufferStore, Stmt
 from ..base import StmtExprMutator, call
 
 
@@ -24,7 +24,7 @@ class _PredicateAccesses(StmtExprMutator):
         self.accesses = 0
         self.masked = 0
 
-    def _mask(self, access: BufferLoad | BufferStore) -> PrimExpr | Stmt:
+    def _mask(self, access: AccessT) -> AccessT:
         self.accesses += 1
         ramp = access.indices[0] if access.indices else None
         if not isinstance(ramp, Ramp) or not same_expression(ramp.base, self.base):
@@ -33,10 +33,10 @@ class _PredicateAccesses(StmtExprMutator):
         mask = call(dt.with_lanes("bool", dt.lanes(ramp.dtype)), "get_active_lane_mask", self.base, self.limit)
         return access.with_fields(predicate=mask)
 
-    def visit_BufferLoad(self, load: BufferLoad) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         return self._mask(self.default_visit(load))
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         return self._mask(self.default_visit(store))
 
 
@@ -69,20 +69,20 @@ class OwnCopies(StmtExprMutator):
             self.buffers[buffer] = buffer.with_fields(shape=tuple(shape), strides=tuple(strides))
         return self.buffers[buffer]
 
-    def _access(self, access: BufferLoad | BufferStore) -> Any:
+    def _access(self, access: AccessT) -> AccessT:
         if access.buffer.data is not self.pointer:
             return access
         indices = list(access.indices)
         indices[-1] = self.analyzer.simplify(indices[-1] * self.lanes + self.var)
         return access.with_fields(buffer=self.visit_Buffer(access.buffer), indices=tuple(indices))
 
-    def visit_BufferLoad(self, load: BufferLoad) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         return self._access(self._children(load))
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         return self._access(self._children(store))
 
-    def _children(self, access: BufferLoad | BufferStore) -> Any:
+    def _children(self, access: AccessT) -> AccessT:
         changes: dict[str, Any] = {"indices": self.visit(access.indices)}
         if isinstance(access, BufferStore):
             changes["value"] = self.visit(access.value)

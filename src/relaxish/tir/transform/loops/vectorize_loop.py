@@ -6,6 +6,7 @@ After: ``A[T.Ramp(0, 1, 8)] = B[T.Ramp(0, 1, 8)] + T.Broadcast(1.0, 8)``.  What 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ....ir.op import op_name_of
@@ -13,7 +14,7 @@ from ....arith import Analyzer
 from ....arith import build as B
 from ....arith.functor import substitute
 from ....ir import dtype as dt
-from ....ir.expr import ExprLike
+from ....ir.expr import ExprLike, PrimExpr
 from ....ir.functor import all_nodes
 from ....ir.prim import Add, BinaryOp, Broadcast, Call, Cast, IntImm, Let, Mul, Not, Ramp, Select, Shuffle, Sub, Var  # fmt: skip
 from ...expr import BufferLoad
@@ -57,7 +58,7 @@ class NeedsScalar(Exception):
     """A statement has no vector form."""
 
 
-def _lanes(e: Any) -> int:
+def _lanes(e: PrimExpr) -> int:
     return dt.lanes(e.dtype)
 
 
@@ -67,7 +68,7 @@ def _widest(*exprs: Any) -> int:
     return min(counts) if min(counts) < 0 else max(counts)
 
 
-def spread(e: Any, lanes: int) -> Any:
+def spread(e: PrimExpr, lanes: int) -> PrimExpr:
     """``e`` with ``lanes`` lanes."""
     have = _lanes(e)
     if have == lanes:
@@ -79,7 +80,7 @@ def spread(e: Any, lanes: int) -> Any:
     return Broadcast(e, lanes if lanes > 0 else Mul(call("int32", "vscale"), IntImm("int32", -lanes)))
 
 
-def _reads(e: Any, buffer: Buffer) -> bool:
+def _reads(e: PrimExpr, buffer: Buffer) -> bool:
     class Find(StmtExprVisitor):
         found = False
 
@@ -91,7 +92,7 @@ def _reads(e: Any, buffer: Buffer) -> bool:
     return find.found
 
 
-def _element(vector: Any, index: int) -> Any:
+def _element(vector: PrimExpr, index: int) -> PrimExpr:
     return Shuffle([vector], [IntImm("int32", index)])
 
 
@@ -111,18 +112,18 @@ class _Vectorizer(SeqMutator):
 
     # -- expressions ---------------------------------------------------------------------------------------
 
-    def visit_Var(self, e: Var) -> Any:
+    def visit_Var(self, e: Var) -> PrimExpr:
         if e is self.var:
             return self.ramp
         return self.lets.get(e, e)
 
-    def visit_IntImm(self, e: IntImm) -> Any:
+    def visit_IntImm(self, e: IntImm) -> PrimExpr:
         return e
 
     def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return buffer
 
-    def visit_BinaryOp(self, e: BinaryOp) -> Any:
+    def visit_BinaryOp(self, e: BinaryOp) -> PrimExpr:
         a, b = self.visit(e.a), self.visit(e.b)
         if a is e.a and b is e.b:
             return e
@@ -143,27 +144,27 @@ class _Vectorizer(SeqMutator):
             return B.BUILDERS[type(e)](spread(a, lanes), spread(b, lanes))
         return type(e)(spread(a, lanes), spread(b, lanes))
 
-    def _positive(self, e: Any) -> bool:
+    def _positive(self, e: PrimExpr) -> bool:
         return self.analyzer.can_prove_greater_equal(e, 1)
 
-    def visit_Not(self, e: Not) -> Any:
+    def visit_Not(self, e: Not) -> PrimExpr:
         a = self.visit(e.a)
         return e if a is e.a else Not(a)
 
-    def visit_Select(self, e: Select) -> Any:
+    def visit_Select(self, e: Select) -> PrimExpr:
         cond, a, b = self.visit(e.condition), self.visit(e.true_value), self.visit(e.false_value)
         if cond is e.condition and a is e.true_value and b is e.false_value:
             return e
         lanes = _widest(cond, a, b)
         return Select(spread(cond, lanes), spread(a, lanes), spread(b, lanes))
 
-    def visit_Cast(self, e: Cast) -> Any:
+    def visit_Cast(self, e: Cast) -> PrimExpr:
         value = self.visit(e.value)
         if value is e.value:
             return e
         return Cast(dt.with_lanes(dt.element_of(e.dtype), _lanes(value)), value)
 
-    def visit_Ramp(self, e: Ramp) -> Any:
+    def visit_Ramp(self, e: Ramp) -> PrimExpr:
         base, stride = self.visit(e.base), self.visit(e.stride)
         if base is e.base and stride is e.stride:
             return e
@@ -178,7 +179,7 @@ class _Vectorizer(SeqMutator):
         ]
         return Shuffle(pieces, [IntImm("int32", i) for i in range(lanes * inner)])
 
-    def visit_Broadcast(self, e: Broadcast) -> Any:
+    def visit_Broadcast(self, e: Broadcast) -> PrimExpr:
         value = self.visit(e.value)
         if value is e.value:
             return e
@@ -187,11 +188,11 @@ class _Vectorizer(SeqMutator):
             return Broadcast(value.value, B.lanes_value(e) * self.lanes)
         raise NeedsScalar("a vector inside a vectorized loop")
 
-    def _no_scalable(self, e: Any) -> None:
+    def _no_scalable(self, e: PrimExpr) -> None:
         if not isinstance(self.lanes, int) or _lanes(e) < 0:
             raise LoweringError("Creating scalable vectors from existing vectors is not supported.")
 
-    def visit_Call(self, e: Call) -> Any:
+    def visit_Call(self, e: Call) -> PrimExpr:
         name = op_name_of(e)
         if name == "tir.if_then_else":
             return self._if_then_else(e)
@@ -208,7 +209,7 @@ class _Vectorizer(SeqMutator):
         dtype = dt.with_lanes(dt.element_of(e.dtype), lanes)
         return Call(dtype, e.op, tuple(spread(a, lanes) for a in args), e.annotations)
 
-    def _check_index(self, e: Call) -> Any:
+    def _check_index(self, e: Call) -> PrimExpr:
         """Lanes may have indices of their own; what they must stay below is the same for all."""
         value, *rest = (self.visit(a) for a in e.args)
         if any(a is not b for a, b in zip(rest, e.args[1:])):
@@ -219,13 +220,13 @@ class _Vectorizer(SeqMutator):
             raise NeedsScalar("a range of indices that begins elsewhere in each lane")
         return Call(dt.with_lanes(dt.element_of(e.dtype), _lanes(value)), e.op, (value, *rest), e.annotations)
 
-    def _texture(self, e: Call) -> Any:
+    def _texture(self, e: Call) -> PrimExpr:
         """Texels are vectors themselves: only the last argument takes the lanes."""
         last = self.visit(e.args[-1])
         lanes = 4 if is_call(e, "texture2d_load") else _lanes(last)
         return Call(dt.with_lanes(dt.element_of(e.dtype), lanes), e.op, (*e.args[:-1], last), e.annotations)
 
-    def _if_then_else(self, e: Call) -> Any:
+    def _if_then_else(self, e: Call) -> PrimExpr:
         cond = self.visit(e.args[0])
         if _lanes(cond) != 1:
             # Lanes may take different branches, and the branch not taken may not even be readable.
@@ -236,7 +237,7 @@ class _Vectorizer(SeqMutator):
         lanes = _widest(a, b)
         return Call(dt.with_lanes(dt.element_of(e.dtype), lanes), e.op, (cond, spread(a, lanes), spread(b, lanes)))
 
-    def visit_BufferLoad(self, e: BufferLoad) -> Any:
+    def visit_BufferLoad(self, e: BufferLoad) -> PrimExpr:
         indices = self._indices(e.indices)
         if indices is None:
             return e
@@ -244,7 +245,7 @@ class _Vectorizer(SeqMutator):
             raise NeedsScalar("a predicated access")
         return BufferLoad(e.buffer, indices)
 
-    def _indices(self, indices: Any) -> list[Any] | None:
+    def _indices(self, indices: Sequence[PrimExpr]) -> list[Any] | None:
         """Vector indices; None if nothing depends on the loop."""
         made = [self.visit(i) for i in indices]
         if all(a is b for a, b in zip(made, indices)):
@@ -253,7 +254,7 @@ class _Vectorizer(SeqMutator):
             raise LoweringError("Only the last index can be scalable.")
         return made
 
-    def visit_Let(self, e: Let) -> Any:
+    def visit_Let(self, e: Let) -> PrimExpr:
         value = self.visit(e.value)
         if value is not e.value:
             fresh = Var(e.var.name, value.dtype)
@@ -271,7 +272,7 @@ class _Vectorizer(SeqMutator):
             raise NeedsScalar("an assertion in a vectorized loop")
         return self.default_visit(stmt)
 
-    def statement(self, stmt: Stmt) -> Any:
+    def statement(self, stmt: Stmt) -> Stmt:
         """The vector form of ``stmt``, or a scalar loop around it."""
         try:
             return self.visit(stmt)
@@ -286,7 +287,7 @@ class _Vectorizer(SeqMutator):
         body = substitute(stmt, {self.var: fresh})
         return For(fresh, B.const(fresh.dtype, 0), self._extent(fresh.dtype), ForKind.SERIAL, body)
 
-    def _extent(self, dtype: str) -> Any:
+    def _extent(self, dtype: str) -> PrimExpr:
         return B.const(dtype, self.lanes) if isinstance(self.lanes, int) else B.cast(dtype, self.lanes)
 
     def visit_SeqStmt(self, stmt: SeqStmt) -> Stmt:
@@ -369,7 +370,7 @@ class _Vectorizer(SeqMutator):
         body = self.statement(stmt.body)
         return stmt if body is stmt.body else stmt.with_fields(body=body)
 
-    def visit_Allocate(self, stmt: Allocate) -> Any:
+    def visit_Allocate(self, stmt: Allocate) -> Stmt:
         extents = [self.visit(e) for e in stmt.extents]
         condition = self.visit(stmt.condition)
         if any(_lanes(e) != 1 for e in (*extents, condition)):
@@ -384,7 +385,7 @@ class _Vectorizer(SeqMutator):
         return stmt if body is stmt.body else stmt.with_fields(body=body)
 
 
-def _is_scalable(extent: Any) -> bool:
+def _is_scalable(extent: PrimExpr) -> bool:
     """Whether an extent is ``vscale`` or a multiple of it."""
     parts = (extent.a, extent.b) if type(extent) is Mul else (extent,)
     return any(is_call(p, "vscale") for p in parts)
@@ -407,7 +408,7 @@ class _Loops(SeqMutator):
         self.masks = _buffer_predicates(target)
         self.analyzer = Analyzer()
 
-    def visit_PrimExpr(self, e: Any) -> Any:
+    def visit_PrimExpr(self, e: PrimExpr) -> PrimExpr:
         return e
 
     def visit_Buffer(self, buffer: Buffer) -> Buffer:

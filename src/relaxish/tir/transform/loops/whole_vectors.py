@@ -34,12 +34,11 @@ from ..base import PrimFuncPass, StmtMutator, func_pass
 __all__ = ["WholeVectors", "whole_vectors"]
 
 
-def _parts(condition: Any) -> list[Any]:
+def _parts(condition: PrimExpr) -> list[PrimExpr]:
     """The conditions that must all hold."""
     if isinstance(condition, And):
         return [*_parts(condition.a), *_parts(condition.b)]
-    likely = is_call_of(condition, "tir.likely")
-    return _parts(condition.args[0]) if likely else [condition]
+    return _parts(condition.args[0]) if is_call_of(condition, "tir.likely") else [condition]
 
 
 def _of_all_lanes(part: PrimExpr, var: Var, lanes: int) -> PrimExpr | None:

@@ -88,7 +88,7 @@ def _is_whole(
     repeated = any(n.thread_binding is None for n in outside)
     around_all = {n.loop_var for n in outside}
 
-    def repeated_by(term: Any) -> bool:
+    def repeated_by(term: PrimExpr) -> bool:
         """Whether a condition leaves out whole instances of the scope, and not parts of what each of them does."""
         return repeated and around_all.issuperset(free_vars(term))
 
@@ -126,7 +126,7 @@ def _is_whole(
     return True
 
 
-def _holds_for(term: Any, access: Access[_S], analyzer: Analyzer) -> bool:
+def _holds_for(term: PrimExpr, access: Access[_S], analyzer: Analyzer) -> bool:
     """Whether a condition holds wherever an access is made."""
     same = analyzer.simplify(term)
     if any(same_expression(same, analyzer.simplify(known)) for known in access.conditions):

@@ -12,7 +12,7 @@ from ....ir.types import PointerType, PrimType
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
-from ...stmt import Allocate, AttrStmt, BufferStore, DeclBuffer, Stmt
+from ...stmt import AccessT, Allocate, AttrStmt, BufferStore, DeclBuffer, Stmt
 from ..base import (
     LoweringError,
     PrimFuncPass,
@@ -187,7 +187,7 @@ class _Merge(StmtExprMutator):
     def _offset(self, pointer: PrimExpr, dtype: str) -> PrimExpr:
         return B.floordiv(self.offsets[pointer], IntImm("int32", _nbytes(dtype)))
 
-    def _access(self, made: Any) -> BufferLoad | BufferStore:
+    def _access(self, made: AccessT) -> AccessT:
         buffer = made.buffer
         if buffer.data not in self.allocs:
             return made
@@ -198,10 +198,10 @@ class _Merge(StmtExprMutator):
         index = made.indices[0] + self._offset(buffer.data, buffer.dtype)
         return made.with_fields(buffer=self._remap(buffer), indices=(index,))
 
-    def visit_BufferLoad(self, load: BufferLoad) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         return self._access(self.default_visit(load))
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         return self._access(self.default_visit(store))
 
     def visit_Call(self, e: Call) -> PrimExpr:
@@ -216,7 +216,7 @@ class _Merge(StmtExprMutator):
             return e.with_fields(args=(self.pool, offset * _nbytes(e.dtype), *self.visit(tuple(rest))))
         return self.default_visit(e)
 
-    def visit_Var(self, var: Var) -> Any:
+    def visit_Var(self, var: Var) -> PrimExpr:
         return self.pool if var in self.allocs else var
 
 

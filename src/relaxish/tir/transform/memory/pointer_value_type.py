@@ -15,7 +15,7 @@ from ....ir.types import PointerType, PrimType
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
-from ...stmt import Allocate, AllocateConst, BufferStore, DeclBuffer, For, LetStmt, Stmt
+from ...stmt import AccessT, Allocate, AllocateConst, BufferStore, DeclBuffer, For, LetStmt, Stmt
 from ..base import PrimFuncPass, StmtExprMutator, StmtExprVisitor, func_pass, is_call
 
 
@@ -148,7 +148,7 @@ class _Rewrite(StmtExprMutator):
         self.analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent), True)
         return self.default_visit(loop)
 
-    def visit_Var(self, var: Var) -> Any:
+    def visit_Var(self, var: Var) -> PrimExpr:
         found = self.chosen.get(var)
         return var if found is None else found[0]
 
@@ -169,7 +169,7 @@ class _Rewrite(StmtExprMutator):
             self.buffers[buffer] = buffer.with_fields(**changes)
         return self.buffers[buffer]
 
-    def _access(self, made: Any) -> tuple[Any, int | None]:
+    def _access(self, made: AccessT) -> tuple[AccessT, int | None]:
         found = self.chosen.get(made.buffer.data)
         if found is None:
             return made, None

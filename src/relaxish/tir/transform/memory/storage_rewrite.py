@@ -12,7 +12,9 @@ from ....ir.prim import IntImm, Var
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
-from ...stmt import Allocate, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, ForKind, IfThenElse, Stmt, While  # fmt: skip
+from ...stmt import (
+    AccessT, Allocate, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, ForKind, IfThenElse, Stmt, While,
+)  # fmt: skip
 from ..base import (
     LoweringError,
     PrimFuncPass,
@@ -58,7 +60,7 @@ class _Memory:
 class _InPlace(StmtExprVisitor):
     """Whether a statement that writes ``target`` may do so in the memory of ``source``, which it reads last."""
 
-    def check(self, stmt: Stmt, target: PrimExpr, source: PrimExpr) -> bool:
+    def check(self, stmt: Stmt | None, target: PrimExpr, source: PrimExpr) -> bool:
         """Every element of ``source`` is read only to store the same element of ``target``."""
         if not isinstance(stmt, (AttrStmt, For, IfThenElse, While, BufferStore)):
             return False
@@ -124,7 +126,7 @@ class _Plan:
                     if pointer not in inplace:
                         self._release(self.home[pointer])
 
-    def _in_place(self, stmt: Any, pointer: PrimExpr, dying: list[Any], inplace: set[Any]) -> _Memory | None:
+    def _in_place(self, stmt: Stmt | None, pointer: PrimExpr, dying: list[Any], inplace: set[Any]) -> _Memory | None:
         alloc = self.allocs[pointer].alloc
         for source in dying:
             memory = self.home.get(source)
@@ -136,7 +138,7 @@ class _Plan:
                 return memory
         return None
 
-    def _enter(self, stmt: Any) -> None:
+    def _enter(self, stmt: Stmt | None) -> None:
         """Memory of a thread scope or parallel loop belongs to it alone."""
         if isinstance(stmt, AttrStmt):
             key = stmt.attr_key
@@ -274,20 +276,20 @@ class _Rewrite(StmtExprMutator):
         buffer = stmt.buffer if home is None else self._remap(stmt.buffer, home.var)
         return stmt if body is stmt.body and buffer is stmt.buffer else DeclBuffer(buffer, body)
 
-    def _access(self, made: BufferLoad | BufferStore) -> BufferLoad | BufferStore:
+    def _access(self, made: AccessT) -> AccessT:
         home = self.plan.home.get(made.buffer.data)
         if home is None:
             return made
         buffer = self._remap(made.buffer, home.var)
         return made if buffer is made.buffer else made.with_fields(buffer=buffer)
 
-    def visit_BufferLoad(self, load: BufferLoad) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         return self._access(self.default_visit(load))
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         return self._access(self.default_visit(store))
 
-    def visit_Var(self, var: Var) -> Any:
+    def visit_Var(self, var: Var) -> PrimExpr:
         home = self.plan.home.get(var)
         return var if home is None else home.var
 

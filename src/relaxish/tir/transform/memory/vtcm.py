@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ....ir.module import IRModule
 from ....ir.prim import IntImm, StringImm
 from ....support.errors import RelaxishError
 from ....ir.transform import Pass, PassContext, module_pass
+from ....target.target import Target
 from ...function import PrimFunc
 from ...stmt import Allocate, LetStmt, Stmt
 from ..base import PrimFuncPass, StmtMutator, body_pass, call, config, pointer_scope
@@ -38,7 +38,7 @@ def LowerVtcmAlloc() -> PrimFuncPass:
     return body_pass(lambda s: _Lower().visit(s), "tir.LowerVtcmAlloc")
 
 
-def VerifyVTCMLimit(default_target: Any = None) -> Pass:
+def VerifyVTCMLimit(default_target: Target | None = None) -> Pass:
     """Raise RuntimeError where a function allocates more ``global.vtcm`` than its target (or the default) has."""
 
     @module_pass(opt_level=0, name="tir.calculate_allocated_bytes")  # type: ignore[untyped-decorator]

@@ -26,7 +26,7 @@ from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...functor import substitute
-from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, LetStmt, MatchBufferRegion, SeqStmt, Stmt
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, LetStmt, MatchBufferRegion, Stmt, stmt_list
 from ..base import PrimFuncPass, StmtExprMutator, StmtExprVisitor, flatten_seq, func_pass
 from .wide_accumulators import widen_module
 
@@ -188,7 +188,7 @@ class _Finder(StmtExprVisitor):
         self.of[made.sums] = self.of[made.squares] = made
 
     def _spoil(self, e: Node) -> None:
-        def look(item: Any) -> bool:
+        def look(item: Node) -> bool:
             if isinstance(item, BufferLoad) and item.buffer in self.of:
                 self.of[item.buffer].spoiled = True
             return True
@@ -253,7 +253,7 @@ def _as_int64(e: PrimExpr) -> PrimExpr:
 def _loaded(e: Node) -> set[Buffer]:
     found: set[Buffer] = set()
 
-    def look(item: Any) -> bool:
+    def look(item: Node) -> bool:
         if isinstance(item, BufferLoad):
             found.add(item.buffer)
         return True
@@ -317,10 +317,13 @@ def _stores_of(body: Stmt) -> list[BufferStore] | None:
     while isinstance(body, LetStmt):
         values[body.var] = substitute(body.value, values)
         body = body.body
-    stores = list(body.seq) if isinstance(body, SeqStmt) else [body]
-    if not all(isinstance(s, BufferStore) and s.predicate is None for s in stores):
-        return None
-    return [substitute(s, values) for s in stores] if values else stores
+    stores: list[BufferStore] = []
+    for part in stmt_list(body):
+        stored = substitute(part, values)
+        if not isinstance(stored, BufferStore) or stored.predicate is not None:
+            return None
+        stores.append(stored)
+    return stores
 
 
 def _term_of(store: BufferStore) -> PrimExpr | None:
@@ -444,11 +447,11 @@ class _Rewrite(StmtExprMutator):
         """The sum that the mean is made from, then what is summed of deviations from it."""
         name, e = m.block.name_hint, m.element
         if m.form is _Form.FROM_FIRST:
-            term = Sub(e, m.first(m.at))
+            term: PrimExpr = Sub(e, m.first(m.at))
         else:
             term = e if m.mean_sums.dtype == e.dtype else Cast(m.mean_sums.dtype, e)
         deviation = m.deviation(e, m.at)
-        second = [(m.squares, Mul(deviation, deviation))]
+        second: list[tuple[Buffer, PrimExpr]] = [(m.squares, Mul(deviation, deviation))]
         if m.form is _Form.TWICE:
             second.insert(0, (m.sums, deviation))
         return [self._nest(m, f"{name}_mean", [(m.mean_sums, term)]), self._nest(m, name, second)]
@@ -494,7 +497,8 @@ class _Rewrite(StmtExprMutator):
 
 def _in_loops(nest: For, realize: BlockRealize) -> Stmt:
     """A block inside loops like those of a nest, which are others."""
-    loops, inner = [], nest
+    loops: list[For] = []
+    inner: Stmt = nest
     while isinstance(inner, For):
         loops.append(inner)
         inner = inner.body

@@ -6,10 +6,10 @@ memory held.  Such a loop becomes one step that only writes the start.
 
 from __future__ import annotations
 
-from typing import Any
 
 from ....ir.expr import PrimExpr, Range
 from ....ir.functor import all_nodes
+from ....ir.node import Node
 from ....ir.prim import IntImm, IterVar, Var
 from ...function import PrimFunc
 from ...functor import pre_order_visit
@@ -51,7 +51,7 @@ class _Fill(StmtMutator):
         block = block.with_fields(iter_vars=tuple(axes), body=block.init, init=None, reads=())
         return realize.with_fields(iter_values=tuple(values), block=block)
 
-    def _note(self, node: Any) -> bool:
+    def _note(self, node: Node) -> bool:
         if isinstance(node, Var):
             self.emptied.add(node)
         return True

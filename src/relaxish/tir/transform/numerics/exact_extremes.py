@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from ....arith import build as B
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.functor import Mutator
+from ....ir.node import Node
 from ....ir.prim import (
     EQ,
     GE,
@@ -81,9 +82,10 @@ def _update(store: BufferStore) -> tuple[type, Any] | None:
     return None
 
 
-def _is_own(expr: Any, store: BufferStore) -> bool:
-    same = isinstance(expr, BufferLoad) and expr.buffer is store.buffer
-    return same and all(map(B.deep_equal, expr.indices, store.indices))
+def _is_own(expr: PrimExpr, store: BufferStore) -> bool:
+    if not isinstance(expr, BufferLoad) or expr.buffer is not store.buffer:
+        return False
+    return all(map(B.deep_equal, expr.indices, store.indices))
 
 
 # ---- pairs of position and value
@@ -199,7 +201,7 @@ class _Uses(StmtExprVisitor):
         for kind in (Max, Min):
             self.worst[kind] += _is_worst(node, kind)
 
-    def visit_Max(self, node: Any) -> None:
+    def visit_Max(self, node: Max | Min) -> None:
         self.any = True
         self.default_visit(node)
 
@@ -309,17 +311,17 @@ class _Plan:
                     pending.append(source)
 
 
-def _is_infinity(value: Any, kind: type) -> bool:
+def _is_infinity(value: PrimExpr, kind: type) -> bool:
     return isinstance(value, FloatImm) and bool(value.value == (-math.inf if kind is Max else math.inf))
 
 
-def _guarded(value: PrimExpr, kind: type) -> bool:
+def _guarded(value: PrimExpr, kind: type) -> TypeGuard[Call]:
     """Whether this is an element where it exists, and the worst finite number outside: data decides nothing."""
     if not is_call(value, "if_then_else") or not _is_worst(value.args[2], kind):
         return False
     seen: list[Any] = []
 
-    def look(node: Any) -> bool:
+    def look(node: Node) -> bool:
         seen.append(node)
         return True
 
@@ -333,7 +335,7 @@ def _reads(expr: PrimExpr) -> bool:
     return isinstance(expr, BufferLoad)
 
 
-def _widened(value: Any, kind: type) -> Any:
+def _widened(value: Call, kind: type) -> Call:
     inside, element, outside = value.args
     return Call(value.dtype, value.op, [inside, element, _infinite(outside, kind)])
 

@@ -18,7 +18,7 @@ from ..base import StmtExprMutator, is_call
 __all__ = ["exact_logarithms"]
 
 
-def _is_one(e: Any) -> bool:
+def _is_one(e: PrimExpr) -> bool:
     return isinstance(e, FloatImm) and e.value == 1.0 or isinstance(e, Broadcast) and _is_one(e.value)
 
 

@@ -14,9 +14,9 @@ as ``offset`` and ``span``, so that the check leaves these loops and they can st
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ....arith import Analyzer
 from ....arith import build as B
@@ -24,6 +24,7 @@ from ....arith.functor import free_vars
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr, Range
 from ....ir.functor import all_nodes, pre_order_visit
+from ....ir.node import Node
 from ....ir.op import Op, op_name_of
 from ....ir.pass_config import register_config
 from ....ir.prim import (
@@ -88,7 +89,7 @@ class _Bound:
     loop: For | None = None
 
 
-def _terms(e: Any, sign: int, out: list[tuple[int, Any]]) -> None:
+def _terms(e: PrimExpr, sign: int, out: list[tuple[int, PrimExpr]]) -> None:
     """``e`` as summands with signs."""
     if type(e) is Add or type(e) is Sub:
         _terms(e.a, sign, out)
@@ -97,11 +98,14 @@ def _terms(e: Any, sign: int, out: list[tuple[int, Any]]) -> None:
         out.append((sign, e))
 
 
-def _total(terms: list[tuple[int, Any]], dtype: str) -> Any:
+def _total(terms: list[tuple[int, PrimExpr]], dtype: str) -> PrimExpr:
     total: Any = B.const(dtype, 0)
     for sign, e in terms:
         total = B.add(total, e) if sign > 0 else B.sub(total, e)
     return total
+
+
+_R = TypeVar("_R")
 
 
 class _Guard(ExprAnalyzerMutator):
@@ -125,25 +129,25 @@ class _Guard(ExprAnalyzerMutator):
             self.data.add(loop.loop_var)
         return self._within(loop.loop_var, loop, lambda: super(_Guard, self).visit_For(loop))
 
-    def _within(self, var: Var, loop: For | None, visit: Callable[[], Any]) -> Stmt:
+    def _within(self, var: Var, loop: For | None, visit: Callable[[], _R]) -> _R:
         self.bound[var] = _Bound(len(self.bound), self.conditions, loop)
         made = visit()
         del self.bound[var]
         return made
 
-    def _conditional(self, visit: Callable[[], Any]) -> Any:
+    def _conditional(self, visit: Callable[[], _R]) -> _R:
         self.conditions += 1
         made = visit()
         self.conditions -= 1
         return made
 
-    def visit_IfThenElse(self, node: IfThenElse) -> Any:
+    def visit_IfThenElse(self, node: IfThenElse) -> Stmt:
         return self._conditional(lambda: super(_Guard, self).visit_IfThenElse(node))
 
-    def visit_While(self, node: While) -> Any:
+    def visit_While(self, node: While) -> Stmt:
         return self._conditional(lambda: self.default_visit(node))
 
-    def _branches(self, cond: Any, then: Any, other: Any) -> tuple[Any, Any]:
+    def _branches(self, cond: PrimExpr, then: PrimExpr, other: PrimExpr) -> tuple[Any, Any]:
         made: tuple[Any, Any] = self._conditional(lambda: super(_Guard, self)._branches(cond, then, other))
         return made
 
@@ -159,7 +163,7 @@ class _Guard(ExprAnalyzerMutator):
             self.data.add(node.var)
         return self._within(node.var, None, lambda: self.default_visit(node))
 
-    def visit_Let(self, e: Let) -> Any:
+    def visit_Let(self, e: Let) -> PrimExpr:
         if self._from_data(e.value):
             self.data.add(e.var)
         return self._within(e.var, None, lambda: super(_Guard, self).visit_Let(e))
@@ -184,7 +188,7 @@ class _Guard(ExprAnalyzerMutator):
 
     # -- accesses ------------------------------------------------------------------------------------------
 
-    def visit_BufferLoad(self, load: BufferLoad) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         indices = self._indices(load.buffer, load.indices)
         return load if indices is None else load.with_fields(indices=indices)
 
@@ -195,7 +199,7 @@ class _Guard(ExprAnalyzerMutator):
             return store
         return store.with_fields(value=value, indices=store.indices if indices is None else indices)
 
-    def _indices(self, buffer: Buffer, indices: Any) -> tuple[Any, ...] | None:
+    def _indices(self, buffer: Buffer, indices: Sequence[PrimExpr]) -> tuple[Any, ...] | None:
         made = []
         for axis, (index, extent) in enumerate(zip(indices, buffer.shape)):
             new = self.visit(index)
@@ -208,7 +212,7 @@ class _Guard(ExprAnalyzerMutator):
             made.append(new)
         return None if all(a is b for a, b in zip(made, indices)) else tuple(made)
 
-    def _coordinates(self, buffer: Buffer, index: Any) -> tuple[Any, Any]:
+    def _coordinates(self, buffer: Buffer, index: PrimExpr) -> tuple[Any, Any]:
         """A coordinate of a flat position, for proofs and guarded, whose parts from data are inside their own axes.
 
         A position past the end of its axis would be a position of the next row.
@@ -216,7 +220,7 @@ class _Guard(ExprAnalyzerMutator):
         marks = _Coordinates(self, buffer, self.block.startswith(_FLAT_BLOCKS[0]))
         return marks.known(index), marks.visit(index)
 
-    def coordinate(self, buffer: Buffer, value: Any, extent: Any, axis: str) -> Any:
+    def coordinate(self, buffer: Buffer, value: PrimExpr, extent: PrimExpr, axis: str) -> PrimExpr:
         """``value``, a coordinate along an axis of ``extent`` elements, guarded."""
         zero = IntImm("int64", 0)
         if self.policy == "clamp":
@@ -226,13 +230,13 @@ class _Guard(ExprAnalyzerMutator):
         fields = (self.block, buffer.name, axis, str(len(buffer.shape)))
         return Call(value.dtype, CHECK, (value, zero, zero, extent, StringImm("\n".join(fields))))
 
-    def known_coordinate(self, value: Any, extent: Any) -> Any:
+    def known_coordinate(self, value: PrimExpr, extent: PrimExpr) -> PrimExpr:
         """A variable that stands for a coordinate known to be guarded."""
         var = Var("at", value.dtype)
         self.analyzer.bind(var, Range.from_min_extent(B.const(value.dtype, 0), B.cast(value.dtype, extent)), True)
         return var
 
-    def _from_data(self, e: Any) -> bool:
+    def _from_data(self, e: PrimExpr) -> bool:
         """Whether ``e`` depends on what memory or scalar arguments hold."""
         return any(
             isinstance(node, BufferLoad)
@@ -241,7 +245,7 @@ class _Guard(ExprAnalyzerMutator):
             for node in all_nodes(e)
         )
 
-    def _proven(self, index: Any, extent: Any) -> bool:
+    def _proven(self, index: PrimExpr, extent: PrimExpr) -> bool:
         known = self.analyzer
         if not known.can_prove_greater_equal(index, 0):
             return False
@@ -254,7 +258,7 @@ class _Guard(ExprAnalyzerMutator):
 
     # -- checks --------------------------------------------------------------------------------------------
 
-    def _guarded(self, index: Any, new: Any, extent: Any, site: StringImm) -> Any:
+    def _guarded(self, index: PrimExpr, new: PrimExpr, extent: PrimExpr, site: StringImm) -> PrimExpr:
         """``new``, the rewritten form of ``index``, as the policy says."""
         zero = IntImm("int64", 0)
         parts = self._split(index, new) if dt.lanes(index.dtype) == 1 else None
@@ -268,19 +272,19 @@ class _Guard(ExprAnalyzerMutator):
                 return _plus(value, rest)
         return _plus(Call(value.dtype, CHECK, (value, offset, span, extent, site)), rest)
 
-    def _split(self, index: Any, new: Any) -> tuple[Any, Any, Any, Any] | None:
+    def _split(self, index: PrimExpr, new: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr, PrimExpr] | None:
         """(what the loops around do not change, what they add, the smallest they add, the largest less that).
 
         None where the rest does not take every value between, or not every iteration makes the access.
         """
-        before: list[tuple[int, Any]] = []
-        after: list[tuple[int, Any]] = []
+        before: list[tuple[int, PrimExpr]] = []
+        after: list[tuple[int, PrimExpr]] = []
         _terms(index, 1, before)
         _terms(new, 1, after)
         if len(before) != len(after):
             return None
-        fixed: list[tuple[int, Any]] = []
-        moving: list[tuple[int, Any]] = []
+        fixed: list[tuple[int, PrimExpr]] = []
+        moving: list[tuple[int, PrimExpr]] = []
         low: Any = IntImm("int64", 0)
         span: Any = IntImm("int64", 0)
         loops: set[Any] = set()
@@ -305,18 +309,21 @@ class _Guard(ExprAnalyzerMutator):
         dtype = index.dtype
         return _total(fixed, dtype), _total(moving, dtype), low, span
 
-    def _reach(self, term: Any) -> tuple[Any, Any, Any] | None:
+    def _reach(self, term: PrimExpr) -> tuple[Var, PrimExpr, PrimExpr] | None:
         """(loop variable, smallest value, largest less smallest) of a term that steps through its whole range."""
         factor = 1
-        if type(term) is Mul and isinstance(term.b, IntImm) and term.b.value > 0:
-            term, factor = term.a, term.b.value
+        match term:
+            case Mul(a=inner, b=IntImm(value=known)) if known > 0:
+                term, factor = inner, known
         divide = modulo = None
-        if type(term) is FloorDiv and isinstance(term.b, IntImm) and term.b.value > 0:
-            term, divide = term.a, term.b.value
-        elif type(term) is FloorMod and isinstance(term.b, IntImm) and term.b.value > 0:
-            term, modulo = term.a, term.b.value
-        if isinstance(term, Cast) and dt.is_int(term.dtype) and isinstance(term.value, Var):
-            term = term.value
+        match term:
+            case FloorDiv(a=inner, b=IntImm(value=known)) if known > 0:
+                term, divide = inner, known
+            case FloorMod(a=inner, b=IntImm(value=known)) if known > 0:
+                term, modulo = inner, known
+        match term:
+            case Cast(value=Var() as inner) if dt.is_int(term.dtype):
+                term = inner
         if not isinstance(term, Var):
             return None
         bound = self.bound.get(term)
@@ -340,7 +347,8 @@ class _Guard(ExprAnalyzerMutator):
         first = min(self.bound[v].order for v in loops)
         written: set[Any] = set()
         for var in loops:
-            written |= self._stores_of(self.bound[var].loop)
+            loop = self.bound[var].loop
+            written |= set() if loop is None else self._stores_of(loop)
         for e in fixed:
             for var in free_vars(e):
                 around = self.bound.get(var)
@@ -350,14 +358,14 @@ class _Guard(ExprAnalyzerMutator):
                 return False
         return True
 
-    def _stores_of(self, loop: Any) -> set[Any]:
+    def _stores_of(self, loop: For) -> set[Any]:
         """Pointers of the buffers a loop writes; None among them means any."""
         found = self.stored.get(id(loop))
         if found is None:
             found = self.stored[id(loop)] = set()
             stores = found
 
-            def look(node: Any) -> bool:
+            def look(node: Node) -> bool:
                 if isinstance(node, BufferStore):
                     stores.add(node.buffer.data)
                 elif isinstance(node, Call) and op_name_of(node).removeprefix("tir.").startswith("call_"):
@@ -382,17 +390,17 @@ class _Coordinates(SeqMutator):
         self.proving = False
         self.memo: dict[Any, Any] = {}
 
-    def known(self, index: Any) -> Any:
+    def known(self, index: PrimExpr) -> PrimExpr:
         """The index with variables for its guarded parts, which the analyzer knows the ranges of."""
         self.proving = True
         made = self.visit(index)
         self.proving = False
         return made
 
-    def visit_IntImm(self, e: IntImm) -> Any:
+    def visit_IntImm(self, e: IntImm) -> PrimExpr:
         return e
 
-    def visit_BufferLoad(self, e: BufferLoad) -> Any:
+    def visit_BufferLoad(self, e: BufferLoad) -> PrimExpr:
         axis = self._row_of(e) if self.in_rows else None
         if axis is None or not 0 <= axis < len(self.buffer.shape):
             return e
@@ -408,7 +416,7 @@ class _Coordinates(SeqMutator):
                 found, most = place.value, extent.value
         return found
 
-    def _coordinate(self, value: Any, extent: Any, axis: str) -> Any:
+    def _coordinate(self, value: PrimExpr, extent: PrimExpr, axis: str) -> PrimExpr:
         if not self.proving:
             return self.owner.coordinate(self.buffer, value, extent, axis)
         for seen, var in self.memo.items():
@@ -417,33 +425,32 @@ class _Coordinates(SeqMutator):
         self.memo[value] = made = self.owner.known_coordinate(value, extent)
         return made
 
-    def visit_Add(self, e: Add) -> Any:
+    def visit_Add(self, e: Add) -> PrimExpr:
         size = _counted_from_end(e)
         if size is not None and self.owner._from_data(e):
             return self._coordinate(e, size, "")
         return self.default_visit(e)
 
 
-def _counted_from_end(e: Any) -> Any:
+def _counted_from_end(e: Add) -> PrimExpr | None:
     """``n`` of ``v + (v < 0) * n``, or None."""
     for value, shift in ((e.a, e.b), (e.b, e.a)):
         one = B.const(e.dtype, 1)
         for flag, size in ((shift.a, shift.b), (shift.b, shift.a)) if type(shift) is Mul else ((shift, one),):
-            flag = _uncast(flag)
-            negative = isinstance(flag, LT) and isinstance(flag.b, IntImm) and flag.b.value == 0
-            if negative and B.deep_equal(_uncast(flag.a), _uncast(value)):
-                return size
+            match _uncast(flag):
+                case LT(a=counted, b=IntImm(value=0)) if B.deep_equal(_uncast(counted), _uncast(value)):
+                    return size
     return None
 
 
-def _uncast(e: Any) -> Any:
+def _uncast(e: PrimExpr) -> PrimExpr:
     return _uncast(e.value) if isinstance(e, Cast) else e
 
 
-def _divides(e: Any) -> bool:
+def _divides(e: PrimExpr) -> bool:
     found = False
 
-    def look(node: Any) -> bool:
+    def look(node: Node) -> bool:
         nonlocal found
         found = found or isinstance(node, (FloorDiv, FloorMod))
         return not found and not isinstance(node, BufferLoad)
@@ -452,21 +459,21 @@ def _divides(e: Any) -> bool:
     return found
 
 
-def _smaller(e: Any, limit: int) -> Any:
+def _smaller(e: PrimExpr, limit: int) -> PrimExpr:
     return IntImm(e.dtype, min(e.value, limit)) if isinstance(e, IntImm) else B.minimum(e, B.const(e.dtype, limit))
 
 
-def _reads(e: Any, pointers: set[Any]) -> bool:
+def _reads(e: PrimExpr, pointers: set[Any]) -> bool:
     return any(
         isinstance(node, BufferLoad) and (node.buffer.data in pointers or None in pointers) for node in all_nodes(e)
     )
 
 
-def _plus(value: Any, rest: Any) -> Any:
+def _plus(value: PrimExpr, rest: PrimExpr) -> PrimExpr:
     return value if isinstance(rest, IntImm) and rest.value == 0 else Add(value, rest)
 
 
-def _clamped(value: Any, extent: Any, offset: Any, span: Any) -> Any:
+def _clamped(value: PrimExpr, extent: PrimExpr, offset: PrimExpr, span: PrimExpr) -> PrimExpr:
     """The nearest to ``value`` that, with what loops add, is inside."""
     dtype = value.dtype
     element, lanes = dt.element_of(dtype), dt.lanes(dtype)

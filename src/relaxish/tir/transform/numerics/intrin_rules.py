@@ -89,7 +89,7 @@ def _intrinsic(name: str) -> Rule:
     return lambda e: _llvm(e, name, *e.args)
 
 
-def _prefetch(e: Call) -> Any:
+def _prefetch(e: Call) -> Call:
     return call(e.dtype, "call_llvm_intrin", StringImm("llvm.prefetch"), *e.args)
 
 

@@ -169,7 +169,7 @@ class ComputeLegalizer(RetypingMutator):
     def visit_CmpOp(self, e: CmpOp) -> PrimExpr:
         return self.visit_BinaryOp(e)
 
-    def bound(self, var: Var, value: Any) -> tuple[Var, Any]:
+    def bound(self, var: Var, value: PrimExpr) -> tuple[Var, Any]:
         """A variable gets the type of its value, which may have become wider."""
         made = self._visited(value)
         if made.dtype != value.dtype:

@@ -74,7 +74,7 @@ class StorageLegalizer(RetypingMutator):
         buffer, body = self.visit(stmt.buffer), self.visit(stmt.body)
         return stmt if buffer is stmt.buffer and body is stmt.body else DeclBuffer(buffer, body, span=stmt.span)
 
-    def bound(self, var: Var, value: Any) -> tuple[Var, Any]:
+    def bound(self, var: Var, value: PrimExpr) -> tuple[Var, Any]:
         """Pointers get the type of the memory they point to."""
         made = self.visit(value)
         return self._define(var), made

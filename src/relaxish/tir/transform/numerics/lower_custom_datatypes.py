@@ -65,7 +65,7 @@ class _Lower(StmtExprMutator):
         # A comparison gives a truth value, which is no custom type: it compares the bits.
         return self._operands(e)
 
-    def _operands(self, e: Any) -> PrimExpr:
+    def _operands(self, e: BinaryOp) -> PrimExpr:
         a, b = self.visit(e.a), self.visit(e.b)
         if a is e.a and b is e.b:
             return e
@@ -84,7 +84,7 @@ class _Lower(StmtExprMutator):
 
     # -- memory ----------------------------------------------------------------------------------------------
 
-    def visit_Var(self, var: Var) -> Any:
+    def visit_Var(self, var: Var) -> PrimExpr:
         return self.pointers.get(var, var)
 
     def visit_Allocate(self, stmt: Allocate) -> Stmt:

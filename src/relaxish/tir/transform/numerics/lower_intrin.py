@@ -10,22 +10,7 @@ from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.op import Op
 from ....ir.prim import (
-    EQ,
-    GE,
-    LT,
-    NE,
-    Add,
-    And,
-    Broadcast,
-    Call,
-    FloorDiv,
-    FloorMod,
-    IntImm,
-    Let,
-    Max,
-    Mul,
-    Select,
-    Var,
+    Add, And, Broadcast, Call, CmpOp, EQ, FloorDiv, FloorMod, GE, IntImm, LT, Let, Max, Mul, NE, Select, Var,
 )  # fmt: skip
 from ...buffer import Buffer
 from ...function import PrimFunc
@@ -40,13 +25,13 @@ def _power_of_two(e: PrimExpr) -> int | None:
     return None
 
 
-def _sigmoid(e: Call) -> Any:
+def _sigmoid(e: Call) -> PrimExpr:
     x = e.args[0]
     one = B.const(x.dtype, 1.0)
     return one / (one + call(x.dtype, "exp", B.const(x.dtype, 0.0) - x))
 
 
-def _rsqrt(e: Call) -> Any:
+def _rsqrt(e: Call) -> PrimExpr:
     x = e.args[0]
     return B.const(x.dtype, 1.0) / call(x.dtype, "sqrt", x)
 
@@ -91,7 +76,7 @@ class _Lower(ExprAnalyzerMutator):
         made = self.default_visit(e)
         return self._in_width(made) if op_name(made) in ("shift_left", "shift_right") else made
 
-    def _in_width(self, e: Call) -> Any:
+    def _in_width(self, e: Call) -> PrimExpr:
         """A shift by the width and more, which no target does alike: nothing stays but the sign, if there is one."""
         value, count = e.args
         known = count.value if isinstance(count, Broadcast) else count
@@ -183,7 +168,7 @@ class _Lower(ExprAnalyzerMutator):
             return None
         return count
 
-    def _any_divisor(self, a: Any, b: Any, quotient: bool) -> Any:
+    def _any_divisor(self, a: PrimExpr, b: PrimExpr, quotient: bool) -> PrimExpr:
         dtype = a.dtype
         zero, one = B.const(dtype, 0), B.const(dtype, 1)
         rest = Var("rmod", dtype)
@@ -195,7 +180,7 @@ class _Lower(ExprAnalyzerMutator):
             value = Select(fits, rest, B.add(rest, b))
         return Let(rest, B.truncmod(a, b), value)
 
-    def _against_zero(self, e: Any) -> Any:
+    def _against_zero(self, e: CmpOp) -> PrimExpr:
         if type(e.a) is FloorMod and B.is_zero(e.b):
             # Which remainder it is does not matter for being zero.
             a, b = self.visit(e.a.a), self.visit(e.a.b)

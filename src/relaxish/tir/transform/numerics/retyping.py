@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....ir.expr import PrimExpr
 from ....ir.prim import Let, Var
 from ...buffer import Buffer
 from ...stmt import AttrStmt, LetStmt, Stmt
@@ -21,14 +22,14 @@ class RetypingMutator(StmtExprMutator):
     variables: dict[Var, Var]
     buffers: dict[Buffer, Buffer]
 
-    def bound(self, var: Var, value: Any) -> tuple[Var, Any]:
+    def bound(self, var: Var, value: PrimExpr) -> tuple[Var, Any]:
         """The new variable and value of a ``let``."""
         raise NotImplementedError
 
-    def visit_Var(self, var: Var) -> Any:
+    def visit_Var(self, var: Var) -> Var:
         return self.variables.get(var, var)
 
-    def visit_Let(self, e: Let | LetStmt) -> Any:
+    def visit_Let(self, e: Let | LetStmt) -> PrimExpr | Stmt:
         var, value = self.bound(e.var, e.value)
         body = self.visit(e.body)
         same = value is e.value and var is e.var and body is e.body

@@ -9,8 +9,9 @@ from ....ir import dtype as dt
 from ....ir.expr import PrimExpr, Range
 from ....ir.functor import pre_order_visit
 from ....ir.module import IRModule
+from ....ir.node import Node
 from ....ir.op import Op
-from ....ir.prim import Call, Cast, CmpOp, FloatImm, IntImm, IterVar, Let, Max, Min, Var, const
+from ....ir.prim import Call, Cast, CmpOp, FloatImm, IntImm, IterVar, Let, Max, Min, Select, Var, const
 from ....ir.types import PointerType, PrimType
 from ...buffer import Buffer
 from ...expr import BufferLoad
@@ -154,7 +155,7 @@ class Accumulators(StmtExprVisitor):
         self.visit(loop.condition)
         self._inside(None, loop.body)
 
-    def _inside(self, var: Any, body: Stmt) -> None:
+    def _inside(self, var: Var | None, body: Stmt) -> None:
         self.loops.append(var)
         self.visit(body)
         self.loops.pop()
@@ -194,7 +195,7 @@ class Accumulators(StmtExprVisitor):
         self.visit(call.args)
 
     def _bare(self, call: Call) -> None:
-        def look(item: Any) -> bool:
+        def look(item: Node) -> bool:
             if isinstance(item, BufferLoad):
                 self.opaque.add(item.buffer)
             elif isinstance(item, Var):
@@ -262,17 +263,20 @@ def _loads_of(value: PrimExpr, buffer: Buffer, lets: dict[Var, Any]) -> list[Buf
     return found
 
 
-def _only_compares(value: Any, buffer: Buffer, lets: dict[Var, Any]) -> bool:
+def _only_compares(value: PrimExpr, buffer: Buffer, lets: dict[Var, Any]) -> bool:
     """Whether a value is an element chosen among others, so that nothing is rounded on the way."""
-    if isinstance(value, (Max, Min)):
-        return _only_compares(value.a, buffer, lets) and _only_compares(value.b, buffer, lets)
-    if isinstance(value, Var) and value in lets:
-        return _only_compares(lets[value], buffer, lets)
-    if type(value).__name__ == "Select":
-        return _only_compares(value.true_value, buffer, lets) and _only_compares(value.false_value, buffer, lets)
-    if op_name(value) == "if_then_else":
-        return all(_only_compares(a, buffer, lets) for a in value.args[1:])
-    return isinstance(value, BufferLoad) or not _loads_of(value, buffer, lets)
+    match value:
+        case Max() | Min():
+            return _only_compares(value.a, buffer, lets) and _only_compares(value.b, buffer, lets)
+        case Var() if value in lets:
+            return _only_compares(lets[value], buffer, lets)
+        case Select():
+            return _only_compares(value.true_value, buffer, lets) and _only_compares(value.false_value, buffer, lets)
+        case Call() if op_name(value) == "if_then_else":
+            return all(_only_compares(a, buffer, lets) for a in value.args[1:])
+        case BufferLoad():
+            return True
+    return not _loads_of(value, buffer, lets)
 
 
 def _filled_by(block: Block) -> list[Buffer]:
@@ -381,7 +385,7 @@ class _Rewrite(StmtExprMutator):
         return made
 
 
-def _limit(value: Any) -> Any:
+def _limit(value: PrimExpr) -> PrimExpr | None:
     """Identity of max or min in float32, for the identity of a 16-bit or 8-bit type; None for other values."""
     if not isinstance(value, FloatImm) or not is_narrow_float(value.dtype):
         return None

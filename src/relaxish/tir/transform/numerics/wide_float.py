@@ -29,7 +29,7 @@ from ....ir.prim import (
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...intrinsics import named
-from ..base import op_name
+from ..base import is_call, op_name
 
 __all__ = ["WideFloat", "is_narrow_float", "loses_digits"]
 
@@ -63,7 +63,7 @@ class WideFloat:
         self.buffers: Mapping[Buffer, Buffer] = {} if buffers is None else buffers
         self.variables: Mapping[Var, Var] = {} if variables is None else variables
 
-    def computes(self, e: Any) -> bool:
+    def computes(self, e: PrimExpr) -> bool:
         """Whether ``e`` is an operation on narrow floats, or already there in float32."""
         if not self.match(getattr(e, "dtype", "")):
             return False
@@ -75,7 +75,7 @@ class WideFloat:
             return self.computes(e.true_value) or self.computes(e.false_value)
         if isinstance(e, Broadcast):
             return self.computes(e.value)
-        if op_name(e) in _CHOICES:
+        if is_call(e, *_CHOICES):
             return any(self.computes(a) for a in e.args)
         return isinstance(e, _ARITHMETIC) or op_name(e) in _FUNCTIONS
 
@@ -83,7 +83,7 @@ class WideFloat:
         """An operation, computed in float32 and rounded to its type."""
         return Cast(e.dtype, self.wide(e))
 
-    def comparison(self, e: CmpOp) -> Any:
+    def comparison(self, e: CmpOp) -> PrimExpr:
         """A comparison of narrow floats; converting them changes nothing about it."""
         return type(e)(self.wide(e.a), self.wide(e.b))
 

@@ -16,7 +16,9 @@ from ....ir.functor import Mutator
 from ....ir.prim import BinaryOp, Call, EQ, Var
 from ...buffer import Buffer
 from ...expr import BufferLoad
-from ...stmt import AssertStmt, AttrStmt, BlockRealize, BufferStore, Evaluate, For, IfThenElse, LetStmt, Stmt, While
+from ...stmt import (
+    AssertStmt, AttrStmt, BlockRealize, BufferStore, Evaluate, For, IfThenElse, LetStmt, SeqStmt, Stmt, While,
+)  # fmt: skip
 from ..base import StmtExprVisitor, is_call
 from .regions import (
     Where,
@@ -203,7 +205,7 @@ class BufferFlow(StmtExprVisitor):
     def visit_PrimExpr(self, e: PrimExpr) -> None:
         return
 
-    def _enter(self, stmt: Any) -> None:
+    def _enter(self, stmt: Stmt) -> None:
         self._before[stmt] = self.facts
 
     def _regions(self, stmt: Stmt) -> TouchedRegions:
@@ -279,13 +281,14 @@ class BufferFlow(StmtExprVisitor):
 
     # -- scopes ----------------------------------------------------------------------------------------------
 
-    def visit_SeqStmt(self, stmt: Any) -> None:
+    def visit_SeqStmt(self, stmt: SeqStmt) -> None:
         self._enter(stmt)
         with ExitStack() as held:
             for part in stmt.seq:
                 self.visit(part)
-                if is_call(getattr(part, "value", None), "assume"):
-                    for condition in conjuncts(part.value.args[0]):
+                assumed = getattr(part, "value", None)
+                if is_call(assumed, "assume"):
+                    for condition in conjuncts(assumed.args[0]):
                         if pure(condition):
                             held.enter_context(self.analyzer.constraint_scope(condition))
 
@@ -319,7 +322,7 @@ class BufferFlow(StmtExprVisitor):
             self.facts = self._without(self.facts, written.found)
         self._inside(block.body, values, list(values))
 
-    def _inside(self, body: Any, values: dict[Any, Any], variables: list[Any]) -> None:
+    def _inside(self, body: Stmt, values: dict[Any, Any], variables: list[Any]) -> None:
         """A body in which variables stand for values; what is known after it no longer mentions them."""
         with ExitStack() as held:
             for var, value in values.items():

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections import Counter as Counts
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from ....ir.expr import PrimExpr
 from ....ir.functor import Mutator, post_order_visit
 from ....ir.node import Node
-from ....ir.prim import GT, Let, Var
+from ....ir.prim import Let, Var
 from ...buffer import Buffer
 from ...function import PrimFunc
-from ...stmt import For, IfThenElse, LetStmt, Stmt, While
+from ...stmt import For, IfThenElse, LetStmt, LetT, Stmt, While
 from ..base import PrimFuncPass, StmtExprMutator, config, func_pass
 from .cse_table import Counter, Key, Queue, Terms
 
 # A key, the variable to put in its place, and the expression that the variable is to hold if it is new.
 _Step = tuple[Key, Var, PrimExpr | None]
+_Scope = TypeVar("_Scope", Stmt, PrimExpr)
 
 
 class _Replace(StmtExprMutator):
@@ -57,7 +58,7 @@ class _Settled:
                 for var in terms.variables(e):
                     self.waiting.setdefault(var, []).append(e)
 
-    def holds_below(self, var: Var, value: Any, is_defined: Callable[[PrimExpr], bool]) -> bool:
+    def holds_below(self, var: Var, value: PrimExpr | None, is_defined: Callable[[PrimExpr], bool]) -> bool:
         """Whether a binding lets nothing be shared that could not be before."""
         if any(is_defined(e) for e in self.waiting.get(var, ())):
             return False
@@ -115,7 +116,7 @@ class _Eliminate(Mutator):
             if made == self.count:
                 return node
 
-    def _round(self, node: Any, make: Any) -> PrimExpr | Stmt:
+    def _round(self, node: _Scope, make: Callable[[Var, PrimExpr, _Scope], _Scope]) -> _Scope:
         queue = Queue(self.terms, self.counter.of(node))
         steps: list[_Step] = []
         for e, count in queue:
@@ -139,7 +140,7 @@ class _Eliminate(Mutator):
             node = node if value is None else make(var, value, node)
         return node
 
-    def _apply(self, steps: list[_Step], node: Stmt | GT, make: Any) -> PrimExpr | Stmt:
+    def _apply(self, steps: list[_Step], node: _Scope, make: Callable[[Var, PrimExpr, _Scope], _Scope]) -> _Scope:
         """All steps at once: what is replaced by one of them holds nothing that another replaces by itself."""
         replace = _Replace({key: var for key, var, _ in steps}, self.terms)
         node = replace.visit(node)
@@ -170,7 +171,7 @@ class _Eliminate(Mutator):
     def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return buffer
 
-    def visit_Var(self, var: Var) -> Any:
+    def visit_Var(self, var: Var) -> PrimExpr:
         return var
 
     def _within(self, var: Var, value: PrimExpr | None, body: Stmt | PrimExpr) -> Stmt | PrimExpr:
@@ -187,15 +188,15 @@ class _Eliminate(Mutator):
         self.known[var] -= 1
         return made
 
-    def _let(self, node: Any) -> Let | LetStmt:
+    def _let(self, node: LetT) -> LetT:
         value = self.visit(node.value)
         body = self._within(node.var, node.value, node.body)
         return node if value is node.value and body is node.body else node.with_fields(value=value, body=body)
 
-    def visit_LetStmt(self, stmt: LetStmt) -> Any:
+    def visit_LetStmt(self, stmt: LetStmt) -> Stmt:
         return self._let(stmt)
 
-    def visit_Let(self, e: Let) -> Any:
+    def visit_Let(self, e: Let) -> PrimExpr:
         return self._let(e)
 
     def visit_For(self, loop: For) -> Stmt:
@@ -205,7 +206,7 @@ class _Eliminate(Mutator):
         same = low is loop.min and extent is loop.extent and body is loop.body
         return loop if same else loop.with_fields(min=low, extent=extent, body=body)
 
-    def _branches(self, stmt: IfThenElse | While) -> Any:
+    def _branches(self, stmt: IfThenElse | While) -> Stmt:
         self.settled = None
         return self.default_visit(stmt)
 

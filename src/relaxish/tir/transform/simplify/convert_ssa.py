@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from ....ir.expr import Range
+from ....ir.expr import PrimExpr, Range
 from ....ir.module import IRModule
 from ....ir.prim import IterVar, Let, Var
 from ....ir.transform import PassContext, PassInfo
 from ...buffer import Buffer
 from ...function import PrimFunc
 from ...functor import Substitute
-from ...stmt import Allocate, AllocateConst, AttrStmt, Block, DeclBuffer, For, LetStmt, Stmt
+from ...stmt import Allocate, AllocateConst, AttrStmt, Block, DeclBuffer, For, LetStmt, LetT, Stmt
 from ..base import PrimFuncPass
 
 
@@ -78,7 +78,7 @@ class _SSA(Substitute):
             return loop
         return loop.with_fields(loop_var=var, min=low, extent=extent, body=body)
 
-    def _let(self, node: Any) -> Stmt:
+    def _let(self, node: LetT) -> LetT:
         value = self.visit(node.value)
         with self._define(node.var) as var:
             body = self.visit(node.body)
@@ -89,7 +89,7 @@ class _SSA(Substitute):
     def visit_LetStmt(self, node: LetStmt) -> Stmt:
         return self._let(node)
 
-    def visit_Let(self, node: Let) -> Any:
+    def visit_Let(self, node: Let) -> PrimExpr:
         return self._let(node)
 
     def visit_Allocate(self, node: Allocate) -> Stmt:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, TypeGuard
 
 from ....arith import Analyzer
 from ....arith.effects import CallEffectKind, side_effect
@@ -29,9 +29,14 @@ _LEAVES = frozenset((P.IntImm, P.FloatImm, P.StringImm, P.Var, P.SizeVar))
 _SIMPLE = frozenset((*_OPERATORS, P.Cast, P.Not, P.Select, P.Ramp, P.Broadcast, P.Call, BufferLoad))
 
 
-def parts(e: Any) -> Iterable[PrimExpr]:
+def is_operator(e: object) -> TypeGuard[P.BinaryOp]:
+    """Whether a value is an operation of two operands."""
+    return type(e) in _OPERATORS
+
+
+def parts(e: PrimExpr) -> Iterable[PrimExpr]:
     """The direct operands of an expression."""
-    if type(e) in _OPERATORS:
+    if is_operator(e):
         return (e.a, e.b)
     return [
         item
@@ -41,26 +46,26 @@ def parts(e: Any) -> Iterable[PrimExpr]:
     ]
 
 
-def plain_text(e: Any) -> str:
+def plain_text(e: PrimExpr) -> str:
     """An expression in prefix and infix form; expressions of one size are ordered by it.
 
     >>> x, y = P.Var("x", "int32"), P.Var("y", "int32")
     >>> plain_text(x * 2 + y // 3)
     '((x*2) + floordiv(y, 3))'
     """
-    if isinstance(e, P.Var):
-        return e.name
-    if isinstance(e, P.IntImm):
-        return str(e.value) if e.dtype == "int32" else f"({e.dtype}){e.value}"
-    if isinstance(e, P.FloatImm):
-        return f"{e.value}f"
-    form = _OPERATORS.get(type(e))
-    if form is not None:
-        return form.format(plain_text(e.a), plain_text(e.b))
-    if isinstance(e, P.Cast):
-        return f"{e.dtype}({plain_text(e.value)})"
-    if isinstance(e, P.Not):
-        return f"!{plain_text(e.a)}"
+    match e:
+        case P.Var():
+            return e.name
+        case P.IntImm():
+            return str(e.value) if e.dtype == "int32" else f"({e.dtype}){e.value}"
+        case P.FloatImm():
+            return f"{e.value}f"
+        case P.BinaryOp():
+            return _OPERATORS[type(e)].format(plain_text(e.a), plain_text(e.b))
+        case P.Cast():
+            return f"{e.dtype}({plain_text(e.value)})"
+        case P.Not():
+            return f"!{plain_text(e.a)}"
     return f"{type(e).__name__.lower()}({', '.join(plain_text(p) for p in parts(e))})"
 
 
@@ -95,7 +100,7 @@ class Terms:
             known = self._keys[id(e)] = (e, self._form(Analyzer().simplify(e)))
         return known[1]
 
-    def _form(self, e: Any) -> Key:
+    def _form(self, e: object) -> Key:
         """The key of a value as it is written."""
         if not isinstance(e, (Node, tuple, list)):
             if isinstance(e, float):  # as text, because 0.0 and -0.0 compare equal
@@ -107,16 +112,17 @@ class Terms:
             known = self._forms[id(e)] = (e, self._intern(self._shape(e)))
         return known[1]
 
-    def _intern(self, shape: Any) -> Key:
+    def _intern(self, shape: tuple[object, ...]) -> Key:
         return self._known.setdefault(shape, len(self._known))
 
-    def _shape(self, e: Any) -> Any:
-        if type(e) in _OPERATORS:
-            return (type(e), e.dtype, self._form(e.a), self._form(e.b))
-        if isinstance(e, P.Var):
-            return ("var", id(e))
-        if isinstance(e, (tuple, list)):
-            return tuple([self._form(x) for x in e])
+    def _shape(self, e: Node | tuple[object, ...] | list[object]) -> tuple[object, ...]:
+        match e:
+            case P.BinaryOp():
+                return (type(e), e.dtype, self._form(e.a), self._form(e.b))
+            case P.Var():
+                return ("var", id(e))
+            case tuple() | list():
+                return tuple([self._form(x) for x in e])
         fields = tuple([self._form(getattr(e, name)) for name, _ in type(e)._equal_plan])
         return (type(e).__name__, getattr(e, "dtype", ""), fields) if fields else ("node", id(e))
 
@@ -134,14 +140,13 @@ class Terms:
             known = self._texts[id(e)] = (e, plain_text(e))
         return known[1]
 
-    def variables(self, e: Any) -> frozenset[Any]:
+    def variables(self, e: PrimExpr) -> frozenset[Any]:
         """The variables that an expression mentions."""
         known = self._variables.get(id(e))
         if known is None:
-            kind = type(e)
-            if kind is P.IntImm:
+            if type(e) is P.IntImm:
                 found: frozenset[Any] = frozenset()
-            elif kind in _OPERATORS:
+            elif is_operator(e):
                 found = self.variables(e.a) | self.variables(e.b)
             else:
                 found = frozenset(free_vars(e))
@@ -157,26 +162,25 @@ class Terms:
             known = self._eligible[id(e)] = (e, not small and self._stands_still(e))
         return known[1]
 
-    def _stands_still(self, e: Any) -> bool:
+    def _stands_still(self, e: PrimExpr) -> bool:
         """Whether an expression gives the same wherever it is computed."""
-        kind = type(e)
-        if kind in _LEAVES:
+        if type(e) in _LEAVES:
             return True
-        if kind not in _OPERATORS:
+        if not is_operator(e):
             return side_effect(e) <= CallEffectKind.Pure and not _moves_nowhere(e)
         known = self._still.get(id(e))
         if known is None:
             known = self._still[id(e)] = (e, self._stands_still(e.a) and self._stands_still(e.b))
         return known[1]
 
-    def simple(self, e: Any) -> bool:
+    def simple(self, e: PrimExpr) -> bool:
         """Whether an expression binds no variables, and all of it is in its operands."""
         kind = type(e)
         if kind in _LEAVES:
             return True
         known = self._simple.get(id(e))
         if known is None:
-            plain = kind in _SIMPLE and not (kind is P.Call and e.annotations)
+            plain = kind in _SIMPLE and not (type(e) is P.Call and e.annotations)
             known = self._simple[id(e)] = (e, plain and all(self.simple(part) for part in parts(e)))
         return known[1]
 
@@ -287,7 +291,7 @@ class Counter:
             known = self._largest[id(e)] = (e, found)
         return known[1]
 
-    def _shared(self, node: Any) -> Table:
+    def _shared(self, node: IfThenElse | For | While) -> Table:
         known = self._branching.get(id(node))
         if known is None:
             if isinstance(node, IfThenElse):

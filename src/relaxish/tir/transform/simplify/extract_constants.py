@@ -9,12 +9,13 @@ import numpy as np
 from ....ir.module import IRModule
 from ....ir.prim import IntImm
 from ....ir.transform import Pass, PassContext, module_pass
+from ....runtime.ndarray import NDArray
 from ...function import PrimFunc
 from ...stmt import AllocateConst, Stmt
 from ..base import StmtMutator
 
 
-def _array(data: Any) -> Any:
+def _array(data: NDArray | np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return data if isinstance(data, np.ndarray) else data.numpy()
 
 
@@ -31,7 +32,7 @@ class _Extract(StmtMutator):
         annotations = {**stmt.annotations, "irmod_storage_idx": IntImm("int32", index)}
         return stmt.with_fields(data_or_idx=data, body=body, annotations=annotations)
 
-    def _index(self, data: Any) -> int:
+    def _index(self, data: NDArray | np.ndarray[Any, Any]) -> int:
         mine = _array(data)
         for i, known in enumerate(self.constants):
             other = _array(known)

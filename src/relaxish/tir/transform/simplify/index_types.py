@@ -49,7 +49,7 @@ _BUILD: dict[type, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-def match_types(a: Any, b: Any) -> tuple[Any, Any]:
+def match_types(a: PrimExpr, b: PrimExpr) -> tuple[Any, Any]:
     """Two operands in their wider type; constants take the type of the other side."""
     if a.dtype == b.dtype or not (dt.is_integral(a.dtype) and dt.is_integral(b.dtype)):
         return a, b
@@ -73,7 +73,7 @@ class IndexTypeRewriter(SeqMutator):
 
     # -- expressions ---------------------------------------------------------------------------------------
 
-    def visit_Var(self, var: Var) -> Any:
+    def visit_Var(self, var: Var) -> Var:
         return self.variables.get(var, var)
 
     def visit_BinaryOp(self, e: BinaryOp) -> PrimExpr:
@@ -193,7 +193,7 @@ class IndexTypeRewriter(SeqMutator):
             return stmt
         return IfThenElse(cond, then, other, span=stmt.span)
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         var = self._index(loop.loop_var)
         low, extent = B.cast(var.dtype, self._index(loop.min)), B.cast(var.dtype, self._index(loop.extent))
         binding = loop.thread_binding
@@ -214,7 +214,7 @@ class IndexTypeRewriter(SeqMutator):
             return attr
         return AttrStmt(axis, attr.attr_key, B.cast(axis.var.dtype, value), body)
 
-    def _axis(self, axis: Any) -> IterVar:
+    def _axis(self, axis: IterVar) -> IterVar:
         if axis not in self.axes:
             var = self._index(axis.var)
             made = axis

@@ -32,7 +32,7 @@ class _Widths:
         self.low, self.high = _limits(target_bits)
         self.analyzer = Analyzer()
 
-    def enter(self, e: Any) -> int:
+    def enter(self, e: PrimExpr) -> int:
         """Widen for ``e``, if it does not fit; returns the width to restore."""
         saved = self.bits
         if dt.is_int(e.dtype) and dt.bits(e.dtype) > self.target_bits:
@@ -174,7 +174,7 @@ class _Force(IndexTypeRewriter):
             raise LoweringError(f"the constant {e.value} does not fit 32 bits")
         return IntImm("int32", e.value)
 
-    def visit_Var(self, var: Var) -> Any:
+    def visit_Var(self, var: Var) -> Var:
         if self.in_index and var.dtype == "int64" and var not in self.variables:
             self.variables[var] = Var(var.name, "int32")
         return super().visit_Var(var)

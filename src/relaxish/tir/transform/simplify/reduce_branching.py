@@ -56,17 +56,17 @@ class _Reduce(AnalyzerMutator):
     def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return buffer
 
-    def visit_IfThenElse(self, stmt: IfThenElse) -> Any:
+    def visit_IfThenElse(self, stmt: IfThenElse) -> Stmt:
         made = super().visit_IfThenElse(stmt)
         if not isinstance(made, IfThenElse) or side_effect(stmt.condition) > CallEffectKind.Pure:
             return made
-        if self._covers(made.else_case, made.condition, made.then_case, stmt.then_case):
+        if made.else_case is not None and self._covers(made.else_case, made.condition, made.then_case, stmt.then_case):
             return made.else_case
         if self._covers(made.then_case, B.not_(made.condition), made.else_case, stmt.else_case):
             return made.then_case
         return made
 
-    def _covers(self, general: Any, condition: PrimExpr, special: Any, place: Any) -> bool:
+    def _covers(self, general: Stmt, condition: PrimExpr, special: Stmt | None, place: Stmt | None) -> bool:
         """Whether ``general`` does just what ``special`` does where ``condition`` holds."""
         with self.analyzer.constraint_scope(self.analyzer.rewrite_simplify(condition)):
             simple = Remover(self.analyzer, self.flow, None, place).visit(general)

@@ -66,15 +66,15 @@ class _Remove(StmtMutator):
         if stmt.attr_key in _WAITS:
             # What follows relies on the wait even if the statement that it was put before has gone.
             return new
-        return self._effect(new.value) if is_noop(new.body) else new
+        return self._effect(new.value) if isinstance(new, AttrStmt) and is_noop(new.body) else new
 
-    def _attribute(self, stmt: AttrStmt) -> Any:
+    def _attribute(self, stmt: AttrStmt) -> Stmt:
         return self.default_visit(stmt)
 
     def visit_IfThenElse(self, stmt: IfThenElse) -> Stmt:
         return self._branches(self.default_visit(stmt))
 
-    def _branches(self, new: Stmt) -> Any:
+    def _branches(self, new: Stmt) -> Stmt:
         if not isinstance(new, IfThenElse):
             return new
         if isinstance(new.condition, IntImm):
@@ -87,7 +87,7 @@ class _Remove(StmtMutator):
             return IfThenElse(Not(new.condition), new.else_case, None)
         return new
 
-    def visit_For(self, stmt: For) -> Any:
+    def visit_For(self, stmt: For) -> Stmt:
         if not isinstance(stmt.extent, IntImm):
             top = eval_set(stmt.extent, self.ranges).max_value
             if top.dtype != "handle" and Analyzer().can_prove(B.le(top, B.const(top.dtype, 0))):
@@ -97,9 +97,9 @@ class _Remove(StmtMutator):
         self.ranges[stmt.loop_var] = from_min_extent(stmt.min, stmt.extent)
         new = self._loop(stmt)
         del self.ranges[stmt.loop_var]
-        return self._effect(new.min, new.extent) if is_noop(new.body) else new
+        return self._effect(new.min, new.extent) if isinstance(new, For) and is_noop(new.body) else new
 
-    def _loop(self, stmt: For) -> For:
+    def _loop(self, stmt: For) -> Stmt:
         return self.default_visit(stmt)
 
     def visit_Allocate(self, stmt: Allocate) -> Stmt:
@@ -124,7 +124,7 @@ class _Remove(StmtMutator):
                 return self._effect(*stmt.indices)
         return stmt
 
-    def _equal(self, a: Any, b: Any) -> bool:
+    def _equal(self, a: PrimExpr, b: PrimExpr) -> bool:
         return B.deep_equal(a, b)
 
     @staticmethod
@@ -169,7 +169,7 @@ class Remover(AnalyzerMutator, _Remove):
     def visit_For(self, stmt: For) -> Stmt:
         return _Remove.visit_For(self, stmt)
 
-    def _loop(self, stmt: For) -> Any:
+    def _loop(self, stmt: For) -> Stmt:
         return AnalyzerMutator.visit_For(self, stmt)
 
     def _equal(self, a: PrimExpr, b: PrimExpr) -> bool:
@@ -197,9 +197,9 @@ class Remover(AnalyzerMutator, _Remove):
         return not facts and dt.is_float(stmt.value.dtype) and not _uses_buffer(stmt.value, stmt.buffer)
 
 
-def _uses_buffer(body: Any, buffer: Buffer) -> bool:
+def _uses_buffer(body: Stmt | PrimExpr, buffer: Buffer) -> bool:
     """Whether ``body`` accesses a buffer by that declaration."""
-    stack = [body]
+    stack: list[Any] = [body]
     while stack:
         x = stack.pop()
         if x is buffer:

@@ -22,10 +22,11 @@ def _constant(e: PrimExpr) -> int | None:
     return value.value if isinstance(value, IntImm) else None
 
 
-def _scaled(e: Any) -> tuple[Any, int] | None:
+def _scaled(e: PrimExpr) -> tuple[PrimExpr, int] | None:
     """The parts of ``x * constant``."""
-    factor = _constant(e.b) if isinstance(e, Mul) else None
-    return None if factor is None else (e.a, factor)
+    if not isinstance(e, Mul) or (factor := _constant(e.b)) is None:
+        return None
+    return e.a, factor
 
 
 class _Renormalize(ExprAnalyzerMutator):
@@ -48,8 +49,7 @@ class _Renormalize(ExprAnalyzerMutator):
 
     def visit_FloorDiv(self, e: FloorDiv) -> PrimExpr:
         made = B.floordiv(self.visit(e.a), self.visit(e.b))
-        divisor = _constant(made.b) if isinstance(made, FloorDiv) else None
-        if divisor is None:
+        if not isinstance(made, FloorDiv) or (divisor := _constant(made.b)) is None:
             return made
         found = self._of_remainder(made, divisor)
         if found is None and divisor > 0:
@@ -57,15 +57,15 @@ class _Renormalize(ExprAnalyzerMutator):
         return made if found is None else self._again(found)
 
     @staticmethod
-    def _of_remainder(e: Any, divisor: int) -> Any:
+    def _of_remainder(e: FloorDiv, divisor: int) -> PrimExpr | None:
         """``(x % (m * d)) // d`` is ``x // d % m``."""
-        modulus = _constant(e.a.b) if isinstance(e.a, FloorMod) else None
-        if modulus is None or modulus % divisor:
+        inner = e.a
+        if not isinstance(inner, FloorMod) or (modulus := _constant(inner.b)) is None or modulus % divisor:
             return None
-        return B.floormod(B.floordiv(e.a.a, e.b), B.const(e.dtype, modulus // divisor))
+        return B.floormod(B.floordiv(inner.a, e.b), B.const(e.dtype, modulus // divisor))
 
     @staticmethod
-    def _of_sum(e: Any, divisor: int) -> Any:
+    def _of_sum(e: FloorDiv, divisor: int) -> PrimExpr | None:
         """``(x * (c * g) + rest) // (d * g)`` is ``(x * c + rest // g) // d``."""
         if not isinstance(e.a, Add):
             return None

@@ -192,7 +192,7 @@ class StmtSimplifier(AnalyzerMutator):
     def visit_IntImm(self, e: IntImm) -> PrimExpr:
         return e
 
-    def visit_Var(self, e: Var) -> Any:
+    def visit_Var(self, e: Var) -> PrimExpr:
         if e.dtype == "bool" and self.analyzer.rewrite.literals:
             return self.analyzer.rewrite_simplify(e)
         return self.analyzer.rewrite.bindings.get(e, e)

@@ -8,7 +8,7 @@ from typing import Any
 from ....arith.functor import substitute
 from ....ir.expr import PrimExpr
 from ....ir.prim import IntImm
-from ...stmt import Block, Evaluate, Stmt
+from ...stmt import Block, Evaluate, SeqStmt, Stmt
 from ..base import flatten_seq, is_call
 from .buffer_flow import BufferFlow, Fact, in_context, pure
 from .regions import conjuncts
@@ -55,13 +55,14 @@ class KnowingSimplifier(StmtSimplifier):
     def visit_Evaluate(self, stmt: Evaluate) -> Stmt:
         return stmt if is_call(stmt.value, "assume") else self.default_visit(stmt)
 
-    def visit_SeqStmt(self, node: Any) -> Any:
+    def visit_SeqStmt(self, node: SeqStmt) -> Stmt:
         with ExitStack() as held:
             made = []
             for stmt in node.seq:
                 made.append(self.visit(stmt))
-                if is_call(getattr(stmt, "value", None), "assume"):
-                    for condition in conjuncts(stmt.value.args[0]):
+                assumed = getattr(stmt, "value", None)
+                if is_call(assumed, "assume"):
+                    for condition in conjuncts(assumed.args[0]):
                         if pure(condition):
                             held.enter_context(self.analyzer.constraint_scope(condition))
         return node if all(a is b for a, b in zip(made, node.seq)) else flatten_seq(made)

@@ -12,7 +12,9 @@ from typing import Any
 
 from ....arith.functor import Substitution
 from ....ir.expr import PrimExpr
-from ....ir.prim import EQ, GE, GT, LE, LT, NE, Add, And, FloorDiv, FloorMod, IntImm, Mul, Not, Or, Select, Sub  # fmt: skip
+from ....ir.prim import (
+    Add, And, BinaryOp, EQ, FloorDiv, FloorMod, GE, GT, IntImm, LE, LT, Mul, NE, Not, Or, Select, Sub,
+)  # fmt: skip
 from ...stmt import Stmt
 
 __all__ = ["substitute_in_tables", "truth"]
@@ -24,33 +26,36 @@ _OPERATIONS: dict[type, Callable[[int, int], int]] = {
 _DIVISIONS: dict[type, Callable[[int, int], int]] = {FloorDiv: operator.floordiv, FloorMod: operator.mod}
 
 
-def _value(e: Any) -> int | None:
+def _value(e: PrimExpr) -> int | None:
     """The integer an expression of constants is."""
-    kind = type(e)
-    if kind is IntImm:
-        return int(e.value)
-    operation = _OPERATIONS.get(kind) or _DIVISIONS.get(kind)
-    if operation is None:
-        return None
-    a = _value(e.a)
-    b = None if a is None else _value(e.b)
-    if a is None or b is None or (kind in _DIVISIONS and b == 0):
-        return None
-    return operation(a, b)
+    match e:
+        case IntImm():
+            return e.value
+        case BinaryOp():
+            kind = type(e)
+            operation = _OPERATIONS.get(kind) or _DIVISIONS.get(kind)
+            if operation is None:
+                return None
+            a = _value(e.a)
+            b = None if a is None else _value(e.b)
+            if a is None or b is None or (kind in _DIVISIONS and b == 0):
+                return None
+            return operation(a, b)
+    return None
 
 
-def truth(cond: Any) -> bool | None:
+def truth(cond: PrimExpr) -> bool | None:
     """What constants alone say of a condition; ``None`` where a variable matters."""
-    kind = type(cond)
-    if kind is Not:
-        inner = truth(cond.a)
-        return None if inner is None else not inner
-    if kind is And or kind is Or:
-        decisive = kind is Or
-        sides = truth(cond.a), truth(cond.b)
-        if decisive in sides:
-            return decisive
-        return None if None in sides else not decisive
+    match cond:
+        case Not():
+            inner = truth(cond.a)
+            return None if inner is None else not inner
+        case And() | Or():
+            decisive = type(cond) is Or
+            sides = truth(cond.a), truth(cond.b)
+            if decisive in sides:
+                return decisive
+            return None if None in sides else not decisive
     value = _value(cond)
     return None if value is None else bool(value)
 

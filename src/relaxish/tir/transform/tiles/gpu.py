@@ -12,7 +12,7 @@ from typing import Any
 from ....ir import dtype as dt
 from ....ir.expr import Range
 from ....ir.functor import Mutator, post_order_visit
-from ....ir.prim import Add, Cast, IntImm, Max, Min, Var, const
+from ....ir.prim import Add, Cast, IntImm, Max, Min, StringImm, Var, const
 from ....ir.types import PointerType, PrimType
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad, Select
@@ -35,11 +35,12 @@ from .arch import Arch
 from .barriers import Steps, barrier
 from .infer import infer_layouts, loop_layout, nests_of
 from .matrix import Products
-from .names import ATOMIC, FRAGMENT, REDUCER, SHARED, SWIZZLE, VAR
+from .names import ATOMIC, EVICTIONS, FRAGMENT, L2, REDUCER, SHARED, SWIZZLE, VAR, WIDTH
 from .nests import serial_loops
 from .pipelines import Pipeline
-from .program import Kernel, Nest, TileLoweringError, Walk, as_int, loads_of, stores_of
-from .spread import Memory, Shared, Spread
+from .program import Kernel, Nest, TileLoweringError, Walk, as_int, loads_of, options_of, stores_of
+from .shared import Shared
+from .spread import Memory, Spread
 from .updates import ACQUIRES, RELEASES, InParallel, element_of, joined, update_on
 
 __all__ = ["GpuKernel"]
@@ -76,6 +77,7 @@ class GpuKernel(Walk):
         self.viewed: set[Any] = set()
         post_order_visit(self.body, lambda n: self.viewed.add(n.buffer.data) if isinstance(n, DeclBuffer) else None)
         self.pipelines = Pipeline(self)
+        self.orders = kernel.orders
 
     # -- the kernel ------------------------------------------------------------------------------------------------------
 
@@ -104,7 +106,7 @@ class GpuKernel(Walk):
         return self._launch(body)
 
     def _launch(self, body: Any) -> Any:
-        body = self._in_panels(body)
+        body = self._in_panels(self._keeping(body))
         made = launch("threadIdx.x", const(self.threads, "int32"), lambda tx: substitute(body, {self.thread: tx}))
         for (var, extent), axis in reversed(list(zip(self.kernel.grid, "xyz", strict=False))):
             inner = made
@@ -117,6 +119,23 @@ class GpuKernel(Walk):
         if self.arch.own_barriers:
             made = AttrStmt(const(0, "int32"), "explicit_sync", const(1, "int32"), made)
         return made
+
+    def _keeping(self, body: Any) -> Any:
+        """Loads that tell the second-level cache how much of what they touch to keep."""
+        known = {x.buffer.name: x.buffer for x in loads_of(self.body) if x.buffer.scope() == "global"}
+        for name, ratio in self.kernel.annotations.get(L2, ()):
+            self._has_policies(f"T.annotate_l2_hit_ratio: {name}")
+            buffer = known.get(str(getattr(name, "value", name)))
+            share = float(getattr(ratio, "value", ratio))
+            if buffer is not None and share > 0:
+                body = AttrStmt(buffer.data, "l2_policy", StringImm(f"evict_last:{share}"), body)
+        return body
+
+    def _has_policies(self, what: str) -> None:
+        if self.arch.level < 80:
+            raise TileLoweringError(
+                f"{what}: loads of {self.arch.name} say nothing to the second-level cache, those of sm_80 and later do; leave it out"
+            )
 
     def _in_panels(self, body: Any) -> Any:
         """Blocks visited in panels: the program's places of a block are worked out from the launch's."""
@@ -169,11 +188,19 @@ class GpuKernel(Walk):
         shape = tuple(as_int(e, "a size") for e in buffer.shape)
         item = max(1, dt.bits(buffer.dtype) // 8)
         pitch = shape[-1]
-        if len(shape) > 1 and buffer.data not in self.viewed and pitch * item % 64 == 0 and self.arch.pads:
+        order = self.orders.get(buffer)
+        if (
+            order is None
+            and len(shape) > 1
+            and buffer.data not in self.viewed
+            and pitch * item % 64 == 0
+            and self.arch.pads
+        ):
             pitch += 16 // item
         rows = math.prod(shape[:-1])
         stages = self.pipelines.stages.get(buffer, 1)
-        slot = -(-rows * pitch * item // _ALIGN) * _ALIGN // item
+        size = rows * pitch if order is None else order.size
+        slot = -(-size * item // _ALIGN) * _ALIGN // item
         if self.arch.own_barriers:
             base = self.arena_bytes
             if passing:
@@ -190,12 +217,12 @@ class GpuKernel(Walk):
             self.view_of[view] = key
             self.tracked.add(key)
             self.place_of[buffer.data] = key
-            self.memory.shared[buffer] = Shared(view, base // item, shape, pitch, slot)
+            self.memory.shared[buffer] = Shared(view, base // item, shape, pitch, slot, order)
         else:
             data = Var(buffer.name, PointerType(PrimType(buffer.dtype), "shared"))
             made = decl_buffer([slot * stages], buffer.dtype, buffer.name, data=data, scope="shared")
             self.allocations.append(made)
-            self.memory.shared[buffer] = Shared(made, 0, shape, pitch, slot)
+            self.memory.shared[buffer] = Shared(made, 0, shape, pitch, slot, order)
 
     def scratch(self, name: str, dtype: str, count: int) -> tuple[Buffer, Shared]:
         """Shared memory of the compiler's own."""
@@ -313,13 +340,20 @@ class GpuKernel(Walk):
         body = InParallel(self._update, self._inner_loops).visit(source)
         if nest.op == "atomic":
             body = self._update(str(nest.attrs[ATOMIC]), body)
+        width = nest.attrs.get(WIDTH)
+        self.spread.widest_access = None if width is None else as_int(width, "coalesced_width")
         fragments = [n for n in (*stores_of(source), *loads_of(source)) if n.buffer.scope() == FRAGMENT]
         if fragments:
             layout = loop_layout(nest, self.memory.layouts, self.threads, 1)
             made = self.spread.by_layout(nest.op, nest.loops, body, layout, self.reducers)
         else:
             made = self.spread.in_turn(nest.loops, body)
+        self.spread.widest_access = None
         reads = [x.buffer for x in loads_of(source)]
+        for policy in options_of(nest) & EVICTIONS:
+            self._has_policies(f"T.copy(eviction_policy={policy!r})")
+            for buffer in {b for b in reads if b.scope() == "global"}:
+                made = AttrStmt(buffer.data, "l2_policy", StringImm(f"{policy}:1"), made)
         return self.step(made, reads, [x.buffer for x in stores_of(source)], managed)
 
     # -- reductions --------------------------------------------------------------------------------------------------------

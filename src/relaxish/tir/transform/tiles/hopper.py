@@ -13,19 +13,25 @@ from ....arith import Analyzer
 from ....arith.affine import coefficient
 from ....ir.expr import Range
 from ....ir.functor import Mutator
+from ....support.log import get_logger
 from ....ir.prim import Cast, IntImm, IterVar, Var, const
 from ...buffer import decl_buffer
 from ...expr import BufferLoad
 from ...functor import substitute
 from ...stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt
 from ..hopper.kernel import build_kernel
+from ..hopper.layout import tile_layout
 from ..hopper.tiles import GEMM, STAGES, HopperError, parse_tiles
 from .product import Product, product_of
-from .names import FRAGMENT, SHARED
+from .names import EVICTIONS, FRAGMENT, GROUP, L2, SHARED, STAGE, SYNC
 from .names import STAGES as TURNS
-from .program import Kernel, Nest, loads_of, nest_of
+from .program import Kernel, Nest, as_int, loads_of, nest_of, options_of
+from .skewed import is_skewed, stage_count
 
 __all__ = ["lower_product"]
+
+
+_log = get_logger("tile")
 
 
 class _Other(Exception):
@@ -68,6 +74,11 @@ class _Rewrite:
 
     def build(self) -> Any:
         """The program in the other notation. Raises _Other."""
+        if L2 in self.kernel.annotations:
+            _log.warning(
+                "T.annotate_l2_hit_ratio: bulk copies say nothing to the cache here; the product is mma.sync, not wgmma"
+            )
+            raise _Other
         items = _items(self.kernel.block.body)
         at = next((n for n, s in enumerate(items) if isinstance(s, For) and TURNS in s.annotations), None)
         _require(at is not None)
@@ -79,15 +90,27 @@ class _Rewrite:
         _require(all(n is not None for n in (*before, *after)))
         self._cleared([n for n in before if n is not None], product)
         self._coordinates(product, copies, loop)
+        self._laid_out(product)
         body = [self._copy(copies[x.buffer], x, product) for x in (product.a, product.b)]
         body.append(self._product(product))
-        stages = int(getattr(loop.annotations[TURNS], "value", loop.annotations[TURNS]))
+        stages = self._stages(loop)
         inner = For(loop.loop_var, loop.min, loop.extent, ForKind.SERIAL, SeqStmt(body), None, {STAGES: max(2, stages)})
         stmt: Any = SeqStmt([inner, self._tail([n for n in after if n is not None], product)])
         for (var, extent), axis in reversed(list(zip(self.kernel.grid, "xyz", strict=False))):
             binding = IterVar(None, Var("", var.dtype), IterVar.ThreadIndex, f"blockIdx.{axis}")
             stmt = For(var, const(0, var.dtype), extent, ForKind.THREAD_BINDING, stmt, binding)
         return stmt
+
+    def _stages(self, loop: For) -> int:
+        """Copies under way: the unit's pipeline has them in one stage, the product in a later one, and waits for both at once."""
+        if not is_skewed(loop):
+            return stage_count(loop)
+        _require(not ({SYNC, GROUP} & set(loop.annotations)))
+        if STAGE not in loop.annotations:
+            return stage_count(loop)
+        stage = [as_int(e, "a stage") for e in loop.annotations[STAGE]]
+        _require(len(stage) == 3 and stage[0] == stage[1] < stage[2])
+        return stage[2] - stage[0] + 1
 
     # -- reading -----------------------------------------------------------------------------------------------------------
 
@@ -97,12 +120,22 @@ class _Rewrite:
         found = [n for n in nests if n is not None]
         products = [n for n in found if n.op == "gemm"]
         copies = {n.body.buffer: n for n in found if n.op == "copy" and isinstance(n.body, BufferStore)}
+        _require(not any(options_of(n) & {"disable_tma", *EVICTIONS} for n in found))
         _require(len(products) == 1 and len(copies) == 2 and found[-1].op == "gemm")
         p = product_of(products[0])
         _require(not p.clear and p.a.buffer in copies and p.b.buffer in copies)
         _require(all(x.buffer.scope() in SHARED for x in (p.a, p.b)))
         _require(isinstance(loop.min, IntImm) and loop.min.value == 0)
         return copies, p
+
+    def _laid_out(self, p: Product) -> None:
+        """Layouts that the program asked for are those that copies and products of the unit share."""
+        _require(all(buffer in (p.a.buffer, p.b.buffer) for buffer in self.kernel.orders))
+        for load, rows, by_rows in ((p.a, p.m, p.turned_a), (p.b, p.n, not p.turned_b)):
+            order = self.kernel.orders.get(load.buffer)
+            if order is not None:
+                own = tile_layout(rows, p.depth, load.buffer.dtype, by_rows).table()
+                _require(order.table.shape == own.shape and bool((order.table == own).all()))
 
     def _cleared(self, nests: list[Nest], p: Product) -> None:
         _require(len(nests) == 1 and nests[0].op == "fill")

@@ -299,8 +299,13 @@ def _pointer(view: Buffer, offset: Any, mask: str) -> Any:
 
 def _load(kernel: GpuKernel, fragment: Buffer, index: int, load: Any, at: dict[Any, Any], turned: bool) -> Any:
     kept = kernel.memory.shared[load.buffer]
+    if kept.row_pitch is None:
+        raise TileLoweringError(
+            f"T.annotate_layout: {load.buffer.name} is an operand of wmma, which reads rows that lie at one distance: {kernel.arch.name} "
+            "multiplies no swizzled tiles; leave the layout out for it, or use a padded one"
+        )
     place = kept.offset([substitute(i, at) for i in load.indices], kernel.memory.turns.get(load.buffer))
     return Evaluate(call(
         "handle", "tvm_load_matrix_sync", fragment.data, *_SIXTEEN, const(index, "int32"), _pointer(kept.view, place, "r"),
-        const(kept.pitch, "int32"), "col_major" if turned else "row_major",
+        const(kept.row_pitch, "int32"), "col_major" if turned else "row_major",
     ))  # fmt: skip

@@ -128,7 +128,9 @@ class Mma:
         rows of whole pieces of 16 bytes."""
         bits = dt.bits(load.buffer.dtype)
         kept = self.kernel.memory.shared[load.buffer]
-        return bits == 16 or (bits == 8 and not turned and kept.pitch % 16 == 0)
+        if kept.order is not None and kept.order.unit * bits < 128:
+            return False
+        return bits == 16 or (bits == 8 and not turned and kept.aligned(16))
 
     def _address(self, load: BufferLoad, at: dict[Any, Any]) -> tuple[Buffer, Any]:
         kept = self.kernel.memory.shared[load.buffer]

@@ -8,8 +8,8 @@ operator is a loop nest around one block annotated :data:`OP`, loops of independ
 from __future__ import annotations
 
 __all__ = [
-    "ATOMIC", "CLEAR", "FRAGMENT", "KERNEL", "LAYOUT", "LOOPS", "OP", "OPTIONS", "PARALLEL", "POLICY", "REDUCER", "SHARED",
-    "STAGES", "SWIZZLE", "TILE_SCOPES", "VAR",
+    "ATOMIC", "CLEAR", "EVICTIONS", "FRAGMENT", "GROUP", "KERNEL", "L2", "LAYOUT", "LOOPS", "OP", "OPTIONS", "ORDER", "PARALLEL", "POLICY",
+    "REDUCER", "SHARED", "STAGE", "STAGES", "SWIZZLE", "SYNC", "TILE_SCOPES", "VAR", "WIDTH",
 ]  # fmt: skip
 
 KERNEL = "tile.kernel"
@@ -20,6 +20,10 @@ LOOPS = "tile.loops"
 """Annotation of a tile operator's block: how many of the loops around are its own."""
 OPTIONS = "tile.options"
 """Annotation of a tile operator's block: words that a lowering may follow, such as disable_tma."""
+EVICTIONS = frozenset(("evict_first", "evict_last", "evict_normal"))
+"""Those of them that say what the second-level cache is to keep."""
+WIDTH = "tile.coalesced_width"
+"""Annotation of a copy's block or a parallel loop: elements that a thread accesses at once, at most."""
 POLICY = "tile.policy"
 """Annotation of a product's block: how warps share the result (0 square, 1 rows, 2 columns)."""
 CLEAR = "tile.clear"
@@ -31,10 +35,17 @@ PARALLEL = "tile.parallel"
 """Annotation of the outermost of some loops with independent iterations: how many loops they are."""
 STAGES = "tile.num_stages"
 """Annotation of a loop: how many turns' copies may be under way."""
+L2 = "tile.l2_hit_ratio"
+"""Annotation of a kernel's block: shares of what is loaded that the second-level cache is to keep, (parameter, ratio)."""
+STAGE, ORDER = "tile.stage", "tile.order"
+"""Annotations of a pipelined loop: the stage of each of its statements, and its place in a turn."""
+GROUP, SYNC = "tile.group", "tile.sync"
+"""Annotations of a pipelined loop: statements whose copies are waited for together, and pairs of statements of which the
+second waits for the first."""
 SWIZZLE = "tile.swizzle"
 """Annotation of a kernel's block: (panel size, 0 for rows or 1 for columns)."""
 LAYOUT = "tile.layout"
-"""Annotation of a kernel's block: layouts that the user asked for, by buffer name."""
+"""Annotation of a kernel's block: layouts that the program asked for, (number among the block's buffers, index map)."""
 REDUCER = "tile.reducer"
 """Annotation of the end of what parallel loops reduce into a fragment: sum, max or min."""
 

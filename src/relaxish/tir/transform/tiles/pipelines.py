@@ -10,11 +10,12 @@ from ....ir.functor import post_order_visit
 from ....ir.prim import IntImm, Var, const
 from ...expr import BufferLoad
 from ...functor import substitute
-from ...stmt import BufferStore, Evaluate, For, ForKind, IfThenElse, SeqStmt
+from ...stmt import AttrStmt, BufferStore, Evaluate, For, ForKind, IfThenElse, SeqStmt
 from ..base import call, op_name, seq
 from .barriers import barrier
 from .names import SHARED, STAGES
-from .program import Nest, loads_of, nest_of, stores_of
+from .program import Nest, TileLoweringError, loads_of, nest_of, stores_of
+from .skewed import Plan, commit_copies, is_skewed, items_of, stage_count, wait_for_copies
 
 if TYPE_CHECKING:
     from .gpu import GpuKernel
@@ -30,24 +31,31 @@ class Pipeline:
         self.stages: dict[Any, int] = {}
         self.managed: list[Any] = []
         self.rings: dict[Any, tuple[list[Nest], int]] = {}
-        if kernel.arch.copies_ahead:
-            post_order_visit(kernel.body, self._look)
+        self.plans: dict[Any, Plan] = {}
+        post_order_visit(kernel.body, self._look)
 
     def _look(self, node: Any) -> None:
         if not isinstance(node, For) or STAGES not in node.annotations:
             return
-        stages = int(getattr(node.annotations[STAGES], "value", node.annotations[STAGES]))
-        if stages < 2:
+        copies_ahead = self.kernel.arch.copies_ahead
+        stages, skewed = stage_count(node), is_skewed(node)
+        if not skewed and (stages < 2 or not copies_ahead):
             return
-        nests = [
-            n
-            for item in (node.body.seq if isinstance(node.body, SeqStmt) else [node.body])
-            if (n := nest_of(item)) is not None
-        ]
+        nests = [nest_of(item) for item in items_of(node.body)]
         stored: dict[Any, int] = {}
         for store in stores_of(node.body):
             stored[store.buffer] = stored.get(store.buffer, 0) + 1
-        ahead = [n for n in nests if self._runs_ahead(n, stored, node)]
+        places = [n for n, nest in enumerate(nests) if nest is not None and self._runs_ahead(nest, stored, node)]
+        if skewed:
+            plan = self.plans[node.loop_var] = Plan.of(node, places, self.kernel.body, copies_ahead)
+            viewed = [b for b in plan.versions if b.data in self.kernel.viewed]
+            if viewed:
+                raise TileLoweringError(
+                    f"T.Pipelined: {viewed[0].name} goes from stage to stage, and has a view (T.view)"
+                )
+            self.stages |= plan.versions
+            return
+        ahead = [nest for n in places if (nest := nests[n]) is not None]
         if ahead:
             self.rings[node.loop_var] = (ahead, stages)
             for nest in ahead:
@@ -71,6 +79,10 @@ class Pipeline:
 
     def loop(self, node: Any) -> Any:
         """A loop, pipelined where it asks for it and has copies that can run ahead."""
+        plan = self.plans.get(node.loop_var)
+        if plan is not None:
+            node = self.kernel.products.around(self.kernel, node)
+            return self.kernel.products.leave(self.kernel, plan.lower(self.kernel, node, self._copy))
         ring = self.rings.get(node.loop_var)
         if ring is None:
             return self.kernel.plain_loop(node)
@@ -96,7 +108,7 @@ class Pipeline:
             first.append(
                 fetch if isinstance(count, IntImm) and count.value > early else IfThenElse(count > early, fetch)
             )
-            first.append(_commit())
+            first.append(commit_copies())
         turn = Var(node.loop_var.name, node.loop_var.dtype)
         outer = list(self.managed)
         self.managed = [*outer, *buffers]
@@ -112,9 +124,9 @@ class Pipeline:
         for buffer in buffers:
             k.memory.turns.pop(buffer, None)
         made = For(turn, const(0, turn.dtype), count, ForKind.SERIAL, seq([
-            _wait(stages - 2), barrier(), IfThenElse(turn + (stages - 1) < count, later), _commit(), body,
+            wait_for_copies(stages - 2), barrier(), IfThenElse(turn + (stages - 1) < count, later), commit_copies(), body,
         ]))  # fmt: skip
-        return seq([*first, k.products.leave(k, made), _wait(0)])
+        return seq([*first, k.products.leave(k, made), wait_for_copies(0)])
 
     def _copy(self, nest: Nest, values: dict[Any, Any], managed: Any) -> Any:
         k = self.kernel
@@ -135,6 +147,8 @@ class _Async:
         """The statement with asynchronous copies where there are such."""
         if isinstance(stmt, SeqStmt):
             return seq([self.convert(s) for s in stmt.seq])
+        if isinstance(stmt, AttrStmt):
+            return stmt.with_fields(body=self.convert(stmt.body))
         if isinstance(stmt, IfThenElse):
             other = None if stmt.else_case is None else self.convert(stmt.else_case)
             return IfThenElse(stmt.condition, self.convert(stmt.then_case), other)
@@ -172,11 +186,3 @@ class _Async:
         if condition is not None:
             args.append(substitute(condition, zero))
         return Evaluate(call(store.buffer.dtype, "ptx_cp_async", *args))
-
-
-def _commit() -> Any:
-    return Evaluate(call("", "ptx_commit_group"))
-
-
-def _wait(groups: int) -> Any:
-    return Evaluate(call("", "ptx_wait_group", const(groups, "int32")))

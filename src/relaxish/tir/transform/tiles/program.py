@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ....ir.functor import Mutator, post_order_visit, all_nodes
 from ....ir.prim import IntImm, Var
+from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...functor import substitute
 from ...stmt import BlockRealize, BufferStore, For, IfThenElse
 from ..base import LoweringError
-from .names import ATOMIC, KERNEL, LOOPS, OP, PARALLEL
+from .names import ATOMIC, KERNEL, LAYOUT, LOOPS, OP, OPTIONS, PARALLEL
+from .shared import Order
 
 __all__ = [
-    "Kernel", "Nest", "TileLoweringError", "Walk", "as_int", "has_kernels", "loads_of", "nest_of", "opened", "rewrite_kernels",
+    "Kernel", "Nest", "TileLoweringError", "Walk", "as_int", "has_kernels", "loads_of", "nest_of", "opened", "options_of",
+    "rewrite_kernels",
     "stores_of", "written_for_threads",
 ]  # fmt: skip
 
@@ -59,6 +63,19 @@ class Kernel:
     block: Any
     stmt: Any
 
+    @cached_property
+    def orders(self) -> dict[Buffer, Order]:
+        """Layouts that the program asked for. Raises TileLoweringError for what is none of its tile."""
+        made = {}
+        for number, index_map in self.annotations.get(LAYOUT, ()):
+            buffer = self.block.alloc_buffers[int(getattr(number, "value", number))]
+            shape = tuple(as_int(e, f"a size of {buffer.name}") for e in buffer.shape)
+            try:
+                made[buffer] = Order(index_map, shape)
+            except ValueError as error:
+                raise TileLoweringError(f"T.annotate_layout: the layout of {buffer.name} is none: {error}") from None
+        return made
+
     @property
     def annotations(self) -> dict[str, Any]:
         """What the program asked for."""
@@ -72,6 +89,11 @@ def as_int(e: Any, what: str) -> int:
     if isinstance(e, IntImm):
         return int(e.value)
     raise TileLoweringError(f"{what} is {e}; it must be constant for tiles in registers and shared memory")
+
+
+def options_of(nest: Nest) -> set[str]:
+    """The words that a copy was asked for with."""
+    return {str(getattr(word, "value", word)) for word in nest.attrs.get(OPTIONS, ())}
 
 
 def has_kernels(func: PrimFunc) -> bool:

@@ -23,34 +23,11 @@ from .layout import Layout
 from .names import FRAGMENT
 from .nests import interior, plain_selects, vectorizable, widest, without_guards
 from .program import TileLoweringError, loads_of, stores_of
+from .shared import Shared, index_values
 
-__all__ = ["Memory", "Shared", "Spread", "alternatives", "conjunction"]
+__all__ = ["Memory", "Spread", "alternatives", "conjunction"]
 
 _VECTOR_BITS = 128
-
-
-@dataclass(frozen=True)
-class Shared:
-    """A tile in shared memory: ``view`` holds its elements, ``pitch`` is the distance of rows (last dimension contiguous).
-
-    ``base`` is its first element in the view, ``slot`` the distance of the copies that a pipeline keeps.
-    """
-
-    view: Buffer
-    base: int
-    shape: tuple[int, ...]
-    pitch: int
-    slot: int = 0
-
-    def offset(self, indices: Sequence[Any], turn: Any = None) -> Any:
-        """Where an element lies in the view."""
-        row: Any = None
-        for index, extent in zip(indices[:-1], self.shape[:-1], strict=True):
-            row = index if row is None else row * extent + index
-        place = indices[-1] if row is None else row * self.pitch + indices[-1]
-        if self.base:
-            place = place + self.base
-        return place if turn is None or not self.slot else place + turn * self.slot
 
 
 @dataclass
@@ -176,6 +153,8 @@ class Spread:
         self.memory = memory
         self.thread = thread
         self.threads = threads
+        self.widest_access: int | None = None
+        """Elements that a thread accesses at once, at most, where the program says so."""
 
     # -- by a layout ---------------------------------------------------------------------------------------------------
 
@@ -244,7 +223,7 @@ class Spread:
                 continue
             held = self.memory.layouts[node.buffer]
             try:
-                coordinates = [_evaluate(i, places) for i in node.indices]
+                coordinates = [index_values(i, places) for i in node.indices]
             except KeyError:
                 raise TileLoweringError(
                     f"T.{op}: which element of fragment {node.buffer.name} is meant by {[str(i) for i in node.indices]} depends on "
@@ -335,7 +314,7 @@ class Spread:
         """How many iterations of ``var`` can be one vector access of at most 16 bytes, aligned."""
         if not vectorizable(body, var, list(self.memory.private)) or widest(body) > 64:
             return 1
-        width = limit
+        width = limit if self.widest_access is None else min(limit, self.widest_access)
         while width > 1 and not self._fits(body, var, width, analyzer):
             width //= 2 if width % 2 == 0 else width
         return max(1, width)
@@ -365,7 +344,7 @@ class Spread:
     def _rows_fit(self, buffer: Any, width: int, analyzer: Analyzer) -> bool:
         kept = self.memory.shared.get(buffer)
         if kept is not None:
-            return kept.pitch % width == 0 and kept.base % width == 0 and kept.slot % width == 0
+            return kept.aligned(width)
         if buffer.strides or not _is_zero(buffer.elem_offset):
             return False
         return len(buffer.shape) == 1 or _divides(buffer.shape[-1], width, analyzer)
@@ -392,24 +371,6 @@ def _mentions_any(nodes: Sequence[Any], var: Var) -> bool:
     from ....arith.functor import uses_var
 
     return any(uses_var(n, var) for n in nodes)
-
-
-def _evaluate(e: Any, places: dict[Any, Any]) -> Any:
-    """An index for all iterations. Raises KeyError for what it does not know."""
-    if isinstance(e, IntImm):
-        return np.int64(e.value)
-    if isinstance(e, Var):
-        return places[e]
-    name = type(e).__name__
-    if name in ("Add", "Sub", "Mul", "FloorDiv", "FloorMod", "Min", "Max"):
-        a, b = _evaluate(e.a, places), _evaluate(e.b, places)
-        return {
-            "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "FloorDiv": np.floor_divide, "FloorMod": np.mod,
-            "Min": np.minimum, "Max": np.maximum,
-        }[name](a, b)  # fmt: skip
-    if name == "Cast":
-        return _evaluate(e.value, places)
-    raise KeyError(name)
 
 
 class _Place(Mutator):
