@@ -9,6 +9,7 @@ from typing import Any
 from ..ir.prim import Var as TirVar
 from ..ir.structural import structural_equal
 from ..tir import NE
+from .analysis.struct_info import definable_tir_vars_in_struct_info
 from .analysis.variables import all_vars, free_vars
 from .expr import (
     BindingBlock,
@@ -37,6 +38,8 @@ class _Symbols(PyExprMutator):
     def __init__(self) -> None:
         super().__init__()
         self.known: dict[TirVar, tuple[Any, MatchCast]] = {}
+        #: Symbols of parameters: a cast to one of these defines nothing, it checks.
+        self.given: set[TirVar] = set()
 
     def visit_prim_expr(self, value: Any) -> Any:
         if not self.known:
@@ -45,9 +48,10 @@ class _Symbols(PyExprMutator):
         return value if new is value else simplify(new)
 
     def visit_function_(self, op: Function) -> Any:
-        saved = dict(self.known)
+        saved = dict(self.known), set(self.given)
+        self.given.update(s for p in op.params for s in definable_tir_vars_in_struct_info(p.struct_info))
         new = super().visit_function_(op)
-        self.known = saved
+        self.known, self.given = saved
         return new
 
     def visit_match_cast_(self, binding: MatchCast) -> None:
@@ -56,6 +60,8 @@ class _Symbols(PyExprMutator):
         if source is not None:
             (binding.var.struct_info_ or binding.struct_info).bind(source, found, {})
         for var, expr in found.items():
+            if var in self.given:
+                continue
             before = self.known.get(var)
             if before is None:
                 self.known[var] = (expr, binding)

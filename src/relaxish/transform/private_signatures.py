@@ -47,12 +47,40 @@ class _CallSites(PyExprMutator):
         return call if change is None else change[1](self.builder_, change[0], call.args)
 
 
+class _Values(PyExprVisitor):
+    """Names of functions that are passed on rather than called, such as those of closures: who calls them is not seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def visit_call_(self, op: Call) -> None:
+        if isinstance(op.op, GlobalVar):
+            for arg in op.args:
+                self.visit_expr(arg)
+        else:
+            super().visit_call_(op)
+
+    def visit_global_var_(self, op: GlobalVar) -> None:
+        self.names.add(op.name_hint)
+
+
+def _functions_as_values(mod: IRModule) -> set[str]:
+    visitor = _Values()
+    for func in mod.functions.values():
+        if isinstance(func, Function):
+            visitor.visit_expr(func)
+    return visitor.names
+
+
 def _apply(mod: IRModule, analyse: Callable[[GlobalVar, Function], Change | None], *, tidy: bool = False) -> IRModule:
     """The module with changed private functions and their callers; ``tidy``: without what callers no longer use."""
     out = mod.clone()
     changes: dict[str, tuple[GlobalVar, Any]] = {}
+    values = _functions_as_values(mod)
     for var, func in mod.functions.items():
-        change = analyse(var, func) if isinstance(func, Function) and symbol_of(func) is None else None
+        private = isinstance(func, Function) and symbol_of(func) is None and var.name_hint not in values
+        change = analyse(var, func) if private else None
         if change is not None:
             name = GlobalVar(var.name_hint)
             del out[var]

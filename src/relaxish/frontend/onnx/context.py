@@ -16,7 +16,7 @@ from ... import op, relax
 from ...ir.expr import PrimExpr, as_expr
 from ...ir.op import Op
 from ...relax.expr import Call, Constant, Expr, PrimValue, ShapeExpr, Tuple
-from ...relax.scalars import const_int, simplify
+from ...relax.scalars import const_int, prove_equal, simplify
 from ...relax.struct_info import PrimStructInfo, ShapeStructInfo, TensorStructInfo
 from ...runtime.ndarray import NDArray
 from ...support.errors import OpAttributeInvalid
@@ -264,6 +264,36 @@ class Context:
     def require_sizes(self, sizes: Expr, wanted: Sequence[Dim]) -> None:
         """Check when the model runs that the elements of a computed int64 tensor are the sizes wanted."""
         self.builder.match_cast(self.emit(op.tensor_to_shape(sizes)), ShapeStructInfo(list(wanted)))
+
+    def agreeing(self, values: Sequence[Expr], apart: int | None = None) -> list[Expr]:
+        """Tensors whose dimensions are equal, or 1, by their types.
+
+        Two dimensions of which it cannot be proved that they are equal are taken to be, and the run checks it. Axis
+        ``apart`` of tensors of one rank may differ.
+        """
+        tensors = [self.tensor(x) for x in values]
+        shapes = [x.struct_info.dims() if isinstance(x.struct_info, TensorStructInfo) else None for x in tensors]
+        known = [list(s) for s in shapes if s is not None]
+        if len(known) != len(tensors):
+            return tensors
+        rank = max(map(len, known), default=0)
+        skipped = None if apart is None else apart % rank - rank
+        for place in range(-rank, 0):
+            meeting = [s[place] for s in known if len(s) >= -place and const_int(s[place]) != 1]
+            if place == skipped or not meeting:
+                continue
+            wanted = next((d for d in meeting if const_int(d) is not None), meeting[0])
+            for shape in known:
+                there = shape[place] if len(shape) >= -place else wanted
+                if const_int(there) is None and not prove_equal(there, wanted):
+                    shape[place] = wanted
+        return [
+            x if all(a is b for a, b in zip(old or (), new)) else self._checked(x, new)
+            for x, old, new in zip(tensors, shapes, known)
+        ]
+
+    def _checked(self, x: Expr, dims: Sequence[PrimExpr]) -> Expr:
+        return self.builder.match_cast(x, TensorStructInfo(dims, self.dtype(x)))
 
     def axes(self, x: Expr, what: str = "axes") -> list[int]:
         """Axes given as an input tensor."""

@@ -104,9 +104,10 @@ class _Importer:
         else:
             shape = []
             for position, dim in enumerate(kind.shape.dim):
-                if dim.HasField("dim_value"):
+                # Exporters write -1 and "?" where a size has no name.
+                if dim.HasField("dim_value") and dim.dim_value >= 0:
                     shape.append(int(dim.dim_value))
-                elif dim.dim_param:
+                elif dim.dim_param not in ("", "?"):
                     shape.append(self.dimension(dim.dim_param))
                 else:
                     shape.append(self.symbol(f"{value.name}_dim_{position}"))

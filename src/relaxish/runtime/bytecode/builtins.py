@@ -341,6 +341,17 @@ def invoke_closure(vm: Any, closure: Any, *args: Any) -> Any:
     return closure(*args)
 
 
+@_builtin("require")
+def require(value: NDArray, condition: NDArray, wanted: int) -> NDArray:
+    """``value``, if the condition of a branch is as the import needed it. Raises RelaxishError otherwise."""
+    if bool(condition) != bool(wanted):
+        raise RelaxishError(
+            f"the model's condition is {bool(condition)}: that branch does not fit the sizes that the model was imported "
+            "with; import it with the shapes of these inputs, or with symbolic ones"
+        )
+    return value
+
+
 @_builtin("loop")
 def run_loop(turn: Any, limit: NDArray, going: NDArray, state: Any, empty: Any) -> list[NDArray]:
     """Turns of a loop until one says to end it or ``limit`` are done (a negative limit is none).

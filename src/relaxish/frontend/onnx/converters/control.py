@@ -12,7 +12,7 @@ from ....relax.call_forms import call_pure_packed, make_closure
 from ....relax.expr import Constant, Expr, If, PrimValue, SeqExpr, ShapeExpr, Tuple
 from ....relax.scalars import const_int, prove_equal
 from ....relax.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
-from ....support.errors import OpAttributeInvalid
+from ....support.errors import OpAttributeInvalid, OpNotImplemented, RelaxishError
 from ....tir import Var
 from ....tir.functor import substitute
 from ..context import Context, convert
@@ -44,9 +44,35 @@ def _if(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> list[Expr]:
     if known is not None:
         return ctx.scope.inline(ctx, attrs["then_branch" if known.reshape(-1)[0] else "else_branch"], [])
     condition = _scalar(ctx, inputs[0])
-    branches = [_branch(ctx, attrs[name]) for name in ("then_branch", "else_branch")]
-    chosen = ctx.builder.emit(If(condition, *branches))
+    branches: dict[bool, SeqExpr] = {}
+    errors = []
+    for taken, name in ((True, "then_branch"), (False, "else_branch")):
+        try:
+            branches[taken] = _branch(ctx, attrs[name])
+        except (RelaxishError, ValueError) as error:
+            if isinstance(error, OpNotImplemented):
+                raise
+            errors.append(error)
+    if len(errors) == 2:
+        raise errors[0]
+    if errors:
+        # The sizes of this import fit one branch only: models that serve several forms of input have such.
+        (taken,) = branches
+        return [
+            _with_dims(ctx, _required(ctx, condition, taken, x))
+            for x in _tensors(
+                ctx, ctx.scope.inline(ctx, attrs["then_branch" if taken else "else_branch"], []), "a branch"
+            )
+        ]
+    chosen = ctx.builder.emit(If(condition, branches[True], branches[False]))
     return [_with_dims(ctx, ctx.builder.emit(chosen[k])) for k in range(attrs["__outputs__"])]
+
+
+def _required(ctx: Context, condition: Expr, wanted: bool, x: Expr) -> Expr:
+    """``x``, if the condition is as wanted when the model runs."""
+    known = ctx.emit(x)
+    call = call_pure_packed("vm.builtin.require", known, condition, PrimValue(wanted), sinfo_args=known.struct_info)
+    return ctx.builder.emit(call)
 
 
 def _with_dims(ctx: Context, x: Expr) -> Expr:

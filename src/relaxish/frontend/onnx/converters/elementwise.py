@@ -48,7 +48,7 @@ def _binary(
             if known is not None:
                 return known
         folded = ctx.fold(numpy, [a, b])
-        return folded if folded is not None else emit(ctx.tensor(a), ctx.tensor(b))
+        return folded if folded is not None else emit(*ctx.agreeing([a, b]))
 
 
 def _np_div(a: Array, b: Array) -> Array:
@@ -289,7 +289,7 @@ def _variadic(name: str, pair: Callable[[Expr, Expr], Expr]) -> None:
     def run(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
         total = ctx.tensor(inputs[0])
         for x in inputs[1:]:
-            total = ctx.emit(pair(total, ctx.tensor(x)))
+            total = ctx.emit(pair(*ctx.agreeing([total, x])))
         if name == "Mean" and len(inputs) > 1:
             return op.divide(total, ctx.const(float(len(inputs)), ctx.dtype(total)))
         return total
@@ -346,4 +346,4 @@ def _where(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
             chosen = [x if f else y for f, x, y in zip(np.resize(flags, count), left, right)]
             return ctx.from_scalars(chosen, max(ctx.ndim(a), ctx.ndim(b), test.ndim))
     folded = ctx.fold(np.where, [cond, a, b])
-    return folded if folded is not None else op.where(*(ctx.tensor(x) for x in inputs))
+    return folded if folded is not None else op.where(*ctx.agreeing(inputs))

@@ -14,7 +14,8 @@ from ....support.errors import OpAttributeInvalid
 from ....tir import const
 from ..context import attr_ints, Context, convert, Dim, Made
 
-_BEYOND = 2**31 - 1  # bounds of slices from here on mean the end of any axis
+#: Bounds of slices from here on are beyond any size: exporters write all sorts of large numbers for "to the end".
+_BEYOND = 10**9
 
 
 def flatten_at(ctx: Context, x: Expr, axis: int) -> Expr:
@@ -141,7 +142,7 @@ def _concat(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
         if all(p is not None for p in parts):
             return ctx.from_scalars([v for p in parts for v in p or []], 1)
     folded = ctx.fold(lambda *v: np.concatenate(v, axis), inputs)
-    return folded if folded is not None else op.concat([ctx.tensor(x) for x in inputs], axis)
+    return folded if folded is not None else op.concat(ctx.agreeing(inputs, axis), axis)
 
 
 @convert("Split")
@@ -293,13 +294,13 @@ def _slice(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     steps = [1] * len(starts) if steps is None else steps
     if isinstance(x, ShapeExpr):
         first, last = const_int(starts[0]), const_int(ends[0])
-        return ShapeExpr(list(x.values)[first : (None if last is None or abs(last) > 2**30 else last) : steps[0]])
+        return ShapeExpr(list(x.values)[first : (None if last is None or abs(last) >= _BEYOND else last) : steps[0]])
     folded = ctx.constant(x)
     if folded is not None and folded.size <= 1024 and all(const_int(v) is not None for v in (*starts, *ends)):
         index = [slice(None)] * folded.ndim
         for a, b, e, s in zip(axes, starts, ends, steps):
             stop = const_int(e)
-            index[a] = slice(const_int(b), None if s < 0 and stop is not None and stop < -(2**30) else stop, s)
+            index[a] = slice(const_int(b), None if s < 0 and stop is not None and stop <= -_BEYOND else stop, s)
         return ctx.const(np.ascontiguousarray(folded[tuple(index)]), str(folded.dtype))
     x = ctx.tensor(x)
     dims = ctx.dims(x)

@@ -1,0 +1,112 @@
+"""Dimensions that only the run knows: equal by a check, without a name, or deciding a branch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+ort = pytest.importorskip("onnxruntime")
+
+import relaxish  # noqa: E402
+from relaxish.frontend.onnx import from_onnx  # noqa: E402
+
+_rng = np.random.default_rng(13)
+
+
+def f(*shape: int) -> np.ndarray:
+    return _rng.standard_normal(shape).astype("float32")
+
+
+def parsed(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> g ' + text)
+
+
+class Both:
+    """A model in ONNX Runtime and here."""
+
+    def __init__(self, model: onnx.ModelProto, **options: object) -> None:
+        self.session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        module = from_onnx(model, **options)
+        self.names = [p.name_hint for p in module["main"].params]
+        self.vm = relaxish.VirtualMachine(relaxish.build(module, "llvm"), relaxish.cpu())
+
+    def ours(self, **feeds: np.ndarray) -> np.ndarray:
+        return self.vm["main"](*(relaxish.nd.array(feeds[n]) for n in self.names)).numpy()
+
+    def agree(self, **feeds: np.ndarray) -> None:
+        want = self.session.run(None, feeds)[0]
+        have = self.ours(**feeds)
+        assert have.shape == want.shape
+        np.testing.assert_allclose(have, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(float[a,4] x, float[b,4] y) => (float[c,4] z) { s = Add(x, y)  z = Relu(s) }",
+        "(float[a,4] x, float[b,4] y) => (float[c,k] z) { z = Concat<axis=1>(x, y) }",
+        "(float[a,4] x, float[b,4] y) => (float[c,4] z) { t = Greater(x, y)  z = Where(t, y, x) }",
+        "(float[a,4] x, float[b,4] y) => (float[c,4] z) { z = Max(x, y, x) }",
+    ],
+)
+def test_dimensions_that_meet_are_equal_or_an_error(text: str) -> None:
+    both = Both(parsed(text))
+    both.agree(x=f(3, 4), y=f(3, 4))
+    both.agree(x=f(6, 4), y=f(6, 4))
+    with pytest.raises(Exception, match="match_cast"):
+        both.ours(x=f(3, 4), y=f(2, 4))
+
+
+def test_sizes_of_a_pyramid_meet_again() -> None:
+    """Halved five times and doubled is what halved four times is, for multiples of 32."""
+    both = Both(
+        parsed("""(float[1,1,h,w] x) => (float[1,1,p,q] z) {
+            a = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x)
+            b = MaxPool<kernel_shape=[3,3], strides=[2,2], pads=[1,1,1,1]>(a)
+            s = Constant<value = float[4] {1.0, 1.0, 2.0, 2.0}>()
+            e = Constant<value = float[0] {}>()
+            u = Resize<mode="nearest">(b, e, s)
+            z = Add(a, u) }""")
+    )
+    both.agree(x=f(1, 1, 8, 12))
+    both.agree(x=f(1, 1, 4, 4))
+    with pytest.raises(Exception, match="match_cast"):
+        both.ours(x=f(1, 1, 10, 12))
+
+
+def test_a_large_end_of_a_slice_is_the_end() -> None:
+    model = parsed("""(float[n,3] x) => (float[m,3] z) {
+        b = Constant<value = int64[1] {1}>()
+        e = Constant<value = int64[1] {1000000000}>()
+        a = Constant<value = int64[1] {0}>()
+        z = Slice(x, b, e, a) }""")
+    assert "1000000000" not in from_onnx(model).script()
+    Both(model).agree(x=f(5, 3))
+
+
+def test_sizes_without_a_name() -> None:
+    """-1 and "?" say no more than that the size is not known, each of another one."""
+    model = parsed("(float[n,3] x, float[m,3] y) => (float[k,3] z) { z = Concat<axis=0>(x, y) }")
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
+    model.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "?"
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    module = from_onnx(model)
+    vm = relaxish.VirtualMachine(relaxish.build(module, "llvm"), relaxish.cpu())
+    x, y = f(2, 3), f(4, 3)
+    np.testing.assert_array_equal(
+        vm["main"](relaxish.nd.array(x), relaxish.nd.array(y)).numpy(), np.concatenate([x, y])
+    )
+
+
+def test_a_branch_that_does_not_fit_the_sizes_is_an_error_when_taken() -> None:
+    model = parsed("""(float[n,3] x, bool c, float[3,2] w, float[5,2] v) => (float[n,2] z) {
+        z = If(c)<then_branch = t () => (float[n,2] a) { a = MatMul(x, w) },
+                  else_branch = e () => (float[n,2] b) { b = MatMul(x, v) }> }""")
+    del model.graph.input[0].type.tensor_type.shape.dim[1:]
+    model.graph.input[0].type.tensor_type.shape.dim.add().dim_param = "k"
+    both = Both(model, shape_dict={"x": [4, 3]})
+    x, w, v = f(4, 3), f(3, 2), f(5, 2)
+    both.agree(x=x, w=w, v=v, c=np.array(True))
+    with pytest.raises(relaxish.support.errors.RelaxishError, match="does not fit the sizes"):
+        both.ours(x=x, w=w, v=v, c=np.array(False))
