@@ -7,6 +7,7 @@ reads either with these functions.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 __all__ = ["plain", "plain_bool", "plain_float", "plain_int", "plain_ints", "plain_str"]
@@ -32,7 +33,7 @@ def plain_int(value: object) -> int:
     return int(plain(value))
 
 
-def plain_ints(values: Any) -> tuple[int, ...]:
+def plain_ints(values: Iterable[Any]) -> tuple[int, ...]:
     """A sequence of integer attributes. Raises TypeError or ValueError if an element is none."""
     return tuple([int(plain(value)) for value in values])
 
