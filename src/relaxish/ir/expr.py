@@ -298,7 +298,7 @@ STATIC_TYPE: dict[str, Callable[[Any], Any]] = {}
 CONSTANTS: dict[str, Callable[[Any, str], PrimExpr]] = {}
 
 
-def as_expr(value: ExprLike) -> PrimExpr:
+def as_expr(value: Any) -> PrimExpr:
     """Turn a Python or NumPy value into a scalar expression. Raises TypeError if it is none."""
     if isinstance(value, PrimExpr):
         return value

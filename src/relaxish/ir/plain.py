@@ -7,7 +7,6 @@ reads either with these functions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 __all__ = ["plain", "plain_bool", "plain_float", "plain_int", "plain_ints", "plain_str"]
@@ -33,7 +32,7 @@ def plain_int(value: object) -> int:
     return int(plain(value))
 
 
-def plain_ints(values: Iterable[Any]) -> tuple[int, ...]:
+def plain_ints(values: Any) -> tuple[int, ...]:
     """A sequence of integer attributes. Raises TypeError or ValueError if an element is none."""
     return tuple([int(plain(value)) for value in values])
 

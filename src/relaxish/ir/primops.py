@@ -11,6 +11,7 @@ import numpy as np
 from .errors import CheckTypeError, CheckValueError
 from . import dtype as dt
 from .expr import OPERATORS, PrimExpr, as_expr
+from .node import Node
 from .op import Op
 from .prim import (
     EQ, GE, GT, LE, LT, NE, Add, And, Broadcast, Call, Cast, Div, FloatImm, FloorDiv, FloorMod, IntImm, Max, Min, Mod,
@@ -326,7 +327,7 @@ def logical_not(a: ExprLike, span: Span | None = None) -> PrimExpr:
     return Not(a, span=span)
 
 
-def logical_and(a: ExprLike, b: ExprLike, span: Span | None = None) -> PrimExpr:
+def logical_and(a: ExprLike | Node, b: ExprLike | Node, span: Span | None = None) -> PrimExpr:
     """Conjunction that drops constant operands."""
     a, b = as_expr(a), as_expr(b)
     if type(a) is IntImm and dt.is_bool(a.dtype):
@@ -336,7 +337,7 @@ def logical_and(a: ExprLike, b: ExprLike, span: Span | None = None) -> PrimExpr:
     return And(a, b, span=span)
 
 
-def logical_or(a: ExprLike, b: ExprLike, span: Span | None = None) -> PrimExpr:
+def logical_or(a: ExprLike | Node, b: ExprLike | Node, span: Span | None = None) -> PrimExpr:
     """Disjunction that drops constant operands."""
     a, b = as_expr(a), as_expr(b)
     if type(a) is IntImm and dt.is_bool(a.dtype):

@@ -48,7 +48,7 @@ def const_int(value: object) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def prove_equal(lhs: PrimExpr, rhs: PrimExpr, analyzer: Analyzer | None = None) -> bool:
+def prove_equal(lhs: PrimExpr | int, rhs: PrimExpr | int, analyzer: Analyzer | None = None) -> bool:
     """Whether both are provably equal."""
     if lhs is rhs:
         return True
@@ -62,7 +62,7 @@ def prove_equal(lhs: PrimExpr, rhs: PrimExpr, analyzer: Analyzer | None = None) 
     return bool((analyzer or _shared()).can_prove_equal(lhs, rhs))
 
 
-def prove_equal_shapes(lhs: Iterable[PrimExpr], rhs: Iterable[PrimExpr], analyzer: Analyzer | None = None) -> bool:
+def prove_equal_shapes(lhs: Iterable[PrimExpr | int], rhs: Iterable[PrimExpr | int], analyzer: Analyzer | None = None) -> bool:
     """Whether two lists of dimensions are provably equal."""
     left, right = tuple(lhs), tuple(rhs)
     return len(left) == len(right) and all(prove_equal(a, b, analyzer) for a, b in zip(left, right))

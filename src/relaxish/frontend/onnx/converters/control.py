@@ -44,8 +44,8 @@ def _if(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> list[Expr]:
     if known is not None:
         return ctx.scope.inline(ctx, attrs["then_branch" if known.reshape(-1)[0] else "else_branch"], [])
     condition = _scalar(ctx, inputs[0])
-    branches = [_branch(ctx, attrs[name]) for name in ("then_branch", "else_branch")]
-    chosen = ctx.builder.emit(If(condition, *branches))
+    then, otherwise = (_branch(ctx, attrs[name]) for name in ("then_branch", "else_branch"))
+    chosen = ctx.builder.emit(If(condition, then, otherwise))
     return [_with_dims(ctx, ctx.builder.emit(chosen[k])) for k in range(attrs["__outputs__"])]
 
 
