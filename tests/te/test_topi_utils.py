@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import relaxish
 from relaxish import te, tir, topi
 from relaxish.arith import Analyzer
 from relaxish.ir import assert_structural_equal
@@ -54,3 +55,16 @@ def test_logaddexp():
     assert te.logaddexp(x, y).dtype == "float64"
     with pytest.raises(RuntimeError, match="floating"):
         te.logaddexp(N, N)
+
+
+def test_clip_takes_its_bounds_from_scalar_tensors() -> None:
+    data = te.placeholder((4, 5), "float32", "data")
+    low, high = te.placeholder((), "float32", "low"), te.placeholder((), "float32", "high")
+    clipped = topi.clip(data, low, high)
+    func = relaxish.build(te.create_prim_func([data, low, high, clipped]), target="llvm")
+    rng = np.random.default_rng(7)
+    values = rng.normal(size=(4, 5)).astype("float32")
+    bounds = [np.asarray(bound, "float32") for bound in (-0.4, 0.3)]
+    out = relaxish.nd.empty((4, 5), "float32")
+    func(relaxish.nd.array(values), *map(relaxish.nd.array, bounds), out)
+    np.testing.assert_array_equal(out.numpy(), np.clip(values, *bounds))

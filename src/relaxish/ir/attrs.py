@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from typing_extensions import Self
+from collections.abc import ItemsView, Iterator, KeysView, Mapping
 from typing import Any
 
 from .expr import convert
@@ -22,7 +23,7 @@ class Attrs(Node):
         self.values.update(more)
 
     @classmethod
-    def _make(cls, **fields: Any) -> Any:
+    def _make(cls, **fields: Any) -> Self:
         made = cls.__new__(cls)
         made.values = fields["values"]
         return made
@@ -53,11 +54,11 @@ class Attrs(Node):
         """One value, or ``default``."""
         return self.values.get(key, default)
 
-    def keys(self) -> Any:
+    def keys(self) -> KeysView[str]:
         """Attribute names."""
         return self.values.keys()
 
-    def items(self) -> Any:
+    def items(self) -> ItemsView[str, Any]:
         """Names and values."""
         return self.values.items()
 

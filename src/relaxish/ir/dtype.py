@@ -191,7 +191,7 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
     return np.dtype(element)
 
 
-def from_numpy(dtype: Any) -> str:
+def from_numpy(dtype: np.dtype[Any] | type | str) -> str:
     """The dtype string of a NumPy dtype."""
     return str(np.dtype(dtype))
 

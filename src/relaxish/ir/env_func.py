@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..support.entry_points import public_name
@@ -29,7 +30,7 @@ class EnvFunc(Node):
         return EnvFunc(name)
 
     @property
-    def func(self) -> Any:
+    def func(self) -> Callable[..., Any]:
         """The function itself."""
         return public_name("relaxish", "get_global_func")(self.name)
 

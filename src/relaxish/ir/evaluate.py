@@ -16,13 +16,15 @@ from .prim import (
 
 __all__ = ["evaluate"]
 
+_Number = float | np.ndarray[Any, Any]
 
-def _trunc(a: Any, b: Any) -> Any:
+
+def _trunc(a: _Number, b: _Number) -> np.ndarray[Any, Any]:
     quotient = np.abs(a) // np.abs(b)
     return np.where((np.asarray(a) < 0) == (np.asarray(b) < 0), quotient, -quotient)
 
 
-def _div(a: Any, b: Any) -> Any:
+def _div(a: _Number, b: _Number) -> _Number:
     is_float = np.asarray(a).dtype.kind == "f"
     return a / b if is_float else _trunc(a, b)
 

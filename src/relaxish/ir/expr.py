@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 from enum import IntEnum
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, Union
 
 import numpy as np
@@ -34,6 +34,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from .attrs import DictAttrs
+    from .op import Op
     from .prim import IterVar
 
 #: What stands for a scalar expression wherever one is asked for; :func:`as_expr` makes it one.
@@ -59,96 +61,96 @@ class ExprOps:
 
     __slots__ = ()
 
-    def __add__(self, other: Any) -> PrimExpr:
+    def __add__(self, other: ExprLike) -> PrimExpr:
         if getattr(other, "takes_scalars", False):
             return NotImplemented
         return OPERATORS["add"](self, other)
 
-    def __radd__(self, other: Any) -> PrimExpr:
+    def __radd__(self, other: ExprLike) -> PrimExpr:
         return OPERATORS["add"](other, self)
 
-    def __sub__(self, other: Any) -> PrimExpr:
+    def __sub__(self, other: ExprLike) -> PrimExpr:
         if getattr(other, "takes_scalars", False):
             return NotImplemented
         return OPERATORS["subtract"](self, other)
 
-    def __rsub__(self, other: Any) -> PrimExpr:
+    def __rsub__(self, other: ExprLike) -> PrimExpr:
         return OPERATORS["subtract"](other, self)
 
-    def __mul__(self, other: Any) -> PrimExpr:
+    def __mul__(self, other: ExprLike) -> PrimExpr:
         if getattr(other, "takes_scalars", False):
             return NotImplemented
         return OPERATORS["multiply"](self, other)
 
-    def __rmul__(self, other: Any) -> PrimExpr:
+    def __rmul__(self, other: ExprLike) -> PrimExpr:
         return OPERATORS["multiply"](other, self)
 
-    def __truediv__(self, other: Any) -> PrimExpr:
+    def __truediv__(self, other: ExprLike) -> PrimExpr:
         if getattr(other, "takes_scalars", False):
             return NotImplemented
         return OPERATORS["divide"](self, other)
 
-    def __rtruediv__(self, other: Any) -> PrimExpr:
+    def __rtruediv__(self, other: ExprLike) -> PrimExpr:
         return OPERATORS["divide"](other, self)
 
-    def __floordiv__(self, other: Any) -> PrimExpr:
+    def __floordiv__(self, other: ExprLike) -> PrimExpr:
         return OPERATORS["floordiv"](self, other)
 
-    def __rfloordiv__(self, other: Any) -> PrimExpr:
+    def __rfloordiv__(self, other: ExprLike) -> PrimExpr:
         return OPERATORS["floordiv"](other, self)
 
-    def __mod__(self, other: Any) -> PrimExpr:
+    def __mod__(self, other: ExprLike) -> PrimExpr:
         return OPERATORS["floormod"](self, other)
 
-    def __rmod__(self, other: Any) -> PrimExpr:
+    def __rmod__(self, other: ExprLike) -> PrimExpr:
         return OPERATORS["floormod"](other, self)
 
     def __neg__(self) -> PrimExpr:
         return OPERATORS["negative"](self)
 
-    def __lshift__(self, other: Any) -> PrimExpr:
+    def __lshift__(self, other: ExprLike) -> PrimExpr:
         return OPERATORS["left_shift"](self, other)
 
-    def __rlshift__(self, other: Any) -> PrimExpr:
+    def __rlshift__(self, other: ExprLike) -> PrimExpr:
         return OPERATORS["left_shift"](other, self)
 
-    def __rshift__(self, other: Any) -> PrimExpr:
+    def __rshift__(self, other: ExprLike) -> PrimExpr:
         return OPERATORS["right_shift"](self, other)
 
-    def __rrshift__(self, other: Any) -> PrimExpr:
+    def __rrshift__(self, other: ExprLike) -> PrimExpr:
         return OPERATORS["right_shift"](other, self)
 
-    def __and__(self, other: Any) -> PrimExpr:
+    def __and__(self, other: ExprLike) -> PrimExpr:
         return OPERATORS["bitwise_and"](self, other)
 
-    def __rand__(self, other: Any) -> PrimExpr:
+    def __rand__(self, other: ExprLike) -> PrimExpr:
         return OPERATORS["bitwise_and"](other, self)
 
-    def __or__(self, other: Any) -> PrimExpr:
+    def __or__(self, other: ExprLike) -> PrimExpr:
         return OPERATORS["bitwise_or"](self, other)
 
-    def __ror__(self, other: Any) -> PrimExpr:
+    def __ror__(self, other: ExprLike) -> PrimExpr:
         return OPERATORS["bitwise_or"](other, self)
 
-    def __xor__(self, other: Any) -> PrimExpr:
+    def __xor__(self, other: ExprLike) -> PrimExpr:
         return OPERATORS["bitwise_xor"](self, other)
 
-    def __rxor__(self, other: Any) -> PrimExpr:
+    def __rxor__(self, other: ExprLike) -> PrimExpr:
         return OPERATORS["bitwise_xor"](other, self)
 
     def __invert__(self) -> PrimExpr:
         return OPERATORS["bitwise_neg"](self)
 
-    def __lt__(self, other: Any) -> PrimExpr:
+    def __lt__(self, other: ExprLike) -> PrimExpr:
         return OPERATORS["less"](self, other)
 
-    def __le__(self, other: Any) -> PrimExpr:
+    def __le__(self, other: ExprLike) -> PrimExpr:
         return OPERATORS["less_equal"](self, other)
 
-    def __gt__(self, other: Any) -> PrimExpr:
+    def __gt__(self, other: ExprLike) -> PrimExpr:
         return OPERATORS["greater"](self, other)
 
-    def __ge__(self, other: Any) -> PrimExpr:
+    def __ge__(self, other: ExprLike) -> PrimExpr:
         return OPERATORS["greater_equal"](self, other)
 
     def __eq__(self, other: object) -> Any:
@@ -165,7 +167,7 @@ class ExprOps:
             "and tir.Select or tir.if_then_else instead of a Python condition"
         )
 
-    def equal(self, other: Any, span: Span | None = None) -> PrimExpr:
+    def equal(self, other: ExprLike, span: Span | None = None) -> PrimExpr:
         """The comparison node, where ``==`` must not stand for identity."""
         return OPERATORS["equal"](self, other)
 
@@ -180,7 +182,7 @@ class EqualOp(ExprOps):
     __slots__ = ("a", "b")
     __hash__ = object.__hash__
 
-    def __init__(self, a: Any, b: Any) -> None:
+    def __init__(self, a: ExprOps, b: object) -> None:
         self.a = a
         self.b = b
 
@@ -200,7 +202,7 @@ class NotEqualOp(ExprOps):
     __slots__ = ("a", "b")
     __hash__ = object.__hash__
 
-    def __init__(self, a: Any, b: Any) -> None:
+    def __init__(self, a: ExprOps, b: object) -> None:
         self.a = a
         self.b = b
 
@@ -256,7 +258,7 @@ class GlobalVar(RelaxExpr):
 
     name_hint: str = field(role="attr")
 
-    def __init__(self, name_hint: str, struct_info: Any = None, span: Span | None = None) -> None:
+    def __init__(self, name_hint: str, struct_info: Node | None = None, span: Span | None = None) -> None:
         self.name_hint = name_hint
         self.struct_info_ = struct_info
         self.span = span
@@ -270,14 +272,15 @@ class GlobalVar(RelaxExpr):
         return self.script()
 
 
-def _no_call(var: GlobalVar, args: tuple[Any, ...]) -> Any:
-    raise TypeError(f"cannot call @{var.name_hint}: the call builder is not loaded (import relaxish.relax)")
+def _no_call(var: GlobalVar | Op, args: tuple[Any, ...]) -> Any:
+    name = f"@{var.name_hint}" if isinstance(var, GlobalVar) else f"{var.name}"
+    raise TypeError(f"cannot call {name}: the call builder is not loaded (import relaxish.relax)")
 
 
 class _CallGlobal:
-    hook: ClassVar[Callable[[GlobalVar, tuple[Any, ...]], Any]] = staticmethod(_no_call)
+    hook: ClassVar[Callable[[GlobalVar | Op, tuple[Any, ...]], Any]] = staticmethod(_no_call)
 
-    def __call__(self, var: GlobalVar, args: tuple[Any, ...]) -> Any:
+    def __call__(self, var: GlobalVar | Op, args: tuple[Any, ...]) -> Any:
         return type(self).hook(var, args)
 
 
@@ -323,7 +326,7 @@ def as_expr(value: Any) -> PrimExpr:
     raise CheckTypeError(f"expected a scalar expression or number, got {type(value).__name__}: {value!r}")
 
 
-def optional_expr(value: Any) -> PrimExpr | None:
+def optional_expr(value: ExprLike | None) -> PrimExpr | None:
     """``as_expr`` that lets None through."""
     return None if value is None else as_expr(value)
 
@@ -371,7 +374,7 @@ class Range(Node):
     extent: PrimExpr
     span: Span | None = field(role="ignore", default=None, kw_only=True)
 
-    def __init__(self, begin: Any, end: Any = None, span: Span | None = None) -> None:
+    def __init__(self, begin: ExprLike, end: ExprLike | None = None, span: Span | None = None) -> None:
         if end is None:
             extent = as_expr(begin)
             self.min = CONSTANTS["int"](0, extent.dtype)
@@ -382,7 +385,7 @@ class Range(Node):
         self.span = span
 
     @staticmethod
-    def from_min_extent(min_value: Any, extent: Any, span: Span | None = None) -> Range:
+    def from_min_extent(min_value: ExprLike, extent: ExprLike, span: Span | None = None) -> Range:
         """The range that starts at ``min_value`` and has ``extent`` elements."""
         made: Range = Range.__new__(Range)
         made.min = as_expr(min_value)
@@ -422,7 +425,7 @@ class BaseFunc(RelaxExpr):
     def _copy_attrs(self) -> dict[str, Any]:
         return dict(self.attrs) if self.attrs is not None else {}
 
-    def with_attr(self, attr_key_or_dict: Any, attr_value: Any = None) -> Any:
+    def with_attr(self, attr_key_or_dict: str | dict[str, Any], attr_value: Any = None) -> Self:
         """A copy with one attribute (or several, given a dict) set."""
         from .attrs import DictAttrs
 
@@ -430,11 +433,11 @@ class BaseFunc(RelaxExpr):
         attrs.update(attr_key_or_dict if isinstance(attr_key_or_dict, dict) else {attr_key_or_dict: attr_value})
         return self._with_attrs(DictAttrs(attrs))
 
-    def with_attrs(self, attr_map: Any) -> Any:
+    def with_attrs(self, attr_map: Mapping[str, Any] | None) -> Self:
         """A copy with several attributes set; those it had stay."""
         return self.with_attr(dict(attr_map) if attr_map is not None else {})
 
-    def without_attr(self, attr_key: str) -> Any:
+    def without_attr(self, attr_key: str) -> Self:
         """A copy without one attribute."""
         from .attrs import DictAttrs
 
@@ -442,7 +445,7 @@ class BaseFunc(RelaxExpr):
         attrs.pop(attr_key, None)
         return self._with_attrs(DictAttrs(attrs))
 
-    def _with_attrs(self, attrs: Any) -> Any:
+    def _with_attrs(self, attrs: DictAttrs) -> Self:
         made = self.with_fields(attrs=attrs)
         made.struct_info_ = self.struct_info_
         return made

@@ -16,7 +16,7 @@ from typing_extensions import TypeVar
 
 from .node import Node
 
-__all__ = ["Mutator", "Visitor", "all_nodes", "post_order_visit", "pre_order_visit"]
+__all__ = ["Mutator", "Rewritable", "Visitor", "all_nodes", "post_order_visit", "pre_order_visit"]
 
 R = TypeVar("R", default=None)
 _R = TypeVar("_R")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 import difflib
 import inspect
 import re
 import shutil
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .module import IRModule
+    from .transform import PassInfo
 
 __all__ = [
     "DumpIR",
@@ -31,14 +36,14 @@ class PassInstrument:
     def exit_pass_ctx(self) -> None:
         """The context ends."""
 
-    def should_run(self, mod: Any, info: Any) -> bool:
+    def should_run(self, mod: IRModule, info: PassInfo) -> bool:
         """Whether the pass may run; one false answer skips it."""
         return True
 
-    def run_before_pass(self, mod: Any, info: Any) -> None:
+    def run_before_pass(self, mod: IRModule, info: PassInfo) -> None:
         """Just before a pass runs."""
 
-    def run_after_pass(self, mod: Any, info: Any) -> None:
+    def run_after_pass(self, mod: IRModule, info: PassInfo) -> None:
         """Just after a pass ran."""
 
 
@@ -85,10 +90,10 @@ class PassTimingInstrument(PassInstrument):
         self._stack.clear()
         self._roots.clear()
 
-    def run_before_pass(self, mod: Any, info: Any) -> None:
+    def run_before_pass(self, mod: IRModule, info: PassInfo) -> None:
         self._stack.append((info.name, time.perf_counter(), []))
 
-    def run_after_pass(self, mod: Any, info: Any) -> None:
+    def run_after_pass(self, mod: IRModule, info: PassInfo) -> None:
         name, start, children = self._stack.pop()
         entry = (name, time.perf_counter() - start, children)
         (self._stack[-1][2] if self._stack else self._roots).append(entry)
@@ -115,15 +120,15 @@ class PassTimingInstrument(PassInstrument):
 class PassPrintingInstrument(PassInstrument):
     """Prints the module before and after the passes named."""
 
-    def __init__(self, print_before_pass_names: Any = (), print_after_pass_names: Any = ()) -> None:
+    def __init__(self, print_before_pass_names: Iterable[str] = (), print_after_pass_names: Iterable[str] = ()) -> None:
         self.before = list(print_before_pass_names)
         self.after = list(print_after_pass_names)
 
-    def run_before_pass(self, mod: Any, info: Any) -> None:
+    def run_before_pass(self, mod: IRModule, info: PassInfo) -> None:
         if info.name in self.before:
             print(f"Print IR before: {info.name}\n{mod}\n\n")
 
-    def run_after_pass(self, mod: Any, info: Any) -> None:
+    def run_after_pass(self, mod: IRModule, info: PassInfo) -> None:
         if info.name in self.after:
             print(f"Print IR after: {info.name}\n{mod}\n\n")
 
@@ -131,14 +136,14 @@ class PassPrintingInstrument(PassInstrument):
 class PrintBeforeAll(PassInstrument):
     """Prints the module before every pass."""
 
-    def run_before_pass(self, mod: Any, info: Any) -> None:
+    def run_before_pass(self, mod: IRModule, info: PassInfo) -> None:
         print(f"Before Running Pass: {info}\n{mod}")
 
 
 class PrintAfterAll(PassInstrument):
     """Prints the module after every pass."""
 
-    def run_after_pass(self, mod: Any, info: Any) -> None:
+    def run_after_pass(self, mod: IRModule, info: PassInfo) -> None:
         print(f"After Running Pass: {info}\n{mod}")
 
 
@@ -148,13 +153,13 @@ class DumpIR(PassInstrument):
     With ``refresh`` what the folder held before is removed first.
     """
 
-    def __init__(self, dump_dir: Any, refresh: bool = False) -> None:
+    def __init__(self, dump_dir: str | Path, refresh: bool = False) -> None:
         self.folder = Path(dump_dir)
         self.counter = 0
         if refresh and self.folder.exists():
             shutil.rmtree(self.folder)
 
-    def run_after_pass(self, mod: Any, info: Any) -> None:
+    def run_after_pass(self, mod: IRModule, info: PassInfo) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         name = re.sub(r"[^\w.-]", "_", info.name)
         (self.folder / f"{self.counter:03d}_{name}.py").write_text(mod.script(), encoding="utf-8")
@@ -169,15 +174,15 @@ class PassDiffInstrument(PassInstrument):
         self.steps: list[tuple[str, str, str, float]] = []
         self._open: list[tuple[str, float]] = []
 
-    def run_before_pass(self, mod: Any, info: Any) -> None:
+    def run_before_pass(self, mod: IRModule, info: PassInfo) -> None:
         self._open.append((mod.script(), time.perf_counter()))
 
-    def run_after_pass(self, mod: Any, info: Any) -> None:
+    def run_after_pass(self, mod: IRModule, info: PassInfo) -> None:
         before, start = self._open.pop()
         if self.only.fullmatch(info.name):
             self.steps.append((info.name, before, mod.script(), time.perf_counter() - start))
 
-    def write_html(self, path: Any) -> None:
+    def write_html(self, path: str | Path) -> None:
         """Write one self-contained page: a list of passes, each with its difference."""
         import html
 

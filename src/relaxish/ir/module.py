@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping
 from typing import Any
 
 from .attrs import DictAttrs
@@ -29,7 +29,7 @@ class IRModule(Node):
     def __init__(
         self,
         functions: Mapping[Any, BaseFunc] | None = None,
-        attrs: Any = None,
+        attrs: Mapping[str, Any] | DictAttrs | None = None,
         global_infos: Mapping[str, Iterable[Any]] | None = None,
         type_definitions: Any = None,
     ) -> None:
@@ -72,14 +72,14 @@ class IRModule(Node):
         """All variables, sorted by name."""
         return [v for v, _ in self.functions_items()]
 
-    def _key(self, key: Any) -> GlobalVar:
+    def _key(self, key: GlobalVar | str) -> GlobalVar:
         if isinstance(key, GlobalVar):
             if key in self.functions:
                 return key
             return self.get_global_var(key.name_hint)
         return self.get_global_var(key)
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: GlobalVar | str) -> Any:
         return self.functions[self._key(key)]
 
     def __contains__(self, key: object) -> bool:
@@ -91,10 +91,10 @@ class IRModule(Node):
     def __len__(self) -> int:
         return len(self.functions)
 
-    def __setitem__(self, key: Any, func: BaseFunc) -> None:
+    def __setitem__(self, key: GlobalVar | str, func: BaseFunc) -> None:
         self._set_func(key, func)
 
-    def _set_func(self, key: Any, func: BaseFunc) -> None:
+    def _set_func(self, key: GlobalVar | str, func: BaseFunc) -> None:
         name = key if isinstance(key, str) else key.name_hint
         var = self._by_name.get(name)
         if var is None or (isinstance(key, GlobalVar) and key is not var):
@@ -105,16 +105,16 @@ class IRModule(Node):
         _link(var, func)
         self.functions[var] = func
 
-    def __delitem__(self, key: Any) -> None:
+    def __delitem__(self, key: GlobalVar | str) -> None:
         var = self._key(key)
         del self.functions[var]
         del self._by_name[var.name_hint]
 
-    def items(self) -> Any:
+    def items(self) -> ItemsView[GlobalVar, BaseFunc]:
         """Pairs of variable and function, in insertion order."""
         return self.functions.items()
 
-    def update(self, other: Any) -> None:
+    def update(self, other: IRModule | Mapping[GlobalVar, BaseFunc] | Mapping[str, BaseFunc]) -> None:
         """Add or replace the functions of another module or mapping."""
         for key, func in (other.functions if isinstance(other, IRModule) else other).items():
             self._set_func(key, func)
@@ -179,7 +179,7 @@ class IRModule(Node):
         attrs = {k: v for k, v in (self.attrs.items() if self.attrs is not None else ()) if k != attr_key}
         return IRModule(self.functions, DictAttrs(attrs), self.global_infos)
 
-    def astext(self, show_meta_data: bool = True, annotate: Any = None) -> str:
+    def astext(self, show_meta_data: bool = True, annotate: Callable[[Node], str] | None = None) -> str:
         """Text form."""
         return self.script(show_meta=show_meta_data)
 
@@ -218,7 +218,7 @@ def _hash(run: Hasher, mod: IRModule, map_free: bool) -> int:
     return out
 
 
-def _attrs_dict(attrs: Any) -> dict[str, Any]:
+def _attrs_dict(attrs: DictAttrs) -> dict[str, Any]:
     return dict(attrs.values)
 
 

@@ -168,7 +168,7 @@ def _make_init(specs: dict[str, FieldSpec], has_post_init: bool, set_once: bool)
     return made
 
 
-def _set_once(self: Any, name: str, value: Any) -> None:
+def _set_once(self: Node, name: str, value: Any) -> None:
     spec = type(self)._specs.get(name)
     if spec is not None and spec.role not in ("cache", "ignore"):
         try:

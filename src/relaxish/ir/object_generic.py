@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from .expr import GENERIC, convert
 from .node import Node
 from .prim import const
+
+if TYPE_CHECKING:
+    from .source import Span
 
 __all__ = ["ObjectGeneric", "asnode", "const", "convert", "convert_to_object"]
 
@@ -34,6 +37,6 @@ def asnode(obj: ObjectGeneric) -> Node:
     return obj.asobject()
 
 
-def convert_to_object(value: Any, span: Any = None) -> Any:
+def convert_to_object(value: Any, span: Span | None = None) -> Any:
     """A Python value as an IR value. Raises TypeError (a ValueError too, as in the field) if there is none for it."""
     return convert(value, span)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from .expr import RelaxExpr
 from .node import cached, field
+
+if TYPE_CHECKING:
+    from .source import Span
 
 __all__ = ["Op", "op_name_of", "register_intrin_lowering", "register_op_attr"]
 
@@ -26,7 +29,7 @@ class Op(RelaxExpr):
     attr_map: dict[str, Any] = cached(default=None)
     levels: dict[str, int] = cached(default=None)
 
-    def __init__(self, name: str, span: Any = None) -> None:
+    def __init__(self, name: str, span: Span | None = None) -> None:
         self.name = name
         self.span = span
         self.struct_info_ = None
@@ -92,7 +95,7 @@ class Op(RelaxExpr):
     def __call__(self, *args: Any) -> Any:
         from .expr import CALL_GLOBAL
 
-        return CALL_GLOBAL(self, args)  # type: ignore[arg-type]
+        return CALL_GLOBAL(self, args)
 
 
 def op_name_of(expr: object) -> str:

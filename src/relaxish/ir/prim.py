@@ -5,10 +5,13 @@ Constructors check operand types and never fold; the functions of ``primops`` (a
 
 from __future__ import annotations
 
+from typing_extensions import Self
 import math
 from enum import IntEnum
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsFloat, TypeGuard
+
+import numpy as np
 
 
 from .errors import CheckOverflowError, CheckTypeError, CheckValueError
@@ -18,6 +21,9 @@ from .node import Converted, Node, cached, field
 from .op import Op, op_name_of
 from .source import Span
 from .types import PointerType, PrimType, Type, dtype_of_type
+
+if TYPE_CHECKING:
+    from .expr import RelaxExpr
 
 __all__ = [
     "Add", "And", "Any_", "BinaryOp", "Broadcast", "Call", "Cast", "CmpOp", "CommReducer", "ConstExpr", "Div", "EQ", "FloatImm",
@@ -47,7 +53,7 @@ class Var(PrimExpr):
         self.span = span
 
     @classmethod
-    def _make(cls, **fields: Any) -> Any:
+    def _make(cls, **fields: Any) -> Self:
         return cls(fields["name"], fields["type_annotation"], fields.get("span"))
 
     @property
@@ -55,7 +61,7 @@ class Var(PrimExpr):
         """The name, as other nodes call it."""
         return self.name
 
-    def copy_with_suffix(self, suffix: str) -> Any:
+    def copy_with_suffix(self, suffix: str) -> Self:
         """A fresh variable of the same type under a longer name."""
         return type(self)(self.name + suffix, self.type_annotation or self.dtype)
 
@@ -78,7 +84,7 @@ class IntImm(ConstExpr):
     value: int = field(role="attr")
     dtype: str = cached()
 
-    def __init__(self, dtype: str, value: Any, span: Span | None = None) -> None:
+    def __init__(self, dtype: str, value: IntImm | int, span: Span | None = None) -> None:
         value = int(value.value if isinstance(value, IntImm) else value)
         dtype = dt.canonical(str(dtype))
         parsed = dt.parse(dtype)
@@ -99,11 +105,11 @@ class IntImm(ConstExpr):
         self.span = span
 
     @classmethod
-    def _make(cls, **fields: Any) -> Any:
+    def _make(cls, **fields: Any) -> Self:
         return cls(fields["dtype"], fields["value"], fields.get("span"))
 
-    def with_fields(self, **changes: Any) -> Any:
-        return IntImm(
+    def with_fields(self, **changes: Any) -> Self:
+        return type(self)(
             changes.get("dtype", self.dtype), changes.get("value", self.value), changes.get("span", self.span)
         )
 
@@ -144,7 +150,7 @@ class FloatImm(ConstExpr):
     value: float = field(role="attr")
     dtype: str = cached()
 
-    def __init__(self, dtype: str, value: Any, span: Span | None = None) -> None:
+    def __init__(self, dtype: str, value: SupportsFloat, span: Span | None = None) -> None:
         if not dt.is_float(dtype) or dt.lanes(dtype) != 1:
             raise CheckValueError(f"FloatImm needs a scalar floating-point type, got {dtype!r}")
         number = float(value)
@@ -156,11 +162,11 @@ class FloatImm(ConstExpr):
         self.span = span
 
     @classmethod
-    def _make(cls, **fields: Any) -> Any:
+    def _make(cls, **fields: Any) -> Self:
         return cls(fields["dtype"], fields["value"], fields.get("span"))
 
-    def with_fields(self, **changes: Any) -> Any:
-        return FloatImm(
+    def with_fields(self, **changes: Any) -> Self:
+        return type(self)(
             changes.get("dtype", self.dtype), changes.get("value", self.value), changes.get("span", self.span)
         )
 
@@ -192,7 +198,7 @@ class Cast(PrimExpr):
     value: PrimExpr
     dtype: str = cached()
 
-    def __init__(self, dtype: str, value: Any, span: Span | None = None) -> None:
+    def __init__(self, dtype: str, value: ExprLike, span: Span | None = None) -> None:
         self.value = as_expr(value)
         self.dtype = dt.canonical(str(dtype))
         self.span = span
@@ -200,11 +206,13 @@ class Cast(PrimExpr):
             raise CheckTypeError(f"a cast keeps the lanes: {self.value.dtype} to {self.dtype}")
 
     @classmethod
-    def _make(cls, **fields: Any) -> Any:
+    def _make(cls, **fields: Any) -> Self:
         return cls(fields["dtype"], fields["value"], fields.get("span"))
 
-    def with_fields(self, **changes: Any) -> Any:
-        return Cast(changes.get("dtype", self.dtype), changes.get("value", self.value), changes.get("span", self.span))
+    def with_fields(self, **changes: Any) -> Self:
+        return type(self)(
+            changes.get("dtype", self.dtype), changes.get("value", self.value), changes.get("span", self.span)
+        )
 
 
 class BinaryOp(PrimExpr):
@@ -214,7 +222,7 @@ class BinaryOp(PrimExpr):
     b: Converted[PrimExpr, ExprLike]
     _op_name: ClassVar[str] = ""
 
-    def __init__(self, a: Any, b: Any, span: Span | None = None) -> None:
+    def __init__(self, a: ExprLike, b: ExprLike, span: Span | None = None) -> None:
         self.a = a = a if isinstance(a, PrimExpr) else as_expr(a)
         self.b = b = b if isinstance(b, PrimExpr) else as_expr(b)
         if a.dtype != b.dtype:
@@ -222,7 +230,7 @@ class BinaryOp(PrimExpr):
         self.dtype = a.dtype
         self.span = span
 
-    def with_fields(self, **changes: Any) -> Any:
+    def with_fields(self, **changes: Any) -> Self:
         return type(self)(changes.get("a", self.a), changes.get("b", self.b), changes.get("span", self.span))
 
 
@@ -265,7 +273,7 @@ class Max(BinaryOp):
 class CmpOp(BinaryOp):
     """A comparison; its type is bool with the operands' lanes."""
 
-    def __init__(self, a: Any, b: Any, span: Span | None = None) -> None:
+    def __init__(self, a: ExprLike, b: ExprLike, span: Span | None = None) -> None:
         super().__init__(a, b, span)
         self.dtype = dt.with_lanes("bool", dt.lanes(self.a.dtype))
 
@@ -297,7 +305,7 @@ class GE(CmpOp):
 class LogicalOp(BinaryOp):
     """Both operands are bool."""
 
-    def __init__(self, a: Any, b: Any, span: Span | None = None) -> None:
+    def __init__(self, a: ExprLike, b: ExprLike, span: Span | None = None) -> None:
         super().__init__(a, b, span)
         if not dt.is_bool(self.a.dtype):
             raise CheckTypeError(f"{type(self).__name__} needs bool operands, got {self.a.dtype}")
@@ -337,7 +345,7 @@ class Select(PrimExpr):
         self.dtype = self.true_value.dtype
 
 
-def _lane_count(lanes: Any) -> int:
+def _lane_count(lanes: ExprLike) -> int:
     value = as_expr(lanes)
     if isinstance(value, IntImm):
         if value.value <= 1:
@@ -410,7 +418,14 @@ class Call(PrimExpr):
     args: tuple[Any, ...]
     annotations: dict[str, Any] = field(role="attr", default=None)
 
-    def __init__(self, dtype: str, op: Any, args: Any, annotations: Any = None, span: Span | None = None) -> None:
+    def __init__(
+        self,
+        dtype: str,
+        op: Op | RelaxExpr | str,
+        args: Iterable[Node | ExprLike],
+        annotations: Mapping[str, Any] | None = None,
+        span: Span | None = None,
+    ) -> None:
         if isinstance(op, str):
             if not op.startswith("tir."):
                 raise CheckValueError(f"{op!r} names no intrinsic (those start with 'tir.'); see also tir.call_extern")
@@ -422,11 +437,11 @@ class Call(PrimExpr):
         self.span = span
 
     @classmethod
-    def _make(cls, **f: Any) -> Any:
+    def _make(cls, **f: Any) -> Self:
         return cls(f["dtype"], f["op"], f["args"], f.get("annotations"), f.get("span"))
 
-    def with_fields(self, **changes: Any) -> Any:
-        return Call(
+    def with_fields(self, **changes: Any) -> Self:
+        return type(self)(
             changes.get("dtype", self.dtype),
             changes.get("op", self.op),
             changes.get("args", self.args),
@@ -474,7 +489,14 @@ class IterVar(Node):
     Parallelized: ClassVar[int] = 7
     Tensorized: ClassVar[int] = 8
 
-    def __init__(self, dom: Any, var: Any, iter_type: int, thread_tag: str = "", span: Span | None = None) -> None:
+    def __init__(
+        self,
+        dom: Range | Sequence[ExprLike] | None,
+        var: PrimExpr | str,
+        iter_type: int,
+        thread_tag: str = "",
+        span: Span | None = None,
+    ) -> None:
         if dom is not None and not isinstance(dom, Range):
             if not isinstance(dom, (list, tuple)) or len(dom) != 2:
                 raise CheckTypeError("the domain of an IterVar is a Range or a (begin, end) pair")
@@ -506,50 +528,50 @@ class IterVar(Node):
     def _arith(self, name: str, *args: Any) -> Any:
         return getattr(self.var, name)(*args)
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: ExprLike) -> PrimExpr:
         return self.var + other
 
-    def __radd__(self, other: Any) -> Any:
+    def __radd__(self, other: ExprLike) -> PrimExpr:
         return as_expr(other) + self.var
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: ExprLike) -> PrimExpr:
         return self.var - other
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: ExprLike) -> PrimExpr:
         return as_expr(other) - self.var
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: ExprLike) -> PrimExpr:
         return self.var * other
 
-    def __rmul__(self, other: Any) -> Any:
+    def __rmul__(self, other: ExprLike) -> PrimExpr:
         return as_expr(other) * self.var
 
-    def __floordiv__(self, other: Any) -> Any:
+    def __floordiv__(self, other: ExprLike) -> PrimExpr:
         return self.var // other
 
-    def __mod__(self, other: Any) -> Any:
+    def __mod__(self, other: ExprLike) -> PrimExpr:
         return self.var % other
 
-    def __lt__(self, other: Any) -> Any:
+    def __lt__(self, other: ExprLike) -> PrimExpr:
         return self.var < other
 
-    def __le__(self, other: Any) -> Any:
+    def __le__(self, other: ExprLike) -> PrimExpr:
         return self.var <= other
 
-    def __gt__(self, other: Any) -> Any:
+    def __gt__(self, other: ExprLike) -> PrimExpr:
         return self.var > other
 
-    def __ge__(self, other: Any) -> Any:
+    def __ge__(self, other: ExprLike) -> PrimExpr:
         return self.var >= other
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> PrimExpr:
         return -self.var
 
-    def astype(self, dtype: str) -> Any:
+    def astype(self, dtype: str) -> PrimExpr:
         """The variable cast to ``dtype``."""
         return self.var.astype(dtype)
 
-    def equal(self, other: Any) -> Any:
+    def equal(self, other: ExprLike) -> PrimExpr:
         """The comparison node with another expression."""
         return self.var.equal(other)
 
@@ -582,11 +604,11 @@ class Reduce(PrimExpr):
     def __init__(
         self,
         combiner: CommReducer,
-        src: Any,
-        rdom: Any,
-        condition: Any,
+        src: ShapeLike,
+        rdom: Sequence[IterVar],
+        condition: ExprLike,
         value_index: int,
-        init: Any = None,
+        init: ShapeLike | None = None,
         span: Span | None = None,
     ) -> None:
         for axis in rdom:
@@ -602,7 +624,7 @@ class Reduce(PrimExpr):
         self.span = span
 
     @classmethod
-    def _make(cls, **f: Any) -> Any:
+    def _make(cls, **f: Any) -> Self:
         return cls(f["combiner"], f["source"], f["axis"], f["condition"], f["value_index"], f["init"], f.get("span"))
 
 
@@ -626,7 +648,7 @@ class CallEffectKind(IntEnum):
     Opaque = 3
 
 
-def const(value: Any, dtype: str | None = None, span: Span | None = None) -> PrimExpr:
+def const(value: float | np.number[Any] | np.bool_, dtype: str | None = None, span: Span | None = None) -> PrimExpr:
     """A constant; the type is deduced from the Python value unless given."""
     if dtype is None:
         dtype = _literal_type(value)
@@ -641,7 +663,7 @@ def const(value: Any, dtype: str | None = None, span: Span | None = None) -> Pri
     return made if dt.lanes(dtype) == 1 else Broadcast(made, lanes_expr(dt.lanes(dtype)))
 
 
-def _literal_type(value: Any) -> str:
+def _literal_type(value: float | np.number[Any] | np.bool_) -> str:
     """The type a constant has unless one is given: 32 bits where they suffice."""
     if hasattr(value, "dtype"):
         return str(value.dtype)
@@ -666,11 +688,11 @@ def _wrap_int(value: int, dtype: str, span: Span | None) -> PrimExpr:
     return IntImm(dtype, value, span)
 
 
-def _make_int(value: Any, dtype: str) -> PrimExpr:
+def _make_int(value: int, dtype: str) -> PrimExpr:
     return IntImm(dtype, value)
 
 
-def _make_float(value: Any, dtype: str) -> PrimExpr:
+def _make_float(value: float, dtype: str) -> PrimExpr:
     return FloatImm(dtype, value)
 
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
 from .errors import CheckTypeError, CheckValueError
 from . import dtype as dt
 from .expr import OPERATORS, PrimExpr, as_expr
+from .node import Node
 from .op import Op
 from .prim import (
     EQ, GE, GT, LE, LT, NE, Add, And, Broadcast, Call, Cast, Div, FloatImm, FloorDiv, FloorMod, IntImm, Max, Min, Mod,
     Mul, Not, Or, Ramp, Sub, const, lanes_expr,
 )  # fmt: skip
+
+if TYPE_CHECKING:
+    from .expr import ExprLike
+    from .source import Span
 
 __all__ = [
     "add", "bitwise_and", "bitwise_neg", "bitwise_or", "bitwise_xor", "cast", "div", "divide", "equal", "fold_binary",
@@ -37,7 +42,7 @@ def _wrap(value: int, dtype: str) -> IntImm:
     return IntImm(dtype, value)
 
 
-def cast(dtype: str, value: Any) -> PrimExpr:
+def cast(dtype: str, value: ExprLike) -> PrimExpr:
     """Convert to ``dtype``, folding constants and dropping casts that change nothing."""
     value = as_expr(value)
     dtype = dt.canonical(dtype)
@@ -250,7 +255,7 @@ def fold_binary(kind: type, a: PrimExpr, b: PrimExpr) -> PrimExpr | None:
 
 
 def _binary(kind: type) -> Callable[..., PrimExpr]:
-    def build(a: Any, b: Any, span: Any = None) -> PrimExpr:
+    def build(a: ExprLike, b: ExprLike, span: Span | None = None) -> PrimExpr:
         a, b = match_types(as_expr(a), as_expr(b))
         folded = fold_binary(kind, a, b)
         return folded if folded is not None else kind(a, b, span)
@@ -263,7 +268,7 @@ def _binary(kind: type) -> Callable[..., PrimExpr]:
 def _integer_binary(kind: type) -> Callable[..., PrimExpr]:
     made = _binary(kind)
 
-    def build(a: Any, b: Any, span: Any = None) -> PrimExpr:
+    def build(a: ExprLike, b: ExprLike, span: Span | None = None) -> PrimExpr:
         a, b = as_expr(a), as_expr(b)
         for operand in (a, b):
             if not dt.is_integral(operand.dtype):
@@ -287,14 +292,14 @@ def _is_vscale(x: Any) -> bool:
     return isinstance(x, Call) and getattr(x.op, "name", "") == "tir.vscale"
 
 
-def equal(a: Any, b: Any, span: Any = None) -> PrimExpr:
+def equal(a: ExprLike, b: ExprLike, span: Span | None = None) -> PrimExpr:
     """``a == b`` as an expression, constants folded; the vector length unit equals itself."""
     if _is_vscale(a) and _is_vscale(b):
         return IntImm("bool", 1)
     return _compare(a, b, span)
 
 
-def divide(a: Any, b: Any, span: Any = None) -> PrimExpr:
+def divide(a: ExprLike, b: ExprLike, span: Span | None = None) -> PrimExpr:
     """``a / b`` on floats. Integers are refused: which rounding is meant must be said."""
     a, b = as_expr(a), as_expr(b)
     if dt.is_int(a.dtype) and dt.is_int(b.dtype):
@@ -304,7 +309,7 @@ def divide(a: Any, b: Any, span: Any = None) -> PrimExpr:
     return div(a, b, span)
 
 
-def negative(a: Any, span: Any = None) -> PrimExpr:
+def negative(a: ExprLike, span: Span | None = None) -> PrimExpr:
     """``-a``: constants fold, the rest becomes ``0 - a``... kept as a product with -1."""
     a = as_expr(a)
     if type(a) is IntImm:
@@ -314,7 +319,7 @@ def negative(a: Any, span: Any = None) -> PrimExpr:
     return multiply(a, const(-1, a.dtype))
 
 
-def logical_not(a: Any, span: Any = None) -> PrimExpr:
+def logical_not(a: ExprLike, span: Span | None = None) -> PrimExpr:
     """Logical negation."""
     a = as_expr(a)
     if type(a) is IntImm:
@@ -322,7 +327,7 @@ def logical_not(a: Any, span: Any = None) -> PrimExpr:
     return Not(a, span=span)
 
 
-def logical_and(a: Any, b: Any, span: Any = None) -> PrimExpr:
+def logical_and(a: ExprLike | Node, b: ExprLike | Node, span: Span | None = None) -> PrimExpr:
     """Conjunction that drops constant operands."""
     a, b = as_expr(a), as_expr(b)
     if type(a) is IntImm and dt.is_bool(a.dtype):
@@ -332,7 +337,7 @@ def logical_and(a: Any, b: Any, span: Any = None) -> PrimExpr:
     return And(a, b, span=span)
 
 
-def logical_or(a: Any, b: Any, span: Any = None) -> PrimExpr:
+def logical_or(a: ExprLike | Node, b: ExprLike | Node, span: Span | None = None) -> PrimExpr:
     """Disjunction that drops constant operands."""
     a, b = as_expr(a), as_expr(b)
     if type(a) is IntImm and dt.is_bool(a.dtype):
@@ -347,7 +352,7 @@ def _bit_op(op_name: str, fold: Callable[[int, int], int]) -> Callable[..., Prim
 
     shift = op_name in ("shift_left", "shift_right")
 
-    def build(a: Any, b: Any, span: Any = None) -> PrimExpr:
+    def build(a: ExprLike, b: ExprLike, span: Span | None = None) -> PrimExpr:
         # A Python number takes the type of the other operand, unlike in arithmetic.
         if type(a) is int:
             a = const(a, as_expr(b).dtype)
@@ -381,7 +386,7 @@ right_shift = _bit_op("shift_right", lambda a, b: a >> b)
 _BITWISE_NOT = Op.register("tir.bitwise_not")
 
 
-def bitwise_neg(a: Any, span: Any = None) -> PrimExpr:
+def bitwise_neg(a: ExprLike, span: Span | None = None) -> PrimExpr:
     """Bitwise complement."""
     a = as_expr(a)
     if not dt.is_integral(a.dtype):

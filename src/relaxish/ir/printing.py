@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from ..support.depth import deep_programs
 from ..support.entry_points import load
+
+if TYPE_CHECKING:
+    from .node import Node
 
 __all__ = ["SCRIPT_PRINTER", "render", "show"]
 
@@ -26,7 +29,7 @@ def _load() -> None:
         load("printer")  # it fills the table
 
 
-def fallback(node: Any) -> str:
+def fallback(node: Node) -> str:
     """A plain dump for the rare case that the printer itself is broken or absent."""
     fields = getattr(node, "_fields", ())
     inner = ", ".join(f"{f}={fallback(getattr(node, f))}" for f in fields if f != "span")
@@ -34,7 +37,7 @@ def fallback(node: Any) -> str:
 
 
 @deep_programs()
-def render(node: Any, config: dict[str, Any]) -> str:
+def render(node: Node, config: dict[str, Any]) -> str:
     """TVMScript text of ``node``."""
     try:
         _load()
@@ -45,7 +48,7 @@ def render(node: Any, config: dict[str, Any]) -> str:
     return SCRIPT_PRINTER.script(node, config)
 
 
-def show(node: Any, style: str | None, black_format: bool | None, config: dict[str, Any]) -> None:
+def show(node: Node, style: str | None, black_format: bool | None, config: dict[str, Any]) -> None:
     """Print ``node`` highlighted."""
     _load()
     if SCRIPT_PRINTER.show is None:

@@ -57,7 +57,7 @@ class _Saver:
             return self.value(x.item())
         raise TypeError(f"cannot store a {type(x).__name__} in JSON")
 
-    def node(self, node: Any) -> int:
+    def node(self, node: Node) -> int:
         known = self.index.get(id(node))
         if known is not None:
             return known
@@ -76,7 +76,7 @@ class _Saver:
         return len(self.table) - 1
 
 
-def save_json(node: Any) -> str:
+def save_json(node: object) -> str:
     """The JSON text of a node, list, dict or array; :func:`load_json` brings it back."""
     saver = _Saver()
     root = saver.value(node)

@@ -12,7 +12,7 @@ them pair up.  Whether two expressions of *one* program have the same value is a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,7 +64,7 @@ class Mismatch(NamedTuple):
 _Step = tuple[str, Any, str, Any]
 
 
-def _to_numpy(value: Any) -> np.ndarray[Any, Any] | None:
+def _to_numpy(value: object) -> np.ndarray[Any, Any] | None:
     if isinstance(value, np.ndarray):
         return value
     convert = getattr(value, "numpy", None)
@@ -90,6 +90,10 @@ def _build_path(steps: list[tuple[str, Any]]) -> ObjectPath:
     return path
 
 
+def _other_dtype(lhs: Node, rhs: Node) -> bool:
+    return isinstance(lhs, PrimExpr) and isinstance(rhs, PrimExpr) and lhs.dtype != rhs.dtype
+
+
 class Comparer:
     """One comparison run: variable maps, memo and the current path."""
 
@@ -112,7 +116,7 @@ class Comparer:
             )
         return False
 
-    def at(self, name: str, lhs: Any, rhs: Any, map_free: bool) -> bool:
+    def at(self, name: str, lhs: object, rhs: object, map_free: bool) -> bool:
         """Compare one attribute, remembering how we got there."""
         self.path.append(("attr", name, "attr", name))
         if not self.equal(lhs, rhs, map_free):
@@ -120,7 +124,7 @@ class Comparer:
         self.path.pop()
         return True
 
-    def entry(self, left_key: Any, right_key: Any, lhs: Any, rhs: Any, map_free: bool) -> bool:
+    def entry(self, left_key: object, right_key: object, lhs: object, rhs: object, map_free: bool) -> bool:
         """Compare one value of two maps."""
         self.path.append(("map_value", left_key, "map_value", right_key))
         if not self.equal(lhs, rhs, map_free):
@@ -128,7 +132,7 @@ class Comparer:
         self.path.pop()
         return True
 
-    def equal(self, lhs: Any, rhs: Any, map_free: bool) -> bool:
+    def equal(self, lhs: object, rhs: object, map_free: bool) -> bool:
         """Compare any two values; ``map_free`` lets unbound variables pair up."""
         if isinstance(lhs, Node) and isinstance(rhs, Node):
             return self._nodes(lhs, rhs, map_free)
@@ -138,7 +142,7 @@ class Comparer:
             return self._mappings(lhs, rhs, map_free)
         return self._plain(lhs, rhs)
 
-    def _sequences(self, lhs: Any, rhs: Any, map_free: bool) -> bool:
+    def _sequences(self, lhs: Sequence[object], rhs: Sequence[object], map_free: bool) -> bool:
         for index, (a, b) in enumerate(zip(lhs, rhs)):
             self.path.append(("array_index", index, "array_index", index))
             if not self.equal(a, b, map_free):
@@ -151,7 +155,7 @@ class Comparer:
         longer, shorter = kinds if len(lhs) > len(rhs) else kinds[::-1]
         return self.fail((longer, first, shorter, first))
 
-    def _plain(self, lhs: Any, rhs: Any) -> bool:
+    def _plain(self, lhs: object, rhs: object) -> bool:
         if lhs is rhs:
             return True
         if isinstance(lhs, float) and isinstance(rhs, float):
@@ -192,13 +196,13 @@ class Comparer:
                 return self.fail(("missing_map_entry", None, "map_value", key))
         return True
 
-    def _variables(self, lhs: Any, rhs: Any, map_free: bool) -> bool:
+    def _variables(self, lhs: Node, rhs: Node, map_free: bool) -> bool:
         known = self.left.get(id(lhs))
         if known is not None or id(rhs) in self.right:
             return True if known is rhs else self.fail()
         if lhs is rhs and not map_free:
             return True
-        if isinstance(lhs, PrimExpr) and lhs.dtype != rhs.dtype:
+        if _other_dtype(lhs, rhs):
             return self.fail(("attr", "dtype", "attr", "dtype"))
         if not map_free:
             return self.fail()
@@ -207,7 +211,7 @@ class Comparer:
         self.keep.append((lhs, rhs))
         return self._fields(lhs, rhs, map_free)
 
-    def _fields(self, lhs: Any, rhs: Any, map_free: bool) -> bool:
+    def _fields(self, lhs: Node, rhs: Node, map_free: bool) -> bool:
         plan = lhs.equality_plan()
         # What a node says of itself is compared before what stands below it.
         for name, role in plan:
@@ -221,7 +225,7 @@ class Comparer:
                 return False
         return True
 
-    def _nodes(self, lhs: Any, rhs: Any, map_free: bool) -> bool:
+    def _nodes(self, lhs: Node, rhs: Node, map_free: bool) -> bool:
         kind = type(lhs)
         if kind is not type(rhs):
             return self.fail()
@@ -230,7 +234,7 @@ class Comparer:
         key = (id(lhs), id(rhs), map_free)
         if key in self.memo:
             return True
-        if isinstance(lhs, PrimExpr) and lhs.dtype != rhs.dtype:
+        if _other_dtype(lhs, rhs):
             return self.fail(("attr", "dtype", "attr", "dtype"))
         hook = _hook_of(kind)
         if not (hook[0](self, lhs, rhs, map_free) if hook else self._fields(lhs, rhs, map_free)):
@@ -272,7 +276,7 @@ class Hasher:
             known = self.texts[value] = _text_hash(value)
         return known
 
-    def hash(self, value: Any, map_free: bool) -> int:
+    def hash(self, value: object, map_free: bool) -> int:
         """Hash any value."""
         if isinstance(value, Node):
             return self._node(value, map_free)
@@ -298,7 +302,7 @@ class Hasher:
             return _mix(self.text(f"{array.dtype}{array.shape}"), _bytes_hash(array))
         return self.text(str(value))
 
-    def _node(self, node: Any, map_free: bool) -> int:
+    def _node(self, node: Node, map_free: bool) -> int:
         kind = type(node)
         if kind._is_var:
             number = self.numbers.get(id(node))
@@ -321,7 +325,7 @@ class Hasher:
         self.keep.append(node)
         return out
 
-    def _fields(self, node: Any, map_free: bool) -> int:
+    def _fields(self, node: Node, map_free: bool) -> int:
         out = self.text(type(node)._type_key)
         if isinstance(node, PrimExpr):
             out = _mix(out, self.text(node.dtype))
@@ -336,7 +340,7 @@ def _bytes_hash(array: np.ndarray[Any, Any]) -> int:
     return int.from_bytes(hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=8).digest(), "little")
 
 
-def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:
+def structural_equal(lhs: object, rhs: object, map_free_vars: bool = False) -> bool:
     """Whether two values are equal up to renaming of bound variables.
 
     With ``map_free_vars`` unbound variables and buffers may pair up as well.
@@ -353,7 +357,7 @@ def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:
     return Comparer(map_free_vars).equal(_object(lhs), _object(rhs), map_free_vars)
 
 
-def same_expression(lhs: Any, rhs: Any) -> bool:
+def same_expression(lhs: object, rhs: object) -> bool:
     """Whether two expressions (or sequences of them) of one program are the same, down to the last bit of constants.
 
     Variables and buffers are the same if they are the very same, or views of the same memory declared alike.  Where
@@ -368,13 +372,13 @@ def same_expression(lhs: Any, rhs: Any) -> bool:
     return lhs is rhs or Comparer(False, exact=True).equal(lhs, rhs, False)
 
 
-def _object(value: Any) -> Any:
+def _object(value: object) -> object:
     """What a stand-in (an annotation of the script, a comparison) stands for; any other value as it is."""
     convert = None if isinstance(value, Node) else getattr(value, "asobject", None)
     return value if convert is None else convert()
 
 
-def get_first_structural_mismatch(lhs: Any, rhs: Any, map_free_vars: bool = False) -> Mismatch | None:
+def get_first_structural_mismatch(lhs: object, rhs: object, map_free_vars: bool = False) -> Mismatch | None:
     """Where two values first differ, as the path on either side, or None if they are equal.
 
     >>> from relaxish.ir import get_first_structural_mismatch
@@ -386,7 +390,7 @@ def get_first_structural_mismatch(lhs: Any, rhs: Any, map_free_vars: bool = Fals
     return None if run.equal(_object(lhs), _object(rhs), map_free_vars) else run.mismatch
 
 
-def assert_structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> None:
+def assert_structural_equal(lhs: object, rhs: object, map_free_vars: bool = False) -> None:
     """Raise ValueError unless the two are structurally equal; the message shows both with the difference underlined."""
     lhs, rhs = _object(lhs), _object(rhs)
     found = get_first_structural_mismatch(lhs, rhs, map_free_vars)
@@ -398,12 +402,12 @@ def assert_structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> 
         )
 
 
-def _underlined(root: Any, path: ObjectPath) -> str:
+def _underlined(root: object, path: ObjectPath) -> str:
     """The text of a value with one place underlined; containers have no script form and are shown plainly."""
     return root.script(path_to_underline=[path], syntax_sugar=False) if isinstance(root, Node) else str(root)
 
 
-def structural_hash(node: Any, map_free_vars: bool = False) -> int:
+def structural_hash(node: object, map_free_vars: bool = False) -> int:
     """A 64-bit hash that equal structures share; the same from run to run for closed programs."""
     return Hasher(map_free_vars).hash(_object(node), map_free_vars)
 

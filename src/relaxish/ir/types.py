@@ -64,7 +64,7 @@ def VoidType() -> TupleType:
     return TupleType(())
 
 
-def dtype_of_type(kind: Any) -> str:
+def dtype_of_type(kind: Type) -> str:
     """The dtype a variable of this type has."""
     if isinstance(kind, PrimType):
         return kind.dtype

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..ir.attrs import make_node
@@ -176,11 +176,11 @@ def assert_op(condition: Expr, format_args: Sequence[_Shown] | _Shown | None = N
     return Call(_ASSERT, (convert_to_expr(condition), _text(format), *(convert_to_expr(a) for a in shown)))
 
 
-def _device(dst: VDevice | str | Mapping[str, object]) -> VDevice:
+def _device(dst: VDevice | str | dict[str, object]) -> VDevice:
     return dst if isinstance(dst, VDevice) else VDevice(dst)
 
 
-def to_vdevice(data: Expr, dst_vdevice: VDevice | str | Mapping[str, object]) -> Call:
+def to_vdevice(data: Expr, dst_vdevice: VDevice | str | dict[str, object]) -> Call:
     """Copy a tensor to a virtual device."""
     return Call(_TO_VDEVICE, (data,), make_node("relax.attrs.ToVDeviceAttrs", dst_vdevice=_device(dst_vdevice)))
 

@@ -39,7 +39,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _operand(value: object) -> Expr:
+def _operand(value: Any) -> Expr:
     if isinstance(value, Expr):
         return value
     inner = getattr(value, "_expr", None)

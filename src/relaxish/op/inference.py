@@ -119,8 +119,8 @@ def as_shape(value: object) -> Expr:
 def _dim(value: object) -> object:
     if isinstance(value, PrimValue):
         return value.value
-    if isinstance(value, PrimExpr) and value.dtype != "int64" and const_int(value) is not None:
-        return prim_of(const_int(value), "int64")
+    if isinstance(value, PrimExpr) and value.dtype != "int64" and (known := const_int(value)) is not None:
+        return prim_of(known, "int64")
     return value
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ..ir.module import IRModule
 from ..support.errors import RelaxishError
 from .analysis.cleanup import remove_all_unused
 from .analysis.variables import all_vars, direct_uses, free_vars
 from .block_builder import BlockBuilder
-from .expr import DataflowBlock, DataflowVar, Expr, Function, SeqExpr, Var, VarBinding
+from .expr import Binding, DataflowBlock, DataflowVar, Expr, Function, SeqExpr, Var, VarBinding
 from .expr_functor import PyExprMutator
 from .utils import convert_to_expr
 
@@ -22,7 +21,7 @@ class _Replace(PyExprMutator):
         self.old = old
         self.new = new
 
-    def visit_var_(self, op: Var) -> Any:
+    def visit_var_(self, op: Var) -> Expr:
         return self.new if op is self.old else super().visit_var_(op)
 
 
@@ -73,7 +72,7 @@ class DataflowBlockRewrite:
         self._func = _Replace(old_var, new_var).visit_expr(self._func)
         self._dfb = self._func.body.blocks[place]
 
-    def add_binding(self, binding: Any) -> None:
+    def add_binding(self, binding: Binding) -> None:
         """Add a binding to the block, next after the last one that it needs.
 
         Raises RelaxishError if its variable is defined already.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..ir.expr import PrimExpr
 from ..ir.prim import Var as TirVar
 from ..runtime.ndarray import NDArray
@@ -12,7 +14,7 @@ from ..support.errors import RelaxishError
 from .analysis.variables import defined_symbolic_vars, free_symbolic_vars
 from .copying import SymbolSubstitutor
 from .expr import Constant, Expr, Function, PrimValue, Var, as_shape_dim, const
-from .struct_info import PrimStructInfo, ShapeStructInfo, TensorStructInfo, TupleStructInfo
+from .struct_info import PrimStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 
 __all__ = ["bind_params", "bind_symbolic_vars", "substitute_params"]
 
@@ -24,12 +26,12 @@ class _Bind(SymbolSubstitutor):
         super().__init__(symbols)
         self.values = values
 
-    def visit_var_(self, op: Var) -> Any:
+    def visit_var_(self, op: Var) -> Expr:
         bound = self.values.get(op)
         return super().visit_var_(op) if bound is None else bound
 
 
-def _as_value(value: Any) -> Expr:
+def _as_value(value: Expr | PrimExpr | NDArray | np.ndarray[Any, Any] | float) -> Expr:
     if isinstance(value, Expr):
         return value
     if isinstance(value, PrimExpr) or (isinstance(value, int) and not isinstance(value, bool)):
@@ -37,7 +39,7 @@ def _as_value(value: Any) -> Expr:
     return Constant(value) if isinstance(value, NDArray) else const(value)
 
 
-def _param_of(func: Function, key: Any) -> Var:
+def _param_of(func: Function, key: Var | str) -> Var:
     """The parameter that a key of a binding map stands for."""
     if isinstance(key, str):
         found = [p for p in func.params if p.name_hint == key]
@@ -83,7 +85,7 @@ def substitute_params(func: Function, values: dict[Var, Any]) -> Function:
     return _apply(func, values, symbols)
 
 
-def _bind_dims(param: Any, value: Any, symbols: dict[TirVar, Any]) -> None:
+def _bind_dims(param: StructInfo, value: StructInfo, symbols: dict[TirVar, Any]) -> None:
     """Record what the symbolic dimensions of a parameter stand for; later values win."""
     known = param.dims() if isinstance(param, TensorStructInfo) else getattr(param, "values", None)
     if known is not None and isinstance(param, (TensorStructInfo, ShapeStructInfo)):
@@ -140,7 +142,7 @@ def bind_symbolic_vars(func: Function, binding_map: Mapping[Any, Any]) -> Functi
     return made
 
 
-def _symbol_of(known: Sequence[TirVar], key: Any) -> TirVar:
+def _symbol_of(known: Sequence[TirVar], key: TirVar | str) -> TirVar:
     """The symbolic variable that a key of a binding map stands for."""
     names = [v.name for v in known]
     if isinstance(key, str):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TYPE_CHECKING, TypeVar
 
-from ..ir.expr import BaseFunc, GlobalVar, PrimExpr
+from ..arith.analyzer import Analyzer
+from ..ir.expr import BaseExpr, BaseFunc, GlobalVar, PrimExpr
 from ..ir.module import IRModule
 from ..ir.prim import Var as TirVar
 from ..ir.structural import structural_equal, structural_hash
@@ -32,7 +33,13 @@ from .scalars import fresh_analyzer
 from .struct_info import BaseCheckResult, ShapeStructInfo, StructInfo, as_struct_info
 from .utils import convert_to_expr
 
+if TYPE_CHECKING:
+    from .expr import ArgLike, Binding, Expr
+    from .struct_info import FuncStructInfo
+
 __all__ = ["BlockBuilder", "DataflowScope", "FunctionScope", "TestingScope"]
+
+_E = TypeVar("_E", bound=BaseExpr)
 
 
 class FunctionScope:
@@ -161,7 +168,7 @@ class BlockBuilder:
     def function(
         self,
         name: str,
-        params: Var | Sequence[Var] | Tuple | None = None,
+        params: Var | Iterable[Var] | None = None,
         attrs: dict[str, Any] | None = None,
         private: bool = False,
         *,
@@ -251,7 +258,7 @@ class BlockBuilder:
         if self._analyzer is not None:
             _mark(self._analyzer, symbol)
 
-    def get_analyzer(self) -> Any:
+    def get_analyzer(self) -> Analyzer:
         """The arithmetic analyzer that knows this builder's symbolic variables."""
         if self._analyzer is None:
             self._analyzer = fresh_analyzer()
@@ -300,15 +307,15 @@ class BlockBuilder:
 
     # --- emitting -------------------------------------------------------------------------------------------------
 
-    def normalize(self, expr: Any) -> Any:
+    def normalize(self, expr: _E) -> _E:
         """``expr`` in A-normal form with struct info; parts that must be bound go to the current block."""
         return normalizer.normalize(self, expr)
 
-    def emit(self, expr: Any, name_hint: str = "") -> Var:
+    def emit(self, expr: ArgLike, name_hint: str = "") -> Var:
         """Bind ``expr`` to a fresh variable (a DataflowVar in a dataflow block) and return it."""
         return self.bind_value(self.normalize(_emittable(expr)), name_hint)
 
-    def bind_value(self, value: Any, name_hint: str = "", *, output: bool = False) -> Var:
+    def bind_value(self, value: Expr, name_hint: str = "", *, output: bool = False) -> Var:
         """Bind an already normalised value."""
         frame = self._frame()
         kind: type[Var] = DataflowVar if frame.dataflow and not output else Var
@@ -318,11 +325,11 @@ class BlockBuilder:
         self._bound[var.vid] = value
         return var
 
-    def bound_argument(self, arg: Any) -> Var | None:
+    def bound_argument(self, arg: Expr) -> Var | None:
         """The variable that this very expression was bound to as an argument in the open block, or None."""
         return self._frames[-1].normalized.get(arg) if self._frames else None
 
-    def bind_argument(self, arg: Any, value: Any) -> Var:
+    def bind_argument(self, arg: Expr, value: Expr) -> Var:
         """Bind ``value``, the normal form of the argument ``arg``, once for all its uses in the open block."""
         var = self.bind_value(value)
         self._frame().normalized[arg] = var
@@ -360,7 +367,7 @@ class BlockBuilder:
         name_hint = kwargs.pop("name_hint", "")
         return self.emit(self.call_te(func, *args, **kwargs), name_hint)
 
-    def match_cast(self, value: Any, struct_info: StructInfo, name_hint: str = "") -> Var:
+    def match_cast(self, value: Expr, struct_info: StructInfo, name_hint: str = "") -> Var:
         """Emit a MatchCast: a run-time check that also defines the symbolic variables in ``struct_info``.
 
         Raises RelaxishError if no value at all could pass the check.
@@ -378,13 +385,13 @@ class BlockBuilder:
         self.emit_normalized(MatchCast(var, value, struct_info))
         return var
 
-    def emit_output(self, output: Any, name_hint: str = "") -> Var:
+    def emit_output(self, output: ArgLike, name_hint: str = "") -> Var:
         """Bind a result of the open dataflow block to a variable that may be used after it."""
         if not self._frame().dataflow:
             raise InternalError("EmitOutput has to be called inside dataflow block.")
         return self.bind_value(self.normalize(_emittable(output)), name_hint, output=True)
 
-    def emit_func_output(self, output: Any, params: Var | Sequence[Var] | Tuple | None = None) -> GlobalVar:
+    def emit_func_output(self, output: ArgLike, params: Var | Iterable[Var] | None = None) -> GlobalVar:
         """Finish the open function with its result; returns the function's name in the module."""
         scope = self._func
         if scope.emitted:
@@ -407,7 +414,7 @@ class BlockBuilder:
         self.end_scope()
         return self.add_func(func, scope.name)
 
-    def emit_normalized(self, binding: Any) -> None:
+    def emit_normalized(self, binding: Binding) -> None:
         """Append a binding whose value is already normalised."""
         frame = self._frame()
         if not frame.dataflow and isinstance(binding.var, DataflowVar):
@@ -417,7 +424,7 @@ class BlockBuilder:
         frame.bindings.append(binding)
         self.note_binding(binding)
 
-    def note_binding(self, binding: Any) -> None:
+    def note_binding(self, binding: Binding) -> None:
         """Remember what a binding defines: its value for lookups, its symbolic variables for the scope."""
         if not isinstance(binding, MatchCast):
             self._bound[binding.var.vid] = binding.value
@@ -428,7 +435,7 @@ class BlockBuilder:
                     scope[symbol] = symbol
                     self._assume_non_negative(symbol)
 
-    def lookup_binding(self, var: Var) -> Any:
+    def lookup_binding(self, var: Var) -> Expr | None:
         """The value bound to ``var``, or None."""
         return self._bound.get(var.vid)
 
@@ -510,7 +517,7 @@ class BlockBuilder:
         return normalize_global_vars(self._mod)
 
 
-def _emittable(expr: Any) -> Any:
+def _emittable(expr: ArgLike) -> Expr:
     """What is to be emitted as an expression: sequences of Python are tuples, None is the null value."""
     if expr is None:
         from .op_table import op_function
@@ -521,12 +528,12 @@ def _emittable(expr: Any) -> Any:
     return convert_to_expr(expr)
 
 
-def _mark(analyzer: Any, symbol: PrimExpr) -> None:
+def _mark(analyzer: Analyzer, symbol: PrimExpr) -> None:
     mark = getattr(analyzer, "mark_global_non_neg_value", None)
     if mark is not None:
         mark(symbol)
 
 
-def _signature(func: BaseFunc) -> Any:
+def _signature(func: BaseFunc) -> FuncStructInfo | None:
     """Struct info of a function of either level."""
     return func.struct_info if isinstance(func, PrimFunc) else func.struct_info_

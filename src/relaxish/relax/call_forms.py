@@ -5,11 +5,11 @@ These sit below the operator layer because the BlockBuilder itself makes them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TYPE_CHECKING
 
 from ..ir.attrs import make_node
-from ..ir.expr import GlobalVar
+from ..ir.expr import ExprLike, GlobalVar
 from ..ir.op import Op
 from ..support.errors import RelaxishError
 from .analysis.struct_info import derive_call_ret_struct_info, infer_by_sinfo_args
@@ -25,6 +25,11 @@ from .struct_info import (
     as_struct_info,
 )
 from .utils import convert_to_expr
+
+if TYPE_CHECKING:
+    from .block_builder import BlockBuilder
+    from .expr import ArgLike
+    from .struct_info import StructInfoLike
 
 __all__ = [
     "call_builtin_with_ctx",
@@ -49,7 +54,7 @@ def _define_call_tir(name: str, normalize: Legalize = normalize_call_tir) -> Op:
     return _define(name, _one_sinfo, normalize=normalize, validate=validate_call_tir)
 
 
-def _one_sinfo(call: Call, _: Any) -> StructInfo:
+def _one_sinfo(call: Call, _: BlockBuilder) -> StructInfo:
     if len(call.sinfo_args) != 1:
         raise RelaxishError(f"{call.op.name}: sinfo_args should have exactly 1 output struct info.")
     if not isinstance(call.args[0], GlobalVar):
@@ -61,14 +66,14 @@ def _one_sinfo(call: Call, _: Any) -> StructInfo:
     return info
 
 
-def _dps_sinfo(call: Call, _: Any) -> StructInfo:
+def _dps_sinfo(call: Call, _: BlockBuilder) -> StructInfo:
     if len(call.sinfo_args) != 1:
         raise RelaxishError("sinfo_args should have exact 1 output struct info.")
     info: StructInfo = call.sinfo_args[0]
     return info
 
 
-def _opaque_result(call: Call, builder: Any) -> StructInfo:
+def _opaque_result(call: Call, builder: BlockBuilder) -> StructInfo:
     """What the packed function, the first argument, says of its result."""
     callee = call.args[0]
     info = None if isinstance(callee, Op) else callee.struct_info_
@@ -77,13 +82,13 @@ def _opaque_result(call: Call, builder: Any) -> StructInfo:
     return derive_call_ret_struct_info(info, call, builder)
 
 
-def _packed_sinfo(call: Call, builder: Any) -> StructInfo:
+def _packed_sinfo(call: Call, builder: BlockBuilder) -> StructInfo:
     if not call.args:
         raise RelaxishError("call_pure_packed must be called with at least one argument")
     return _opaque_result(call, builder)
 
 
-def _inplace_packed_sinfo(call: Call, builder: Any) -> StructInfo:
+def _inplace_packed_sinfo(call: Call, builder: BlockBuilder) -> StructInfo:
     if len(call.args) < 2:
         raise RelaxishError(
             "call_inplace_packed must be called with at least two arguments (the packed call and at least one argument "
@@ -105,11 +110,11 @@ def _inplace_packed_sinfo(call: Call, builder: Any) -> StructInfo:
     return result
 
 
-def _sinfo_args(call: Call, _: Any) -> StructInfo:
+def _sinfo_args(call: Call, _: BlockBuilder) -> StructInfo:
     return infer_by_sinfo_args(call)
 
 
-def _builtin_sinfo(call: Call, _: Any) -> StructInfo:
+def _builtin_sinfo(call: Call, _: BlockBuilder) -> StructInfo:
     if len(call.sinfo_args) > 1:
         raise RelaxishError(f"a builtin has one result, but the call has {len(call.sinfo_args)} sinfo_args")
     return call.sinfo_args[0] if call.sinfo_args else TupleStructInfo(())
@@ -127,7 +132,7 @@ INVOKE_CLOSURE = _define("relax.invoke_closure", _sinfo_args, pure=False)
 INVOKE_PURE_CLOSURE = _define("relax.invoke_pure_closure", _sinfo_args)
 
 
-def _as_tuple(args: Any) -> Any:
+def _as_tuple(args: Expr | Sequence[ArgLike]) -> Expr:
     if isinstance(args, Expr):
         if isinstance(args, Tuple) or isinstance(args.struct_info_, TupleStructInfo) and not isinstance(args, Var):
             return args
@@ -135,14 +140,14 @@ def _as_tuple(args: Any) -> Any:
     return Tuple([convert_to_expr(a) for a in args])
 
 
-def _as_sinfo(out_sinfo: Any) -> StructInfo:
-    if isinstance(out_sinfo, (list, tuple)):
+def _as_sinfo(out_sinfo: StructInfoLike | Sequence[StructInfoLike]) -> StructInfo:
+    if isinstance(out_sinfo, Sequence):
         infos = [_as_sinfo(i) for i in out_sinfo]
         return infos[0] if len(infos) == 1 else TupleStructInfo(infos)
     return as_struct_info(out_sinfo)
 
 
-def _out_sinfo(name: str, out_sinfo: Any) -> StructInfo:
+def _out_sinfo(name: str, out_sinfo: StructInfoLike | Sequence[StructInfoLike]) -> StructInfo:
     """The struct info of what a function in destination-passing style writes; someone must be able to allocate it."""
     info = _as_sinfo(out_sinfo)
     for item in info.fields if isinstance(info, TupleStructInfo) else (info,):
@@ -153,19 +158,29 @@ def _out_sinfo(name: str, out_sinfo: Any) -> StructInfo:
     return info
 
 
-def _tail(tir_vars: Any) -> tuple[Any, ...]:
+def _tail(tir_vars: Expr | Sequence[ExprLike] | None) -> tuple[Any, ...]:
     if tir_vars is None:
         return ()
     return (tir_vars if isinstance(tir_vars, Expr) else ShapeExpr(tir_vars),)
 
 
-def call_tir(gvar: Any, args: Any, out_sinfo: Any, tir_vars: Any = None) -> Call:
+def call_tir(
+    gvar: GlobalVar,
+    args: Expr | Sequence[ArgLike],
+    out_sinfo: StructInfoLike | Sequence[StructInfoLike],
+    tir_vars: Expr | Sequence[ExprLike] | None = None,
+) -> Call:
     """Call a PrimFunc in destination-passing style: outputs are allocated by whoever lowers the call."""
     return Call(CALL_TIR, (gvar, _as_tuple(args), *_tail(tir_vars)), None, [_out_sinfo("call_tir", out_sinfo)])
 
 
 def call_tir_with_grad(
-    gvar: Any, args: Any, out_sinfo: Any, te_grad_name: str, te_grad_kwargs: Any = None, tir_vars: Any = None
+    gvar: GlobalVar,
+    args: Expr | Sequence[ArgLike],
+    out_sinfo: StructInfoLike | Sequence[StructInfoLike],
+    te_grad_name: str,
+    te_grad_kwargs: Mapping[str, Any] | None = None,
+    tir_vars: Expr | Sequence[ExprLike] | None = None,
 ) -> Call:
     """:func:`call_tir` that names a registered TE gradient."""
     attrs = make_node(
@@ -176,7 +191,11 @@ def call_tir_with_grad(
 
 
 def call_tir_inplace(
-    gvar: Any, args: Any, inplace_indices: int | Sequence[int], out_sinfo: Any, tir_vars: Any = None
+    gvar: GlobalVar,
+    args: Expr | Sequence[ArgLike],
+    inplace_indices: int | Sequence[int],
+    out_sinfo: StructInfoLike | Sequence[StructInfoLike],
+    tir_vars: Expr | Sequence[ExprLike] | None = None,
 ) -> Call:
     """:func:`call_tir` whose outputs overwrite the arguments at ``inplace_indices`` (-1: a fresh output)."""
     indices = [inplace_indices] if isinstance(inplace_indices, int) else list(inplace_indices)
@@ -186,35 +205,49 @@ def call_tir_inplace(
     return Call(CALL_TIR_INPLACE, (gvar, values, *_tail(tir_vars)), attrs, [info])
 
 
-def _as_func(func: Any) -> Any:
+def _as_func(func: Expr | str) -> Expr:
     return ExternFunc(func) if isinstance(func, str) else func
 
 
-def call_dps_packed(func: Any, args: Any, out_sinfo: Any) -> Call:
+def call_dps_packed(
+    func: Expr | str, args: Expr | Sequence[ArgLike], out_sinfo: StructInfoLike | Sequence[StructInfoLike]
+) -> Call:
     """Call a packed function in destination-passing style."""
     return Call(CALL_DPS_PACKED, (_as_func(func), _as_tuple(args)), None, [_out_sinfo("call_dps_packed", out_sinfo)])
 
 
-def _sinfos(sinfo_args: Any) -> list[StructInfo]:
+def _sinfos(sinfo_args: StructInfoLike | Sequence[StructInfoLike] | None) -> list[StructInfo]:
     if sinfo_args is None:
         return []
     items = sinfo_args if isinstance(sinfo_args, (list, tuple)) else [sinfo_args]
     return [_as_sinfo(s) for s in items]
 
 
-def call_builtin_with_ctx(func: Any, args: Any, *, sinfo_args: Any = None) -> Call:
+def call_builtin_with_ctx(
+    func: Expr | str,
+    args: Expr | Sequence[ArgLike],
+    *,
+    sinfo_args: StructInfoLike | Sequence[StructInfoLike] | None = None,
+) -> Call:
     """Call a virtual-machine builtin that takes the machine's context first."""
     return Call(CALL_BUILTIN, (_as_func(func), _as_tuple(args)), None, _sinfos(sinfo_args))
 
 
-def call_pure_packed(func: Any, *args: Any, sinfo_args: Any = None) -> Call:
+def call_pure_packed(
+    func: Expr | str, *args: Any, sinfo_args: StructInfoLike | Sequence[StructInfoLike] | None = None
+) -> Call:
     """Call a packed function that the caller vouches has no side effects."""
     if sinfo_args is None:
         raise ValueError("R.call_pure_packed is required to have type_args")
     return Call(CALL_PURE_PACKED, (_as_func(func), *(convert_to_expr(a) for a in args)), None, _sinfos(sinfo_args))
 
 
-def call_inplace_packed(func: Any, *args: Any, inplace_indices: int | Sequence[int], sinfo_args: Any = None) -> Call:
+def call_inplace_packed(
+    func: Expr | str,
+    *args: Any,
+    inplace_indices: int | Sequence[int],
+    sinfo_args: StructInfoLike | Sequence[StructInfoLike] | None = None,
+) -> Call:
     """Call a packed function that may overwrite the listed arguments, which must be dead afterwards."""
     indices = [inplace_indices] if isinstance(inplace_indices, int) else list(inplace_indices)
     if sinfo_args is None:
@@ -223,16 +256,20 @@ def call_inplace_packed(func: Any, *args: Any, inplace_indices: int | Sequence[i
     return Call(CALL_INPLACE_PACKED, (_as_func(func), *(convert_to_expr(a) for a in args)), attrs, _sinfos(sinfo_args))
 
 
-def make_closure(func: Any, args: Any) -> Call:
+def make_closure(func: Expr, args: Expr | Sequence[ArgLike]) -> Call:
     """A closure: ``func`` with its captured values."""
     return Call(MAKE_CLOSURE, (func, _as_tuple(args)))
 
 
-def invoke_closure(closure: Any, args: Any, sinfo_args: Any) -> Call:
+def invoke_closure(
+    closure: Expr, args: Expr | Sequence[ArgLike], sinfo_args: StructInfoLike | Sequence[StructInfoLike] | None
+) -> Call:
     """Call a closure that may have side effects."""
     return Call(INVOKE_CLOSURE, (closure, _as_tuple(args)), None, _sinfos(sinfo_args))
 
 
-def invoke_pure_closure(closure: Any, args: Any, sinfo_args: Any) -> Call:
+def invoke_pure_closure(
+    closure: Expr, args: Expr | Sequence[ArgLike], sinfo_args: StructInfoLike | Sequence[StructInfoLike] | None
+) -> Call:
     """Call a closure known to be pure."""
     return Call(INVOKE_PURE_CLOSURE, (closure, _as_tuple(args)), None, _sinfos(sinfo_args))

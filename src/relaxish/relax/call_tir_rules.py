@@ -6,7 +6,7 @@ Error messages name the operator of the call at hand, because the rules hold for
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from ..support.errors import RelaxishError
 from .analysis.struct_info import derive_call_ret_struct_info
@@ -21,10 +21,14 @@ from .struct_info import (
     TupleStructInfo,
 )
 
+if TYPE_CHECKING:
+    from .block_builder import BlockBuilder
+    from .expr import Expr
+
 __all__ = ["inferred_output", "normalize_call_tir", "normalize_call_tir_inplace", "validate_call_tir"]
 
 
-def normalize_call_tir(builder: Any, call: Call) -> Call:
+def normalize_call_tir(builder: BlockBuilder, call: Call) -> Call:
     """The call with its arguments written out as a tuple: a variable becomes what it is bound to, or its fields.
 
     Raises RelaxishError for a call that is no well-formed ``call_tir``.
@@ -65,7 +69,7 @@ def normalize_call_tir(builder: Any, call: Call) -> Call:
     return made
 
 
-def _written_out(builder: Any, var: Var) -> Tuple:
+def _written_out(builder: BlockBuilder, var: Var) -> Tuple:
     value: Any = var
     while isinstance(value, Var):
         bound = builder.lookup_binding(value)
@@ -77,7 +81,7 @@ def _written_out(builder: Any, var: Var) -> Tuple:
     return Tuple([TupleGetItem(value, index) for index in range(len(value.struct_info.fields))])
 
 
-def normalize_call_tir_inplace(builder: Any, call: Call) -> Call:
+def normalize_call_tir_inplace(builder: BlockBuilder, call: Call) -> Call:
     """:func:`normalize_call_tir`, with the demands that writing in place makes.
 
     Raises RelaxishError unless each output has an index, the indices are in range and different, and outputs have
@@ -111,7 +115,7 @@ def check_inplace_indices(indices: Sequence[int], count: int, plain: str) -> Non
         raise RelaxishError(f"At least one index must have a value other than -1 (or else simply use {plain})")
 
 
-def _check_overwritten(builder: Any, number: int, index: int, output: StructInfo, source: Any) -> None:
+def _check_overwritten(builder: BlockBuilder, number: int, index: int, output: StructInfo, source: Expr) -> None:
     if not isinstance(output, TensorStructInfo):
         raise RelaxishError("The output struct info must be a tensor")
     wanted = output.dims()
@@ -143,7 +147,10 @@ def validate_call_tir(call: Call) -> None:
 
 
 def inferred_output(
-    callee: Any, args: Any, packed: Any = None, inplace_indices: Sequence[int] | None = None
+    callee: StructInfo | None,
+    args: StructInfo | None,
+    packed: StructInfo | None = None,
+    inplace_indices: Sequence[int] | None = None,
 ) -> StructInfo | None:
     """What a function in destination-passing style writes when it is given arguments like these.
 
@@ -156,14 +163,14 @@ def inferred_output(
         raise ValueError(f"The first argument to `R.call_tir` must have known argument types, but is {callee}")
     if not isinstance(args, TupleStructInfo):
         raise TypeError(f"The second argument to `R.call_tir` must be a tuple, but is of type {args}")
-    trailing = 0
+    trailing, known = 0, None
     if packed is not None:
         if not isinstance(packed, ShapeStructInfo) or packed.ndim < 0:
             raise TypeError(
                 "The third argument to `R.call_tir`, if present, must be a ShapeTuple with known dimensionality, "
                 f"but is of type {packed}"
             )
-        trailing = packed.ndim
+        trailing, known = packed.ndim, packed.values
     params, leading = callee.params, len(args.fields)
     if leading + trailing > len(params):
         raise ValueError(
@@ -181,12 +188,12 @@ def inferred_output(
     signature = FuncStructInfo((*params[:leading], *params[end:]), result)
     values = [Var("leading", info) for info in args.fields]
     for index in range(trailing):
-        known = packed.values[index] if packed.values is not None else None
-        values.append(Var("trailing", PrimStructInfo("int64") if known is None else PrimStructInfo(value=known)))
+        info = PrimStructInfo("int64") if known is None else PrimStructInfo(value=known[index])
+        values.append(Var("trailing", info))
     return derive_call_ret_struct_info(signature, Call(Var("callee", signature), values), None)
 
 
-def _holds_distributed(info: Any) -> bool:
+def _holds_distributed(info: StructInfo | None) -> bool:
     if isinstance(info, TupleStructInfo):
         return any(map(_holds_distributed, info.fields))
     return hasattr(info, "tensor_sinfo")

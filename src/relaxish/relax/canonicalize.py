@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+from ..ir.expr import PrimExpr
 from ..ir.prim import Var as TirVar
 from ..ir.structural import structural_equal
 from ..tir import NE
 from .analysis.struct_info import definable_tir_vars_in_struct_info
 from .analysis.variables import all_vars, free_vars
 from .expr import (
+    Binding,
     BindingBlock,
     Constant,
     DataflowBlock,
     DataflowVar,
+    Expr,
     Function,
     If,
     MatchCast,
@@ -31,6 +34,8 @@ from .struct_info import StructInfo
 
 __all__ = ["canonicalize_bindings", "canonicalize_symbols"]
 
+_P = TypeVar("_P", Function, SeqExpr)
+
 
 class _Symbols(PyExprMutator):
     """``n`` of ``R.match_cast(x, R.Tensor((n,)))`` is what the shape of ``x`` says, where that is known."""
@@ -41,13 +46,13 @@ class _Symbols(PyExprMutator):
         #: Symbols of parameters: a cast to one of these defines nothing, it checks.
         self.given: set[TirVar] = set()
 
-    def visit_prim_expr(self, value: Any) -> Any:
+    def visit_prim_expr(self, value: PrimExpr) -> PrimExpr:
         if not self.known:
             return value
         new = substitute_prim(value, {var: expr for var, (expr, _) in self.known.items() if expr is not var})
         return value if new is value else simplify(new)
 
-    def visit_function_(self, op: Function) -> Any:
+    def visit_function_(self, op: Function) -> Expr:
         saved = dict(self.known), set(self.given)
         self.given.update(s for p in op.params for s in definable_tir_vars_in_struct_info(p.struct_info))
         new = super().visit_function_(op)
@@ -74,7 +79,7 @@ class _Symbols(PyExprMutator):
                 )
         super().visit_match_cast_(binding)
 
-    def visit_if_(self, op: If) -> Any:
+    def visit_if_(self, op: If) -> Expr:
         cond = self.visit_expr(op.cond)
         branches = []
         for branch in (op.true_branch, op.false_branch):
@@ -114,7 +119,7 @@ class _FindsCast(PyExprVisitor):
         self.found = True
 
 
-def canonicalize_symbols(func: Any) -> Any:
+def canonicalize_symbols(func: _P) -> _P:
     """The function with symbolic variables of casts replaced by what they are known to equal.
 
     Raises ValueError if two casts contradict each other.
@@ -123,8 +128,7 @@ def canonicalize_symbols(func: Any) -> Any:
     finder.visit_expr(func)
     if not finder.found:
         return func
-    made: Function = _Symbols().visit_expr(func)
-    return made
+    return _Symbols().visit_expr(func)
 
 
 @dataclass
@@ -161,7 +165,7 @@ class _Planner(PyExprVisitor):
         super().visit_seq_expr_(op)
         self.block = saved
 
-    def visit_binding(self, binding: Any) -> None:
+    def visit_binding(self, binding: Binding) -> None:
         value = self._unwrapped(binding.value)
         if isinstance(value, Var) and (
             isinstance(binding, VarBinding) or structural_equal(binding.var.struct_info_, binding.value.struct_info_)
@@ -172,7 +176,7 @@ class _Planner(PyExprVisitor):
         self.home[binding.var] = self.block
         super().visit_binding(binding)
 
-    def _unwrapped(self, value: Any) -> Any:
+    def _unwrapped(self, value: Expr) -> Expr:
         """The field a projection of a known tuple stands for; the tuple that a tuple of projections takes apart."""
         if isinstance(value, TupleGetItem):
             source = self._followed(value.tuple_value)
@@ -187,7 +191,7 @@ class _Planner(PyExprVisitor):
             return whole if all(self._followed(got.tuple_value) is whole for got in items) else value
         return value
 
-    def _followed(self, value: Any) -> Any:
+    def _followed(self, value: Expr) -> Any:
         while isinstance(value, Var) and value in self.known:
             value = self.known[value]
         return value
@@ -197,7 +201,7 @@ class _Planner(PyExprVisitor):
         if not isinstance(self.block, DataflowBlock) or (home is not None and home is not self.block):
             self.outside.add(op)
 
-    def visit_struct_info(self, expr: Any) -> None:
+    def visit_struct_info(self, expr: Expr) -> None:
         info = expr.struct_info_
         shape = getattr(info, "shape", None)
         if isinstance(shape, Var):
@@ -229,14 +233,14 @@ class _Canonicalizer(PyExprMutator):
         super().__init__()
         self.plan = plan
 
-    def visit_binding(self, binding: Any) -> None:
+    def visit_binding(self, binding: Binding) -> None:
         if binding.var not in self.plan.removed:
             super().visit_binding(binding)
 
-    def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
+    def visit_dataflow_block_(self, block: DataflowBlock) -> BindingBlock:
         return _bound_directly(super().visit_dataflow_block_(block))
 
-    def visit_var_def(self, var: Var) -> Any:
+    def visit_var_def(self, var: Var) -> Var:
         new = var
         while new in self.plan.binding:
             new = self.plan.binding[new]
@@ -245,7 +249,7 @@ class _Canonicalizer(PyExprMutator):
             self.var_remap_[var] = made
         return made
 
-    def visit_var_(self, op: Var) -> Any:
+    def visit_var_(self, op: Var) -> Expr:
         new = op
         while new in self.plan.usage:
             new = self.plan.usage[new]
@@ -285,7 +289,7 @@ def _bound_directly(block: DataflowBlock) -> DataflowBlock:
     return DataflowBlock(kept, block.span)
 
 
-def canonicalize_bindings(expr: Any) -> Any:
+def canonicalize_bindings(expr: _P) -> _P:
     """The function (or sequence) without bindings that only rename."""
     planner = _Planner()
     planner.visit_expr(expr)

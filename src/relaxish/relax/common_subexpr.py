@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable
+from typing import Any, TypeVar
 
 from ..ir.structural import structural_equal, structural_hash
 from .analysis.cleanup import keeps_vouched_calls, may_write
 from .analysis.variables import contains_impure_call
 from .expr import (
+    BindingBlock,
     Call,
     Constant,
     DataflowBlock,
     DataflowVar,
+    Expr,
     Function,
     MatchCast,
     PrimValue,
+    SeqExpr,
     ShapeExpr,
     Tuple,
     TupleGetItem,
@@ -23,11 +27,14 @@ from .expr import (
 )
 from .expr_functor import PyExprMutator
 from .op_table import op_record_of
+from .struct_info import StructInfo
 
 __all__ = ["eliminate_common_subexpr"]
 
+_P = TypeVar("_P", Function, SeqExpr)
 
-def _key(value: Any) -> Any:
+
+def _key(value: Expr) -> Hashable:
     """A cheap key: object identities of operator and arguments, hashes of the rest. Equal values have equal keys."""
     if isinstance(value, Call):
         attrs = None if value.attrs is None else structural_hash(value.attrs)
@@ -38,7 +45,7 @@ def _key(value: Any) -> Any:
     return _arg_key(value)
 
 
-def _arg_key(arg: Any) -> Any:
+def _arg_key(arg: Expr) -> Hashable:
     if isinstance(arg, Tuple):
         return ("tuple", tuple(_arg_key(f) for f in arg.fields))
     if isinstance(arg, (Constant, ShapeExpr, PrimValue)) or not isinstance(arg, Var):
@@ -52,7 +59,7 @@ def _allocates(call: Call) -> bool:
     return record is not None and bool(record.allocates)
 
 
-class _Eliminator(PyExprMutator):
+class _Pliminator(PyExprMutator):
     """Second bindings of a value become copies of the first variable, and their uses uses of it."""
 
     def __init__(self, call_only: bool) -> None:
@@ -61,20 +68,20 @@ class _Eliminator(PyExprMutator):
         self.known: dict[Any, list[tuple[Any, Any, list[Var]]]] = {}
         self.in_dataflow = False
 
-    def visit_function_(self, op: Function) -> Any:
+    def visit_function_(self, op: Function) -> Expr:
         if self.known or self.var_remap_:
             # What an enclosing function computed is not available when a nested one runs elsewhere.
-            return _Eliminator(self.call_only).visit_function_(op)
+            return _Pliminator(self.call_only).visit_function_(op)
         return super().visit_function_(op)
 
-    def visit_with_inner_scope(self, expr: Any) -> Any:
+    def visit_with_inner_scope(self, expr: Expr) -> SeqExpr:
         saved = self.known
         self.known = {k: [(v, i, list(names)) for v, i, names in entries] for k, entries in saved.items()}
         result = super().visit_with_inner_scope(expr)
         self.known = saved
         return result
 
-    def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
+    def visit_dataflow_block_(self, block: DataflowBlock) -> BindingBlock:
         # Outside, an output stands for itself, even where it copies another one.
         saved = dict(self.var_remap_)
         self.in_dataflow = True
@@ -92,7 +99,7 @@ class _Eliminator(PyExprMutator):
     def visit_match_cast_(self, binding: MatchCast) -> None:
         self._place(binding, self.visit_expr(binding.value), binding.struct_info)
 
-    def _place(self, binding: Any, value: Any, info: Any) -> None:
+    def _place(self, binding: VarBinding | MatchCast, value: Expr, info: StructInfo | None) -> None:
         names = self._names_of(value, info)
         if names:
             self.builder_.emit_normalized(VarBinding(binding.var, names[0], binding.span))
@@ -110,7 +117,7 @@ class _Eliminator(PyExprMutator):
         elif names is not None:
             names.append(binding.var)
 
-    def _names_of(self, value: Any, info: Any) -> list[Var] | None:
+    def _names_of(self, value: Expr, info: StructInfo | None) -> list[Var] | None:
         """Variables bound to an equal value; None if values of that kind are not to be shared."""
         if (self.call_only and not isinstance(value, Call)) or contains_impure_call(value):
             return None
@@ -130,6 +137,6 @@ class _Eliminator(PyExprMutator):
         return fresh
 
 
-def eliminate_common_subexpr(expr: Any, call_only: bool = False) -> Any:
+def eliminate_common_subexpr(expr: _P, call_only: bool = False) -> _P:
     """The function (or sequence) in which equal pure values are computed once."""
-    return _Eliminator(call_only).visit_expr(expr)
+    return _Pliminator(call_only).visit_expr(expr)

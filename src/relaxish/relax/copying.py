@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ir.expr import PrimExpr
 from ..ir.prim import Var as TirVar
 from .analysis.variables import defined_symbolic_vars
 from .expr import Function, Var
@@ -21,7 +22,7 @@ class SymbolSubstitutor(PyExprMutator):
         super().__init__()
         self.mapping = mapping
 
-    def visit_prim_expr(self, value: Any) -> Any:
+    def visit_prim_expr(self, value: PrimExpr) -> PrimExpr:
         return substitute_prim(value, self.mapping)
 
 
@@ -32,7 +33,7 @@ class _Rename(PyExprMutator):
         super().__init__()
         self.mapping = {v: type(v)(v.name, v.dtype) for v in defined_symbolic_vars(func)}
 
-    def visit_prim_expr(self, value: Any) -> Any:
+    def visit_prim_expr(self, value: PrimExpr) -> PrimExpr:
         return rename_prim(value, self.mapping)
 
 
@@ -46,7 +47,7 @@ def renew_symbolic_vars(func: Function) -> Function:
 class _Renew(_Rename):
     """Also makes every bound variable a fresh one."""
 
-    def visit_var_def_(self, var: Var) -> Any:
+    def visit_var_def_(self, var: Var) -> Var:
         info = var.struct_info_
         made = type(var)(var.name_hint, None if info is None else self.visit_struct_info_node(info), var.span)
         self.var_remap_[var] = made

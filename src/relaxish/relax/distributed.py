@@ -17,6 +17,7 @@ from ..ir.errors import CheckValueError
 from ..ir.expr import Range
 from ..ir.global_info import GlobalInfo
 from ..ir.node import Node, field
+from ..ir.source import Span
 from ..ir.structural import structural_equal
 from ..ir.types import Type
 from ..support.entry_points import lazy_package
@@ -141,7 +142,7 @@ class DTensorStructInfo(StructInfo):
         tensor_sinfo: TensorStructInfo,
         device_mesh: DeviceMesh | None = None,
         placement: Placement | str = "",
-        span: Any = None,
+        span: Span | None = None,
     ) -> None:
         tensor_sinfo = as_struct_info(tensor_sinfo)  # type: ignore[assignment]
         device_mesh = DeviceMesh((), Range(0, 1)) if device_mesh is None else device_mesh

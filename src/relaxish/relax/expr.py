@@ -6,24 +6,31 @@ call is bound to a variable.  Expressions learn their struct info from the :clas
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, Union
 
 import numpy as np
 
-from ..ir.attrs import DictAttrs
+from ..ir.attrs import Attrs, DictAttrs
 from ..ir.errors import CheckTypeError, CheckValueError
-from ..ir.expr import CALL_GLOBAL, BaseFunc, EqualOp, NotEqualOp, PrimExpr, RelaxExpr
+from ..ir.expr import BaseFunc, CALL_GLOBAL, EqualOp, ExprLike, GlobalVar, NotEqualOp, PrimExpr, RelaxExpr
 from ..ir.transform import STUB_MAKER
 from ..ir.node import Node, cached, field
 from ..ir.op import Op, op_name_of
 from ..ir.prim import Call as PrimCall
 from ..ir.prim import FloatImm, IntImm
+from ..ir.source import Span
 from ..ir.types import Type
+from ..runtime.ndarray import NDArray
 from ..support.entry_points import load
 from ..support.errors import InternalError, RelaxishError
+from ..te.tensor import Tensor
+
+if TYPE_CHECKING:
+    from .struct_info import StructInfoLike
 
 __all__ = [
+    "ArgLike",
     "Binding",
     "BindingBlock",
     "Call",
@@ -58,9 +65,11 @@ __all__ = [
 ]
 
 Expr = RelaxExpr
+#: What stands for an argument of a call: an expression, a scalar, text, or a sequence of such, which is a tuple.
+ArgLike: TypeAlias = Union[Expr, ExprLike, Sequence[Any]]
 
 
-def as_shape_dim(value: Any) -> PrimExpr:
+def as_shape_dim(value: PrimExpr | PrimValue | int | np.integer[Any]) -> PrimExpr:
     """A dimension as an int64 expression. Raises TypeError for what is no integer expression."""
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         return IntImm("int64", int(value))
@@ -75,7 +84,7 @@ def as_shape_dim(value: Any) -> PrimExpr:
     raise CheckTypeError(f"a dimension must be an integer or an integer expression, not {type(value).__name__}")
 
 
-def prim_of(value: Any, dtype: str | None = None) -> PrimExpr:
+def prim_of(value: ExprLike, dtype: str | None = None) -> PrimExpr:
     """A Python scalar as a scalar expression: ints are int64, floats float64, unless ``dtype`` says otherwise."""
     if isinstance(value, EqualOp | NotEqualOp):
         value = value.asobject()
@@ -93,7 +102,7 @@ def prim_of(value: Any, dtype: str | None = None) -> PrimExpr:
 class ExprWithOp(Expr):
     """Expressions that carry Python operators: ``x + y``, ``x[0]``, ``f(x)``, ``x.astype("float16")``."""
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> Call:
         return _op("negative", self)
 
     def __add__(self, other: Any) -> Any:
@@ -105,62 +114,62 @@ class ExprWithOp(Expr):
     def __radd__(self, other: Any) -> Any:
         return self.__add__(other)
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: Expr) -> Call:
         return _binary("subtract", self, other)
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: Expr) -> Call:
         raise _bad_operand(other)
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: Expr) -> Call:
         return _binary("multiply", self, other)
 
-    def __rmul__(self, other: Any) -> Any:
+    def __rmul__(self, other: Expr) -> Call:
         return self.__mul__(other)
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: Expr) -> Call:
         return _binary("divide", self, other)
 
-    def __rtruediv__(self, other: Any) -> Any:
+    def __rtruediv__(self, other: Expr) -> Call:
         raise _bad_operand(other)
 
-    def __floordiv__(self, other: Any) -> Any:
+    def __floordiv__(self, other: Expr) -> Call:
         return _binary("floor_divide", self, other)
 
-    def __rfloordiv__(self, other: Any) -> Any:
+    def __rfloordiv__(self, other: Expr) -> Call:
         raise _bad_operand(other)
 
-    def __mod__(self, other: Any) -> Any:
+    def __mod__(self, other: Expr) -> Call:
         return _binary("mod", self, other)
 
-    def __rmod__(self, other: Any) -> Any:
+    def __rmod__(self, other: Expr) -> Call:
         raise _bad_operand(other)
 
-    def __pow__(self, other: Any) -> Any:
+    def __pow__(self, other: Expr) -> Call:
         return _binary("power", self, other)
 
-    def __rpow__(self, other: Any) -> Any:
+    def __rpow__(self, other: Expr) -> Call:
         raise _bad_operand(other)
 
-    def __lt__(self, other: Any) -> Any:
+    def __lt__(self, other: Expr) -> Call:
         return _binary("less", self, other)
 
-    def __gt__(self, other: Any) -> Any:
+    def __gt__(self, other: Expr) -> Call:
         return _binary("greater", self, other)
 
-    def __le__(self, other: Any) -> Any:
+    def __le__(self, other: Expr) -> Call:
         return _binary("less_equal", self, other)
 
-    def __ge__(self, other: Any) -> Any:
+    def __ge__(self, other: Expr) -> Call:
         return _binary("greater_equal", self, other)
 
-    def astype(self, dtype: str) -> Any:
+    def astype(self, dtype: str) -> Call:
         """This tensor converted to ``dtype``."""
         return _op("astype", self, dtype)
 
     def __call__(self, *args: Any, attrs: Mapping[str, Any] | None = None) -> Call:
         return Call(self, args, attrs=attrs)
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Any]:
         """The fields of a tuple of known length; what may be anything has no end that iteration could find."""
         info = self.struct_info_
         if info is not None and not isinstance(info, TupleStructInfo):
@@ -188,7 +197,7 @@ class ExprWithOp(Expr):
         return load("relax.inspect_proxy").DTypeProxy(self)
 
     @property
-    def ndim(self) -> Any:
+    def ndim(self) -> Call:
         """The rank as known at run time, an expression."""
         return _inspect("tensor_ndim", self)
 
@@ -203,31 +212,31 @@ class ExprWithOp(Expr):
         return load("relax.inspect_proxy").AxisProxy(self, "tensor_stride_i")
 
     @property
-    def byte_offset(self) -> Any:
+    def byte_offset(self) -> Call:
         """Offset of the data in bytes as known at run time, an expression."""
         return _inspect("tensor_byte_offset", self)
 
     @property
-    def elem_offset(self) -> Any:
+    def elem_offset(self) -> Call:
         """Offset of the data in elements as known at run time, an expression."""
         return _inspect("tensor_elem_offset", self)
 
 
-def _inspect(name: str, tensor: Any) -> Any:
+def _inspect(name: str, tensor: Expr) -> Call:
     return load("relax.inspect_proxy").inspect_call(name, tensor)
 
 
-def _op(name: str, *args: Any) -> Any:
+def _op(name: str, *args: Expr | str) -> Call:
     return getattr(load("operators"), name)(*args)
 
 
-def _bad_operand(value: Any) -> TypeError:
+def _bad_operand(value: object) -> TypeError:
     if isinstance(value, (int, float, np.number)):
         return TypeError(f"Please convert {value} with `const` first: a bare number has no dtype")
     return TypeError(f"type {type(value)} not supported")
 
 
-def _binary(name: str, lhs: Any, rhs: Any) -> Any:
+def _binary(name: str, lhs: Expr, rhs: Expr) -> Call:
     if not isinstance(rhs, Expr):
         raise _bad_operand(rhs)
     return _op(name, lhs, rhs)
@@ -259,7 +268,9 @@ class Var(ExprWithOp):
     struct_info_: Any = field(role="child")
     span: Any = field(role="ignore")
 
-    def __init__(self, name_hint: str | Id, struct_info: Any = None, span: Any = None) -> None:
+    def __init__(
+        self, name_hint: str | Id, struct_info: StructInfoLike | None = None, span: Span | None = None
+    ) -> None:
         if isinstance(name_hint, Id):
             self._vid = name_hint
             name_hint = name_hint.name_hint
@@ -293,7 +304,9 @@ class DataflowVar(Var):
 
     if TYPE_CHECKING:
 
-        def __init__(self, name_hint: str | Id, struct_info: Any = None, span: Any = None) -> None: ...
+        def __init__(
+            self, name_hint: str | Id, struct_info: StructInfoLike | None = None, span: Span | None = None
+        ) -> None: ...
 
 
 class Constant(ExprWithOp):
@@ -303,7 +316,12 @@ class Constant(ExprWithOp):
     struct_info_: Any = field(role="child")
     span: Any = field(role="ignore")
 
-    def __init__(self, data: Any, struct_info: Any = None, span: Any = None) -> None:
+    def __init__(
+        self,
+        data: NDArray | np.ndarray[Any, Any] | np.generic | float | list[Any],
+        struct_info: StructInfoLike | None = None,
+        span: Span | None = None,
+    ) -> None:
         self.data = _as_ndarray(data)
         if struct_info is None:
             struct_info = TensorStructInfo([int(d) for d in self.data.shape], str(self.data.dtype))
@@ -319,7 +337,7 @@ class Constant(ExprWithOp):
         return cls(fields["data"], fields.get("struct_info_"), fields.get("span"))
 
 
-def _as_ndarray(data: Any) -> Any:
+def _as_ndarray(data: NDArray | np.ndarray[Any, Any] | np.generic | float | list[Any]) -> NDArray:
     from ..runtime import ndarray
 
     if isinstance(data, ndarray.NDArray):
@@ -335,12 +353,12 @@ class ShapeExpr(ExprWithOp):
     values: tuple[PrimExpr, ...] = field(default=None)
     span: Any = field(role="ignore")
 
-    def __init__(self, values: Sequence[Any], span: Any = None) -> None:
+    def __init__(self, values: Sequence[Any], span: Span | None = None) -> None:
         self.values = tuple(as_shape_dim(v) for v in values)
         self.struct_info_ = ShapeStructInfo(self.values)
         self.span = span
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: int) -> PrimExpr:
         if isinstance(index, int) and not -len(self.values) <= index < len(self.values):
             raise IndexError("ShapeExpr index out of range")
         return self.values[index]
@@ -348,7 +366,7 @@ class ShapeExpr(ExprWithOp):
     def __len__(self) -> int:
         return len(self.values)
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[PrimExpr]:
         return iter(self.values)
 
 
@@ -358,7 +376,7 @@ class PrimValue(Expr):
     value: PrimExpr = field(default=None)
     span: Any = field(role="ignore")
 
-    def __init__(self, value: Any, span: Any = None) -> None:
+    def __init__(self, value: Any, span: Span | None = None) -> None:
         # A Python float is a float32 scalar here, and a float64 one where an operator converts its arguments.
         self.value = prim_of(value, "float32" if isinstance(value, float) else None)
         self.struct_info_ = PrimStructInfo(value=self.value)
@@ -371,7 +389,7 @@ class StringImm(Expr):
     value: str = field(role="attr", default=None)
     span: Any = field(role="ignore")
 
-    def __init__(self, value: str, span: Any = None) -> None:
+    def __init__(self, value: str, span: Span | None = None) -> None:
         self.value = str(value)
         self.struct_info_ = ObjectStructInfo()
         self.span = span
@@ -383,7 +401,7 @@ class DataTypeImm(Expr):
     value: str = field(role="attr", default=None)
     span: Any = field(role="ignore")
 
-    def __init__(self, value: Any, span: Any = None) -> None:
+    def __init__(self, value: str, span: Span | None = None) -> None:
         self.value = str(value)
         self.struct_info_ = ObjectStructInfo()
         self.span = span
@@ -395,7 +413,7 @@ class Tuple(ExprWithOp):
     fields: tuple[Any, ...] = field(default=None)
     span: Any = field(role="ignore")
 
-    def __init__(self, fields: Sequence[Any], span: Any = None) -> None:
+    def __init__(self, fields: Sequence[Any], span: Span | None = None) -> None:
         items = tuple(fields)
         if not all(isinstance(item, (Expr, BaseFunc)) for item in items):
             items = tuple(_convert(item) for item in items)
@@ -406,7 +424,7 @@ class Tuple(ExprWithOp):
             self.struct_info_ = TupleStructInfo(infos)
         self.span = span
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> Expr:
         if index >= len(self.fields) or index < -len(self.fields):
             raise IndexError("Tuple index out of range")
         return self.fields[index]
@@ -414,7 +432,7 @@ class Tuple(ExprWithOp):
     def __len__(self) -> int:
         return len(self.fields)
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Expr]:
         return iter(self.fields)
 
 
@@ -425,7 +443,7 @@ class TupleGetItem(ExprWithOp):
     index: int = field(role="attr", default=None)
     span: Any = field(role="ignore")
 
-    def __init__(self, tuple_value: Any, index: int, span: Any = None) -> None:
+    def __init__(self, tuple_value: Expr, index: int, span: Span | None = None) -> None:
         index = int(index)
         if index < 0:
             raise RelaxishError(
@@ -457,7 +475,12 @@ class Call(ExprWithOp):
     span: Any = field(role="ignore")
 
     def __init__(
-        self, op: Any, args: Sequence[Any], attrs: Any = None, sinfo_args: Any = None, span: Any = None
+        self,
+        op: Expr | str,
+        args: Sequence[Any],
+        attrs: Attrs | Mapping[str, Any] | None = None,
+        sinfo_args: StructInfoLike | Sequence[StructInfoLike] | None = None,
+        span: Span | None = None,
     ) -> None:
         self.op = op = Op.get(op) if isinstance(op, str) else op
         info = getattr(op, "struct_info_", None)
@@ -493,7 +516,7 @@ class If(ExprWithOp):
     false_branch: Any = field(default=None)
     span: Any = field(role="ignore")
 
-    def __init__(self, cond: Any, true_branch: Any, false_branch: Any, span: Any = None) -> None:
+    def __init__(self, cond: Expr, true_branch: Expr, false_branch: Expr, span: Span | None = None) -> None:
         self.cond = cond
         self.struct_info_ = None
         self.true_branch = _as_seq(true_branch)
@@ -535,7 +558,7 @@ class BindingBlock(Node):
     bindings: tuple[Binding, ...]
     span: Any = field(role="ignore", default=None)
 
-    def __init__(self, bindings: Sequence[Binding], span: Any = None) -> None:
+    def __init__(self, bindings: Sequence[Binding], span: Span | None = None) -> None:
         self.bindings = tuple(bindings)
         self.span = span
 
@@ -545,29 +568,33 @@ class DataflowBlock(BindingBlock):
 
     if TYPE_CHECKING:
 
-        def __init__(self, bindings: Sequence[Binding], span: Any = None) -> None: ...
+        def __init__(self, bindings: Sequence[Binding], span: Span | None = None) -> None: ...
 
 
 class SeqExpr(ExprWithOp):
     """Blocks of bindings, then the result."""
 
+    if TYPE_CHECKING:
+
+        def _rewritten(self) -> SeqExpr: ...
+
     blocks: tuple[BindingBlock, ...] = field(default=None)
     body: Any = field(default=None)
     span: Any = field(role="ignore")
 
-    def __init__(self, blocks: Sequence[BindingBlock], body: Any, span: Any = None) -> None:
+    def __init__(self, blocks: Sequence[BindingBlock], body: Expr, span: Span | None = None) -> None:
         self.blocks = tuple(blocks)
         self.struct_info_ = None
         self.body = body
         self.span = span
 
 
-def is_leaf(expr: Any) -> bool:
+def is_leaf(expr: Expr) -> bool:
     """Whether A-normal form lets the expression stand as an argument: no computation in it (tuples count)."""
     return not isinstance(expr, (Call, If, SeqExpr, Function, TupleGetItem))
 
 
-def _as_seq(body: Any) -> SeqExpr:
+def _as_seq(body: Expr) -> SeqExpr:
     if isinstance(body, SeqExpr):
         return body
     seq = SeqExpr((), body)
@@ -602,11 +629,11 @@ class Function(BaseFunc, ExprWithOp):
     def __init__(
         self,
         params: Sequence[Var],
-        body: Any,
-        ret_struct_info: Any = None,
+        body: Expr | None,
+        ret_struct_info: StructInfoLike | None = None,
         is_pure: bool | None = True,
-        attrs: Any = None,
-        span: Any = None,
+        attrs: Mapping[str, Any] | DictAttrs | None = None,
+        span: Span | None = None,
     ) -> None:
         self.params = tuple(params)
         infos = []
@@ -631,12 +658,16 @@ class Function(BaseFunc, ExprWithOp):
 
     @staticmethod
     def create_empty(
-        params: Sequence[Var], ret_struct_info: Any, is_pure: bool = True, attrs: Any = None, span: Any = None
+        params: Sequence[Var],
+        ret_struct_info: StructInfoLike | None,
+        is_pure: bool = True,
+        attrs: Mapping[str, Any] | DictAttrs | None = None,
+        span: Span | None = None,
     ) -> Function:
         """A function without body, for when its struct info is needed before the body exists."""
         return Function(params, None, ret_struct_info, is_pure, attrs, span)
 
-    def __call__(self, *args: Any, attrs: Any = None) -> Call:
+    def __call__(self, *args: Any, attrs: Attrs | Mapping[str, Any] | None = None) -> Call:
         return Call(self, args, attrs)
 
     def bind_symbolic_vars(self, binding_map: Mapping[Any, Any]) -> Function:
@@ -662,7 +693,7 @@ class ExternFunc(BaseFunc, ExprWithOp):
     attrs: Any = cached(default=None)
     span: Any = field(role="ignore")
 
-    def __init__(self, global_symbol: str, struct_info: Any = None, span: Any = None) -> None:
+    def __init__(self, global_symbol: str, struct_info: StructInfoLike | None = None, span: Span | None = None) -> None:
         self.global_symbol = str(global_symbol)
         self.attrs = DictAttrs({})
         if struct_info is not None:
@@ -676,11 +707,11 @@ class ExternFunc(BaseFunc, ExprWithOp):
     def _make(cls, **fields: Any) -> ExternFunc:
         return cls(fields["global_symbol"], None, fields.get("span"))
 
-    def __call__(self, *args: Any, attrs: Any = None) -> Call:
+    def __call__(self, *args: Any, attrs: Attrs | Mapping[str, Any] | None = None) -> Call:
         return Call(self, args, attrs)
 
 
-def _update_struct_info(expr: Any, struct_info: Any) -> None:
+def _update_struct_info(expr: Expr, struct_info: StructInfoLike) -> None:
     """Give an expression its struct info. Raises InternalError if it has one already."""
     if expr.struct_info_ is not None:
         raise InternalError(
@@ -689,16 +720,16 @@ def _update_struct_info(expr: Any, struct_info: Any) -> None:
     object.__setattr__(expr, "struct_info_", as_struct_info(struct_info))
 
 
-def _convert(value: Any) -> Any:
+def _convert(value: ArgLike) -> Expr:
     return load("relax.convert_to_expr")(value)
 
 
-def extern(name: str, struct_info: Any = None, span: Any = None) -> ExternFunc:
+def extern(name: str, struct_info: StructInfoLike | None = None, span: Span | None = None) -> ExternFunc:
     """The packed function ``name``."""
     return ExternFunc(name, struct_info, span)
 
 
-def const(value: Any, dtype: Any = None) -> Constant:
+def const(value: Any, dtype: str | np.dtype[Any] | type | None = None) -> Constant:
     """A constant tensor. Python ints become int32 and floats float32 unless ``dtype`` says otherwise."""
     from ..ir.dtype import numpy_dtype
 
@@ -726,7 +757,7 @@ def make_shape(shape: Sequence[Any]) -> ShapeExpr:
     raise ValueError("Wrong type")
 
 
-def get_shape_of(expr: Any) -> Any:
+def get_shape_of(expr: Expr) -> Expr:
     """The shape of a tensor expression: what its struct info says, else a ``shape_of`` call."""
     info = expr.struct_info_
     if isinstance(info, TensorStructInfo) and info.shape is not None:
@@ -734,7 +765,7 @@ def get_shape_of(expr: Any) -> Any:
     return _op("shape_of", expr)
 
 
-def te_tensor(value: Any, tir_var_map: Mapping[Any, Any], name: str = "rxplaceholder") -> Any:
+def te_tensor(value: Expr, tir_var_map: Mapping[Any, Any], name: str = "rxplaceholder") -> Tensor:
     """A TE placeholder with the shape and dtype of a tensor expression."""
     return load("relax.te_tensor")(value, tir_var_map, name)
 
@@ -751,7 +782,7 @@ from .struct_info import (  # noqa: E402  (the two modules need each other; this
 )
 
 
-def _call_global(callee: Any, args: Sequence[Any]) -> Any:
+def _call_global(callee: GlobalVar | Op, args: Sequence[Any]) -> Any:
     """``gv(x)``: graph arguments make a graph call, scalar ones a tir call."""
     if all(isinstance(a, (Expr, list, tuple)) for a in args):
         return Call(callee, [a if isinstance(a, Expr) else _convert(a) for a in args])

@@ -8,11 +8,14 @@ every change; a binding that did not change is kept as it is, which makes untouc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TYPE_CHECKING, TypeVar, cast
 
-from ..ir.expr import GlobalVar
+from ..ir.functor import Rewritable
+
+from ..ir.expr import GlobalVar, PrimExpr
 from ..ir.module import IRModule
 from ..ir.op import Op
+from ..ir.source import Span
 from ..tir import PrimFunc
 from .expr import (
     Binding,
@@ -38,8 +41,13 @@ from .expr import (
 )
 from .struct_info import StructInfo
 
+if TYPE_CHECKING:
+    from .expr import Expr
+
 __all__ = ["ExprFunctor", "PyExprMutator", "PyExprVisitor", "mutator", "rewrite_functions", "visitor"]
 
+_E = TypeVar("_E", bound="Expr")
+_R = TypeVar("_R")
 _C = TypeVar("_C", bound=type)
 
 _METHODS: dict[type, str] = {
@@ -124,7 +132,7 @@ class ExprFunctor:
         """The definition of a dataflow variable."""
         return self.visit_var_def_(var)
 
-    def visit_span(self, span: Any) -> Any:
+    def visit_span(self, span: Span | None) -> Any:
         """A source position."""
         return span
 
@@ -164,7 +172,7 @@ class PyExprVisitor(ExprFunctor):
     def visit_global_var_(self, op: GlobalVar) -> None:
         """A module function's name."""
 
-    def visit_prim_func_(self, op: Any) -> None:
+    def visit_prim_func_(self, op: PrimFunc) -> None:
         """A loop-level function."""
 
     def visit_function_(self, op: Function) -> None:
@@ -238,10 +246,10 @@ class PyExprVisitor(ExprFunctor):
         """The definition of a variable."""
         self.visit_struct_info(var)
 
-    def visit_prim_expr(self, value: Any) -> None:
+    def visit_prim_expr(self, value: PrimExpr) -> None:
         """A scalar expression inside a shape or struct info; nothing by default."""
 
-    def visit_struct_info(self, expr: Any) -> None:
+    def visit_struct_info(self, expr: Expr) -> None:
         """The struct info of an expression; nothing by default."""
 
     def visit_struct_info_node(self, info: StructInfo) -> None:
@@ -258,16 +266,16 @@ class PyExprMutator(ExprFunctor):
         self.var_remap_: dict[Any, Var] = {}
         self.vid_remap_: dict[Id, Var] = {}
 
-    def visit_expr(self, expr: Any) -> Any:
+    def visit_expr(self, expr: Rewritable[_R]) -> _R:
         """Visit and normalise."""
         return self.builder_.normalize(ExprFunctor.visit_expr(self, expr))
 
-    def visit_expr_post_order(self, expr: Any) -> Any:
+    def visit_expr_post_order(self, expr: _E) -> _E:
         """Visit the children of ``expr`` with the default rules, then normalise: what ``super().visit_x_`` does."""
         name = _METHODS[type(expr)]
         return self.builder_.normalize(getattr(PyExprMutator, name)(self, expr))
 
-    def visit_prim_expr(self, value: Any) -> Any:
+    def visit_prim_expr(self, value: PrimExpr) -> PrimExpr:
         """A scalar expression of a shape or struct info; unchanged by default."""
         return value
 
@@ -275,42 +283,42 @@ class PyExprMutator(ExprFunctor):
         """A struct info; by default its scalar expressions and shape variables are visited."""
         return info.map(self.visit_prim_expr, self._shape_var)
 
-    def _shape_var(self, var: Var) -> Any:
+    def _shape_var(self, var: Var) -> Expr:
         return self.var_remap_.get(var, var)
 
-    def visit_constant_(self, op: Constant) -> Any:
+    def visit_constant_(self, op: Constant) -> Expr:
         """A constant."""
         return op
 
-    def visit_tuple_(self, op: Tuple) -> Any:
+    def visit_tuple_(self, op: Tuple) -> Expr:
         """A tuple."""
         fields = [self.visit_expr(f) for f in op.fields]
         return op if _same(fields, op.fields) else Tuple(fields, op.span)
 
-    def visit_var_(self, op: Var) -> Any:
+    def visit_var_(self, op: Var) -> Expr:
         """A use of a variable: what it was renamed to."""
         if self.vid_remap_ and op.vid in self.vid_remap_:
             return self.vid_remap_[op.vid]
         return self.var_remap_.get(op, op)
 
-    def visit_dataflow_var_(self, op: DataflowVar) -> Any:
+    def visit_dataflow_var_(self, op: DataflowVar) -> Expr:
         """A use of a dataflow variable."""
         return self.visit_var_(op) if self._dataflow_is_ordinary else PyExprMutator.visit_var_(self, op)
 
-    def visit_shape_expr_(self, op: ShapeExpr) -> Any:
+    def visit_shape_expr_(self, op: ShapeExpr) -> Expr:
         """A shape."""
         values = [self.visit_prim_expr(v) for v in op.values]
         return op if _same(values, op.values) else ShapeExpr(values, op.span)
 
-    def visit_extern_func_(self, op: ExternFunc) -> Any:
+    def visit_extern_func_(self, op: ExternFunc) -> Expr:
         """A packed function."""
         return op
 
-    def visit_global_var_(self, op: GlobalVar) -> Any:
+    def visit_global_var_(self, op: GlobalVar) -> Expr:
         """A module function's name."""
         return op
 
-    def visit_prim_func_(self, op: Any) -> Any:
+    def visit_prim_func_(self, op: PrimFunc) -> PrimFunc:
         """A loop-level function."""
         return op
 
@@ -355,7 +363,7 @@ class PyExprMutator(ExprFunctor):
             return op
         return SeqExpr(blocks, body, op.span)
 
-    def visit_if_(self, op: If) -> Any:
+    def visit_if_(self, op: If) -> Expr:
         """A conditional; each branch has its own scope."""
         cond = self.visit_expr(op.cond)
         true_branch = self.visit_with_inner_scope(op.true_branch)
@@ -364,25 +372,25 @@ class PyExprMutator(ExprFunctor):
             return op
         return If(cond, true_branch, false_branch, op.span)
 
-    def visit_op_(self, op: Op) -> Any:
+    def visit_op_(self, op: Op) -> Expr:
         """An operator."""
         return op
 
-    def visit_tuple_getitem_(self, op: TupleGetItem) -> Any:
+    def visit_tuple_getitem_(self, op: TupleGetItem) -> Expr:
         """A projection."""
         value = self.visit_expr(op.tuple_value)
         return op if value is op.tuple_value else TupleGetItem(value, op.index, op.span)
 
-    def visit_prim_value_(self, op: PrimValue) -> Any:
+    def visit_prim_value_(self, op: PrimValue) -> Expr:
         """A scalar."""
         value = self.visit_prim_expr(op.value)
         return op if value is op.value else PrimValue(value, op.span)
 
-    def visit_string_imm_(self, op: StringImm) -> Any:
+    def visit_string_imm_(self, op: StringImm) -> Expr:
         """A string."""
         return op
 
-    def visit_data_type_imm_(self, op: DataTypeImm) -> Any:
+    def visit_data_type_imm_(self, op: DataTypeImm) -> Expr:
         """A dtype."""
         return op
 
@@ -390,7 +398,7 @@ class PyExprMutator(ExprFunctor):
         """Visits the value and emits the binding again."""
         self.reemit_binding(binding, self.visit_expr(binding.value))
 
-    def reemit_binding(self, binding: VarBinding, new_value: Any) -> None:
+    def reemit_binding(self, binding: VarBinding, new_value: Expr) -> None:
         """Emit ``binding`` with another value; later uses of its variable follow."""
         new_var = self.visit_var_def(binding.var)
         if new_var is binding.var and new_value is binding.value:
@@ -421,7 +429,7 @@ class PyExprMutator(ExprFunctor):
         self._remap(binding.var, var)
         self.builder_.emit_normalized(MatchCast(var, value, info, binding.span))
 
-    def visit_binding_block_(self, block: BindingBlock) -> Any:
+    def visit_binding_block_(self, block: BindingBlock) -> BindingBlock:
         """An ordinary block."""
         return self._visit_block(block, dataflow=False)
 
@@ -429,7 +437,7 @@ class PyExprMutator(ExprFunctor):
         """A dataflow block."""
         return self._visit_block(block, dataflow=True)
 
-    def _visit_block(self, block: BindingBlock, *, dataflow: bool) -> Any:
+    def _visit_block(self, block: BindingBlock, *, dataflow: bool) -> BindingBlock:
         if dataflow:
             self.builder_.begin_dataflow_block()
         else:
@@ -439,7 +447,7 @@ class PyExprMutator(ExprFunctor):
         new = self.builder_.end_block()
         return block if _same(new.bindings, block.bindings) else new
 
-    def visit_var_def_(self, var: Var) -> Any:
+    def visit_var_def_(self, var: Var) -> Var:
         """The definition of a variable; a changed struct info makes a new variable."""
         if var in self.var_remap_:
             return self.var_remap_[var]
@@ -455,26 +463,26 @@ class PyExprMutator(ExprFunctor):
         self.var_remap_[var] = made
         return made
 
-    def visit_dataflow_var_def_(self, var: DataflowVar) -> Any:
+    def visit_dataflow_var_def_(self, var: DataflowVar) -> Var:
         """The definition of a dataflow variable, which stays one whatever :meth:`visit_var_def_` makes of it."""
         made = self.visit_var_def_(var)
         return made if isinstance(made, DataflowVar) else DataflowVar(made.vid, made.struct_info_, made.span)
 
-    def visit_with_new_scope(self, expr: Any, params: Sequence[Var] | None = None) -> Any:
+    def visit_with_new_scope(self, expr: Expr, params: Sequence[Var] | None = None) -> SeqExpr:
         """Visit a function body in a fresh scope in which ``params`` define their symbolic variables."""
         self.builder_.begin_scope(tuple(params) if params is not None else ())
         result = self._seq(expr)
         self.builder_.end_scope()
         return result
 
-    def visit_with_inner_scope(self, expr: Any) -> Any:
+    def visit_with_inner_scope(self, expr: Expr) -> Any:
         """Visit a branch in a scope that inherits the surrounding definitions."""
         self.builder_.begin_inner_scope()
         result = self._seq(expr)
         self.builder_.end_scope()
         return result
 
-    def _seq(self, expr: Any) -> Any:
+    def _seq(self, expr: Expr) -> SeqExpr:
         if isinstance(expr, SeqExpr):
             return self.visit_expr(expr)
         self.builder_.begin_binding_block()
@@ -482,7 +490,7 @@ class PyExprMutator(ExprFunctor):
         block = self.builder_.end_block()
         return self.builder_.normalize(SeqExpr((block,) if block.bindings else (), body))
 
-    def lookup_binding(self, var: Var) -> Any:
+    def lookup_binding(self, var: Var) -> Expr | None:
         """The value bound to a variable in the program being built, or None."""
         return self.builder_.lookup_binding(var)
 

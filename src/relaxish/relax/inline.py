@@ -11,7 +11,7 @@ from .analysis.cleanup import remove_all_unused
 from .binding_tools import substitute_params
 from .canonicalize import canonicalize_bindings
 from .copying import copy_with_new_vars
-from .expr import Call, DataflowBlock, Function, SeqExpr, Var, VarBinding
+from .expr import Call, DataflowBlock, Expr, Function, SeqExpr, Var, VarBinding
 from .expr_functor import PyExprMutator
 
 __all__ = ["inline_functions"]
@@ -23,11 +23,11 @@ class _Inline(PyExprMutator):
         self.functions = functions
         self.stack: list[GlobalVar] = []
 
-    def visit_function_(self, op: Function) -> Any:
+    def visit_function_(self, op: Function) -> Expr:
         made = super().visit_function_(op)
         return op if made is op else remove_all_unused(canonicalize_bindings(made))
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         name = call.op
         if not isinstance(name, GlobalVar):

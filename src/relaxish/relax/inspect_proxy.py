@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ir.expr import RelaxExpr
+from ..ir.expr import ExprLike, RelaxExpr
 from ..ir.op import Op
 from ..support.errors import RelaxishError
-from .expr import Call, PrimValue
+from .expr import Call, Expr, PrimValue
 from .struct_info import PrimStructInfo, TensorStructInfo
 
 __all__ = ["AxisProxy", "DTypeProxy", "inspect_call"]
 
 
-def _check_tensor(tensor: Any) -> None:
+def _check_tensor(tensor: Expr) -> None:
     info = tensor.struct_info_
     if info is not None and not isinstance(info, TensorStructInfo):
         raise TypeError(f"run-time tensor fields need a tensor, but the expression has struct info {info}")
 
 
-def inspect_call(name: str, tensor: Any, *args: Any) -> Call:
+def inspect_call(name: str, tensor: Expr, *args: Any) -> Call:
     """A call of ``relax.inspect.<name>``."""
     _check_tensor(tensor)
     from .op_table import get_op_record
@@ -33,22 +33,22 @@ def inspect_call(name: str, tensor: Any, *args: Any) -> Call:
 class DTypeProxy:
     """``type_code``, ``bits`` and ``lanes`` of a tensor, read at run time."""
 
-    def __init__(self, tensor: Any) -> None:
+    def __init__(self, tensor: Expr) -> None:
         _check_tensor(tensor)
         self.tensor = tensor
 
     @property
-    def type_code(self) -> Any:
+    def type_code(self) -> Call:
         """The DLPack type code."""
         return inspect_call("tensor_dtype_code", self.tensor)
 
     @property
-    def bits(self) -> Any:
+    def bits(self) -> Call:
         """Bits of one lane."""
         return inspect_call("tensor_dtype_bits", self.tensor)
 
     @property
-    def lanes(self) -> Any:
+    def lanes(self) -> Call:
         """Number of lanes."""
         return inspect_call("tensor_dtype_lanes", self.tensor)
 
@@ -56,14 +56,14 @@ class DTypeProxy:
 class AxisProxy:
     """Indexable by axis: a dimension or a stride, read at run time."""
 
-    def __init__(self, tensor: Any, name: str) -> None:
+    def __init__(self, tensor: Expr, name: str) -> None:
         _check_tensor(tensor)
         self.tensor = tensor
         self.name = name
 
     __iter__ = None  # by index it would not end
 
-    def __getitem__(self, axis: Any) -> Any:
+    def __getitem__(self, axis: Expr | ExprLike) -> Call:
         axis = axis if isinstance(axis, RelaxExpr) else PrimValue(axis)
         info = axis.struct_info_
         if info is not None and not isinstance(info, PrimStructInfo):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..tir import Layout
-from .expr import Var
+from .expr import Expr, Var
 from .struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 
 __all__ = [
@@ -82,7 +82,7 @@ def initial_layout_decision(ndim: int) -> LayoutDecision:
     return LayoutDecision.unknown() if ndim == -1 else LayoutDecision(initial_layout(ndim))
 
 
-def initial_nlayout(value: Any) -> NLayout:
+def initial_nlayout(value: Expr | StructInfo) -> NLayout:
     """The first layout of a value or struct info."""
     info = value if isinstance(value, StructInfo) else value.struct_info_
     if isinstance(info, TensorStructInfo):
@@ -92,7 +92,7 @@ def initial_nlayout(value: Any) -> NLayout:
     return None
 
 
-def is_nested_tensor(value: Any) -> bool:
+def is_nested_tensor(value: Expr | StructInfo) -> bool:
     """Whether a value is a tensor or a (nested) tuple of tensors only."""
     info = value if isinstance(value, StructInfo) else value.struct_info_
     if isinstance(info, TupleStructInfo):
@@ -137,7 +137,7 @@ class LayoutMap:
     def __contains__(self, var: object) -> bool:
         return var in self._known
 
-    def of(self, value: Any) -> NLayout:
+    def of(self, value: Expr) -> NLayout:
         """The layout of an argument: a variable's own, a tuple's field by field, otherwise the first one."""
         if isinstance(value, Var) and value in self._known:
             return self._known[value]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..ir.expr import GlobalVar
+from ..ir.expr import GlobalVar, PrimExpr
 from ..ir.op import Op
 from ..ir.types import PrimType
 from ..support.errors import InternalError, RelaxishError
 from ..tir.analysis import is_pure_function
-from ..tir.function import _STRUCT_INFO_HOOK
+from ..tir.function import PrimFunc, _STRUCT_INFO_HOOK
 from .analysis.struct_info import derive_call_ret_struct_info
 from .expr import (
     BindingBlock,
@@ -29,6 +29,7 @@ from .op_table import op_record_of
 from .struct_info import FuncStructInfo, PrimStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 
 if TYPE_CHECKING:
+    from .expr import Binding, Expr
     from .block_builder import BlockBuilder
 
 __all__ = ["infer_call", "merge_blocks", "normalize", "prim_func_struct_info"]
@@ -56,12 +57,12 @@ def normalize(builder: BlockBuilder, expr: Any) -> Any:
     return expr
 
 
-def _is_done(builder: BlockBuilder, expr: Any) -> bool:
+def _is_done(builder: BlockBuilder, expr: Expr) -> bool:
     """Whether a sequence (or what is made of sequences) is in normal form: those that have struct info are."""
     return builder.trusts_struct_info and expr.struct_info_ is not None
 
 
-def _variable(var: Var) -> Any:
+def _variable(var: Var) -> Expr:
     """The variable; one that holds nothing becomes the empty tuple, so that nobody depends on it."""
     info = var.struct_info_
     if info is None:
@@ -71,7 +72,7 @@ def _variable(var: Var) -> Any:
     return var
 
 
-def _argument(builder: BlockBuilder, arg: Any) -> Any:
+def _argument(builder: BlockBuilder, arg: Expr) -> Expr:
     """An argument as a leaf: whatever computes is bound to a variable first."""
     if isinstance(arg, Var):
         return _variable(arg)
@@ -115,7 +116,7 @@ def _tuple_get_item(builder: BlockBuilder, expr: TupleGetItem) -> TupleGetItem:
     return expr
 
 
-def _call(builder: BlockBuilder, expr: Call) -> Any:
+def _call(builder: BlockBuilder, expr: Call) -> Expr:
     callee = expr.op
     if type(callee) is not Op:
         callee = _argument(builder, callee) if not isinstance(callee, Function) else normalize(builder, callee)
@@ -257,7 +258,7 @@ def merge_blocks(blocks: list[BindingBlock]) -> list[BindingBlock]:
     return out
 
 
-def _is_normal_binding(builder: BlockBuilder, binding: Any) -> bool:
+def _is_normal_binding(builder: BlockBuilder, binding: Binding) -> bool:
     """Cheap test for a binding that needs nothing done."""
     value = binding.value
     if binding.var.struct_info_ is None or value.struct_info_ is None:
@@ -282,7 +283,7 @@ def _is_normal_binding(builder: BlockBuilder, binding: Any) -> bool:
     return not isinstance(value, SeqExpr)
 
 
-def _is_normal_leaf(arg: Any) -> bool:
+def _is_normal_leaf(arg: Expr) -> bool:
     if isinstance(arg, Var):
         return _variable(arg) is arg
     if isinstance(arg, Tuple):
@@ -306,7 +307,7 @@ def _block(builder: BlockBuilder, block: BindingBlock) -> BindingBlock:
     return block if same else made
 
 
-def _binding(builder: BlockBuilder, binding: Any) -> None:
+def _binding(builder: BlockBuilder, binding: Binding) -> None:
     value = normalize(builder, binding.value)
     if binding.var.struct_info_ is None:
         known = binding.struct_info if isinstance(binding, MatchCast) else value.struct_info_
@@ -316,7 +317,7 @@ def _binding(builder: BlockBuilder, binding: Any) -> None:
     builder.emit_normalized(binding)
 
 
-def prim_func_struct_info(func: Any) -> FuncStructInfo:
+def prim_func_struct_info(func: PrimFunc) -> FuncStructInfo:
     """The signature of a loop-level function as graph code sees it: tensors and scalars in, at most a scalar out."""
     infos: list[StructInfo] = []
     for param in func.params:
@@ -330,16 +331,15 @@ def prim_func_struct_info(func: Any) -> FuncStructInfo:
         else:
             infos.append(PrimStructInfo(param.dtype))
     result = func.ret_type
-    scalar = isinstance(result, PrimType) and result.dtype != "void"
-    return FuncStructInfo(
-        infos, PrimStructInfo(result.dtype) if scalar else TupleStructInfo(()), purity=is_pure_function(func)
-    )
+    scalar = result.dtype if isinstance(result, PrimType) and result.dtype != "void" else None
+    ret = PrimStructInfo(scalar) if scalar is not None else TupleStructInfo(())
+    return FuncStructInfo(infos, ret, purity=is_pure_function(func))
 
 
 _STRUCT_INFO_HOOK[0] = prim_func_struct_info
 
 
-def _int64(dim: Any) -> Any:
+def _int64(dim: PrimExpr) -> PrimExpr:
     from ..ir.prim import Cast, IntImm
 
     if dim.dtype == "int64":

@@ -145,7 +145,7 @@ def _no_inference(call: Call, builder: BlockBuilder) -> StructInfo:
 def _follow(name: str) -> Callable[[Op, Any], None]:
     """Keep a record's field as the attribute set on the operator says; operators without a record get one."""
 
-    def hook(op: Op, value: Any) -> None:
+    def hook(op: Op, value: object) -> None:
         record = _TABLE.get(op.name)
         if record is None:
             record = register_op(OpRecord(op.name, _no_inference))
@@ -176,7 +176,7 @@ def get_op_record(name: str) -> OpRecord | None:
     return record
 
 
-def op_record_of(op: Any) -> OpRecord | None:
+def op_record_of(op: object) -> OpRecord | None:
     """The record of an ``Op`` object, or None for anything else."""
     if not isinstance(op, Op):
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ..arith.analyzer import Analyzer
 from ..ir.expr import PrimExpr
 from ..ir.functor import Mutator, Visitor
 from ..ir.prim import IntImm
@@ -23,7 +24,7 @@ __all__ = [
 ]
 
 
-def fresh_analyzer() -> Any:
+def fresh_analyzer() -> Analyzer:
     """A new arithmetic analyzer."""
     from ..arith import Analyzer
 
@@ -34,20 +35,20 @@ class _Shared:
     analyzer: Any = None
 
 
-def _shared() -> Any:
+def _shared() -> Analyzer:
     if _Shared.analyzer is None:
         _Shared.analyzer = fresh_analyzer()
     return _Shared.analyzer
 
 
-def const_int(value: Any) -> int | None:
+def const_int(value: object) -> int | None:
     """The Python int an expression stands for, or None."""
     if isinstance(value, IntImm):
         return value.value
     return value if isinstance(value, int) else None
 
 
-def prove_equal(lhs: PrimExpr, rhs: PrimExpr, analyzer: Any = None) -> bool:
+def prove_equal(lhs: PrimExpr | int, rhs: PrimExpr | int, analyzer: Analyzer | None = None) -> bool:
     """Whether both are provably equal."""
     if lhs is rhs:
         return True
@@ -61,13 +62,13 @@ def prove_equal(lhs: PrimExpr, rhs: PrimExpr, analyzer: Any = None) -> bool:
     return bool((analyzer or _shared()).can_prove_equal(lhs, rhs))
 
 
-def prove_equal_shapes(lhs: Iterable[PrimExpr], rhs: Iterable[PrimExpr], analyzer: Any = None) -> bool:
+def prove_equal_shapes(lhs: Iterable[PrimExpr | int], rhs: Iterable[PrimExpr | int], analyzer: Analyzer | None = None) -> bool:
     """Whether two lists of dimensions are provably equal."""
     left, right = tuple(lhs), tuple(rhs)
     return len(left) == len(right) and all(prove_equal(a, b, analyzer) for a, b in zip(left, right))
 
 
-def simplify(value: PrimExpr, analyzer: Any = None) -> PrimExpr:
+def simplify(value: PrimExpr, analyzer: Analyzer | None = None) -> PrimExpr:
     """The expression simplified."""
     if isinstance(value, (IntImm, TirVar)):
         return value
@@ -88,12 +89,12 @@ class _Vars(Visitor):
     def __init__(self) -> None:
         self.found: dict[Any, None] = {}
 
-    def visit_Var(self, node: Any) -> None:
+    def visit_Var(self, node: TirVar) -> None:
         if isinstance(node, TirVar):
             self.found[node] = None
 
 
-def prim_vars(value: Any) -> list[TirVar]:
+def prim_vars(value: PrimExpr) -> list[TirVar]:
     """The variables of a scalar expression, in order of appearance."""
     if isinstance(value, TirVar):
         return [value]
@@ -108,12 +109,14 @@ class _Substitute(Mutator):
     def __init__(self, lookup: Callable[[TirVar], PrimExpr | None]) -> None:
         self.lookup = lookup
 
-    def visit_Var(self, node: Any) -> Any:
+    def visit_Var(self, node: TirVar) -> PrimExpr:
         new = self.lookup(node)
         return node if new is None else new
 
 
-def substitute_prim(value: PrimExpr, mapping: Mapping[TirVar, PrimExpr] | Callable[[TirVar], PrimExpr | None]) -> Any:
+def substitute_prim(
+    value: PrimExpr, mapping: Mapping[TirVar, PrimExpr] | Callable[[TirVar], PrimExpr | None]
+) -> PrimExpr:
     """The expression with variables replaced (and constants folded by a simplification where anything changed)."""
     if isinstance(value, IntImm):
         return value
@@ -125,6 +128,6 @@ def substitute_prim(value: PrimExpr, mapping: Mapping[TirVar, PrimExpr] | Callab
     return changed if changed is value else simplify(changed)
 
 
-def rename_prim(value: Any, mapping: Mapping[TirVar, TirVar]) -> Any:
+def rename_prim(value: PrimExpr, mapping: Mapping[TirVar, TirVar]) -> PrimExpr:
     """The expression with other variables, in the very form it has."""
     return _Substitute(mapping.get).visit(value)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Union
 
 from ..ir.dtype import parse as parse_dtype
 from ..ir.errors import CheckValueError
-from ..ir.expr import PrimExpr
+from ..ir.expr import ExprLike, PrimExpr
 from ..ir.global_info import VDevice
 from ..ir.node import Node, field
 from ..ir.prim import IntImm
 from ..ir.prim import Var as TirVar
+from ..ir.source import Span
 from ..ir.structural import structural_equal, structural_hash
 from ..ir.types import FuncType, PrimType, TupleType, Type
 from ..support.errors import InternalError
@@ -60,7 +61,15 @@ ShapeVarMap = Callable[[TirVar], PrimExpr | None]
 #: What a variable that holds a shape stands for; None where it is not defined.
 VarMap = Callable[["_expr.Var"], "_expr.Expr | None"]
 PrimMap = Callable[[PrimExpr], PrimExpr]
+#: What a struct info may be written as; :func:`as_struct_info` makes it one.
+StructInfoLike: TypeAlias = Union["StructInfo", "StructInfoProxy"]
 _Dims = Sequence[PrimExpr]
+
+
+class StructInfoProxy(Protocol):
+    """What stands for a struct info, such as an annotation of the script."""
+
+    def as_struct_info(self) -> StructInfo: ...
 
 
 class StructInfo(Node):
@@ -126,7 +135,7 @@ class StructInfo(Node):
         raise TypeError(f"no static type for struct info of kind {type(self).__name__}")
 
 
-def _mapped(value: Any, prim: PrimMap, expr: Callable[[_expr.Var], _expr.Expr] | None) -> Any:
+def _mapped(value: object, prim: PrimMap, expr: Callable[[_expr.Var], _expr.Expr] | None) -> Any:
     """The value of a field, mapped."""
     if isinstance(value, PrimExpr):
         return prim(value)
@@ -141,7 +150,7 @@ def _mapped(value: Any, prim: PrimMap, expr: Callable[[_expr.Var], _expr.Expr] |
     return expr(value) if expr is not None and isinstance(value, _expr.Var) else value
 
 
-def _prim_exprs(value: Any) -> Iterator[PrimExpr]:
+def _prim_exprs(value: object) -> Iterator[PrimExpr]:
     if isinstance(value, PrimExpr):
         yield value
     elif isinstance(value, tuple):
@@ -214,7 +223,7 @@ def same_vdevice(lhs: VDevice | None, rhs: VDevice | None) -> bool:
     return lhs is rhs or bool(structural_equal(lhs, rhs))
 
 
-def as_struct_info(value: Any) -> StructInfo:
+def as_struct_info(value: StructInfoLike) -> StructInfo:
     """``value`` as a struct info: one already, or an annotation of the script such as ``R.Tensor((2, 3), "float32")``.
 
     Raises TypeError for anything else.
@@ -257,7 +266,9 @@ class PrimStructInfo(StructInfo):
     dtype: str = field(role="attr")
     span: Any = field(role="ignore")
 
-    def __init__(self, dtype: Any = None, value: Any = None, span: Any = None) -> None:
+    def __init__(
+        self, dtype: str | None = None, value: PrimExpr | float | None = None, span: Span | None = None
+    ) -> None:
         if isinstance(dtype, (PrimExpr, int, float)):
             raise TypeError(
                 f"The first positional argument of PrimStructInfo must be the datatype, but received {type(dtype)}; "
@@ -317,7 +328,7 @@ class ShapeStructInfo(StructInfo):
     ndim: int = field(role="attr")
     span: Any = field(role="ignore")
 
-    def __init__(self, values: Sequence[Any] | None = None, ndim: int = -1, span: Any = None) -> None:
+    def __init__(self, values: Sequence[Any] | None = None, ndim: int = -1, span: Span | None = None) -> None:
         if values is not None:
             if not isinstance(values, Iterable):
                 raise CheckValueError(f"the values of a shape are a sequence, not {type(values).__name__}")
@@ -376,7 +387,12 @@ class TensorStructInfo(StructInfo):
     span: Any = field(role="ignore")
 
     def __init__(
-        self, shape: Any = None, dtype: Any = "float32", vdevice: Any = None, ndim: int = -1, span: Any = None
+        self,
+        shape: _expr.Expr | Sequence[ExprLike] | None = None,
+        dtype: str | None = "float32",
+        vdevice: VDevice | str | None = None,
+        ndim: int = -1,
+        span: Span | None = None,
     ) -> None:
         if isinstance(shape, (list, tuple)):
             shape = _expr.ShapeExpr(shape)
@@ -479,7 +495,7 @@ class TensorStructInfo(StructInfo):
         return DynTensorType(self.ndim, self.dtype)
 
 
-def _resolve_vdevice(text: str) -> Any:
+def _resolve_vdevice(text: str) -> VDevice | None:
     """``"llvm"``, ``"cuda:1"``, ``"cuda:1:global"`` as a VDevice."""
     from ..ir import VDevice
 
@@ -494,7 +510,7 @@ class TupleStructInfo(StructInfo):
     fields: tuple[StructInfo, ...]
     span: Any = field(role="ignore", default=None)
 
-    def __init__(self, fields: Sequence[StructInfo], span: Any = None) -> None:
+    def __init__(self, fields: Sequence[StructInfo], span: Span | None = None) -> None:
         if not isinstance(fields, Iterable):
             raise CheckValueError(f"the fields of a tuple are a sequence, not {type(fields).__name__}")
         self.fields = tuple(as_struct_info(f) for f in fields)
@@ -542,7 +558,7 @@ class FuncStructInfo(StructInfo):
         params: Sequence[StructInfo] | None,
         ret: StructInfo | None,
         purity: bool = True,
-        span: Any = None,
+        span: Span | None = None,
         derive_func: Any = None,
     ) -> None:
         self.params = None if params is None else tuple(as_struct_info(p) for p in params)
@@ -561,7 +577,7 @@ class FuncStructInfo(StructInfo):
         ret: StructInfo | None = None,
         derive_func: str | Callable[..., StructInfo] | None = None,
         purity: bool = False,
-        span: Any = None,
+        span: Span | None = None,
     ) -> FuncStructInfo:
         """A function of unknown signature: its result is ``ret``, or what ``derive_func(call, builder)`` says."""
         if ret is not None and derive_func is not None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..ir.errors import CheckValueError
 from ..ir.expr import PrimExpr
+from ..ir.global_info import VDevice
 from ..ir.node import Node
 from ..ir.prim import Var as TirVar
 from ..support.errors import InternalError, RelaxishError
+from ..te.tensor import Tensor
 from ..tir.functor import substitute
 from .expr import Call, Expr, PrimValue, ShapeExpr, Tuple, TupleGetItem, Var
 from .scalars import prim_vars
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["call_te", "call_te_with_grad", "gen_call_tir_inputs", "te_tensor"]
 
 
-def te_tensor(value: Any, tir_var_map: Mapping[Any, Any], name: str = "rxplaceholder") -> Any:
+def te_tensor(value: Expr, tir_var_map: Mapping[Any, Any], name: str = "rxplaceholder") -> Tensor:
     """A TE placeholder like ``value``, with symbolic dimensions renamed by ``tir_var_map``.
 
     Raises ValueError if the shape is not known.
@@ -57,7 +59,7 @@ class _Converter:
             if var not in self.renamed:
                 self.renamed[var] = TirVar(var.name, var.dtype)
 
-    def _name(self, arg: Any, letters: str, kind: str) -> str:
+    def _name(self, arg: Expr, letters: str, kind: str) -> str:
         count = len(self.func_args)
         if isinstance(arg, Var):
             return arg.name_hint
@@ -84,7 +86,7 @@ class _Converter:
             return arg
         raise TypeError(f"not supported type in emit_te: {type(arg)}")
 
-    def _expr(self, arg: Any) -> Any:
+    def _expr(self, arg: Expr) -> Any:
         info = arg.struct_info
         if isinstance(info, TensorStructInfo):
             if not isinstance(info.shape, ShapeExpr):
@@ -134,7 +136,7 @@ def _unbound(tensors: list[Any], extra: list[PrimExpr]) -> list[TirVar]:
     return [v for v in used if v not in bound]
 
 
-def _vdevice(arg: Any) -> Any:
+def _vdevice(arg: object) -> VDevice | None:
     """The device that the first argument which has one is on."""
     if isinstance(arg, (list, tuple)):
         return next((found for item in arg if (found := _vdevice(item)) is not None), None)
@@ -174,18 +176,20 @@ def gen_call_tir_inputs(func: Callable[..., Any], *args: Any, **kwargs: Any) -> 
     return prim_func, converter.call_args, infos, tir_vars
 
 
-def _dim(value: Any, original: Mapping[TirVar, TirVar]) -> Any:
+def _dim(value: PrimExpr | int, original: Mapping[TirVar, TirVar]) -> PrimExpr | int:
     return value if isinstance(value, int) else substitute(value, original)
 
 
-def _prepare(builder: BlockBuilder, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> tuple[Any, ...]:
+def _prepare(
+    builder: BlockBuilder, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[Any, ...]:
     kwargs = dict(kwargs)
     name = kwargs.pop("primfunc_name_hint", None) or getattr(func, "__name__", "te_func")
     prim_func, call_args, out_sinfo, tir_vars = gen_call_tir_inputs(func, *args, **kwargs)
     return builder.add_func(prim_func, name), call_args, out_sinfo, tir_vars
 
 
-def call_te(builder: BlockBuilder, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Call:
+def call_te(builder: BlockBuilder, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
     """The call_tir of a TE function, not yet bound."""
     from .call_forms import call_tir
 
@@ -195,7 +199,7 @@ def call_te(builder: BlockBuilder, func: Callable[..., Any], args: Any, kwargs: 
 def call_te_with_grad(
     builder: BlockBuilder,
     func: Callable[..., Any],
-    args: Any,
+    args: Sequence[Any],
     kwargs: dict[str, Any],
     te_grad_name: str,
     te_grad_kwargs: dict[str, Any] | None,

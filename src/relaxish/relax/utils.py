@@ -7,12 +7,15 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from ..ir.expr import BaseFunc, PrimExpr
 from ..ir.prim import StringImm as PrimStringImm
 from ..support.entry_points import lazy_package, names
 from .expr import Expr, PrimValue, StringImm, Tuple, prim_of
+
+if TYPE_CHECKING:
+    from .expr import ArgLike
 
 __all__ = [
     "args_converter",
@@ -22,7 +25,7 @@ __all__ = [
 ]
 
 
-def convert_to_expr(value: Any) -> Expr:
+def convert_to_expr(value: ArgLike) -> Expr:
     """Python values as graph expressions: numbers are PrimValues, text a StringImm, sequences Tuples.
 
     Raises TypeError for anything else, and for a ``tir.StringImm``, which may be either a string or a scalar.

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
 from .device import Device
 from .registry import get_global_func
+
+if TYPE_CHECKING:
+    pass
 
 
 class BenchmarkResult:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .executable import VMExecutable
@@ -24,7 +24,13 @@ class Executable(abc.ABC):  # a class of classes: compiled things are registered
         self.mod = mod
         self._jitted_mod: Module | None = None
 
-    def jit(self, fcompile: Any = None, addons: Any = None, force_recompile: bool = False, **kwargs: Any) -> Module:
+    def jit(
+        self,
+        fcompile: Callable[..., Any] | str | None = None,
+        addons: Sequence[str] | None = None,
+        force_recompile: bool = False,
+        **kwargs: Any,
+    ) -> Module:
         """The module, ready to run: the same one each time, unless a new one is asked for."""
         if self._jitted_mod is None or force_recompile:
             self._jitted_mod = self.mod.copy() if self._jitted_mod is not None else self.mod
@@ -39,9 +45,9 @@ class Executable(abc.ABC):  # a class of classes: compiled things are registered
     def export_library(
         self,
         file_name: str | os.PathLike[str],
-        fcompile: Any = None,
-        addons: Any = None,
-        workspace_dir: Any = None,
+        fcompile: Callable[..., Any] | str | None = None,
+        addons: Sequence[str] | None = None,
+        workspace_dir: str | None = None,
         **kwargs: Any,
     ) -> str:
         """Write a shared object and its manifest; load with :func:`relaxish.runtime.load_module`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,7 +91,7 @@ def tuple_object(fields: Iterable[Any] = ()) -> ADT:
     return ADT.of_tuple(fields)
 
 
-def getitem_helper(obj: Any, elem_getter: Callable[[Any, int], Any], length: int, idx: Any) -> Any:
+def getitem_helper(obj: Sequence[Any], elem_getter: Callable[[Any, int], Any], length: int, idx: int | slice) -> Any:
     """Python indexing with slices and negative numbers over a getter of single elements. Raises IndexError."""
     if isinstance(idx, slice):
         return [elem_getter(obj, i) for i in range(*idx.indices(length))]
@@ -115,7 +115,7 @@ def convert(value: Any) -> Any:
     return value
 
 
-def type_key_of(value: Any) -> str:
+def type_key_of(value: object) -> str:
     """The name by which error messages call the kind of a run-time value.
 
     >>> type_key_of(ShapeTuple([1])), type_key_of("text")
@@ -144,7 +144,7 @@ _TYPE_KEYS: tuple[tuple[type, str], ...] = (
 )
 
 
-def flatten(value: Any) -> list[NDArray]:
+def flatten(value: object) -> list[NDArray]:
     """All arrays in a nested result, left to right."""
     if isinstance(value, NDArray):
         return [value]

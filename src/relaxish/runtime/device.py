@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..support.errors import RelaxishError
 
+if TYPE_CHECKING:
+    pass
+
 _NAMES = {
     1: "cpu", 2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 9: "vpi", 10: "rocm", 12: "ext_dev", 14: "hexagon",
     15: "webgpu",

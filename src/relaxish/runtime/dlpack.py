@@ -78,14 +78,14 @@ class _Export:
 
     __slots__ = ("__array_interface__", "__weakref__", "owner")
 
-    def __init__(self, ptr: int, shape: tuple[int, ...], readonly: bool, owner: Any) -> None:
+    def __init__(self, ptr: int, shape: tuple[int, ...], readonly: bool, owner: object) -> None:
         self.owner = owner
         self.__array_interface__ = {"shape": shape, "typestr": "|u1", "data": (ptr, readonly), "version": 3}
 
 
 def export_capsule(
-    ptr: int, shape: tuple[int, ...], dtype: str, device: Device, owner: Any, *, readonly: bool = False
-) -> Any:
+    ptr: int, shape: tuple[int, ...], dtype: str, device: Device, owner: object, *, readonly: bool = False
+) -> object:
     """A capsule of compact memory at ``ptr``; ``owner`` lives as long as the consumer needs it.
 
     It is a ``dltensor``, or, ``readonly``, a ``dltensor_versioned`` that says so.
@@ -137,7 +137,7 @@ def _extent(shape: tuple[int, ...], strides: tuple[int, ...] | None, itemsize: i
     return -sum(r for r in reach if r < 0), itemsize + sum(r for r in reach if r > 0)
 
 
-def import_capsule(capsule: Any) -> tuple[Any, int, tuple[int, ...], str, Device, Any]:
+def import_capsule(capsule: object) -> tuple[Any, int, tuple[int, ...], str, Device, Any]:
     """Take over a capsule: ``(numpy array or None, address, shape, dtype, device, owner)``.
 
     CPU memory comes back as a NumPy array viewing it (strides kept; not writeable where the producer forbids it). Raises

@@ -87,7 +87,7 @@ class DataTypeCode(IntEnum):
 class DataType(str):
     """A data type as a string with parts: ``DataType("float32x4").lanes == 4``."""
 
-    def __new__(cls, text: Any) -> DataType:
+    def __new__(cls, text: str | DataType | np.dtype[Any] | type) -> DataType:
         return super().__new__(cls, dtype_str(text))
 
     @property
@@ -180,7 +180,7 @@ def itemsize(dtype: str) -> int:
     return max(1, (bits + 7) // 8) * lanes
 
 
-def dtype_str(dtype: Any) -> str:
+def dtype_str(dtype: str | np.dtype[Any] | type) -> str:
     """The name of a type given as a string, a NumPy type, or anything printing as one (``torch.float32``)."""
     if isinstance(dtype, str):
         dlpack_code(dtype)

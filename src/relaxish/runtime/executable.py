@@ -109,16 +109,22 @@ class Executable:
         """The bytecode as a Python program building it."""
         return bytecode.to_python(self.functions)
 
-    def jit(self, fcompile: Any = None, addons: Any = None, force_recompile: bool = False, **kwargs: Any) -> Executable:
+    def jit(
+        self,
+        fcompile: Callable[..., Any] | str | None = None,
+        addons: Sequence[str] | None = None,
+        force_recompile: bool = False,
+        **kwargs: Any,
+    ) -> Executable:
         """Ready to run; kernels are compiled already, so this is the executable itself."""
         return self
 
     def export_library(
         self,
         file_name: str | os.PathLike[str],
-        fcompile: Any = None,
-        addons: Any = None,
-        workspace_dir: Any = None,
+        fcompile: Callable[..., Any] | str | None = None,
+        addons: Sequence[str] | None = None,
+        workspace_dir: str | None = None,
         **kwargs: Any,
     ) -> str:
         """Write shared object, weights and manifest; load them again with :func:`relaxish.runtime.load_module`.
@@ -175,7 +181,7 @@ class Executable:
 VMExecutable = Executable
 
 
-def _constant_summary(value: Any) -> str:
+def _constant_summary(value: object) -> str:
     if isinstance(value, NDArray):
         return str(list(value.shape)) if value.shape else "scalar"
     if isinstance(value, tuple) and all(isinstance(v, int) for v in value):
@@ -183,7 +189,7 @@ def _constant_summary(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
-def constant_to_json(value: Any) -> Any:
+def constant_to_json(value: object) -> Any:
     """A non-tensor constant as plain data."""
     if isinstance(value, tuple):
         kind = "shape" if all(isinstance(v, int) for v in value) else "tuple"

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..support import entry_points
 from ..support.errors import RelaxishError
+from .device import Device
 from .kernel import MissingFunctionError
 from .ndarray import NDArray, empty
 
@@ -50,7 +51,7 @@ class LibraryKernel:
 _KERNELS: dict[str, LibraryKernel] = {}
 
 
-def register_kernel(name: str, shape: Any, run: Any) -> None:
+def register_kernel(name: str, shape: Callable[..., Any], run: Callable[..., Any]) -> None:
     """Offer a library call under a name such as ``"cublas.gemm"``."""
     _KERNELS[name] = LibraryKernel(shape, run)
 
@@ -118,7 +119,7 @@ class LibraryModule:
             kernel.run(inputs, out, step.attrs)
             values[f"v{i}"] = out
 
-    def _constant(self, name: str, device: Any) -> NDArray:
+    def _constant(self, name: str, device: Device) -> NDArray:
         found = self._placed.get((name, device))
         if found is None:
             found = self._placed[name, device] = self.constants[name].copyto(device)
@@ -146,7 +147,11 @@ class KernelModule(LibraryModule):
     """A library module whose calls are kernels of a device module of its own."""
 
     def __init__(
-        self, type_key: str, programs: Mapping[str, Program], constants: Mapping[str, NDArray], kernels: Any
+        self,
+        type_key: str,
+        programs: Mapping[str, Program],
+        constants: Mapping[str, NDArray],
+        kernels: Any,
     ) -> None:
         super().__init__(type_key, programs, constants)
         self.imported_modules = [kernels]

@@ -8,9 +8,10 @@ separated by :data:`FIELD`, its first is the kind of failure, its second the ker
 
 from __future__ import annotations
 
+from typing import Any
+
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ..support.errors import (
     DivisionByZeroError, DivisionOverflowError, IndexBoundsError, KernelError, MemoryCheckError,

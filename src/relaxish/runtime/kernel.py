@@ -113,7 +113,7 @@ def packed_entry(library: NativeLibrary, symbol: str) -> Callable[[int], int]:
     return _PACKED_TYPE(library.address(symbol))
 
 
-def scalar_bits(value: Any, dtype: str) -> int:
+def scalar_bits(value: float, dtype: str) -> int:
     """A scalar argument as the signed 64-bit content of its slot."""
     if dtype.startswith(("float", "bfloat")):
         return int(struct.unpack("<q", struct.pack("<d", float(value)))[0])
@@ -294,7 +294,7 @@ class _Arguments:
         self.values = [self._one(i, a, p) for i, (a, p) in enumerate(zip(args, params, strict=True))]
         self._check_expressions()
 
-    def _one(self, index: int, value: Any, param: ParamSpec) -> Any:
+    def _one(self, index: int, value: object, param: ParamSpec) -> Any:
         where = f"{self.spec.name}: argument {index}"
         if param.kind == "scalar":
             return self._scalar(where, value, param)
@@ -318,7 +318,7 @@ class _Arguments:
                 raise _wrong_extent(where, axis, have, want, tensor)
         return tensor
 
-    def _tensor(self, where: str, index: int, value: Any) -> NDArray | None:
+    def _tensor(self, where: str, index: int, value: object) -> NDArray | None:
         written = self.spec.written
         if written is None:
             # Nobody knows: memory is given back where it can be, and read-only memory may do.
@@ -331,7 +331,7 @@ class _Arguments:
             self.give_back.append(give_back)
         return tensor
 
-    def _scalar(self, where: str, value: Any, param: ParamSpec) -> Any:
+    def _scalar(self, where: str, value: Any, param: ParamSpec) -> int | float:
         if isinstance(value, NDArray) or not isinstance(value, int | float):
             if not hasattr(value, "__index__") and not hasattr(value, "__float__"):
                 raise ArgumentTypeError(f"{where}: expected a {param.dtype} scalar, got {type(value).__name__}")

@@ -25,7 +25,7 @@ _GEMM = {"float32": ("cblas_sgemm", ctypes.c_float), "float64": ("cblas_dgemm", 
 
 
 @functools.cache
-def _found() -> Any:
+def _found() -> ctypes.CDLL | None:
     folders = [Path(sys.prefix) / "lib", *(Path(p).parent.parent for p in sys.path if p.endswith("site-packages"))]
     names = [str(f) for folder in folders for f in sorted(folder.glob("libmkl_rt.so*"))]
     elsewhere = ctypes.util.find_library("mkl_rt")
@@ -37,7 +37,7 @@ def _found() -> Any:
     return None
 
 
-def load_mkl() -> Any:
+def load_mkl() -> ctypes.CDLL | None:
     """MKL's single dynamic library, or what :func:`use_mkl` has put in its place.
 
     Raises MissingExtraError if it is nowhere to be found.
@@ -51,7 +51,7 @@ def load_mkl() -> Any:
 
 
 @contextmanager
-def use_mkl(stand_in: Any) -> Iterator[Any]:
+def use_mkl(stand_in: object) -> Iterator[Any]:
     """Within the block ``stand_in`` is the library: any object with ``cblas_sgemm`` and ``cblas_dgemm``."""
     _IN_PLACE.append(stand_in)
     try:
@@ -84,7 +84,7 @@ def _run(inputs: Sequence[NDArray], out: NDArray, attrs: Mapping[str, Any]) -> N
     out.copyfrom(result)
 
 
-def _product(a: Any, b: Any, c: Any, transposed: bool) -> None:
+def _product(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], c: np.ndarray[Any, Any], transposed: bool) -> None:
     if not c.size:
         return
     name, scalar = _GEMM[str(a.dtype)]

@@ -10,6 +10,7 @@ from typing import Any
 from ..support.entry_points import lazy_package, load
 from ..support.errors import RelaxishError
 from .benchmark import BenchmarkResult, time_evaluator
+from .device import Device
 from .kernel import KernelSpec, MissingFunctionError, NativeKernel, NativeLibrary, PythonKernel
 from .exports.manifest import CodeRequirements
 
@@ -83,7 +84,13 @@ class Module:
         """Itself."""
         return self
 
-    def jit(self, fcompile: Any = None, addons: Any = None, force_recompile: bool = False, **kwargs: Any) -> Module:
+    def jit(
+        self,
+        fcompile: Callable[..., Any] | str | None = None,
+        addons: Sequence[str] | None = None,
+        force_recompile: bool = False,
+        **kwargs: Any,
+    ) -> Module:
         """Ready to run: the machine code is there, so this is the module itself, or a copy of it."""
         return self.copy() if force_recompile else self
 
@@ -159,7 +166,7 @@ class Module:
     def time_evaluator(
         self,
         func_name: str,
-        dev: Any = None,
+        dev: Device | None = None,
         number: int = 10,
         repeat: int = 1,
         min_repeat_ms: int = 0,
@@ -185,9 +192,9 @@ class Module:
     def export_library(
         self,
         file_name: str | os.PathLike[str],
-        fcompile: Any = None,
-        addons: Any = None,
-        workspace_dir: Any = None,
+        fcompile: Callable[..., Any] | str | None = None,
+        addons: Sequence[str] | None = None,
+        workspace_dir: str | None = None,
         **kwargs: Any,
     ) -> str:
         """Write a shared object and its manifest; load with :func:`relaxish.runtime.load_module`.

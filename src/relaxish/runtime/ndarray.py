@@ -6,12 +6,14 @@ when asked for, so passing arrays between kernels costs no NumPy call. CPU memor
 
 from __future__ import annotations
 
+from types import EllipsisType
 import ctypes
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..support.entry_points import lazy_package
 from ..support.errors import MissingExtraError, RelaxishError
@@ -37,7 +39,13 @@ class NDArray:
     __array_priority__ = 100
 
     def __init__(
-        self, ptr: int, shape: tuple[int, ...], dtype: str, device: Device, owner: Any, view: Any = None
+        self,
+        ptr: int,
+        shape: tuple[int, ...],
+        dtype: str,
+        device: Device,
+        owner: Any,
+        view: Any = None,
     ) -> None:
         self.ptr = ptr
         self.shape = shape
@@ -105,7 +113,7 @@ class NDArray:
             self._np = view
         return view
 
-    def numpy(self) -> Any:
+    def numpy(self) -> np.ndarray[Any, Any]:
         """A copy as a NumPy array."""
         if self.device.device_type == Device.kDLCPU:
             return self._host().copy()
@@ -181,10 +189,10 @@ class NDArray:
         """Identity."""
         return self is other
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: slice | EllipsisType | int | tuple[int, ...]) -> Any:
         return self._host()[index]
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: slice | EllipsisType | int | tuple[int, ...], value: NDArray | npt.ArrayLike) -> None:
         self._check_writable()
         if isinstance(index, slice) and index == slice(None):
             if isinstance(value, NDArray):
@@ -201,7 +209,7 @@ class NDArray:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if self.device.device_type != Device.kDLCPU:
             view = self.numpy()
         else:
@@ -209,7 +217,12 @@ class NDArray:
         return view if dtype is None else view.astype(dtype, copy=False)
 
     def __dlpack__(
-        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
     ) -> Any:
         place = self.device if dl_device is None else Device(*(int(d) for d in dl_device))
         # Consumers may overlook that memory must not be written (torch does), so that is shared only with those that
@@ -257,7 +270,7 @@ class NDArray:
 _MAX_EXTENT = (1 << 63) - 1
 
 
-def _cast_into(target: Any, source: Any) -> None:
+def _cast_into(target: np.ndarray[Any, Any], source: np.ndarray[Any, Any]) -> None:
     if source.dtype.kind == "c":
         raise TypeError("complex arrays are not supported")
     target[...] = source if source.dtype == target.dtype else source.astype(target.dtype)
@@ -271,18 +284,18 @@ def _from_bytes(data: bytes, shape: tuple[int, ...], dtype: str, device: Device)
 _NUMPY_IS_VERSIONED = tuple(int(n) for n in np.__version__.split(".")[:2]) >= (2, 1)
 
 
-def is_shareable(source: Any) -> bool:
+def is_shareable(source: np.ndarray[Any, Any]) -> bool:
     """Whether kernels can work on the memory of a NumPy array as it is: compact, aligned, in the machine's byte order."""
     flags = source.flags
     return bool(flags.c_contiguous and flags.aligned and source.dtype.isnative)
 
 
-def compact_copy(source: Any) -> Any:
+def compact_copy(source: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """A copy of a NumPy array that :func:`is_shareable`."""
     return np.array(source, dtype=source.dtype.newbyteorder("="), order="C", copy=True, subok=False)
 
 
-def from_numpy(source: Any) -> NDArray:
+def from_numpy(source: np.ndarray[Any, Any]) -> NDArray:
     """An NDArray over a NumPy array's own memory; over a read-only copy where that cannot be shared."""
     if not is_shareable(source):
         source = compact_copy(source)
@@ -309,7 +322,7 @@ def read_only(value: NDArray) -> NDArray:
 _DTYPE_NAMES: dict[Any, str] = {}
 
 
-def array(arr: Any, device: Device | None = None, mem_scope: str | None = None) -> NDArray:
+def array(arr: NDArray | npt.ArrayLike, device: Device | None = None, mem_scope: str | None = None) -> NDArray:
     """A new array with a copy of ``arr`` (anything NumPy understands, or an NDArray)."""
     device = device or _CPU0
     if isinstance(arr, NDArray):
@@ -322,7 +335,9 @@ def array(arr: Any, device: Device | None = None, mem_scope: str | None = None) 
     return made
 
 
-def empty(shape: Any, dtype: Any = "float32", device: Device | None = None, mem_scope: str | None = None) -> NDArray:
+def empty(
+    shape: int | Sequence[int], dtype: str = "float32", device: Device | None = None, mem_scope: str | None = None
+) -> NDArray:
     """An uninitialised array."""
     dims = (int(shape),) if isinstance(shape, int | np.integer) else tuple(int(d) for d in shape)
     name = dtype_str(dtype)
@@ -350,7 +365,7 @@ def alloc_tensor(storage: Storage, offset: int, shape: tuple[int, ...], dtype: s
     return NDArray(storage.ptr + offset, shape, dtype, storage.device, storage)
 
 
-def numpyasarray(np_data: Any) -> NDArray:
+def numpyasarray(np_data: np.ndarray[Any, Any]) -> NDArray:
     """Zero-copy from NumPy (name used by older scripts)."""
     return from_numpy(np.asarray(np_data))
 
@@ -395,7 +410,7 @@ def _request_capsule(producer: Any) -> Any:
     return producer.__dlpack__(stream=device.api.current_stream(device.device_id) or 1)
 
 
-def _raw_stream(stream: Any) -> int:
+def _raw_stream(stream: int | None) -> int:
     """The driver's handle for a stream as the DLPack protocol numbers it."""
     return 0 if stream in (None, 0, 1) else int(stream)
 
@@ -406,7 +421,7 @@ def _order(device: Device, before: int, after: int) -> None:
         device.api.order_streams(device.device_id, before, after)
 
 
-def as_ndarray(value: Any) -> NDArray | None:
+def as_ndarray(value: object) -> NDArray | None:
     """Share the memory of a tensor-like value; ``None`` if it is not one."""
     if isinstance(value, NDArray):
         return value
@@ -421,7 +436,7 @@ def as_ndarray(value: Any) -> NDArray | None:
     return None
 
 
-def _is_torch(value: Any) -> bool:
+def _is_torch(value: object) -> bool:
     return type(value).__module__.startswith("torch") and hasattr(value, "data_ptr")
 
 

@@ -7,7 +7,7 @@ A cache folder holds ``ndarray-cache.json`` and files of raw little-endian data;
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def ndarray_cache_get(name: str) -> NDArray | None:
 
 
 @builtin("ndarray_cache.update")
-def ndarray_cache_update(name: str, value: Any, override: bool | int = False) -> None:
+def ndarray_cache_update(name: str, value: NDArray | np.ndarray[Any, Any], override: bool | int = False) -> None:
     """Add an array. Raises an error if the name is taken, unless ``override``."""
     if not override and name in _CACHE:
         raise ArgumentError(f"Name {name} already exists in the cache")
@@ -103,7 +103,7 @@ def _contents(path: Path, where: str) -> bytes:
         raise RelaxishError(f"{where}: {err}") from None
 
 
-def _decode(data: bytes, record: dict[str, Any]) -> Any:
+def _decode(data: bytes, record: dict[str, Any]) -> np.ndarray[Any, Any]:
     shape, dtype = tuple(record["shape"]), record["dtype"]
     if record.get("format") == "f32-to-bf16" and dtype == "float32":
         halves = np.frombuffer(data, np.uint16).astype(np.uint32)
@@ -135,7 +135,7 @@ class ParamModule:
     def __init__(self, params: Sequence[NDArray]) -> None:
         self.params = Array(params)
 
-    def get_function(self, name: str, query_imports: bool = False) -> Any:
+    def get_function(self, name: str, query_imports: bool = False) -> Callable[..., Any]:
         """``get_params``. Raises AttributeError for any other name."""
         if name != "get_params":
             raise AttributeError(f"Module has no function '{name}'")

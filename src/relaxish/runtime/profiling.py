@@ -9,6 +9,7 @@ from typing import Any
 
 from ..support.untrusted import malformed, parse_json
 from .benchmark import HostTimer
+from .device import Device
 from .ndarray import NDArray
 
 
@@ -58,14 +59,14 @@ _METRICS: tuple[tuple[str, type, str], ...] = (
 )
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     for key, kind, attribute in _METRICS:
         if isinstance(value, kind):
             return {key: getattr(value, attribute)}
     return {"string": value} if isinstance(value, str) else value
 
 
-def _metric(data: Any) -> Any:
+def _metric(data: object) -> Any:
     if not isinstance(data, dict):
         return data
     for key, kind, _ in _METRICS:
@@ -74,7 +75,7 @@ def _metric(data: Any) -> Any:
     return data.get("string", data)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     for _, kind, attribute in _METRICS:
         if isinstance(value, kind):
             number = getattr(value, attribute)
@@ -82,7 +83,7 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def _number(value: Any) -> float:
+def _number(value: object) -> float:
     for _, kind, attribute in _METRICS:
         if isinstance(value, kind):
             return float(getattr(value, attribute))
@@ -211,7 +212,7 @@ class Timer:
     True
     """
 
-    def __init__(self, device: Any = None) -> None:
+    def __init__(self, device: Device | None = None) -> None:
         self.device = device
         self.elapsed = 0.0
         self._clock: Any = None

@@ -23,14 +23,16 @@ def register_func(func_name: str, f: F, override: bool = False) -> F: ...
 def register_func(func_name: F) -> F: ...
 
 
-def register_func(func_name: Any, f: Any = None, override: bool = False) -> Any:
+def register_func(
+    func_name: str | Callable[..., Any], f: Callable[..., Any] | None = None, override: bool = False
+) -> Any:
     """Register a function globally; usable as a decorator with or without a name."""
     if callable(func_name):
         return register_func(func_name.__name__, func_name)
     if not isinstance(func_name, str):
         raise ValueError("expect string function name")
 
-    def register(func: Any) -> Any:
+    def register(func: Callable[..., Any]) -> Callable[..., Any]:
         if func_name in _FUNCTIONS and not override:
             raise AlreadyRegisteredError(f"Global PackedFunc {func_name} is already registered")
         _FUNCTIONS[func_name] = func

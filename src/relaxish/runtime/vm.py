@@ -6,7 +6,7 @@ import enum
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
@@ -40,6 +40,9 @@ from .bytecode.registers import check_function, registers_read
 from .registry import get_global_func
 from .bytecode.results import checked_result
 from .vm_module import VMModule
+
+if TYPE_CHECKING:
+    pass
 
 _log = get_logger("vm")
 
@@ -84,7 +87,7 @@ class VirtualMachine:
     NAIVE_ALLOCATOR = 1
     POOLED_ALLOCATOR = 2
 
-    def __new__(cls, rt_mod: Any, device: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls, rt_mod: Any, device: Device | None = None, *args: Any, **kwargs: Any) -> Any:
         """For a module on the other side of an RPC session, a machine there."""
         remote = getattr(rt_mod, "remote_vm", None)
         return super().__new__(cls) if remote is None else remote(device)
@@ -126,7 +129,7 @@ class VirtualMachine:
             devices.append(cpu(0))  # shapes are computed on the host
         return devices
 
-    def _make_allocators(self, memory_cfg: Any) -> list[Allocator]:
+    def _make_allocators(self, memory_cfg: str | Mapping[Device, str] | None) -> list[Allocator]:
         kinds: Mapping[Any, Any] = {}
         default: Any = "pooled"
         if isinstance(memory_cfg, str):
@@ -140,7 +143,7 @@ class VirtualMachine:
         return [self._make_allocator(d, kinds.get(d, default)) for d in self.devices]
 
     @classmethod
-    def _make_allocator(cls, device: Device, kind: Any) -> Allocator:
+    def _make_allocator(cls, device: Device, kind: str) -> Allocator:
         if kind in ("naive", cls.NAIVE_ALLOCATOR):
             return Allocator(device, "naive")
         return get_allocator(device, "pooled")
@@ -369,7 +372,7 @@ class VirtualMachine:
                 return BoundPlan(plan, self.executable, self._allocators[-1], call).run
         return call
 
-    def invoke_closure(self, closure: Any, *args: Any) -> Any:
+    def invoke_closure(self, closure: VMClosure, *args: Any) -> Any:
         """Call a closure value a function returned."""
         if not callable(closure):
             raise ArgumentTypeError(f"Function expects a closure or PackedFunc, got {type_key_of(closure)}")
@@ -508,7 +511,7 @@ class VirtualMachine:
             self._records = None
 
 
-def _arity(value: Any) -> int:
+def _arity(value: object) -> int:
     return len(value) if isinstance(value, tuple | list) and not isinstance(value, ShapeTuple) else -1
 
 

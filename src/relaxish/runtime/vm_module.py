@@ -10,6 +10,7 @@ from .device import Device
 from .kernel import MissingFunctionError
 
 if TYPE_CHECKING:
+    from .bytecode.builtins import VMClosure
     from .executable import Executable
     from .vm import VirtualMachine
 
@@ -69,7 +70,7 @@ class VMModule:
         self._machine = VirtualMachine(self.executable, devices, kinds, self._profile)
         self._machine.module = self
 
-    def _do_invoke_closure(self, closure: Any, *args: Any) -> Any:
+    def _do_invoke_closure(self, closure: VMClosure, *args: Any) -> Any:
         return self.machine.invoke_closure(closure, *args)
 
     def _do_save_function(self, func_name: str, saved_name: str, include_return: int, *args: Any) -> None:
@@ -101,7 +102,7 @@ class VMModule:
                 return info.param_names
         raise UnknownFunctionError(f"Unknown function: {func_name}")
 
-    def _do_set_instrument(self, instrument: Any) -> None:
+    def _do_set_instrument(self, instrument: Callable[..., Any]) -> None:
         self.machine.set_instrument(instrument)
 
     def _do_profile(self, func_name: str, *args: Any) -> Any:

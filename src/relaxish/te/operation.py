@@ -269,7 +269,7 @@ def size_var(name: str = "size", dtype: str = "int32", span: Span | None = None)
 def _range(dom: Domain | None) -> Range | None:
     if dom is None or isinstance(dom, Range):
         return dom
-    if isinstance(dom, (tuple, list)):
+    if isinstance(dom, Sequence):
         if len(dom) != 2:
             raise TypeError(f"need to be list of ranges, got {dom!r}")
         return Range(dom[0], dom[1])
@@ -356,7 +356,7 @@ def compute(
         for n, extent in zip(names, dims)
     ]
     body = fcompute(*[a.var for a in axes])
-    items = list(body) if isinstance(body, (list, tuple)) else [body]
+    items = list(body) if isinstance(body, Sequence) else [body]
     exprs = [b.asobject() if isinstance(b, TensorSlice) else as_expr(b) for b in items]
     op = ComputeOp(name, tag, attrs, axes, exprs)
     outputs = tuple(op.output(i) for i in range(op.num_outputs))

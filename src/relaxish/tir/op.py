@@ -350,7 +350,7 @@ def _packed_arg(value: CallArg) -> CallArg:
 def _pack_buffer(buf: Buffer) -> PrimExpr:
     shape = Call("handle", _op("tvm_stack_make_shape"), buf.shape)
     strides = Call("handle", _op("tvm_stack_make_shape"), buf.strides) if buf.strides else const(0, "int32")
-    args = [buf.data, shape, strides, len(buf.shape), const(0, buf.dtype), buf.elem_offset]
+    args: list[PrimExpr | int] = [buf.data, shape, strides, len(buf.shape), const(0, buf.dtype), buf.elem_offset]
     return Call("handle", _op("tvm_stack_make_array"), args)
 
 

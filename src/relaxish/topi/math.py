@@ -96,8 +96,8 @@ def clip(x: te.Tensor, a_min: te.Tensor | ExprLike, a_max: te.Tensor | ExprLike)
 
     def limited(*indices: PrimExpr) -> PrimExpr:
         value = x(*indices)
-        low = tir.Cast(value.dtype, a_min) if isinstance(a_min, te.Tensor) else _typed(a_min, value.dtype)
-        high = tir.Cast(value.dtype, a_max) if isinstance(a_max, te.Tensor) else _typed(a_max, value.dtype)
+        low = tir.Cast(value.dtype, a_min()) if isinstance(a_min, te.Tensor) else _typed(a_min, value.dtype)
+        high = tir.Cast(value.dtype, a_max()) if isinstance(a_max, te.Tensor) else _typed(a_max, value.dtype)
         return tir.max(tir.min(value, high), low)
 
     return te.compute(x.shape, limited, "compute", tags.ELEMWISE)

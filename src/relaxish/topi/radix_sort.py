@@ -73,7 +73,7 @@ class _Line:
         self.packed = key_bits <= 32
         self.digits, self.width = _digits(key_bits, n)
 
-    def digit(self, word: PrimExpr, which: PrimExpr | int) -> PrimExpr:
+    def digit(self, word: PrimExpr, which: int) -> PrimExpr:
         """A digit of the key, the lowest first, as an index of a histogram."""
         shift = which * self.width + (32 if self.packed else 0)
         low = tir.bitwise_and(tir.shift_right(word, const(shift, "uint64")), const((1 << self.width) - 1, "uint64"))

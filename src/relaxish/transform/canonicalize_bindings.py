@@ -13,8 +13,7 @@ __all__ = ["CanonicalizeBindings", "canonicalize_function"]
 
 def canonicalize_function(func: Function) -> Function:
     """The function without trivial bindings."""
-    made: Function = canonicalize_bindings(canonicalize_symbols(func))
-    return made
+    return canonicalize_bindings(canonicalize_symbols(func))
 
 
 def _run(mod: IRModule) -> IRModule:

@@ -44,12 +44,13 @@ class CheckpointCollector(PyExprMutator):
             if all(v in self.kept or v in self._ended for v in direct_uses(value)):
                 self.kept.update((binding.var, self.var_remap_.get(binding.var, binding.var)))
             return
-        source = value.args[0]
-        if not isinstance(source, Var):
+        given = value.args[0]
+        if not isinstance(given, Var):
             raise InternalError(
                 "The first argument of relax.grad.start_checkpoint and relax.grad.end_checkpoint should be a Var"
             )
-        target = source = self.visit_expr(source)
+        source: Any = self.visit_expr(given)
+        target = source
         self._sources[binding.var] = source
         if not isinstance(binding.var, DataflowVar) and isinstance(source, DataflowVar):
             target = self.builder_.emit_output(source, source.name_hint)

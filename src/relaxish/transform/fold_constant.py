@@ -81,7 +81,7 @@ class _Folder(PyExprMutator):
     def visit_var_(self, op: Any) -> Any:
         new = super().visit_var_(op)
         # A variable bound to a constant stands for it, so that folding goes on through the program.
-        value = self.builder_.lookup_binding(new)
+        value = self.builder_.lookup_binding(new) if isinstance(new, Var) else None
         return value if isinstance(value, Constant) else new
 
     def visit_dataflow_var_(self, op: Any) -> Any:

@@ -116,8 +116,10 @@ def _symbols_of(binding: Any) -> list[Any]:
     value = binding.value
     for arg in value.args if isinstance(value, Call) else (value,):
         for leaf in arg.fields if isinstance(arg, Tuple) else (arg,):
-            for scalar in leaf.values if isinstance(leaf, ShapeExpr) else (getattr(leaf, "value", None),):
-                out += prim_vars(scalar) if isinstance(leaf, (ShapeExpr, PrimValue)) else ()
+            for scalar in (
+                leaf.values if isinstance(leaf, ShapeExpr) else [leaf.value] if isinstance(leaf, PrimValue) else []
+            ):
+                out += prim_vars(scalar)
     if isinstance(value, Call):
         out += [s for info in value.sinfo_args for s in tir_vars_in_struct_info(info)]
     return out
@@ -205,7 +207,8 @@ class _Consume(PyExprMutator):
             self.reemit_binding(binding, self.read[value.index])
             return
         super().visit_var_binding_(binding)
-        self.read[value.index] = self.visit_expr(binding.var)
+        bound: Any = self.visit_expr(binding.var)
+        self.read[value.index] = bound
         reset = call_pure_packed(
             "vm.builtin.tuple_reset_item", value.tuple_value, PrimValue(value.index), sinfo_args=TupleStructInfo([])
         )

@@ -299,7 +299,8 @@ def _sym_size(self: Importer, x: Expr, dim: int) -> Dim:
 def _getitem(self: Importer, value: Made, index: int) -> Made:
     if isinstance(value, (list, tuple)):
         return value[index]
-    return self.emit(relax.TupleGetItem(value, index))
+    source: Any = value
+    return self.emit(relax.TupleGetItem(source, index))
 
 
 @converter("item", "_local_scalar_dense")

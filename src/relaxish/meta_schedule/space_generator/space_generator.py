@@ -50,6 +50,9 @@ class SpaceGenerator:
             SpaceGenerator.__init__(self)
         self._context = context
         given = ((None if context.target is None and v == "from-target" else v) for v in self._given)
+        rules: Any
+        postprocs: Any
+        mutators: Any
         rules, postprocs, mutators = given
 
         def kind_of(value: str) -> str:

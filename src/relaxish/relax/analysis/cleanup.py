@@ -14,17 +14,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from ...ir.op import Op
-from ..expr import (
-    BindingBlock,
-    Call,
-    DataflowBlock,
-    Function,
-    If,
-    MatchCast,
-    SeqExpr,
-    Var,
-    VarBinding,
-)
+from ..expr import Binding, BindingBlock, Call, DataflowBlock, Expr, Function, If, MatchCast, SeqExpr, Var, VarBinding
 from ..expr_functor import PyExprVisitor
 from .variables import contains_impure_call, direct_uses, is_impure_call
 
@@ -70,14 +60,14 @@ class _Writes(PyExprVisitor):
             self.found = True
 
 
-def may_write(value: Any) -> bool:
+def may_write(value: Expr) -> bool:
     """Whether computing a value may change what other variables hold, whatever its purity says."""
     finder = _Writes()
     finder.visit_expr(value)
     return finder.found
 
 
-def _has_effect(binding: Any, dataflow: bool) -> bool:
+def _has_effect(binding: Binding, dataflow: bool) -> bool:
     """Whether the binding must stay though its variable is unused."""
     if isinstance(binding, MatchCast):
         return True
@@ -95,7 +85,7 @@ class _Remover:
     def __init__(self) -> None:
         self.live: set[Var] = set()
 
-    def use(self, value: Any) -> None:
+    def use(self, value: Expr) -> None:
         self.live.update(direct_uses(value))
         info = getattr(value, "struct_info_", None)
         shape = getattr(info, "shape", None)
@@ -155,7 +145,7 @@ class _Remover:
         return new
 
 
-def remove_all_unused(func: Any) -> Any:
+def remove_all_unused(func: Function | DataflowBlock) -> Any:
     """The function (or dataflow block) without pure bindings that nobody uses."""
     if isinstance(func, DataflowBlock):
         remover = _Remover()
@@ -167,6 +157,6 @@ def remove_all_unused(func: Any) -> Any:
     return Function(func.params, body, func.ret_struct_info, func.is_pure, func.attrs, func.span)
 
 
-def remove_all_unused_in(expr: Any) -> Any:
+def remove_all_unused_in(expr: Function | DataflowBlock | SeqExpr) -> Any:
     """The function, dataflow block or sequence without pure bindings that nobody uses."""
     return _Remover().sequence(expr) if isinstance(expr, SeqExpr) else remove_all_unused(expr)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ...ir.prim import Var as TirVar
-from ..expr import Function, Var
+from ..expr import Binding, Function, Var
 from ..expr_functor import PyExprVisitor
 from .struct_info import definable_tir_vars_in_struct_info
 from .variables import free_symbolic_vars, free_vars
@@ -31,7 +30,7 @@ class _Known(PyExprVisitor):
                 self.mark(param)
         super().visit_function_(op)
 
-    def visit_binding(self, binding: Any) -> None:
+    def visit_binding(self, binding: Binding) -> None:
         value = binding.value
         if all(v in self.vars for v in free_vars(value)) and self.symbols.issuperset(free_symbolic_vars(value)):
             self.mark(binding.var)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ...ir import dtype as dtypes
 from ...ir.expr import GlobalVar
 from ...ir.module import IRModule
 from ...ir.op import op_name_of
-from ..expr import Call, Function, ShapeExpr
+from ..expr import Call, Expr, Function, ShapeExpr
 from ..expr_functor import PyExprVisitor
 from ..scalars import const_int
 
@@ -41,7 +40,7 @@ class _Estimator(PyExprVisitor):
             self.planned += 1
             self.planned_bytes += const_int(op.args[0].values[0]) or 0
 
-    def tensor(self, shape: Any, dtype: str) -> int | None:
+    def tensor(self, shape: Expr | None, dtype: str) -> int | None:
         """Count one tensor; returns its size, or None if its shape is dynamic."""
         if not isinstance(shape, ShapeExpr):
             raise TypeError(

@@ -82,7 +82,7 @@ _DERIVE: dict[str, Callable[..., StructInfo]] = {
 }
 
 
-def _derive_by(rule: Any, call: Call, builder: Any) -> StructInfo:
+def _derive_by(rule: str | Callable[..., StructInfo], call: Call, builder: Any) -> StructInfo:
     if isinstance(rule, str):
         found = _DERIVE.get(rule)
         if found is None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
+from ...arith.analyzer import Analyzer
+from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Visitor
 from ...ir.prim import Add, Cast, IntImm, Mul
 from ...ir.prim import Var as TirVar
 from ...tir import BufferLoad, BufferStore, IterVar, PrimFunc
+from ...tir.buffer import Buffer
+from ...tir.stmt import Block, BlockRealize, Stmt
 from ..scalars import prim_vars
 
 __all__ = ["OpPatternKind", "detect_op_pattern", "has_reshape_pattern"]
@@ -31,7 +35,7 @@ def _same(lhs: Sequence[Any], rhs: Sequence[Any]) -> bool:
     return len(lhs) == len(rhs) and all(_same_index(a, b) for a, b in zip(lhs, rhs))
 
 
-def _same_index(a: Any, b: Any) -> bool:
+def _same_index(a: PrimExpr, b: PrimExpr) -> bool:
     return a is b or (isinstance(a, IntImm) and isinstance(b, IntImm) and a.value == b.value)
 
 
@@ -58,21 +62,21 @@ def _is_injective(store: BufferStore, load: BufferLoad) -> bool:
 class _Loads(Visitor):
     found = False
 
-    def visit_BufferLoad(self, node: Any) -> None:
+    def visit_BufferLoad(self, node: BufferLoad) -> None:
         self.found = True
 
 
-def _reads_memory(index: Any) -> bool:
+def _reads_memory(index: PrimExpr) -> bool:
     loads = _Loads()
     loads.visit(index)
     return loads.found
 
 
-def _strip_cast(value: Any) -> Any:
+def _strip_cast(value: PrimExpr) -> PrimExpr:
     return value.value if isinstance(value, Cast) else value
 
 
-def _is_fma(body: Any) -> bool:
+def _is_fma(body: Stmt) -> bool:
     """``c[i] = c[i] + a[..] * b[..]``."""
     if not isinstance(body, BufferStore) or not isinstance(body.value, Add):
         return False
@@ -98,11 +102,11 @@ class _Detector(Visitor):
         self.loads: list[Any] = []
         self.store: Any = None
 
-    def visit_BufferLoad(self, node: Any) -> None:
+    def visit_BufferLoad(self, node: BufferLoad) -> None:
         self.loads.append(node)
         self.default_visit(node)
 
-    def visit_BufferStore(self, node: Any) -> None:
+    def visit_BufferStore(self, node: BufferStore) -> None:
         if self.store is not None:
             self.kind = OpPatternKind.OPAQUE
             return
@@ -110,7 +114,7 @@ class _Detector(Visitor):
         self.visit(node.value)
         self.visit(node.indices)
 
-    def visit_Block(self, node: Any) -> None:
+    def visit_Block(self, node: Block) -> None:
         if node.name_hint == "root":
             self.visit(node.body)
             return
@@ -142,7 +146,7 @@ class _Detector(Visitor):
                 return None
         return OpPatternKind.ELEM_WISE if worst == OpPatternKind.BROADCAST and elementwise else worst
 
-    def _reduction(self, block: Any) -> None:
+    def _reduction(self, block: Block) -> None:
         reduce_vars = {v.var for v in block.iter_vars if v.iter_type == IterVar.CommReduce}
         if not reduce_vars:
             self.kind = OpPatternKind.OPAQUE
@@ -163,7 +167,7 @@ class _Blocks(Visitor):
     def __init__(self) -> None:
         self.blocks: list[Any] = []
 
-    def visit_BlockRealize(self, node: Any) -> None:
+    def visit_BlockRealize(self, node: BlockRealize) -> None:
         if node.block.name_hint == "root" or not node.block.iter_vars:
             self.visit(node.block.body)
         else:
@@ -190,14 +194,14 @@ def has_reshape_pattern(func: PrimFunc) -> bool:
     return _same_linear_index(block, load, store)
 
 
-def _flat(buffer: Any, indices: Sequence[Any]) -> Any:
+def _flat(buffer: Buffer, indices: Sequence[Any]) -> PrimExpr:
     total: Any = IntImm(indices[0].dtype if indices else "int64", 0)
     for size, index in zip(buffer.shape, indices):
         total = total * size + index
     return total
 
 
-def _same_linear_index(block: Any, load: BufferLoad, store: BufferStore) -> bool:
+def _same_linear_index(block: Block, load: BufferLoad, store: BufferStore) -> bool:
     """Whether what is read and what is written lie at the same place of their buffers."""
     from ...arith import Analyzer
     from ..scalars import prove_equal_shapes
@@ -214,14 +218,16 @@ def _same_linear_index(block: Any, load: BufferLoad, store: BufferStore) -> bool
     return bool(analyzer.can_prove_equal(lhs, rhs))
 
 
-def _as_iterators(index: Any, ranges: Any, analyzer: Any) -> Any:
+def _as_iterators(index: PrimExpr, ranges: Mapping[TirVar, Range], analyzer: Analyzer) -> Any:
     """The index simplified as a combination of loop variables, which knows quotients and remainders of them."""
     from ...arith import iter_map_simplify
 
     return iter_map_simplify([analyzer.simplify(index)], ranges, True, "surjective", True, analyzer)[0]
 
 
-def _is_running_index(block: Any, load: BufferLoad, store: BufferStore, ranges: Any, analyzer: Any) -> bool:
+def _is_running_index(
+    block: Block, load: BufferLoad, store: BufferStore, ranges: Mapping[TirVar, Range], analyzer: Analyzer
+) -> bool:
     """One side is accessed by the block's axes themselves; the other side counts up as they run."""
     from ...ir.expr import Range
     from ...tir.functor import substitute
@@ -245,7 +251,7 @@ def _is_running_index(block: Any, load: BufferLoad, store: BufferStore, ranges: 
     return _as_iterators(index, {running: Range(IntImm(dtype, 0), stride)}, analyzer) is running
 
 
-def _is_trivial(block: Any, access: Any, analyzer: Any) -> bool:
+def _is_trivial(block: Block, access: BufferLoad | BufferStore, analyzer: Analyzer) -> bool:
     """Whether a buffer is accessed by the block's axes in order, from end to end."""
     return len(access.indices) == len(block.iter_vars) and all(
         index is axis.var

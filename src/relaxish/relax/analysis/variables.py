@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...ir.expr import GlobalVar
+from ...ir.expr import GlobalVar, PrimExpr
 from ...ir.module import IRModule
 from ...ir.op import Op
 from ...ir.prim import Var as TirVar
 from ..expr import (
+    Binding,
     BindingBlock,
     Call,
     DataflowBlock,
+    Expr,
     Function,
     If,
     MatchCast,
@@ -23,7 +25,7 @@ from ..expr import (
 )
 from ..expr_functor import PyExprVisitor
 from ..op_table import op_record_of
-from ..struct_info import FuncStructInfo
+from ..struct_info import FuncStructInfo, StructInfo
 from .struct_info import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
 
 __all__ = [
@@ -43,14 +45,14 @@ __all__ = [
 ]
 
 
-def direct_uses(value: Any) -> list[Var]:
+def direct_uses(value: Expr) -> list[Var]:
     """Variables used by one binding's value (in A-normal form), branches and nested functions included."""
     out: list[Var] = []
     _uses(value, out)
     return out
 
 
-def _uses(value: Any, out: list[Var]) -> None:
+def _uses(value: Expr, out: list[Var]) -> None:
     if isinstance(value, Var):
         out.append(value)
     elif isinstance(value, Call):
@@ -90,13 +92,13 @@ class _Vars(PyExprVisitor):
     def visit_global_var_(self, op: GlobalVar) -> None:
         self.globals[op] = None
 
-    def visit_binding(self, binding: Any) -> None:
+    def visit_binding(self, binding: Binding) -> None:
         # The variable counts before its value, in which a local function may name it.
         self.visit_var_def_(binding.var)
         super().visit_binding(binding)
 
 
-def _collect(expr: Any) -> _Vars:
+def _collect(expr: Expr) -> _Vars:
     found = _Vars()
     if isinstance(expr, BindingBlock):
         found.visit_binding_block(expr)
@@ -108,23 +110,23 @@ def _collect(expr: Any) -> _Vars:
     return found
 
 
-def bound_vars(expr: Any) -> list[Var]:
+def bound_vars(expr: Expr) -> list[Var]:
     """Variables that the expression binds: parameters and bindings."""
     return list(_collect(expr).bound)
 
 
-def free_vars(expr: Any) -> list[Var]:
+def free_vars(expr: Expr) -> list[Var]:
     """Variables used but not bound in the expression."""
     found = _collect(expr)
     return [v for v in found.used if v not in found.bound]
 
 
-def all_vars(expr: Any) -> list[Var]:
+def all_vars(expr: Expr) -> list[Var]:
     """Every variable, bound or used."""
     return list(_collect(expr).order)
 
 
-def all_global_vars(expr: Any) -> list[GlobalVar]:
+def all_global_vars(expr: Expr) -> list[GlobalVar]:
     """Every module function named in the expression."""
     return list(_collect(expr).globals)
 
@@ -133,12 +135,12 @@ class _PostOrder(PyExprVisitor):
     def __init__(self, callback: Callable[[Any], None]) -> None:
         self.callback = callback
 
-    def visit_expr(self, expr: Any) -> None:
+    def visit_expr(self, expr: Expr) -> None:
         super().visit_expr(expr)
         self.callback(expr)
 
 
-def post_order_visit(expr: Any, fvisit: Callable[[Any], None]) -> None:
+def post_order_visit(expr: Expr, fvisit: Callable[[Any], None]) -> None:
     """Call ``fvisit`` on every expression, children first."""
     visitor = _PostOrder(fvisit)
     if isinstance(expr, BindingBlock):
@@ -154,11 +156,11 @@ class _Symbols(PyExprVisitor):
         self.defined: dict[TirVar, None] = {}
         self.used: dict[TirVar, None] = {}
 
-    def define(self, info: Any) -> None:
+    def define(self, info: StructInfo) -> None:
         self.defined.update(dict.fromkeys(definable_tir_vars_in_struct_info(info)))
         self.use(info)
 
-    def use(self, info: Any) -> None:
+    def use(self, info: StructInfo) -> None:
         if info is not None:
             self.used.update(dict.fromkeys(tir_vars_in_struct_info(info)))
 
@@ -180,16 +182,16 @@ class _Symbols(PyExprVisitor):
     def visit_var_(self, op: Var) -> None:
         self.use(op.struct_info_)
 
-    def visit_prim_expr(self, value: Any) -> None:
+    def visit_prim_expr(self, value: PrimExpr) -> None:
         from ..scalars import prim_vars
 
         self.used.update(dict.fromkeys(prim_vars(value)))
 
-    def visit_struct_info_node(self, info: Any) -> None:
+    def visit_struct_info_node(self, info: StructInfo) -> None:
         self.use(info)
 
 
-def _symbols(func: Any) -> _Symbols:
+def _symbols(func: Function) -> _Symbols:
     found = _Symbols()
     found.visit_expr(func)
     return found
@@ -218,7 +220,7 @@ def _call_is_impure(call: Call) -> bool:
     return not (isinstance(info, FuncStructInfo) and info.purity)
 
 
-def is_impure_call(call: Any, own_name: str | None = None) -> bool:
+def is_impure_call(call: Call, own_name: str | None = None) -> bool:
     """Whether a call may have side effects; calls of ``own_name`` (recursion) do not count."""
     if own_name is not None and isinstance(call.op, (Var, GlobalVar)) and call.op.name_hint == own_name:
         return False
@@ -226,8 +228,8 @@ def is_impure_call(call: Any, own_name: str | None = None) -> bool:
 
 
 class _Impure(PyExprVisitor):
-    def __init__(self, own_name: Any) -> None:
-        self.own_name = getattr(own_name, "name_hint", own_name)
+    def __init__(self, own_name: Var | GlobalVar | str | None) -> None:
+        self.own_name = own_name.name_hint if isinstance(own_name, (Var, GlobalVar)) else own_name
         self.found: Call | None = None
 
     def visit_function_(self, op: Function) -> None:
@@ -240,14 +242,14 @@ class _Impure(PyExprVisitor):
             self.visit_expr(arg)
 
 
-def find_impure_call(expr: Any, own_name: Any = None) -> Call | None:
+def find_impure_call(expr: Expr, own_name: Var | GlobalVar | str | None = None) -> Call | None:
     """The first impure call, or None."""
     finder = _Impure(own_name)
     finder.visit_expr(expr.body if isinstance(expr, Function) else expr)
     return finder.found
 
 
-def contains_impure_call(expr: Any, own_name: Any = None) -> bool:
+def contains_impure_call(expr: Expr, own_name: Var | GlobalVar | str | None = None) -> bool:
     """Whether any call in the expression may have side effects (recursive calls of ``own_name`` aside)."""
     return find_impure_call(expr, own_name) is not None
 
@@ -257,7 +259,7 @@ class _Bindings(PyExprVisitor):
         self.values: dict[Var, Any] = {}
         self.by_name: dict[str, list[Any]] = {}
 
-    def visit_binding(self, binding: Any) -> None:
+    def visit_binding(self, binding: Binding) -> None:
         self.values[binding.var] = binding.value
         self.by_name.setdefault(binding.var.name_hint, []).append(binding)
         super().visit_binding(binding)

@@ -13,11 +13,11 @@ What a well-formed program keeps to:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ...ir.expr import GlobalVar
+from ...ir.expr import GlobalVar, PrimExpr
 from ...ir.module import IRModule
 from ...ir.op import Op
 from ...ir.prim import Var as TirVar
@@ -25,9 +25,11 @@ from ...support.errors import RelaxishError
 from ...support.log import get_logger
 from ...tir import PrimFunc
 from ..expr import (
+    Binding,
     Call,
     DataflowBlock,
     DataflowVar,
+    Expr,
     Function,
     If,
     MatchCast,
@@ -54,7 +56,7 @@ from .variables import find_impure_call, is_impure_call
 __all__ = ["find_ill_formed", "well_formed"]
 
 
-def _is_leaf_expr(expr: Any) -> bool:
+def _is_leaf_expr(expr: Expr) -> bool:
     return is_leaf(expr) and not isinstance(expr, PrimFunc)
 
 
@@ -84,7 +86,7 @@ class _Checker:
 
     # --- struct info ----------------------------------------------------------------------------------------------
 
-    def symbols_of(self, value: Any) -> None:
+    def symbols_of(self, value: PrimExpr) -> None:
         """Symbolic variables of a scalar expression must be defined, and belong to this function."""
         for symbol in prim_vars(value):
             if symbol not in self.symbols:
@@ -92,7 +94,7 @@ class _Checker:
             if self.current is not None and self.owner.setdefault(symbol, self.current) is not self.current:
                 self.error(f"Symbolic Var {symbol.name} presents in different functions in the same Module.")
 
-    def info(self, info: Any) -> None:
+    def info(self, info: StructInfo | None) -> None:
         """Everything that a struct info mentions must be defined."""
         if isinstance(info, FuncStructInfo):
             if info.params is not None:
@@ -112,10 +114,10 @@ class _Checker:
         elif isinstance(info, (ShapeStructInfo, PrimStructInfo)):
             for value in info.prim_exprs():
                 self.symbols_of(value)
-        elif hasattr(info, "tensor_sinfo"):
+        elif info is not None and hasattr(info, "tensor_sinfo"):
             self.info(info.tensor_sinfo)
 
-    def define_infos(self, infos: Any) -> None:
+    def define_infos(self, infos: Iterable[StructInfo | None]) -> None:
         """What struct infos of parameters (and of casts) define: symbols and shape variables that stand alone."""
         for info in infos:
             if isinstance(info, TupleStructInfo):
@@ -124,12 +126,12 @@ class _Checker:
                 self.define_infos(info.params or ())
             elif isinstance(info, TensorStructInfo) and isinstance(info.shape, Var):
                 self.vars.add(info.shape)
-            elif hasattr(info, "tensor_sinfo"):
+            elif info is not None and hasattr(info, "tensor_sinfo"):
                 self.define_infos([info.tensor_sinfo])
             elif isinstance(info, StructInfo):
                 self.symbols.update(v for v in info.prim_exprs() if isinstance(v, TirVar))
 
-    def known(self, expr: Any) -> None:
+    def known(self, expr: Expr) -> None:
         """The expression has struct info, and that is well formed."""
         if not self.check_infos:
             return
@@ -209,7 +211,7 @@ class _Checker:
         self.expr(seq.body)
         self.known(seq)
 
-    def binding(self, binding: Any) -> None:
+    def binding(self, binding: Binding) -> None:
         if isinstance(binding, MatchCast):
             self.expr(binding.value)
             self.define_infos([binding.struct_info])
@@ -245,7 +247,7 @@ class _Checker:
 
     # --- expressions ----------------------------------------------------------------------------------------------
 
-    def expr(self, value: Any) -> None:
+    def expr(self, value: Expr) -> None:
         if isinstance(value, Op):
             return
         if getattr(value, "struct_info_", None) is None:
@@ -275,7 +277,7 @@ class _Checker:
                 "SeqExpr only serves as the function body in FunctionNode, or the true/false branch body in IfNode."
             )
 
-    def nested(self, value: Any, message: str) -> None:
+    def nested(self, value: Expr, message: str) -> None:
         """A part that must be a leaf."""
         if _is_leaf_expr(value):
             self.expr(value)
@@ -382,14 +384,13 @@ def _has_effect(call: Call) -> bool:
     return is_impure_call(call)
 
 
-def find_ill_formed(obj: Any, check_struct_info: bool = True) -> list[str]:
+def find_ill_formed(obj: IRModule | Function, check_struct_info: bool = True) -> list[str]:
     """Messages about everything that is wrong with a module or function; empty if it is well formed."""
-    mod = obj if isinstance(obj, IRModule) else None
-    checker = _Checker(mod, check_struct_info)
-    if mod is None:
+    checker = _Checker(obj if isinstance(obj, IRModule) else None, check_struct_info)
+    if not isinstance(obj, IRModule):
         checker.expr(obj)
         return checker.errors
-    for var, func in mod.functions.items():
+    for var, func in obj.functions.items():
         if not isinstance(func, Function):
             continue
         symbol = func.attrs.get("global_symbol") if func.attrs is not None else None
@@ -399,7 +400,7 @@ def find_ill_formed(obj: Any, check_struct_info: bool = True) -> list[str]:
     return checker.errors
 
 
-def well_formed(obj: Any, check_struct_info: bool = True) -> bool:
+def well_formed(obj: IRModule | Function, check_struct_info: bool = True) -> bool:
     """Whether a module (or function) keeps the rules. Each breach is logged as a warning.
 
     Without ``check_struct_info`` what is said about shapes, types and effects is not looked into.

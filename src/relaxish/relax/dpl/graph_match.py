@@ -13,8 +13,9 @@ from ...ir.op import Op
 from ..expr import (
     Call,
     Constant,
-    DataflowBlock,
     DataTypeImm,
+    DataflowBlock,
+    Expr,
     Function,
     If,
     PrimValue,
@@ -33,7 +34,7 @@ __all__ = ["match_graph"]
 _Match = dict[DFPattern, Any]
 
 
-def _operands(value: Any) -> list[Any]:
+def _operands(value: Expr) -> list[Any]:
     """Leaves used by a value, in order, repeats included; callees that are functions of the module do not count."""
     if isinstance(value, (Var, Constant, ShapeExpr, PrimValue, StringImm, DataTypeImm)):
         return [value]
@@ -83,11 +84,11 @@ class _GraphMatcher:
                 consumers.add(consumer)
         self.roots = [p for p in self.patterns if p not in consumers]
 
-    def single(self, pattern: DFPattern, node: Any) -> bool:
+    def single(self, pattern: DFPattern, node: Expr) -> bool:
         self.matcher.memo = {}
         return self.matcher.match(pattern, node)
 
-    def grow(self, pattern: DFPattern, node: Any, matched: _Match, taken: set[Any]) -> _Match | None:
+    def grow(self, pattern: DFPattern, node: Expr, matched: _Match, taken: set[Any]) -> _Match | None:
         """Everything that follows from ``pattern`` matching ``node``, or None."""
         if not self.single(pattern, node):
             return None
@@ -100,7 +101,7 @@ class _GraphMatcher:
         return found
 
     def _along(
-        self, consumer: DFPattern, demands: list[tuple[bool, int]], node: Any, matched: _Match, taken: set[Any]
+        self, consumer: DFPattern, demands: list[tuple[bool, int]], node: Expr, matched: _Match, taken: set[Any]
     ) -> _Match | None:
         users = self.uses.users.get(node, [])
         if consumer in matched:
@@ -113,7 +114,7 @@ class _GraphMatcher:
                 return step
         return None
 
-    def _allowed(self, demands: list[tuple[bool, int]], node: Any, user: Var) -> bool:
+    def _allowed(self, demands: list[tuple[bool, int]], node: Expr, user: Var) -> bool:
         operands = self.uses.operands[user]
         for only, index in demands:
             if only and len(self.uses.users.get(node, ())) != 1:

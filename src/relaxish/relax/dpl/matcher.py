@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...relax.expr import is_call_of
+from ...ir.attrs import Attrs
 from ...ir.expr import GlobalVar
 from ...ir.op import Op
 from ...ir.structural import structural_equal
@@ -13,6 +14,7 @@ from ..expr import (
     Call,
     Constant,
     DataflowVar,
+    Expr,
     ExternFunc,
     Function,
     SeqExpr,
@@ -40,7 +42,7 @@ class Matcher:
         self.memo: dict[p.DFPattern, Any] = {}
         self.conditions = Conditions()
 
-    def value_of(self, expr: Any) -> Any:
+    def value_of(self, expr: Expr) -> Expr:
         """What a bound variable stands for, all the way down."""
         while True:
             if isinstance(expr, Var) and expr in self.var2val:
@@ -50,7 +52,7 @@ class Matcher:
             else:
                 return expr
 
-    def match(self, pattern: p.DFPattern, expr: Any) -> bool:
+    def match(self, pattern: p.DFPattern, expr: Expr) -> bool:
         """Whether the expression matches, in agreement with what matched before; nothing is kept of a failure."""
         value = self.value_of(expr)
         if pattern in self.memo:
@@ -79,31 +81,31 @@ class Matcher:
         return False
 
 
-def _expr(m: Matcher, pattern: p.ExprPattern, expr: Any) -> bool:
+def _expr(m: Matcher, pattern: p.ExprPattern, expr: Expr) -> bool:
     return expr is pattern.expr or (type(expr) is type(pattern.expr) and structural_equal(pattern.expr, expr))
 
 
-def _var(m: Matcher, pattern: p.VarPattern, expr: Any) -> bool:
+def _var(m: Matcher, pattern: p.VarPattern, expr: Expr) -> bool:
     return isinstance(expr, Var) and pattern.name_hint in ("", expr.name_hint)
 
 
-def _dataflow_var(m: Matcher, pattern: p.DataflowVarPattern, expr: Any) -> bool:
+def _dataflow_var(m: Matcher, pattern: p.DataflowVarPattern, expr: Expr) -> bool:
     return isinstance(expr, DataflowVar) and pattern.name_hint in ("", expr.name_hint)
 
 
-def _global_var(m: Matcher, pattern: p.GlobalVarPattern, expr: Any) -> bool:
+def _global_var(m: Matcher, pattern: p.GlobalVarPattern, expr: Expr) -> bool:
     return isinstance(expr, GlobalVar) and pattern.name_hint in expr.name_hint
 
 
-def _extern(m: Matcher, pattern: p.ExternFuncPattern, expr: Any) -> bool:
+def _extern(m: Matcher, pattern: p.ExternFuncPattern, expr: Expr) -> bool:
     return isinstance(expr, ExternFunc) and pattern.global_symbol in ("", expr.global_symbol)
 
 
-def _constant(m: Matcher, pattern: p.ConstantPattern, expr: Any) -> bool:
+def _constant(m: Matcher, pattern: p.ConstantPattern, expr: Expr) -> bool:
     return isinstance(expr, Constant)
 
 
-def _call(m: Matcher, pattern: p.CallPattern, expr: Any) -> bool:
+def _call(m: Matcher, pattern: p.CallPattern, expr: Expr) -> bool:
     if not isinstance(expr, Call):
         return False
     before = len(m.memo)
@@ -124,7 +126,7 @@ def _call(m: Matcher, pattern: p.CallPattern, expr: Any) -> bool:
 def _reassociated(m: Matcher, pattern: p.CallPattern, expr: Call) -> bool:
     """``a * b / c`` also matches ``a * (b / c)``, and the other way round."""
 
-    def is_op(value: Any, name: str) -> bool:
+    def is_op(value: Expr, name: str) -> bool:
         value = m.value_of(value)
         return is_call_of(value, name)
 
@@ -145,19 +147,19 @@ def _reassociated(m: Matcher, pattern: p.CallPattern, expr: Call) -> bool:
     return False
 
 
-def _function(m: Matcher, pattern: p.FunctionPattern, expr: Any) -> bool:
+def _function(m: Matcher, pattern: p.FunctionPattern, expr: Expr) -> bool:
     if not isinstance(expr, Function) or len(expr.params) != len(pattern.params):
         return False
     return m.match_all(pattern.params, expr.params) and m.match(pattern.body, expr.body)
 
 
-def _tuple(m: Matcher, pattern: p.TuplePattern, expr: Any) -> bool:
+def _tuple(m: Matcher, pattern: p.TuplePattern, expr: Expr) -> bool:
     if not isinstance(expr, Tuple) or len(expr.fields) != len(pattern.fields):
         return False
     return m.match_all(pattern.fields, expr.fields)
 
 
-def _unordered_tuple(m: Matcher, pattern: p.UnorderedTuplePattern, expr: Any) -> bool:
+def _unordered_tuple(m: Matcher, pattern: p.UnorderedTuplePattern, expr: Expr) -> bool:
     if not isinstance(expr, Tuple) or len(expr.fields) != len(pattern.fields):
         return False
     return _assign(m, pattern.fields, list(expr.fields))
@@ -174,32 +176,32 @@ def _assign(m: Matcher, patterns: Sequence[p.DFPattern], left: list[Any]) -> boo
     return False
 
 
-def _tuple_get_item(m: Matcher, pattern: p.TupleGetItemPattern, expr: Any) -> bool:
+def _tuple_get_item(m: Matcher, pattern: p.TupleGetItemPattern, expr: Expr) -> bool:
     if not isinstance(expr, TupleGetItem) or pattern.index not in (-1, expr.index):
         return False
     return m.match(pattern.tuple, expr.tuple_value)
 
 
-def _or(m: Matcher, pattern: p.OrPattern, expr: Any) -> bool:
+def _or(m: Matcher, pattern: p.OrPattern, expr: Expr) -> bool:
     return m.match(pattern.left, expr) or m.match(pattern.right, expr)
 
 
-def _and(m: Matcher, pattern: p.AndPattern, expr: Any) -> bool:
+def _and(m: Matcher, pattern: p.AndPattern, expr: Expr) -> bool:
     return m.match(pattern.left, expr) and m.match(pattern.right, expr)
 
 
-def _not(m: Matcher, pattern: p.NotPattern, expr: Any) -> bool:
+def _not(m: Matcher, pattern: p.NotPattern, expr: Expr) -> bool:
     before = len(m.memo)
     matched = m.match(pattern.reject, expr)
     m.forget(before)
     return not matched
 
 
-def _wildcard(m: Matcher, pattern: p.WildcardPattern, expr: Any) -> bool:
+def _wildcard(m: Matcher, pattern: p.WildcardPattern, expr: Expr) -> bool:
     return pattern.pattern is None or m.match(pattern.pattern, expr)
 
 
-def _struct_info(m: Matcher, pattern: p.StructInfoPattern, expr: Any) -> bool:
+def _struct_info(m: Matcher, pattern: p.StructInfoPattern, expr: Expr) -> bool:
     if not m.match(pattern.pattern, expr):
         return False
     info = getattr(expr, "struct_info_", None)
@@ -211,18 +213,18 @@ def _struct_info(m: Matcher, pattern: p.StructInfoPattern, expr: Any) -> bool:
     return True
 
 
-def _type(m: Matcher, pattern: p.TypePattern, expr: Any) -> bool:
+def _type(m: Matcher, pattern: p.TypePattern, expr: Expr) -> bool:
 
     info = getattr(expr, "struct_info_", None)
     return info is not None and structural_equal(info.static_type, pattern.type) and m.match(pattern.pattern, expr)
 
 
-def _dtype(m: Matcher, pattern: p.DataTypePattern, expr: Any) -> bool:
+def _dtype(m: Matcher, pattern: p.DataTypePattern, expr: Expr) -> bool:
     info = getattr(expr, "struct_info_", None)
     return isinstance(info, TensorStructInfo) and info.dtype == pattern.dtype and m.match(pattern.pattern, expr)
 
 
-def _shape(m: Matcher, pattern: p.ShapePattern, expr: Any) -> bool:
+def _shape(m: Matcher, pattern: p.ShapePattern, expr: Expr) -> bool:
     info = getattr(expr, "struct_info_", None)
     dims = info.dims() if isinstance(info, TensorStructInfo) else None
     if dims is None or not prove_equal_shapes([as_shape_dim(d) for d in pattern.shape], dims):
@@ -230,11 +232,11 @@ def _shape(m: Matcher, pattern: p.ShapePattern, expr: Any) -> bool:
     return m.match(pattern.pattern, expr)
 
 
-def _prim_array(m: Matcher, pattern: p.PrimArrPattern, expr: Any) -> bool:
+def _prim_array(m: Matcher, pattern: p.PrimArrPattern, expr: Expr) -> bool:
     return isinstance(expr, ShapeExpr) and prove_equal_shapes([as_shape_dim(d) for d in pattern.shape], expr.values)
 
 
-def _attr(m: Matcher, pattern: p.AttrPattern, expr: Any) -> bool:
+def _attr(m: Matcher, pattern: p.AttrPattern, expr: Expr) -> bool:
     if isinstance(expr, Op):
         found = {key: expr.get_attr(key) for key in pattern.attrs}
     elif isinstance(expr, (Call, Function)):
@@ -247,8 +249,8 @@ def _attr(m: Matcher, pattern: p.AttrPattern, expr: Any) -> bool:
     return m.match(pattern.pattern, expr)
 
 
-def _attr_value(attrs: Any, key: str) -> Any:
-    return attrs.get(key) if hasattr(attrs, "get") else getattr(attrs, key, None)
+def _attr_value(attrs: Attrs | Mapping[str, Any] | None, key: str) -> Any:
+    return None if attrs is None else attrs.get(key)
 
 
 def _same_attr(have: Any, want: Any) -> bool:
@@ -288,7 +290,7 @@ _RULES: dict[type, Any] = {
 
 
 def extract_matched_expr(
-    pattern: p.DFPattern, expr: Any, var2val: Mapping[Var, Any] | None = None
+    pattern: p.DFPattern, expr: Expr, var2val: Mapping[Var, Any] | None = None
 ) -> dict[p.DFPattern, Any] | None:
     """What each part of the pattern matched, or None."""
     matcher = Matcher(var2val)

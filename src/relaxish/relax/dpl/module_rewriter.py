@@ -79,7 +79,7 @@ def pattern_of_function(func: Function) -> tuple[DFPattern, list[WildcardPattern
         param: StructInfoPattern(hole, param.struct_info) for param, hole in zip(func.params, wildcards)
     }
 
-    def make(expr: Any) -> DFPattern:
+    def make(expr: Expr) -> DFPattern:
         if isinstance(expr, Var):
             return known[expr]
         if isinstance(expr, Call):

@@ -15,9 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...ir.expr import PrimExpr
 from ...ir.op import Op
+from ...ir.types import Type
 from ...support.errors import InternalError
-from ..expr import Var
+from ..expr import Expr, Var
 from ..struct_info import StructInfo, as_struct_info
 from .context import SameShapeConstraint, relate
 
@@ -80,7 +82,7 @@ class DFPattern:
         """This pattern, on an expression of that struct info."""
         return StructInfoPattern(self, struct_info)
 
-    def has_type(self, ttype: Any) -> TypePattern:
+    def has_type(self, ttype: Type) -> TypePattern:
         """This pattern, on an expression of that legacy type."""
         return TypePattern(self, ttype)
 
@@ -94,11 +96,11 @@ class DFPattern:
             raise ValueError("has_shape takes a list or tuple as input.")
         return ShapePattern(self, shape)
 
-    def match(self, expr: Any, var2val: Mapping[Var, Any] | None = None) -> bool:
+    def match(self, expr: Expr, var2val: Mapping[Var, Any] | None = None) -> bool:
         """Whether ``expr`` matches; ``var2val`` says what variables are bound to (``analysis.get_var2val``)."""
         return self.extract_matched_expr(expr, var2val) is not None
 
-    def extract_matched_expr(self, expr: Any, var2val: Mapping[Var, Any] | None = None) -> dict[DFPattern, Any] | None:
+    def extract_matched_expr(self, expr: Expr, var2val: Mapping[Var, Any] | None = None) -> dict[DFPattern, Any] | None:
         """What each part of this pattern matched, or None if ``expr`` does not match."""
         from .matcher import extract_matched_expr
 
@@ -131,7 +133,7 @@ class DFPattern:
 class ExprPattern(DFPattern):
     """Exactly this expression, e.g. an operator."""
 
-    def __init__(self, expr: Any) -> None:
+    def __init__(self, expr: Expr) -> None:
         self.expr = expr
 
 
@@ -281,7 +283,7 @@ class StructInfoPattern(DFPattern):
 class TypePattern(DFPattern):
     """A pattern with a demand on the legacy type."""
 
-    def __init__(self, pattern: DFPattern, ttype: Any) -> None:
+    def __init__(self, pattern: DFPattern, ttype: Type) -> None:
         self.pattern = pattern
         self.type = ttype
 
@@ -308,7 +310,7 @@ class PrimArrPattern(DFPattern):
     def __init__(self, shape: Sequence[Any]) -> None:
         self.fields = self.shape = tuple(shape)
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> PrimExpr:
         if index >= len(self):
             raise IndexError("PrimArrPattern index out of range")
         return self.shape[index]

@@ -46,7 +46,7 @@ class _BlockRewriter(PyExprMutator):
         self.context = context
         self.rewriter = rewriter
 
-    def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
+    def visit_dataflow_block_(self, block: DataflowBlock) -> DataflowBlock:
         block = super().visit_dataflow_block_(block)
         for _ in range(_MAX_ROUNDS):
             var2val = {b.var: b.value for b in block.bindings}

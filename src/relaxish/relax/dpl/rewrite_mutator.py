@@ -12,14 +12,14 @@ from ..analysis.cleanup import remove_all_unused_in
 from ..analysis.variables import direct_uses, free_vars, is_impure_call
 from ..canonicalize import canonicalize_bindings, canonicalize_symbols
 from ..common_subexpr import eliminate_common_subexpr
-from ..expr import BindingBlock, Call, DataflowBlock, If, MatchCast, SeqExpr, Var, VarBinding
+from ..expr import BindingBlock, Call, DataflowBlock, Expr, If, MatchCast, SeqExpr, Var, VarBinding
 from ..expr_functor import PyExprMutator
 from .rewriter import PatternMatchingRewriter
 
 __all__ = ["RewriteMutator", "direct_uses_deep"]
 
 
-def direct_uses_deep(value: Any) -> list[Var]:
+def direct_uses_deep(value: Expr) -> list[Var]:
     """Variables used by a value that need not be in A-normal form."""
     return direct_uses(value) if isinstance(value, Var) else list(free_vars(value))
 
@@ -32,7 +32,7 @@ class RewriteMutator(PyExprMutator):
         self.rewriter = rewriter
         self.subroutines: dict[GlobalVar, BaseFunc] = {}
 
-    def visit_seq_expr_(self, op: SeqExpr) -> Any:
+    def visit_seq_expr_(self, op: SeqExpr) -> SeqExpr:
         current: SeqExpr = super().visit_seq_expr_(op)
         while True:
             rewritten = self._round(current)
@@ -100,7 +100,7 @@ def _sorted(bindings: Sequence[Any], rewrites: Mapping[Var, Any]) -> list[Any]:
     own = {b.var for b in bindings}
     done: set[Var] = set()
 
-    def ready(value: Any) -> bool:
+    def ready(value: Expr) -> bool:
         return all(v in done or v not in own for v in direct_uses_deep(value))
 
     for binding in bindings:

@@ -62,7 +62,7 @@ class _RenameGlobals(PyExprMutator):
         super().__init__()
         self.renamed = renamed
 
-    def visit_global_var_(self, op: GlobalVar) -> Any:
+    def visit_global_var_(self, op: GlobalVar) -> Expr:
         return self.renamed.get(op, op)
 
 
@@ -111,7 +111,7 @@ class PatternMatchingRewriter(ModulePass):
     def __or__(self, other: PatternMatchingRewriter) -> OrRewriter:
         return OrRewriter(self, other)
 
-    def __call__(self, obj: Any) -> Any:
+    def __call__(self, obj: IRModule | Expr) -> Any:
         """The rewritten function, expression or module.
 
         Raises RelaxishError if new functions are needed but there is no module to put them into.
@@ -176,7 +176,7 @@ class ExprPatternRewriter(PatternMatchingRewriter):
                 known[binding.var] = binding.value
         return RewriteSpec(rewrites, self.new_subroutines) if rewrites else RewriteSpec()
 
-    def rewrite_expr(self, expr: Any, bindings: Mapping[Var, Any]) -> Any:
+    def rewrite_expr(self, expr: Expr, bindings: Mapping[Var, Any]) -> Any:
         """The replacement of one expression, or None."""
         matches = extract_matched_expr(self.pattern, expr, bindings)
         if matches is None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ...ir.instrument import PassInstrument
+from ...ir.module import IRModule
+from ...ir.transform import PassInfo
 from ..analysis import find_ill_formed
 
 __all__ = ["WellFormedInstrument"]
@@ -30,16 +31,16 @@ class WellFormedInstrument(PassInstrument):
         self.check_struct_info = check_struct_info
         self.validate_before_transform = validate_before_transform
 
-    def run_before_pass(self, mod: Any, info: Any) -> None:
+    def run_before_pass(self, mod: IRModule, info: PassInfo) -> None:
         """Check what the pass is given."""
         if self.validate_before_transform:
             self._check(mod, info.name, "Before")
 
-    def run_after_pass(self, mod: Any, info: Any) -> None:
+    def run_after_pass(self, mod: IRModule, info: PassInfo) -> None:
         """Check what the pass made."""
         self._check(mod, info.name, "After")
 
-    def _check(self, mod: Any, name: str, side: str) -> None:
+    def _check(self, mod: IRModule, name: str, side: str) -> None:
         if name in self.skip_pass:
             return
         problems = find_ill_formed(mod, self.check_struct_info)

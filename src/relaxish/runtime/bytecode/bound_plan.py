@@ -14,7 +14,7 @@ import ctypes
 import operator
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from ...support.errors import KernelError
 from ..container import ShapeTuple, type_key_of
@@ -25,6 +25,9 @@ from ..kernel import ArgumentError, ArgumentTypeError, packed_entry
 from ..memory import Allocator, Storage, aligned_bytes, size_class
 from ..ndarray import NDArray, as_ndarray
 from .plan import ExecutionPlan, ResultTensor, ResultValue
+
+if TYPE_CHECKING:
+    pass
 
 
 class BoundPlan:
@@ -66,7 +69,7 @@ class BoundPlan:
                 keep.append(mem)
         return slots, ctypes.addressof(slots), keep
 
-    def check(self, index: int, value: Any, args: tuple[Any, ...]) -> NDArray:
+    def check(self, index: int, value: object, args: tuple[Any, ...]) -> NDArray:
         """The argument as an array of the right type, or an error naming it."""
         spec = self.plan.inputs[index]
         assert spec is not None
@@ -78,7 +81,7 @@ class BoundPlan:
             tensor = tensor.copyto(_CPU0)
         return tensor
 
-    def _reject(self, index: int, value: Any, args: tuple[Any, ...]) -> None:
+    def _reject(self, index: int, value: object, args: tuple[Any, ...]) -> None:
         """Raise the error for an argument that does not fit: the function's own, else one of the same kind."""
         if self._explain is not None:
             self._explain(*args)

@@ -5,9 +5,9 @@ Those listed in :data:`WITH_CONTEXT` get the virtual machine as their first argu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from ..kernel import ArgumentError, ArgumentTypeError
 from ..memory import Allocator, Storage, clear_memory_pools
 from ..ndarray import NDArray, alloc_tensor, array, from_numpy
 from ..registry import get_global_func, register_func
+
+if TYPE_CHECKING:
+    from ..vm import VirtualMachine
 
 
 class MatchShapeCode(IntEnum):
@@ -54,7 +57,7 @@ class VMClosure:
         return f"VMClosure({self.func_name}, {len(self.captured)} captured)"
 
 
-def _context(text: Any) -> str:
+def _context(text: str) -> str:
     return f"{text} " if text is not None else " "
 
 
@@ -71,7 +74,7 @@ def _builtin(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 @_builtin("alloc_storage")
 def alloc_storage(
-    vm: Any, shape: Any, device_index: int, dtype_hint: str = "uint8", mem_scope: str = "global"
+    vm: VirtualMachine, shape: Sequence[int], device_index: int, dtype_hint: str = "uint8", mem_scope: str = "global"
 ) -> Storage:
     """A block of memory; ``shape`` holds its size in elements of ``dtype_hint``."""
     nbytes = itemsize(dtype_hint) if dtype_hint else 1
@@ -90,7 +93,7 @@ def alloc_tensor_in(storage: Storage, offset: int, shape: tuple[int, ...], dtype
 
 
 @_builtin("alloc_shape_heap")
-def alloc_shape_heap(vm: Any, size: int) -> NDArray:
+def alloc_shape_heap(vm: VirtualMachine, size: int) -> NDArray:
     """The int64 array that holds the values of symbolic dimensions."""
     return from_numpy(np.zeros(max(1, int(size)), np.int64))
 
@@ -102,7 +105,7 @@ register_func("vm.builtin.memory_manager.clear", clear_memory_pools, override=Tr
 
 
 @_builtin("check_tensor_info")
-def check_tensor_info(arg: Any, ndim: int, *rest: Any) -> None:
+def check_tensor_info(arg: object, ndim: int, *rest: Any) -> None:
     """Fail unless ``arg`` is a tensor of this rank (-1: any) and dtype ("" or "void": any).
 
     After ``ndim`` comes the context of the error message, or the dtype and the context.
@@ -117,7 +120,7 @@ def check_tensor_info(arg: Any, ndim: int, *rest: Any) -> None:
 
 
 @_builtin("check_shape_info")
-def check_shape_info(arg: Any, ndim: int, err_ctx: str = "") -> None:
+def check_shape_info(arg: object, ndim: int, err_ctx: str = "") -> None:
     """Fail unless ``arg`` is a shape of this rank (-1: any)."""
     if not isinstance(arg, tuple) or not all(isinstance(d, int) for d in arg):
         raise ArgumentTypeError(f"{_context(err_ctx)}expect a Shape but get {type_key_of(arg)}")
@@ -126,7 +129,7 @@ def check_shape_info(arg: Any, ndim: int, err_ctx: str = "") -> None:
 
 
 @_builtin("check_prim_value_info")
-def check_prim_value_info(arg: Any, dtype: str, err_ctx: str = "") -> None:
+def check_prim_value_info(arg: object, dtype: str, err_ctx: str = "") -> None:
     """Fail unless ``arg`` is a scalar that ``dtype`` can hold."""
     if not isinstance(arg, bool | int | float | np.number | np.bool_):
         raise ArgumentTypeError(f"{err_ctx}, expected dtype {dtype}, but received ObjectRef of type {type_key_of(arg)}")
@@ -141,7 +144,7 @@ def check_prim_value_info(arg: Any, dtype: str, err_ctx: str = "") -> None:
 
 
 @_builtin("check_tuple_info")
-def check_tuple_info(arg: Any, size: int, err_ctx: str = "") -> None:
+def check_tuple_info(arg: object, size: int, err_ctx: str = "") -> None:
     """Fail unless ``arg`` is a tuple of ``size`` fields."""
     if not isinstance(arg, tuple | list) or isinstance(arg, ShapeTuple):
         raise ArgumentTypeError(f"{_context(err_ctx)}expect a Tuple but get {type_key_of(arg)}")
@@ -152,7 +155,7 @@ def check_tuple_info(arg: Any, size: int, err_ctx: str = "") -> None:
 
 
 @_builtin("check_func_info")
-def check_func_info(arg: Any, err_ctx: str = "") -> None:
+def check_func_info(arg: object, err_ctx: str = "") -> None:
     """Fail unless ``arg`` can be called."""
     if not callable(arg):
         raise ArgumentTypeError(f"{_context(err_ctx)}expect a Function but get {type_key_of(arg)}")
@@ -183,7 +186,7 @@ def match_shape(value: Any, heap: NDArray | None, size: int, *rest: Any) -> None
             raise InternalError(f"unknown code {code} of match_shape")
 
 
-def _mismatch(err_ctx: Any, what: str, against: str, got: int, expected: int) -> ArgumentError:
+def _mismatch(err_ctx: str, what: str, against: str, got: int, expected: int) -> ArgumentError:
     return ArgumentError(
         f"{_context(err_ctx)}match_cast error, {what} mismatch to {against}. Got {got}, expected {expected}."
     )
@@ -240,7 +243,7 @@ def tensor_to_shape(tensor: NDArray) -> ShapeTuple:
 
 
 @_builtin("read_if_cond")
-def read_if_cond(cond: Any) -> bool:
+def read_if_cond(cond: object) -> bool:
     """The truth of a condition: a scalar, or a tensor of one element."""
     if isinstance(cond, NDArray):
         if cond.size != 1:
@@ -255,7 +258,7 @@ def read_if_cond(cond: Any) -> bool:
 
 
 @_builtin("reshape")
-def reshape(data: NDArray, shape: Any) -> NDArray:
+def reshape(data: NDArray, shape: Sequence[int]) -> NDArray:
     """The same memory under another shape. Raises ArgumentError unless both have as many elements."""
     if not isinstance(data, NDArray):
         raise ArgumentTypeError(f"reshape expects a Tensor but got {type_key_of(data)}")
@@ -292,13 +295,13 @@ def make_tuple(*fields: Any) -> tuple[Any, ...]:
 
 
 @_builtin("tuple_getitem")
-def tuple_getitem(fields: Any, index: int) -> Any:
+def tuple_getitem(fields: Sequence[Any], index: int) -> Any:
     """A field of a tuple."""
     return fields[index]
 
 
 @_builtin("tuple_reset_item")
-def tuple_reset_item(fields: Any, index: int) -> Any:
+def tuple_reset_item(fields: list[Any], index: int) -> Any:
     """Take a field out of a list, leaving null (tuples are immutable and keep theirs)."""
     value = fields[index]
     if isinstance(fields, list):
@@ -314,7 +317,7 @@ def to_device(data: NDArray, device_type: int, device_id: int) -> NDArray:
 
 
 @_builtin("view")
-def view(data: NDArray, shape: Any, dtype: str | None = None, relative_byte_offset: int = 0) -> NDArray:
+def view(data: NDArray, shape: Sequence[int], dtype: str | None = None, relative_byte_offset: int = 0) -> NDArray:
     """Part of the memory of a tensor, read in another shape and type."""
     return data._create_view(tuple(shape), None if dtype in (None, "void") else dtype, int(relative_byte_offset))
 
@@ -326,7 +329,7 @@ register_func("runtime.TVMArrayCreateView", view, override=True)
 
 
 @_builtin("make_closure")
-def make_closure(func: Any, *captured: Any) -> VMClosure:
+def make_closure(func: Callable[..., Any], *captured: Any) -> VMClosure:
     """Bind the last arguments of a function."""
     if isinstance(func, VMClosure):
         return VMClosure(func.func_name, func.func, captured + func.captured)
@@ -334,7 +337,7 @@ def make_closure(func: Any, *captured: Any) -> VMClosure:
 
 
 @_builtin("invoke_closure")
-def invoke_closure(vm: Any, closure: Any, *args: Any) -> Any:
+def invoke_closure(vm: VirtualMachine, closure: VMClosure, *args: Any) -> Any:
     """Call a closure."""
     if not callable(closure):
         raise InternalError("Function expects a closure or PackedFunc")
@@ -421,7 +424,7 @@ def _relax_run(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return register
 
 
-def render_object(value: Any) -> str:
+def render_object(value: object) -> str:
     """Text of a run-time value, as ``print`` and ``assert_op`` show it."""
     if isinstance(value, (list, tuple)) and not isinstance(value, ShapeTuple):
         return "(" + ", ".join(render_object(v) for v in value) + ")"
@@ -435,7 +438,7 @@ def relax_print(format_str: str = "", *format_args: Any) -> None:
     print(format_str.format(*shown) if format_str else " ".join(shown))
 
 
-def _truth(condition: Any) -> bool:
+def _truth(condition: object) -> bool:
     """The value of a condition, which must be a bool, an integer or a bool tensor without dimensions."""
     if not isinstance(condition, NDArray):
         if isinstance(condition, (bool, int)):
@@ -451,7 +454,7 @@ def _truth(condition: Any) -> bool:
 
 
 @_relax_run("assert_op")
-def relax_assert_op(condition: Any, format_str: str = "", *format_args: Any) -> None:
+def relax_assert_op(condition: object, format_str: str = "", *format_args: Any) -> None:
     """Raise ``AssertionError`` when the condition is false; the message is the format string filled with the values."""
     if not isinstance(format_str, str):
         raise ValueError(f"The format string argument to assert must be a string, given {type(format_str)})")
@@ -461,7 +464,7 @@ def relax_assert_op(condition: Any, format_str: str = "", *format_args: Any) -> 
 
 
 @_relax_run("shape_to_tensor")
-def shape_to_tensor(shape: Any) -> NDArray:
+def shape_to_tensor(shape: Sequence[int]) -> NDArray:
     """A shape as an int64 tensor."""
     return array(np.asarray(tuple(shape), np.int64))
 

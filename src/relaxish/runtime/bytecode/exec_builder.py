@@ -86,7 +86,7 @@ class ExecBuilder:
         """The machine itself, for builtins that need it."""
         return Arg("r", VM_REGISTER)
 
-    def convert_constant(self, const: Any, place: tuple[int, int] | None = None) -> Arg:
+    def convert_constant(self, const: object, place: tuple[int, int] | None = None) -> Arg:
         """Put a value into the constant pool (equal values share an entry).
 
         ``place`` is the (device type, index) a tensor shall live on; without one that is the machine's first device.
@@ -171,7 +171,7 @@ class ExecBuilder:
             if arg.kind == "r":
                 self._max_register = max(self._max_register, arg.value)
 
-    def _as_arg(self, value: Any) -> Arg:
+    def _as_arg(self, value: object) -> Arg:
         if isinstance(value, Arg):
             return value
         return self.imm(value) if type(value) is int else self.convert_constant(value)

@@ -120,7 +120,7 @@ class ExecutionPlan:
         )
 
 
-def _result_to_json(result: Result) -> Any:
+def _result_to_json(result: Result) -> object:
     if isinstance(result, tuple):
         return {"tuple": [_result_to_json(r) for r in result]}
     if isinstance(result, ResultTensor):

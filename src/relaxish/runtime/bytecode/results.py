@@ -30,7 +30,7 @@ def checked_result(function: Callable[..., Any], name: str, declared: Declared) 
     return call
 
 
-def _fitting(value: Any, declared: Declared | None, what: str) -> Any:
+def _fitting(value: object, declared: Declared | None, what: str) -> object:
     if declared is None:
         return value
     kind = declared[0]
@@ -51,7 +51,7 @@ def _fitting(value: Any, declared: Declared | None, what: str) -> Any:
     return value if all(a is b for a, b in zip(made, value, strict=True)) else tuple(made)
 
 
-def _tensor(value: Any, declared: Declared, what: str) -> NDArray:
+def _tensor(value: object, declared: Declared, what: str) -> NDArray:
     _, dtype, rank, extents = declared
     tensor = value if value.__class__ is NDArray else as_ndarray(value)
     if tensor is None:

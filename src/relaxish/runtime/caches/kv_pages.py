@@ -182,7 +182,7 @@ class PageTable:
             self._drop(sequence.pages.pop(sink_pages))
             sequence.window_offset -= self.page_size
 
-    def positions(self, sequence: SequencePages, first: int, last: int) -> Any:
+    def positions(self, sequence: SequencePages, first: int, last: int) -> np.ndarray[Any, Any]:
         """The places (page number times page size plus slot) of the tokens ``first`` to ``last``."""
         tokens = np.arange(first, last)
         slots = np.where(tokens < sequence.sink, tokens, tokens - sequence.sink + sequence.window_offset)

@@ -47,7 +47,9 @@ class KVState(ABC):
         """Forget the last ``n`` tokens of a sequence."""
 
     @abstractmethod
-    def begin_forward(self, seq_ids: Sequence[int], append_lengths: Sequence[int], token_tree: Any = None) -> None:
+    def begin_forward(
+        self, seq_ids: Sequence[int], append_lengths: Sequence[int], token_tree: Sequence[int] | None = None
+    ) -> None:
         """Announce the sequences of a forward pass and how many tokens each gets.
 
         ``token_tree`` gives the parent (index among the new tokens of its sequence, -1: none) of each new token.

@@ -21,6 +21,7 @@ from ..kernel import ArgumentError
 from ..registry import register_func
 
 if TYPE_CHECKING:
+    from ..ndarray import NDArray
     from .paged_kv_cache import PagedKVCache
 
 __all__ = ["Mark", "compressed", "expanded", "register_receiver", "send_marked"]
@@ -59,7 +60,7 @@ def compressed(places: Sequence[int]) -> list[int]:
     return [len(runs), *(n for run in runs for n in run)]
 
 
-def expanded(description: Sequence[int]) -> Any:
+def expanded(description: Sequence[int]) -> np.ndarray[Any, Any]:
     """What :func:`compressed` wrote, as an array. Raises ArgumentError for anything else.
 
     >>> expanded([2, 4, 3, 32, 2]).tolist()
@@ -93,7 +94,9 @@ def send_marked(cache: PagedKVCache, seq_id: int) -> None:
     mark.sent += last - first
 
 
-def _copy(source: Any, target: Any, here: Any, there: Any, page_size: int) -> None:
+def _copy(
+    source: NDArray, target: NDArray, here: np.ndarray[Any, Any], there: np.ndarray[Any, Any], page_size: int
+) -> None:
     """Copy tokens of one layer from their places to others."""
     if source.shape[1:] != target.shape[1:] or source.dtype != target.dtype:
         raise RelaxishError("the receiving cache was made for another model")

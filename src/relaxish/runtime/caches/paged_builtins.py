@@ -17,11 +17,11 @@ _CREATE_ARGS = 28
 _RAGGED_TREE_ARITY = 14
 
 
-def _optional(value: Any) -> Kernel | None:
+def _optional(value: object) -> Kernel | None:
     return value if callable(value) else None
 
 
-def _attention(value: Any) -> Kernel | None:
+def _attention(value: object) -> Kernel | None:
     """A kernel given as ("tir", kernel), as the kernel itself, or not at all."""
     if isinstance(value, tuple | list):
         if not value:
@@ -32,7 +32,7 @@ def _attention(value: Any) -> Kernel | None:
     return _optional(value)
 
 
-def _tree_kernels(first: Any, second: Any) -> tuple[Kernel | None, Kernel | None]:
+def _tree_kernels(first: object, second: object) -> tuple[Kernel | None, Kernel | None]:
     """The tree kernels over pages and over rows; models give them in either order, their arities tell."""
     paged, ragged = _attention(first), _attention(second)
     if _arity(paged) == _RAGGED_TREE_ARITY:
@@ -40,7 +40,7 @@ def _tree_kernels(first: Any, second: Any) -> tuple[Kernel | None, Kernel | None
     return paged, ragged
 
 
-def _arity(kernel: Any) -> int | None:
+def _arity(kernel: object) -> int | None:
     """Number of parameters of a compiled kernel, given as itself or by its bound ``call``."""
     spec = getattr(getattr(kernel, "__self__", kernel), "spec", None)
     return None if spec is None else len(spec.params)

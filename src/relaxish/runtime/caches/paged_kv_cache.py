@@ -161,7 +161,7 @@ class PagedKVCache(KVState):
         self.marks: dict[int, Mark] = {}
         self.total = 0
 
-    def _placed(self, array: Any) -> NDArray:
+    def _placed(self, array: np.ndarray[Any, Any]) -> NDArray:
         """A description of the batch, where the kernels run."""
         made = from_numpy(array)
         return made if self.device.device_type == Device.kDLCPU else made.copyto(self.device)
@@ -240,7 +240,7 @@ class PagedKVCache(KVState):
             raise ArgumentError("Token trees are not supported for sequences whose window has moved.")
         self._describe(sequences, before, append_lengths)
 
-    def _plant_trees(self, sequences: Sequence[SequencePages], counts: Sequence[int], tree: Any) -> None:
+    def _plant_trees(self, sequences: Sequence[SequencePages], counts: Sequence[int], tree: Sequence[int]) -> None:
         flat = [int(p) for p in tree] if tree is not None else None
         if flat is not None and len(flat) != sum(counts):
             raise ArgumentError(f"The token tree has {len(flat)} nodes for {sum(counts)} new tokens.")

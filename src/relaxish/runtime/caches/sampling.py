@@ -32,7 +32,7 @@ def _builtin(func: Callable[..., Any]) -> Callable[..., Any]:
     return func
 
 
-def _row(values: NDArray, what: str) -> Any:
+def _row(values: NDArray, what: str) -> np.ndarray[Any, Any]:
     """One row of float32 values, which may have leading dimensions of one."""
     if values.dtype != "float32":
         raise ArgumentError(f"{what} must be float32, got {values.dtype}")
@@ -41,7 +41,7 @@ def _row(values: NDArray, what: str) -> Any:
     return np.asarray(values).reshape(-1)
 
 
-def _tokens(token_ids: NDArray, row: Any) -> Any:
+def _tokens(token_ids: NDArray, row: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Token numbers, each one of the row's. Raises IndexBoundsError for others."""
     tokens = np.asarray(token_ids).reshape(-1)
     wrong = tokens[(tokens < 0) | (tokens >= len(row))]
@@ -50,7 +50,9 @@ def _tokens(token_ids: NDArray, row: Any) -> Any:
     return tokens
 
 
-def _sample_sorted(probabilities: Any, order: Any, top_p: float, uniform_sample: float) -> int:
+def _sample_sorted(
+    probabilities: np.ndarray[Any, Any], order: np.ndarray[Any, Any], top_p: float, uniform_sample: float
+) -> int:
     """Sample among the likeliest tokens whose probabilities add up to ``top_p``."""
     running = np.cumsum(probabilities, dtype=np.float32)
     before = np.concatenate([np.zeros(1, np.float32), running[:-1]])

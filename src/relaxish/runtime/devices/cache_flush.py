@@ -17,7 +17,7 @@ _HOST_CACHE = 64 << 20
 
 
 @lru_cache(maxsize=1)
-def _host_scratch() -> Any:
+def _host_scratch() -> np.ndarray[Any, Any]:
     return np.zeros(_HOST_CACHE, np.uint8)
 
 

@@ -7,8 +7,9 @@ without graphs its kernels run one by one each time.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 import sys
-from typing import Any
+from typing import Any, TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from ..device import Device
@@ -16,6 +17,9 @@ from ..nvidia import providers
 from ..nvidia.errors import CUDAError
 from ..nvidia.state import CUDAState
 from ..registry import register_func
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["get_cached_alloc", "run_or_capture"]
 
@@ -54,7 +58,7 @@ class _Kept:
 _KEPT: WeakKeyDictionary[Any, _Kept] = WeakKeyDictionary()
 
 
-def get_cached_alloc(vm: Any, allocate: Any, index: int) -> Any:
+def get_cached_alloc(vm: Any, allocate: Callable[..., Any], index: int) -> Any:
     """The storage that ``allocate`` makes, made once for a machine, so that its addresses stay."""
     made = _KEPT.setdefault(vm, _Kept()).storage
     if index not in made:
@@ -62,7 +66,9 @@ def get_cached_alloc(vm: Any, allocate: Any, index: int) -> Any:
     return made[index]
 
 
-def run_or_capture(vm: Any, func: Any, args: Any, index: int, shape: Any = None) -> Any:
+def run_or_capture(
+    vm: Any, func: Callable[..., Any], args: Sequence[Any], index: int, shape: Sequence[int] | None = None
+) -> Any:
     """Replay a region, capturing it first if this is its first run with these dimensions."""
     device = vm.devices[0]
     if device.device_type != Device.kDLCUDA or vm.is_watched():
@@ -77,7 +83,7 @@ def run_or_capture(vm: Any, func: Any, args: Any, index: int, shape: Any = None)
     return found.launch(device.device_id)
 
 
-def _capture(vm: Any, device: int, func: Any, args: Any) -> tuple[_Graph, Any]:
+def _capture(vm: Any, device: int, func: Callable[..., Any], args: Sequence[Any]) -> tuple[_Graph, Any]:
     """The graph of a region, and the result of the one run that went before."""
     state = providers.current()
     driver = state.driver

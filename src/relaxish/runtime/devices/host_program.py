@@ -50,7 +50,13 @@ class HostRuntime:
         self._allocator = get_allocator(device)
 
     def launch(
-        self, name: str, values: tuple[Any, ...], grid: Any, block: Any, shared: int, cluster: Any = (1, 1, 1)
+        self,
+        name: str,
+        values: tuple[Any, ...],
+        grid: Any,
+        block: Any,
+        shared: int,
+        cluster: Any = (1, 1, 1),
     ) -> None:
         """Run a kernel on the current stream."""
         raise NotImplementedError

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+import os
 
 from ...support import entry_points
 from ...support.errors import RelaxishError
@@ -108,7 +109,7 @@ class DeviceModule(Module):
             else:
                 self.sources[fmt] = made
 
-    def save(self, file_name: Any, fmt: str = "") -> None:
+    def save(self, file_name: str | os.PathLike[str], fmt: str = "") -> None:
         """Write one of the sources or binaries; the ending of the name says which, unless ``fmt`` does."""
         form = fmt or str(file_name).rpartition(".")[2]
         self._make(form)

@@ -6,7 +6,6 @@ import json
 import os
 import zipfile
 from pathlib import Path
-from typing import Any
 
 from ...support import entry_points
 from ...support.errors import MalformedDataError, MissingFileError, RelaxishError
@@ -33,7 +32,7 @@ _SCHEMA = record(
 )
 
 
-def write_package(path: Path, module: Any) -> None:
+def write_package(path: Path, module: DeviceModule) -> None:
     """Write a device module. Raises RelaxishError when the file cannot be written."""
     manifest, binaries = module.package()
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")

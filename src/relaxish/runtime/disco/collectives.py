@@ -74,7 +74,12 @@ def _bind(worker: Worker, cores: Sequence[int]) -> None:
 
 @_on_workers("empty")
 def _empty(
-    worker: Worker, shape: Any, dtype: str, device: Device | None, worker0_only: bool = False, in_group: bool = True
+    worker: Worker,
+    shape: Sequence[int],
+    dtype: str,
+    device: Device | None,
+    worker0_only: bool = False,
+    in_group: bool = True,
 ) -> NDArray | None:
     first = worker.group[0] if in_group else 0
     if worker0_only and worker.worker_id != first:
@@ -91,7 +96,7 @@ def _members(worker: Worker, in_group: bool) -> range:
     return worker.group if in_group else worker.everybody
 
 
-def _numpy(array: Any) -> Any:
+def _numpy(array: NDArray | np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array.numpy() if isinstance(array, NDArray) else array
 
 

@@ -18,7 +18,7 @@ __all__ = ["Links", "PeerLinks", "ThreadHub", "ThreadLinks"]
 class Links(Protocol):
     """A worker's way to the others."""
 
-    def exchange(self, members: Sequence[int], value: Any) -> list[Any]:
+    def exchange(self, members: Sequence[int], value: object) -> list[Any]:
         """Give ``value`` to the members, the caller among them; returns theirs, in the order of ``members``."""
 
     def abort(self) -> None:
@@ -54,7 +54,7 @@ class ThreadLinks:
         self._hub = hub
         self._me = me
 
-    def exchange(self, members: Sequence[int], value: Any) -> list[Any]:
+    def exchange(self, members: Sequence[int], value: object) -> list[Any]:
         """See :class:`Links`; raises threading.BrokenBarrierError if another member has failed."""
         barrier, said = self._hub.place(members)
         said[self._me] = value
@@ -81,7 +81,7 @@ class PeerLinks:
         self._pack = pack
         self._unpack = unpack
 
-    def exchange(self, members: Sequence[int], value: Any) -> list[Any]:
+    def exchange(self, members: Sequence[int], value: object) -> list[Any]:
         """See :class:`Links`. One after another speaks and all others listen, so that no two wait for one another."""
         heard = []
         for speaker in members:

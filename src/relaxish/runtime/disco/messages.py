@@ -23,7 +23,7 @@ __all__ = ["Peer", "as_error", "next_visitor", "pack", "portable", "unpack"]
 _log = get_logger("disco")
 
 
-def pack(value: Any) -> Any:
+def pack(value: object) -> Any:
     """A value as data: arrays, references and devices get a form, functions and modules only a name."""
     if isinstance(value, NDArray):
         return Tagged("array", shape=list(value.shape), dtype=str(value.dtype), data=value.numpy().tobytes())
@@ -40,7 +40,7 @@ def pack(value: Any) -> Any:
     return repr(value) if callable(value) else value
 
 
-def unpack(value: Any) -> Any:
+def unpack(value: object) -> Any:
     """The value that :func:`pack` made data of. Raises RPCError for others."""
     if isinstance(value, list):
         return [unpack(v) for v in value]
@@ -67,7 +67,7 @@ class Peer:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.channel = SocketChannel(sock)
 
-    def send(self, value: Any) -> None:
+    def send(self, value: object) -> None:
         """Send a value that :func:`pack` has made."""
         send(self.channel, value)
 

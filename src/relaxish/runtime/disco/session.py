@@ -39,7 +39,7 @@ class DRef:
         """One worker's value, once it is there."""
         return self.session._ask(worker_id, "value", self.register)
 
-    def debug_copy_from(self, worker_id: int, value: Any) -> None:
+    def debug_copy_from(self, worker_id: int, value: object) -> None:
         """Overwrite the array of one worker."""
         self.session._ask(worker_id, "copy", self.register, _as_numpy(value))
 
@@ -64,7 +64,7 @@ class DModule(DRef):
         return self.session._retyped(found, DPackedFunc)
 
 
-def _as_numpy(value: Any) -> Any:
+def _as_numpy(value: object) -> np.ndarray[Any, Any]:
     return value.numpy() if isinstance(value, NDArray) else np.asarray(value)
 
 
@@ -199,7 +199,7 @@ class Session:
         for worker_id in range(self._num_workers):
             self._sync_worker(worker_id)
 
-    def broadcast(self, src: Any, dst: DRef | None = None, in_group: bool = True) -> DRef:
+    def broadcast(self, src: NDArray | np.ndarray[Any, Any], dst: DRef | None = None, in_group: bool = True) -> DRef:
         """An array of the controller on each worker."""
         source = src if isinstance(src, NDArray) else array(src)
         if dst is None:
@@ -212,7 +212,7 @@ class Session:
         self.call_packed(self._method("runtime.disco.broadcast_from_worker0"), src, in_group, dst)
         return dst
 
-    def scatter(self, src: Any, dst: DRef | None = None, in_group: bool = True) -> DRef:
+    def scatter(self, src: NDArray | np.ndarray[Any, Any], dst: DRef | None = None, in_group: bool = True) -> DRef:
         """The parts ``src[i]`` of an array of the controller, one for each worker."""
         source = src if isinstance(src, NDArray) else array(src)
         if source.shape[0] != self._num_workers:

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ class _Linking:
     in_archive: bool = False
 
 
-def _link(path: str, objects: list[bytes], linker: Any, how: _Linking) -> tuple[bool, list[str]]:
+def _link(path: str, objects: list[bytes], linker: Callable[..., Any] | None, how: _Linking) -> tuple[bool, list[str]]:
     """Write the library of objects: whether there is one, and the names of objects that are written beside it."""
     if linker is None:
         raise RelaxishError("this module has no object code to export (it runs in the interpreting mode)")
@@ -123,7 +123,7 @@ def _write_code(
         return False, []
 
 
-def _link_here(path: str, objects: list[bytes], linker: Any) -> None:
+def _link_here(path: str, objects: list[bytes], linker: Callable[..., Any]) -> None:
     """Link objects; a library of that name that a process has mapped stays whole for it."""
     folder = os.path.dirname(path) or "."
     temporary = os.path.join(folder, f".{os.getpid()}.{os.path.basename(path)}")
@@ -150,7 +150,12 @@ def _all_objects(versions: Sequence[Any]) -> list[bytes]:
     ]
 
 
-def _how(fcompile: Any, addons: Any, workspace_dir: Any, options: Mapping[str, Any]) -> _Linking:
+def _how(
+    fcompile: Callable[..., Any] | str | None,
+    addons: Sequence[str] | None,
+    workspace_dir: str | None,
+    options: Mapping[str, Any],
+) -> _Linking:
     if fcompile is not None and not callable(fcompile):
         raise TypeError(f"fcompile is a function (library, files), got {type(fcompile).__name__}")
     if fcompile is None and (addons or options):
@@ -174,7 +179,7 @@ def _with_compiler(path: str, files: Sequence[str], options: Sequence[str] = (),
 
 
 def export_executable(
-    executable: Executable, file_name: str, fcompile: Any = None, addons: Any = None, workspace_dir: Any = None,
+    executable: Executable, file_name: str, fcompile: Any = None, addons: Sequence[str] | None = None, workspace_dir: str | None = None,
     **options: Any,
 ) -> str:  # fmt: skip
     """Write an executable; returns the file name. ``fcompile(library, files, **options)`` may link it."""
@@ -261,7 +266,12 @@ def _constants(versions: Sequence[Executable], tensors: dict[str, NDArray]) -> l
 
 
 def export_module(
-    module: Module, file_name: str, fcompile: Any = None, addons: Any = None, workspace_dir: Any = None, **options: Any
+    module: Module,
+    file_name: str,
+    fcompile: Any = None,
+    addons: Sequence[str] | None = None,
+    workspace_dir: str | None = None,
+    **options: Any,
 ) -> str:
     """Write a module of kernels; returns the file name. ``fcompile(library, files, **options)`` may link it."""
     how = _how(fcompile, addons, workspace_dir, options)
@@ -319,7 +329,7 @@ def _write_devices(path: Path, modules: Sequence[Any], has_library: bool) -> lis
     return names
 
 
-def _is_device_module(module: Any) -> bool:
+def _is_device_module(module: object) -> bool:
     return bool(getattr(module, "is_device_module", False))
 
 

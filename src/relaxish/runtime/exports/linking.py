@@ -141,7 +141,7 @@ def link_with(
     path: str,
     objects: Sequence[bytes],
     addons: Sequence[Any] = (),
-    workspace_dir: Any = None,
+    workspace_dir: str | None = None,
     **options: Any,
 ) -> None:
     """Let a function of the caller's write the library: ``fcompile(path, files, **options)``, as the field calls it.

@@ -38,6 +38,7 @@ from ..registry import register_func
 from .shared_library import SharedLibrary, shared_library
 from .system_library import register_symbols
 
+
 __all__ = ["load_module"]
 
 

@@ -98,7 +98,7 @@ def check_requirements(where: str, requirements: Iterable[CodeRequirements]) -> 
 # ---- the schema
 
 
-def _dtype(value: Any, where: str) -> str:
+def _dtype(value: object, where: str) -> str:
     found: str = text("[a-zA-Z0-9_\\[\\]]{0,64}")(value, where)
     try:
         if found:
@@ -108,7 +108,7 @@ def _dtype(value: Any, where: str) -> str:
     return found
 
 
-def file_name(value: Any, where: str) -> str:
+def file_name(value: object, where: str) -> str:
     """The name of a file beside the manifest: no folder, no link to elsewhere."""
     found: str = text(r"[^/\\\0]{1,255}")(value, where)
     if found in (".", ".."):
@@ -126,7 +126,7 @@ def _value(value: Any, where: str) -> Any:
     return [kind, checks[kind](value[1], where)]
 
 
-def _instruction(value: Any, where: str) -> Any:
+def _instruction(value: object, where: str) -> Any:
     kind = value[0] if isinstance(value, list) and value else None
     found = _INSTRUCTIONS.get(kind) if isinstance(kind, str) else None
     if found is None:
@@ -140,7 +140,7 @@ def _call(value: Any, where: str) -> Any:
     return tuple_of(*parts, _declared)(value, where) if len(value) > len(parts) else tuple_of(*parts)(value, where)
 
 
-def _declared(value: Any, where: str) -> Any:
+def _declared(value: object, where: str) -> Any:
     """What a function that is not compiled here is declared to give."""
     kind = value[0] if isinstance(value, list) and value else None
     found = _DECLARED.get(kind) if isinstance(kind, str) else None
@@ -164,11 +164,11 @@ def _result(value: Any, where: str) -> Any:
     raise MalformedDataError(f"{where}: expected one of tuple, tensor, value")
 
 
-def _scalar(value: Any, where: str) -> Any:
+def _scalar(value: object, where: str) -> Any:
     return value if isinstance(value, bool) else number(value, where)
 
 
-def _dim(value: Any, where: str) -> Any:
+def _dim(value: object, where: str) -> Any:
     return text(longest=1 << 12)(value, where) if isinstance(value, str) else _SIZE(value, where)
 
 

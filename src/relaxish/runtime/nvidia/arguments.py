@@ -11,7 +11,7 @@ import numpy as np
 
 from ...support.errors import RelaxishError
 from ..dtype import numpy_dtype
-from .driver import Dim3, KernelArg, Launcher
+from .driver import Dim3, Handle, KernelArg, Launcher
 from .tensor_map import BYTES as _MAP_BYTES
 
 __all__ = ["ArgumentLayout", "Frame", "PreparedLaunches"]
@@ -111,13 +111,13 @@ class Frame:
 class PreparedLaunches:
     """A driver that implements ``launch`` by a prepared launcher that is used once."""
 
-    def prepare(self, function: Any, kinds: Sequence[str], cluster: Dim3 = (1, 1, 1)) -> Launcher:
+    def prepare(self, function: Handle, kinds: Sequence[str], cluster: Dim3 = (1, 1, 1)) -> Launcher:
         """As :meth:`.driver.Driver.prepare`."""
         raise NotImplementedError
 
     def launch(
         self,
-        function: Any,
+        function: Handle,
         grid: Dim3,
         block: Dim3,
         shared: int,

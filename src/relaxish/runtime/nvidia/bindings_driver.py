@@ -6,6 +6,7 @@ process's other libraries may use them, and the driver frees them at exit.
 
 from __future__ import annotations
 
+from types import ModuleType
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -150,17 +151,17 @@ class BindingsDriver(ContextDriver):
 
     # ---- kernels
 
-    def load_module(self, device: int, image: Any) -> Any:
+    def load_module(self, device: int, image: bytes) -> _Module:
         """Load a cubin or PTX."""
         self._enter(device)
         return _Module(self._call("loading a module", self._cuda.cuModuleLoadData, image), device)
 
-    def unload_module(self, module: Any) -> None:
+    def unload_module(self, module: _Module) -> None:
         """Unload a module."""
         self._enter(module.device)
         self._call("unloading a module", self._cuda.cuModuleUnload, module.handle)
 
-    def get_function(self, module: Any, name: str) -> Any:
+    def get_function(self, module: _Module, name: str) -> _Function:
         """A kernel of a module."""
         self._enter(module.device)
         what = f"looking up the kernel {name}"
@@ -168,14 +169,14 @@ class BindingsDriver(ContextDriver):
             self._call(what, self._cuda.cuModuleGetFunction, module.handle, name.encode()), name, module.device
         )
 
-    def set_max_dynamic_shared(self, function: Any, nbytes: int) -> None:
+    def set_max_dynamic_shared(self, function: _Function, nbytes: int) -> None:
         """Allow more dynamic shared memory."""
         self._enter(function.device)
         key = self._cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         what = f"allowing {function.name} {nbytes} bytes of shared memory"
         self._call(what, self._cuda.cuFuncSetAttribute, function.handle, key, nbytes)
 
-    def prepare(self, function: Any, kinds: Sequence[str], cluster: Dim3 = (1, 1, 1)) -> Launcher:
+    def prepare(self, function: _Function, kinds: Sequence[str], cluster: Dim3 = (1, 1, 1)) -> Launcher:
         """A launcher that reuses its argument buffers."""
         start = self._starter(function) if cluster == (1, 1, 1) else self._cluster_starter(function, cluster)
         return self._launcher(function, ArgumentLayout(kinds), cluster, start)
@@ -223,35 +224,35 @@ class BindingsDriver(ContextDriver):
         self._enter(device)
         self._call("waiting for a stream", self._cuda.cuStreamSynchronize, stream)
 
-    def create_event(self, device: int, timing: bool = True) -> Any:
+    def create_event(self, device: int, timing: bool = True) -> OwnedHandle:
         """A new event."""
         self._enter(device)
         return OwnedHandle(
             self._call("creating an event", self._cuda.cuEventCreate, 0 if timing else self._event_flags), device
         )
 
-    def record_event(self, event: Any, stream: int) -> None:
+    def record_event(self, event: OwnedHandle, stream: int) -> None:
         """Record an event behind the present work of a stream."""
         self._enter(event.device)
         self._call("recording an event", self._cuda.cuEventRecord, event.handle, stream)
 
-    def wait_event(self, event: Any, stream: int) -> None:
+    def wait_event(self, event: OwnedHandle, stream: int) -> None:
         """Let later work of a stream wait for an event."""
         self._enter(event.device)
         self._call("waiting for an event", self._cuda.cuStreamWaitEvent, stream, event.handle, 0)
 
-    def synchronize_event(self, event: Any) -> None:
+    def synchronize_event(self, event: OwnedHandle) -> None:
         """Wait on the host for an event."""
         self._enter(event.device)
         self._call("waiting for an event", self._cuda.cuEventSynchronize, event.handle)
 
-    def elapsed_ms(self, start: Any, end: Any) -> float:
+    def elapsed_ms(self, start: OwnedHandle, end: OwnedHandle) -> float:
         """Milliseconds between two events."""
         self._enter(end.device)
         what = "reading the time between events"
         return float(self._call(what, self._cuda.cuEventElapsedTime, start.handle, end.handle))
 
-    def destroy_event(self, event: Any) -> None:
+    def destroy_event(self, event: OwnedHandle) -> None:
         """Destroy an event; recorded work is not affected."""
         self._enter(event.device)
         self._call("destroying an event", self._cuda.cuEventDestroy, event.handle)
@@ -264,7 +265,7 @@ class BindingsDriver(ContextDriver):
         mode = self._cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         self._call("capturing a stream", self._cuda.cuStreamBeginCapture, stream, mode)
 
-    def end_capture(self, device: int, stream: int) -> Any:
+    def end_capture(self, device: int, stream: int) -> OwnedHandle:
         """End the capture and make the work an executable graph."""
         self._enter(device)
         graph = self._call("ending a capture", self._cuda.cuStreamEndCapture, stream)
@@ -273,12 +274,12 @@ class BindingsDriver(ContextDriver):
         finally:
             self._call("giving a graph back", self._cuda.cuGraphDestroy, graph)
 
-    def launch_graph(self, graph: Any, stream: int) -> None:
+    def launch_graph(self, graph: OwnedHandle, stream: int) -> None:
         """Run a graph on a stream."""
         self._enter(graph.device)
         self._call("launching a graph", self._cuda.cuGraphLaunch, graph.handle, stream)
 
-    def destroy_graph(self, graph: Any) -> None:
+    def destroy_graph(self, graph: OwnedHandle) -> None:
         """Destroy an executable graph."""
         self._enter(graph.device)
         self._call("giving a graph back", self._cuda.cuGraphExecDestroy, graph.handle)
@@ -294,7 +295,7 @@ class BindingsDriver(ContextDriver):
         return self._library.encode_tensor_map(spec)
 
 
-def _import_bindings() -> Any:
+def _import_bindings() -> ModuleType:
     try:
         from cuda.bindings import driver
     except ImportError as error:

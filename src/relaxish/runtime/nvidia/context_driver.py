@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .arguments import ArgumentLayout, Frame, PreparedLaunches
-from .driver import Dim3, Launcher
+from .driver import Dim3, Handle, Launcher
 from .errors import CODES, NoCUDAError, failure
 
 __all__ = ["ContextDriver", "OwnedHandle", "launch_text"]
@@ -31,7 +31,7 @@ class ContextDriver(PreparedLaunches):
     simulated = False
     _count: int
 
-    def _enter(self, device: int) -> Any:
+    def _enter(self, device: int) -> object:
         """Make the primary context of a device current on this thread; its handle."""
         raise NotImplementedError
 
@@ -54,7 +54,7 @@ class ContextDriver(PreparedLaunches):
         """Make the primary context current on this thread."""
         self._enter(device)
 
-    def _launcher(self, function: Any, layout: ArgumentLayout, cluster: Dim3, start: Start) -> Launcher:
+    def _launcher(self, function: Handle, layout: ArgumentLayout, cluster: Dim3, start: Start) -> Launcher:
         """A launcher that reuses its argument buffers; ``start`` makes the driver's call."""
         frames: list[Frame] = []
         enter, device, what = self._enter, function.device, f"launching {function.name}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+
 from ...support.errors import RelaxishError
 from ..device import Device, DeviceAPI
 from . import providers

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
-__all__ = ["ATTRIBUTES", "Dim3", "Driver", "KernelArg", "Launcher", "TensorMapSpec"]
+__all__ = ["ATTRIBUTES", "Dim3", "Driver", "Handle", "KernelArg", "Launcher", "TensorMapSpec"]
 
 Dim3 = tuple[int, int, int]
+
+#: A loaded module, a function, an event or a graph: only the driver that made one looks into it.
+Handle: TypeAlias = Any
 
 # ("pointer", address) | ("tensor_map", 128 bytes) | (dtype, number), for example ("int32", 7)
 KernelArg = tuple[str, Any]
@@ -130,25 +133,25 @@ class Driver(Protocol):
 
     # ---- kernels
 
-    def load_module(self, device: int, image: Any) -> Any:
+    def load_module(self, device: int, image: Handle) -> Handle:
         """Load an image of :attr:`image_format` (a cubin, or PTX as bytes that end in a zero byte)."""
         ...
 
-    def unload_module(self, module: Any) -> None:
+    def unload_module(self, module: Handle) -> None:
         """Unload a module; its kernels cannot be launched any more."""
         ...
 
-    def get_function(self, module: Any, name: str) -> Any:
+    def get_function(self, module: Handle, name: str) -> Handle:
         """The kernel of that name. Raises CUDAError if the module has none."""
         ...
 
-    def set_max_dynamic_shared(self, function: Any, nbytes: int) -> None:
+    def set_max_dynamic_shared(self, function: Handle, nbytes: int) -> None:
         """Allow a kernel more than 48 KiB of dynamic shared memory."""
         ...
 
     def launch(
         self,
-        function: Any,
+        function: Handle,
         grid: Dim3,
         block: Dim3,
         shared: int,
@@ -159,7 +162,7 @@ class Driver(Protocol):
         """Queue one launch on a stream: ``grid`` blocks of ``block`` threads with ``shared`` bytes of dynamic shared memory."""
         ...
 
-    def prepare(self, function: Any, kinds: Sequence[str], cluster: Dim3 = (1, 1, 1)) -> Launcher:
+    def prepare(self, function: Handle, kinds: Sequence[str], cluster: Dim3 = (1, 1, 1)) -> Launcher:
         """A function that launches the kernel with arguments of these kinds; what does not depend on the values is done once."""
         ...
 
@@ -177,27 +180,27 @@ class Driver(Protocol):
         """Wait on the host until all work of a stream is done."""
         ...
 
-    def create_event(self, device: int, timing: bool = True) -> Any:
+    def create_event(self, device: int, timing: bool = True) -> Handle:
         """A new event; only one made with ``timing`` can be given to :meth:`elapsed_ms`."""
         ...
 
-    def record_event(self, event: Any, stream: int) -> None:
+    def record_event(self, event: Handle, stream: int) -> None:
         """Record an event behind the work that a stream has now."""
         ...
 
-    def wait_event(self, event: Any, stream: int) -> None:
+    def wait_event(self, event: Handle, stream: int) -> None:
         """Let later work of a stream wait for an event."""
         ...
 
-    def synchronize_event(self, event: Any) -> None:
+    def synchronize_event(self, event: Handle) -> None:
         """Wait on the host until an event is reached."""
         ...
 
-    def elapsed_ms(self, start: Any, end: Any) -> float:
+    def elapsed_ms(self, start: Handle, end: Handle) -> float:
         """Milliseconds between two events that have been reached."""
         ...
 
-    def destroy_event(self, event: Any) -> None:
+    def destroy_event(self, event: Handle) -> None:
         """Destroy an event; work that waits for it is not affected."""
         ...
 
@@ -207,15 +210,15 @@ class Driver(Protocol):
         """Capture the work issued to a stream (not the default one) instead of running it."""
         ...
 
-    def end_capture(self, device: int, stream: int) -> Any:
+    def end_capture(self, device: int, stream: int) -> Handle:
         """End the capture; the captured work as an executable graph."""
         ...
 
-    def launch_graph(self, graph: Any, stream: int) -> None:
+    def launch_graph(self, graph: Handle, stream: int) -> None:
         """Run the work of a graph on a stream."""
         ...
 
-    def destroy_graph(self, graph: Any) -> None:
+    def destroy_graph(self, graph: Handle) -> None:
         """Destroy an executable graph."""
         ...
 

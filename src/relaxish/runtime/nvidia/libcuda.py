@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .driver import Dim3, TensorMapSpec
@@ -88,7 +88,7 @@ class LibCUDA:
         if status:
             raise failure(status, what)
 
-    def function(self, name: str) -> Any:
+    def function(self, name: str) -> Callable[..., int]:
         """A function by its exported name. Raises CUDAError where the driver is too old to have it."""
         found = self._functions.get(name)
         if found is None:
@@ -169,5 +169,5 @@ class LibCUDA:
         return bytes(buffer.raw[place : place + BYTES])
 
 
-def _array(kind: Any, values: Sequence[int]) -> Any:
+def _array(kind: Any, values: Sequence[int]) -> ctypes.Array[ctypes.c_uint]:
     return (kind * len(values))(*values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from .driver import Handle
 from .state import CUDAState
 
 __all__ = ["LoadedImages"]
@@ -13,7 +14,7 @@ __all__ = ["LoadedImages"]
 class LoadedImages:
     """One image for all kernels, or (a dict) machine code by kernel, each loaded when its kernel first runs."""
 
-    def __init__(self, state: CUDAState, device: int, image: Any) -> None:
+    def __init__(self, state: CUDAState, device: int, image: Handle) -> None:
         self._state = state
         self._device = device
         self._by_kernel: dict[str, bytes] | None = image if isinstance(image, dict) else None
@@ -21,7 +22,7 @@ class LoadedImages:
         if self._by_kernel is None:
             self._load(image)
 
-    def _load(self, image: Any) -> Any:
+    def _load(self, image: Handle) -> Handle:
         made = self._modules[id(image)] = self._state.driver.load_module(self._device, image)
         return made
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
+import os
 
 from ...support import entry_points
 from ...support.errors import MissingExtraError, RelaxishError
@@ -19,7 +20,7 @@ from ..devices.module import DeviceModule
 from ..devices.host_program import DeviceFunction, HostProgram, KernelInfo
 from ..kernel import KernelSpec, MissingFunctionError
 from . import providers
-from .driver import Dim3
+from .driver import Dim3, Handle
 from .errors import CODES, CUDAError
 from .loaded import LoadedImages
 from .program import CUDARuntime
@@ -133,7 +134,7 @@ class CUDAModule(DeviceModule):
             found = self.images[arch] = _tool("cubin")(self.sources["cu"], arch)
         return found
 
-    def save(self, file_name: Any, fmt: str = "") -> None:
+    def save(self, file_name: str | os.PathLike[str], fmt: str = "") -> None:
         """Write the source (".cu"), ".ptx" or ".cubin"."""
         form = fmt or str(file_name).rpartition(".")[2]
         if form == "cubin":
@@ -146,7 +147,7 @@ class CUDAModule(DeviceModule):
 
     # ---- running it
 
-    def image_for(self, state: CUDAState, index: int) -> Any:
+    def image_for(self, state: CUDAState, index: int) -> Handle:
         """What the driver loads on a device."""
         form = state.driver.image_format
         if form == "emulated":
@@ -188,7 +189,7 @@ class CUDAModule(DeviceModule):
         """Whether there is a program or a kernel of that name."""
         return name in self.programs or name in self.infos or super().implements_function(name, query_imports)
 
-    def get_function(self, name: str, query_imports: bool = False) -> Any:
+    def get_function(self, name: str, query_imports: bool = False) -> Handle:
         """A host program on the device of its arguments, or a bare kernel, which takes its launch sizes last."""
         if name in self.programs:
             return DeviceFunction(self.programs[name], self.runtime)

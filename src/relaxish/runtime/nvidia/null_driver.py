@@ -6,8 +6,8 @@ Kernels leave their outputs as they are. What does not depend on results (shapes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from .driver import Handle
 from .simulated import Kernel, SimulatedDriver
 
 __all__ = ["NullDriver"]
@@ -19,6 +19,6 @@ class NullDriver(SimulatedDriver):
     name = "null"
     image_format = "null"
 
-    def open_image(self, device: int, image: Any) -> Mapping[str, Kernel]:
+    def open_image(self, device: int, image: Handle) -> Mapping[str, Kernel]:
         """An image is the list of its kernels' names."""
         return {str(name): Kernel(str(name), None) for name in image}

@@ -8,6 +8,7 @@ thread ends: a context is pushed for just that long.
 
 from __future__ import annotations
 
+from types import ModuleType
 import atexit
 import contextlib
 import ctypes
@@ -184,13 +185,13 @@ class PyCUDADriver(ContextDriver):
 
     # ---- kernels
 
-    def load_module(self, device: int, image: Any) -> Any:
+    def load_module(self, device: int, image: bytes) -> _Module:
         """Load a cubin or PTX."""
         data = bytes(image)
         with self._pushed(device):
             return _Module(self._call("loading a module", self._cuda.module_from_buffer, data), device, data)
 
-    def unload_module(self, module: Any) -> None:
+    def unload_module(self, module: _Module) -> None:
         """Unload a module: PyCUDA does when the last of its functions is gone."""
         with self._pushed(module.device):
             module.handle = None
@@ -199,7 +200,7 @@ class PyCUDADriver(ContextDriver):
             self._library.call("unloading a module", "cuModuleUnload", module.raw)
             module.raw = 0
 
-    def get_function(self, module: Any, name: str) -> Any:
+    def get_function(self, module: _Module, name: str) -> _Function:
         """A kernel of a module."""
         if module.handle is None:
             raise failure(CODES["INVALID_HANDLE"], f"looking up the kernel {name}", "the module was unloaded")
@@ -218,7 +219,7 @@ class PyCUDADriver(ContextDriver):
                 self._library.set_max_dynamic_shared(function.raw, function.max_shared)
         return function.raw
 
-    def set_max_dynamic_shared(self, function: Any, nbytes: int) -> None:
+    def set_max_dynamic_shared(self, function: _Function, nbytes: int) -> None:
         """Allow more dynamic shared memory."""
         self._enter(function.device)
         key = self._cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -228,7 +229,7 @@ class PyCUDADriver(ContextDriver):
         if function.raw:
             self._library.set_max_dynamic_shared(function.raw, nbytes)
 
-    def prepare(self, function: Any, kinds: Sequence[str], cluster: Dim3 = (1, 1, 1)) -> Launcher:
+    def prepare(self, function: _Function, kinds: Sequence[str], cluster: Dim3 = (1, 1, 1)) -> Launcher:
         """A launcher: PyCUDA's call where it can, else libcuda's."""
         layout = ArgumentLayout(kinds)
         direct = self._direct_launcher(function, layout, cluster)
@@ -285,7 +286,7 @@ class PyCUDADriver(ContextDriver):
         self._enter(device)
         self._library.call("waiting for a stream", "cuStreamSynchronize", stream or None)
 
-    def create_event(self, device: int, timing: bool = True) -> Any:
+    def create_event(self, device: int, timing: bool = True) -> OwnedHandle:
         """A new event."""
         self._enter(device)
         flags = 0 if timing else DISABLE_TIMING
@@ -297,24 +298,24 @@ class PyCUDADriver(ContextDriver):
         self._enter(event.device)
         self._library.call(what, name, *args)
 
-    def record_event(self, event: Any, stream: int) -> None:
+    def record_event(self, event: OwnedHandle, stream: int) -> None:
         """Record an event behind the present work of a stream."""
         self._with_event("recording an event", "cuEventRecord", event, event.handle, stream or None)
 
-    def wait_event(self, event: Any, stream: int) -> None:
+    def wait_event(self, event: OwnedHandle, stream: int) -> None:
         """Let later work of a stream wait for an event."""
         self._with_event("waiting for an event", "cuStreamWaitEvent", event, stream or None, event.handle, 0)
 
-    def synchronize_event(self, event: Any) -> None:
+    def synchronize_event(self, event: OwnedHandle) -> None:
         """Wait on the host for an event."""
         self._with_event("waiting for an event", "cuEventSynchronize", event, event.handle)
 
-    def elapsed_ms(self, start: Any, end: Any) -> float:
+    def elapsed_ms(self, start: OwnedHandle, end: OwnedHandle) -> float:
         """Milliseconds between two events."""
         self._enter(end.device)
         return self._library.elapsed_ms(start.handle, end.handle)
 
-    def destroy_event(self, event: Any) -> None:
+    def destroy_event(self, event: OwnedHandle) -> None:
         """Destroy an event; recorded work is not affected."""
         self._with_event("destroying an event", "cuEventDestroy_v2", event, event.handle)
         event.handle = 0
@@ -326,17 +327,17 @@ class PyCUDADriver(ContextDriver):
         self._enter(device)
         self._library.begin_capture(stream)
 
-    def end_capture(self, device: int, stream: int) -> Any:
+    def end_capture(self, device: int, stream: int) -> OwnedHandle:
         """End the capture and make the work an executable graph."""
         self._enter(device)
         return OwnedHandle(self._library.end_capture(stream), device)
 
-    def launch_graph(self, graph: Any, stream: int) -> None:
+    def launch_graph(self, graph: OwnedHandle, stream: int) -> None:
         """Run a graph on a stream."""
         self._enter(graph.device)
         self._library.call("launching a graph", "cuGraphLaunch", graph.handle or None, stream or None)
 
-    def destroy_graph(self, graph: Any) -> None:
+    def destroy_graph(self, graph: OwnedHandle) -> None:
         """Destroy an executable graph."""
         self._enter(graph.device)
         self._library.call("giving a graph back", "cuGraphExecDestroy", graph.handle)
@@ -349,7 +350,7 @@ class PyCUDADriver(ContextDriver):
         return self._library.encode_tensor_map(spec)
 
 
-def _import_pycuda() -> Any:
+def _import_pycuda() -> ModuleType:
     try:
         import pycuda.driver as driver
     except ImportError as error:
@@ -361,7 +362,7 @@ def _host_memory(address: int, nbytes: int) -> Any:
     return (ctypes.c_char * nbytes).from_address(address)
 
 
-def _code_of(error: Any) -> int:
+def _code_of(error: BaseException) -> int:
     """The driver's number in an error of PyCUDA, which words it: "cuMemAlloc failed: out of memory"."""
     code = getattr(error, "code", None)
     if callable(code):

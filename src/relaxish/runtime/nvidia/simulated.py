@@ -20,7 +20,7 @@ import numpy as np
 
 from . import tensor_map
 from .allocations import Allocations
-from .driver import Dim3, KernelArg, Launcher, TensorMapSpec
+from .driver import Dim3, Handle, KernelArg, Launcher, TensorMapSpec
 from .errors import CODES, CUDAError, failure
 from .work import Event, Graph, Timeline
 
@@ -118,7 +118,7 @@ class SimulatedDriver:
 
     # ---- what subclasses define
 
-    def open_image(self, device: int, image: Any) -> Mapping[str, Kernel]:
+    def open_image(self, device: int, image: Handle) -> Mapping[str, Kernel]:
         """The kernels of an image by name. Raises CUDAError for one that cannot be loaded."""
         raise failure(CODES["INVALID_IMAGE"], "loading a module")
 
@@ -240,7 +240,7 @@ class SimulatedDriver:
 
     # ---- kernels
 
-    def load_module(self, device: int, image: Any) -> Any:
+    def load_module(self, device: int, image: Handle) -> Handle:
         """Open an image on a device."""
         self._device(device, "loading a module")
         made = _Image(device, {})
@@ -250,11 +250,11 @@ class SimulatedDriver:
             )
         return made
 
-    def unload_module(self, module: Any) -> None:
+    def unload_module(self, module: Handle) -> None:
         """Forget an image; its kernels cannot be launched any more."""
         module.alive = False
 
-    def get_function(self, module: Any, name: str) -> Any:
+    def get_function(self, module: Handle, name: str) -> Kernel:
         """A kernel by name."""
         if not module.alive:
             raise failure(CODES["INVALID_HANDLE"], f"looking up the kernel {name}", "the module was unloaded")
@@ -263,7 +263,7 @@ class SimulatedDriver:
             raise failure(CODES["NOT_FOUND"], f"looking up the kernel {name}", f"the module has: {known}")
         return module.kernels[name]
 
-    def set_max_dynamic_shared(self, function: Any, nbytes: int) -> None:
+    def set_max_dynamic_shared(self, function: Kernel, nbytes: int) -> None:
         """Allow more dynamic shared memory, up to the device's limit."""
         most = self._devices[function.device].attributes["max_shared_memory_per_block_optin"]
         if nbytes < 0 or nbytes + function.static_shared > most:
@@ -276,7 +276,7 @@ class SimulatedDriver:
 
     def launch(
         self,
-        function: Any,
+        function: Kernel,
         grid: Dim3,
         block: Dim3,
         shared: int,
@@ -291,7 +291,7 @@ class SimulatedDriver:
         _check_launch(function, launch, found.attributes)
         self._issue(found, stream, what, lambda: self.run_kernel(function, launch))
 
-    def prepare(self, function: Any, kinds: Sequence[str], cluster: Dim3 = (1, 1, 1)) -> Launcher:
+    def prepare(self, function: Kernel, kinds: Sequence[str], cluster: Dim3 = (1, 1, 1)) -> Launcher:
         """A launcher that pairs values with their kinds."""
         kinds = tuple(kinds)
 
@@ -323,33 +323,33 @@ class SimulatedDriver:
         found.timeline.forbid_while_capturing("waiting for a stream", stream)
         self._guard(found, lambda: found.timeline.finish(stream))
 
-    def create_event(self, device: int, timing: bool = True) -> Any:
+    def create_event(self, device: int, timing: bool = True) -> Event:
         """A new event."""
         self._device(device, "creating an event")
         return Event(device, timing)
 
-    def _event(self, event: Any, what: str) -> _Device:
+    def _event(self, event: Event, what: str) -> _Device:
         if not event.alive:
             raise failure(CODES["INVALID_HANDLE"], what, "the event was destroyed")
         return self._device(event.device, what)
 
-    def record_event(self, event: Any, stream: int) -> None:
+    def record_event(self, event: Event, stream: int) -> None:
         """Record an event behind the present work of a stream."""
         found = self._event(event, "recording an event")
         self._guard(found, lambda: found.timeline.record(event, stream))
 
-    def wait_event(self, event: Any, stream: int) -> None:
+    def wait_event(self, event: Event, stream: int) -> None:
         """Let later work of a stream wait for an event."""
         found = self._event(event, "waiting for an event")
         self._guard(found, lambda: found.timeline.wait(event, stream))
 
-    def synchronize_event(self, event: Any) -> None:
+    def synchronize_event(self, event: Event) -> None:
         """Run the work that an event was recorded behind."""
         found = self._event(event, "waiting for an event")
         self._not_while_capturing(found, "waiting for an event")
         self._guard(found, lambda: found.timeline.reach(event))
 
-    def elapsed_ms(self, start: Any, end: Any) -> float:
+    def elapsed_ms(self, start: Any, end: Event) -> float:
         """Milliseconds between two events."""
         for event in (start, end):
             self._event(event, "reading the time between events")
@@ -363,7 +363,7 @@ class SimulatedDriver:
                 raise failure(CODES["NOT_READY"], "reading the time between events", "wait for the event first")
         return float(end.time - start.time)
 
-    def destroy_event(self, event: Any) -> None:
+    def destroy_event(self, event: Event) -> None:
         """Forget an event."""
         event.alive = False
 
@@ -373,18 +373,18 @@ class SimulatedDriver:
         """Capture the work issued to a stream."""
         self._device(device, "capturing a stream").timeline.begin_capture(stream)
 
-    def end_capture(self, device: int, stream: int) -> Any:
+    def end_capture(self, device: int, stream: int) -> Graph:
         """End the capture; its work as a graph."""
         return Graph(device, self._device(device, "capturing a stream").timeline.end_capture(stream))
 
-    def launch_graph(self, graph: Any, stream: int) -> None:
+    def launch_graph(self, graph: Graph, stream: int) -> None:
         """Run the work of a graph."""
         found = self._device(graph.device, "launching a graph")
         if not graph.alive:
             raise failure(CODES["INVALID_VALUE"], "launching a graph", "the graph was destroyed")
         self._issue(found, stream, "launching a graph", graph.run)
 
-    def destroy_graph(self, graph: Any) -> None:
+    def destroy_graph(self, graph: Graph) -> None:
         """Forget a graph."""
         graph.alive = False
 

@@ -6,9 +6,8 @@ import gc
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
 
-from .driver import Driver
+from .driver import Driver, Handle
 from .errors import CODES, CUDAError, DeviceMemoryError, NoCUDAError
 
 __all__ = ["CUDAState", "DeviceBlock", "Pool", "TakenPools", "pool_size"]
@@ -190,7 +189,7 @@ class CUDAState:
         """Give memory back to the driver; after the capture, where one is under way."""
         self._give_back(lambda: self.driver.free(device, address))
 
-    def unload(self, module: Any) -> None:
+    def unload(self, module: Handle) -> None:
         """Unload a module of the driver; after the capture, where one is under way."""
         self._give_back(lambda: self.driver.unload_module(module))
 
@@ -264,7 +263,7 @@ class CUDAState:
             self._captured(device)
             raise
 
-    def end_capture(self, device: int, stream: int) -> Any:
+    def end_capture(self, device: int, stream: int) -> Handle:
         """The captured graph."""
         try:
             return self.driver.end_capture(device, stream)

@@ -48,7 +48,7 @@ class AddressBook:
         self._starts: list[int] = []
         self._entries: list[tuple[Any, int]] = []
 
-    def add(self, handle: Any, nbytes: int, device: int) -> Block:
+    def add(self, handle: object, nbytes: int, device: int) -> Block:
         """A new block; blocks never touch, so that an address past an end is never another's."""
         with self._lock:
             address = self._next

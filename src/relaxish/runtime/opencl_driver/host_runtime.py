@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...support.errors import RelaxishError
@@ -26,7 +27,13 @@ class OpenCLRuntime(HostRuntime):
         self._program = OpenCLProgram(module.get_source("cl"), device.device_id)
 
     def launch(
-        self, name: str, values: tuple[Any, ...], grid: Any, block: Any, shared: int, cluster: Any = (1, 1, 1)
+        self,
+        name: str,
+        values: tuple[Any, ...],
+        grid: Any,
+        block: Any,
+        shared: int,
+        cluster: Sequence[int] = (1, 1, 1),
     ) -> None:
         """Queue a kernel; shared arrays are declared in the source, so ``shared`` says nothing new."""
         self._program.launch(name, grid, block, list(zip(self._kinds[name], values, strict=True)))

@@ -144,7 +144,7 @@ class RPCSession:
 
     # ---- values
 
-    def outgoing(self, value: Any) -> Any:
+    def outgoing(self, value: object) -> Any:
         """An argument for the wire; arrays of this process are copied over first."""
         if isinstance(value, NDArray):
             owner = value.device.device_type // _MASK
@@ -162,7 +162,7 @@ class RPCSession:
             return [self.outgoing(v) for v in value]
         return value
 
-    def incoming(self, value: Any) -> Any:
+    def incoming(self, value: object) -> Any:
         """A result from the wire."""
         if isinstance(value, list):
             return [self.incoming(v) for v in value]
@@ -334,7 +334,7 @@ class RemoteVM(_Timed):
 
 
 def connect(
-    url: str, port: int, key: str = "", session_timeout: float = 0, session_constructor_args: Any = None,
+    url: str, port: int, key: str = "", session_timeout: float = 0, session_constructor_args: Sequence[Any] | None = None,
     enable_logging: bool = False, *, timeout: float | None = None, token: str | None = None,
 ) -> RPCSession:  # fmt: skip
     """A session with a server that has this ``key``, and the same ``token`` (``RELAXISH_RPC_TOKEN``) if it has one.

@@ -6,6 +6,7 @@ would to the server. What either says then goes to the other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import socket
 import threading
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ class Proxy:
 
     def __init__(
         self, host: str, port: int = 9091, port_end: int = 9199, web_port: int = 0, timeout_client: float = 600,
-        timeout_server: float = 600, index_page: str | None = None, resource_files: Any = None,
+        timeout_server: float = 600, index_page: str | None = None, resource_files: Sequence[str] | None = None,
         tracker_addr: tuple[str, int] | None = None, *, token: str | None = None, insecure: bool = False,
     ) -> None:  # fmt: skip
         self._secret = secret(token)

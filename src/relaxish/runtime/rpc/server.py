@@ -76,7 +76,9 @@ class Visitors:
         self._lock = threading.Lock()
         self._strangers: dict[SocketChannel, None] = {}
 
-    def receive(self, sock: socket.socket, address: Any, greet: Callable[..., Any], then: Callable[..., Any]) -> None:
+    def receive(
+        self, sock: socket.socket, address: tuple[str, int], greet: Callable[..., Any], then: Callable[..., Any]
+    ) -> None:
         """In a thread, ``then(channel, greet(channel))``; who cannot be greeted in time is let go."""
         channel = SocketChannel(sock)
         with self._lock:
@@ -96,7 +98,9 @@ class Visitors:
         with self._lock:
             self._strangers.pop(channel, None)
 
-    def _talk(self, channel: SocketChannel, address: Any, greet: Callable[..., Any], then: Callable[..., Any]) -> None:
+    def _talk(
+        self, channel: SocketChannel, address: tuple[str, int], greet: Callable[..., Any], then: Callable[..., Any]
+    ) -> None:
         try:
             channel.hurry(HELLO_SECONDS)
             known = greet(channel)
@@ -231,7 +235,7 @@ class Server:
         """Check token and key; the seconds that the session may last (0: no limit)."""
         return self._check_hello(channel, admit(channel, self._secret))
 
-    def _check_hello(self, channel: SocketChannel, hello: Any) -> float:
+    def _check_hello(self, channel: SocketChannel, hello: object) -> float:
         if not isinstance(hello, list) or len(hello) != 3 or hello[0] != "hello" or not isinstance(hello[1], str):
             raise RPCError("not a client")
         _, key, seconds = hello

@@ -37,7 +37,7 @@ class Serving:
         self.buffers.clear()
         self._folder.cleanup()
 
-    def handle(self, request: Any) -> Any:
+    def handle(self, request: object) -> Any:
         """The answer to a request: ["ok", value] or ["error", class name, message, trace]."""
         try:
             if not isinstance(request, list) or not request or not isinstance(request[0], str):
@@ -52,17 +52,17 @@ class Serving:
 
     # ---- values
 
-    def _note(self, value: Any) -> int:
+    def _note(self, value: object) -> int:
         handle, self._next = self._next, self._next + 1
         self.objects[handle] = value
         return handle
 
-    def _object(self, handle: Any) -> Any:
+    def _object(self, handle: int) -> Any:
         if handle not in self.objects:
             raise RPCError(f"there is no object {handle!r} in this session")
         return self.objects[handle]
 
-    def outgoing(self, value: Any) -> Any:
+    def outgoing(self, value: object) -> Any:
         """A result for the wire: arrays and other objects stay here, their names go out."""
         if isinstance(value, NDArray):
             self._hold(value)
@@ -76,7 +76,7 @@ class Serving:
             return value.item()
         return Tagged("object", handle=self._note(value), callable=callable(value), kind_name=type(value).__name__)
 
-    def incoming(self, value: Any) -> Any:
+    def incoming(self, value: object) -> Any:
         """An argument from the wire."""
         if isinstance(value, list):
             return [self.incoming(v) for v in value]
@@ -124,7 +124,7 @@ class Serving:
             raise RPCError(f"method {name!r} cannot be called from outside")
         return self.outgoing(getattr(self._object(handle), name)(*(self.incoming(a) for a in args)))
 
-    def do_time(self, handle: int, name: str, device: Any, options: dict[str, Any], args: list[Any]) -> list[float]:
+    def do_time(self, handle: int, name: str, device: Device, options: dict[str, Any], args: list[Any]) -> list[float]:
         """Time a function of a module."""
         timed = self._object(handle).time_evaluator(name, self.incoming(device), **options)
         return [float(r) for r in timed(*(self.incoming(a) for a in args)).results]
@@ -150,7 +150,7 @@ class Serving:
 
     # ---- memory
 
-    def do_allocate(self, device: Any, nbytes: int) -> int:
+    def do_allocate(self, device: Device, nbytes: int) -> int:
         """Memory on a device; its address."""
         made = empty((int(nbytes),), "uint8", self.incoming(device))
         self._hold(made)
@@ -186,7 +186,7 @@ class Serving:
         """Copy within this side."""
         self._bytes_at(source, int(nbytes)).copyto(self._bytes_at(target, int(nbytes)))
 
-    def do_device(self, device: Any, what: str) -> Any:
+    def do_device(self, device: Device, what: str) -> Any:
         """A property of a device; "exist"; or wait for it ("sync")."""
         found = self.incoming(device)
         if what == "sync":

@@ -103,7 +103,7 @@ class Tracker:
         finally:
             self._gone(channel)
 
-    def _handle(self, channel: SocketChannel, host: str, message: Any) -> None:
+    def _handle(self, channel: SocketChannel, host: str, message: list[Any]) -> None:
         if not isinstance(message, list) or not message:
             raise RPCError("not a message for a tracker")
         kind, *rest = message
@@ -118,7 +118,7 @@ class Tracker:
         else:
             raise RPCError(f"unknown message {kind!r}")
 
-    def _pool(self, key: Any) -> _Pool:
+    def _pool(self, key: str) -> _Pool:
         if not isinstance(key, str) or len(key) > _LONGEST_KEY:
             raise RPCError("a key is a text that is not too long")
         return self._pools.setdefault(key, _Pool())

@@ -7,7 +7,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...support.log import get_logger
@@ -133,7 +133,7 @@ class TrackerSession:
 
     def request(
         self, key: str, priority: int = 1, session_timeout: float = 0, max_retry: int = 5,
-        session_constructor_args: Any = None,
+        session_constructor_args: Sequence[Any] | None = None,
     ) -> RPCSession:  # fmt: skip
         """A session with a free server of that key; waits until there is one, longest for the lowest priority.
 

@@ -81,7 +81,7 @@ def introduce(channel: Channel, key: bytes) -> None:
     send(channel, ["proof", _proof(key, "caller", (mine, theirs))])
 
 
-def _said(answer: Any, otherwise: str) -> str:
+def _said(answer: object, otherwise: str) -> str:
     if isinstance(answer, list) and len(answer) == 2 and answer[0] == "refused":
         return str(answer[1])
     return otherwise

@@ -141,7 +141,7 @@ class BytesChannel:
         """Nothing to close."""
 
 
-def encode(value: Any, blobs: list[bytes]) -> Any:
+def encode(value: object, blobs: list[bytes]) -> object:
     """A value as JSON; bytes go to ``blobs``. Raises RPCError for what has no form on the wire."""
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -173,7 +173,7 @@ class Tagged:
         self.fields = fields
 
 
-def decode(value: Any, blobs: list[bytes]) -> Any:
+def decode(value: object, blobs: list[bytes]) -> Any:
     """The value that :func:`encode` wrote. Raises RPCError for what it would not write."""
     if isinstance(value, list):
         return [decode(v, blobs) for v in value]
@@ -197,7 +197,7 @@ def decode(value: Any, blobs: list[bytes]) -> Any:
     return Tagged(kind, **rest)
 
 
-def pack(value: Any) -> bytes:
+def pack(value: object) -> bytes:
     """A whole message."""
     blobs: list[bytes] = []
     try:
@@ -210,7 +210,7 @@ def pack(value: Any) -> bytes:
     return b"".join((_HEAD.pack(_MAGIC, len(text), len(blobs)), sizes, text, *blobs))
 
 
-def send(channel: Channel, value: Any) -> None:
+def send(channel: Channel, value: object) -> None:
     """Send a message."""
     channel.write(pack(value))
 

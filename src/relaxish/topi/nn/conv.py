@@ -10,7 +10,7 @@ from ... import te, tir
 from ...tir import const, if_then_else, PrimExpr
 from ..utils import const_int, int_pair, Padding, simplify, Steps
 from .pad import pad
-from ...te.tensor import Dim, ExprLike
+from ...te.tensor import Dim
 
 __all__ = [
     "conv", "conv1d", "conv1d_transpose_ncw", "conv2d", "conv2d_nchw", "conv2d_nhwc", "conv2d_transpose_nchw",
@@ -201,7 +201,7 @@ def depthwise_conv2d_nchw(
 
 
 def dilate(
-    data: te.Tensor, strides: Sequence[Dim], dilation_value: ExprLike = 0.0, name: str = "DilatedInput"
+    data: te.Tensor, strides: Sequence[Dim], dilation_value: float = 0.0, name: str = "DilatedInput"
 ) -> te.Tensor:
     """``data`` with ``stride - 1`` fill elements between neighbours."""
     shape = [simplify((d - 1) * s + 1) for d, s in zip(data.shape, strides)]

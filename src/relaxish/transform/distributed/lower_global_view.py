@@ -183,9 +183,9 @@ class _Lower(PyExprMutator):
         infos += _distributed(binding.var.struct_info)
         func, combiner = local_part(self.mod[callee], infos)
         local = self.builder_.add_func(func, callee.name_hint)
-        call = self.visit_expr(call)
+        seen: Any = self.visit_expr(call)
         op = Op.get("relax.dist.call_tir_local_view")
-        call = Call(op, (local, *call.args[1:]), call.attrs, call.sinfo_args, call.span)
+        call = Call(op, (local, *seen.args[1:]), seen.attrs, seen.sinfo_args, seen.span)
         value = allreduce(call, combiner) if combiner else call
         self.reemit_binding(binding, self.builder_.normalize(value))
 

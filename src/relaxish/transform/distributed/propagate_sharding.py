@@ -284,7 +284,8 @@ class _Distribute(PyExprMutator):
             raise InternalError(f"{binding.var.name_hint} is not assigned device mesh")
         mesh = spec[0]
         wanted = [self._placement(binding.var, info, mesh, index) for index, info in enumerate(outputs)]
-        call = self.builder_.normalize(self._declared(self.visit_expr(value), mesh, wanted))
+        seen: Any = self.visit_expr(value)
+        call = self.builder_.normalize(self._declared(seen, mesh, wanted))
         if isinstance(call.struct_info, DTensorStructInfo):
             self._bind_tensor(binding, call, mesh, wanted[0])
         else:

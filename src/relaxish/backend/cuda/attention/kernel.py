@@ -69,7 +69,7 @@ def attention_kernel(problem: AttentionProblem, tiling: Tiling) -> tir.PrimFunc:
 
 def parameter(name: str, shape: tuple[Any, ...], dtype: str) -> Any:
     """A tensor among the parameters of the function being built."""
-    wide = [tir.const(const_int(d), "int64") if const_int(d) is not None else d for d in shape]
+    wide = [d if (known := const_int(d)) is None else tir.const(known, "int64") for d in shape]
     return T.arg(name, T.buffer(wide, dtype, name=name))
 
 

@@ -65,7 +65,7 @@ def _resize(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     else:
         raise ValueError("Resize needs scales or sizes")
     mode = attrs.get("coordinate_transformation_mode", "half_pixel")
-    unscaled = all(factors[-2:] == 1) if sizes is None else prove_equal_shapes(target, dims[-2:])
+    unscaled = all(factors[-2:] == 1) if sizes is None and factors is not None else prove_equal_shapes(target, dims[-2:])
     if unscaled and mode in (*_SCALED, "align_corners", "half_pixel_symmetric"):
         return x  # a neighbour of no weight counts nothing, be it infinite
     if sizes is None and factors is not None and mode in _SCALED:

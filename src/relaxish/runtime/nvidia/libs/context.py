@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 from weakref import WeakKeyDictionary
+import ctypes
 
 from .. import providers
 from ..state import CUDAState, DeviceBlock
@@ -19,7 +20,7 @@ WORKSPACE_BYTES = 32 << 20
 class LibraryContext:
     """A library's state on one device of one driver."""
 
-    def __init__(self, state: CUDAState, device: int, library: Any, handle: Any) -> None:
+    def __init__(self, state: CUDAState, device: int, library: ctypes.CDLL, handle: ctypes.c_void_p) -> None:
         self.state = state
         self.device = device
         self.library = library
@@ -43,7 +44,7 @@ class LibraryContext:
             block = self._workspaces[stream] = self.state.allocate(self.device, WORKSPACE_BYTES)
         return block.address
 
-    def plan(self, key: Any, make: Callable[[], Any]) -> Any:
+    def plan(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """What was made for ``key`` before, or is made now."""
         found = self.plans.get(key)
         if found is None:
@@ -55,7 +56,7 @@ _CONTEXTS: WeakKeyDictionary[CUDAState, dict[tuple[int, int], LibraryContext]] =
 _LOCK = threading.Lock()
 
 
-def context(device: int, library: Any, create: Callable[[], Any]) -> LibraryContext:
+def context(device: int, library: ctypes.CDLL, create: Callable[[], Any]) -> LibraryContext:
     """The library's context on a device of the driver in use; ``create`` makes its handle once."""
     state = providers.current()
     with _LOCK:

@@ -86,7 +86,7 @@ _CUBLASLT = SharedLibrary(
 )
 
 
-def library() -> Any:
+def library() -> ctypes.CDLL:
     """The library. Raises MissingExtraError if it is not installed."""
     return load(_CUBLASLT)
 

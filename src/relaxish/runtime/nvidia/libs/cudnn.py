@@ -88,7 +88,7 @@ _CUDNN = SharedLibrary(
 )
 
 
-def library() -> Any:
+def library() -> ctypes.CDLL:
     """The library. Raises MissingExtraError if it is not installed."""
     return load(_CUDNN)
 

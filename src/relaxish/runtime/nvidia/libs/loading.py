@@ -63,7 +63,7 @@ def find(name: str) -> str | None:
     return ctypes.util.find_library(name)
 
 
-def load(library: SharedLibrary) -> Any:
+def load(library: SharedLibrary) -> ctypes.CDLL:
     """The loaded library with its functions declared, or what :func:`use_library` has put in its place.
 
     Raises MissingExtraError if it is nowhere to be found.
