@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ...ir.expr import RelaxExpr
 from ...ir.module import IRModule
 from ...ir.transform import Pass, PassContext, module_pass
 from ...relax.analysis.variables import post_order_visit
@@ -50,7 +51,7 @@ LIBRARIES: dict[str, Library] = {
 _PACKAGE = __package__.rpartition(".backend")[0]
 
 
-def _named(layer: str, where: str) -> Any:
+def _named(layer: str, where: str) -> Callable[..., Any]:
     module, _, name = where.partition(":")
     return getattr(importlib.import_module(f"{_PACKAGE}.{layer}.{module}"), name)
 

@@ -6,8 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.prim import Var
 from ...support import config
+from ...tir.buffer import Buffer
+from ...tir.function import PrimFunc
 from ..common.signature import returned_dtypes, shape_vars
 from .emit import FunctionWriter
 from .ltypes import kernel_symbol, quoted, scalar_type
@@ -67,7 +70,7 @@ class ModuleWriter:
         return "\n".join(parts)
 
 
-def generate_function(module: ModuleWriter, name: str, func: Any) -> None:
+def generate_function(module: ModuleWriter, name: str, func: PrimFunc) -> None:
     """Add ``i32 @name(...)`` and ``i32 @name__packed(ptr)`` for a lowered PrimFunc."""
     never: set[Any] = set()
     while True:
@@ -80,7 +83,7 @@ def generate_function(module: ModuleWriter, name: str, func: Any) -> None:
             never.add(conflict.buffer_var)
 
 
-def _generate(module: ModuleWriter, name: str, func: Any, never: set[Any]) -> None:
+def _generate(module: ModuleWriter, name: str, func: PrimFunc, never: set[Any]) -> None:
     module.current = name
     attrs = func.attrs or {}
     noalias = bool(attrs.get("tir.noalias", False))
@@ -125,7 +128,7 @@ def _generate(module: ModuleWriter, name: str, func: Any, never: set[Any]) -> No
     _packed_entry(module, name, types, returns)
 
 
-def _bind_scalar(gen: StmtGen, param: Any, arg: str) -> None:
+def _bind_scalar(gen: StmtGen, param: PrimExpr, arg: str) -> None:
     dtype = param.dtype
     if dt.is_float(dtype):
         # Narrow types through float32: no processor converts double to them, and there is no library function.
@@ -141,7 +144,7 @@ def _bind_scalar(gen: StmtGen, param: Any, arg: str) -> None:
         gen.vars[param] = gen.w.pure(f"trunc i64 {arg} to {scalar_type(dtype)}", arg)
 
 
-def _bind_layout(gen: StmtGen, buffer: Any) -> None:
+def _bind_layout(gen: StmtGen, buffer: Buffer) -> None:
     """Arguments are contiguous and start at element 0: bind stride and offset variables accordingly."""
     offset = buffer.elem_offset
     if isinstance(offset, Var) and offset not in gen.lin_cache:

@@ -72,7 +72,7 @@ def ChannelsLast() -> Pass:
 def _has_small_convolution(mod: IRModule) -> bool:
     found = False
 
-    def look(node: Any) -> bool:
+    def look(node: Node) -> bool:
         nonlocal found
         if is_call_of(node, "relax.nn.conv2d"):
             info = node.args[0].struct_info_
