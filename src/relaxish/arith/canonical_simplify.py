@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
+from ..ir.node import Node
 from ..ir.prim import BinaryOp
-from ..tir.buffer import Buffer
 from . import build as B
 from ._ir import Add, Cast, Div, FloorDiv, FloorMod, IntImm, LT, Mod, Mul, PrimExpr, Reduce, Select, Sub
 from .canonical_forms import FLOOR, INF, TRUNC, Split, Sum, divide, remainder, separate
@@ -71,7 +71,7 @@ class CanonicalSimplifier(RewriteSimplifier):
                 self._memo[key] = (x, result, form[2])
         return result
 
-    def mutate(self, x: PrimExpr | Buffer | Sequence[PrimExpr]) -> Any:
+    def mutate(self, x: Node | Sequence[PrimExpr]) -> Any:
         """The canonical form before it is turned back into an expression."""
         kind = type(x)
         if kind is IntImm:

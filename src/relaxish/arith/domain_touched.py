@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir.functor import Visitor
-from ..tir.buffer import Buffer
-from ..tir.expr import BufferLoad
-from ..tir.stmt import AttrStmt, BufferStore, For, LetStmt, Stmt
 from ._ir import Range
 from .int_set import IntervalSet, eval_set, from_min_extent, from_range, union_all
 
@@ -20,18 +17,18 @@ class _Accesses(Visitor):
         self.loads: dict[Any, list[list[IntervalSet]]] = {}
         self.stores: dict[Any, list[list[IntervalSet]]] = {}
 
-    def visit_For(self, stmt: For) -> None:
+    def visit_For(self, stmt: Any) -> None:
         self.domains[stmt.loop_var] = eval_set(from_min_extent(stmt.min, stmt.extent), self.domains)
         self.default_visit(stmt)
         del self.domains[stmt.loop_var]
 
-    def visit_LetStmt(self, stmt: LetStmt) -> None:
+    def visit_LetStmt(self, stmt: Any) -> None:
         self.visit(stmt.value)
         self.domains[stmt.var] = eval_set(stmt.value, self.domains)
         self.visit(stmt.body)
         del self.domains[stmt.var]
 
-    def visit_AttrStmt(self, stmt: AttrStmt) -> None:
+    def visit_AttrStmt(self, stmt: Any) -> None:
         var = getattr(stmt.node, "var", None)
         if stmt.attr_key != "thread_extent" or var is None or var in self.domains:
             self.default_visit(stmt)
@@ -40,24 +37,24 @@ class _Accesses(Visitor):
         self.default_visit(stmt)
         del self.domains[var]
 
-    def visit_BufferLoad(self, load: BufferLoad) -> None:
+    def visit_BufferLoad(self, load: Any) -> None:
         self._touch(self.loads, load)
         self.default_visit(load)
 
-    def visit_BufferStore(self, store: BufferStore) -> None:
+    def visit_BufferStore(self, store: Any) -> None:
         self._touch(self.stores, store)
         self.default_visit(store)
 
-    def visit_Buffer(self, buffer: Buffer) -> None:
+    def visit_Buffer(self, buffer: Any) -> None:
         """The shape of a buffer is no access."""
 
-    def _touch(self, into: dict[Any, list[list[IntervalSet]]], access: BufferLoad | BufferStore) -> None:
+    def _touch(self, into: dict[Any, list[list[IntervalSet]]], access: Any) -> None:
         dims = into.setdefault(access.buffer, [[] for _ in access.indices])
         for dim, index in zip(dims, access.indices):
             dim.append(eval_set(index, self.domains))
 
 
-def domain_touched(stmt: Stmt, buffer: Buffer, consider_loads: bool, consider_stores: bool) -> list[Range]:
+def domain_touched(stmt: Any, buffer: Any, consider_loads: bool, consider_stores: bool) -> list[Range]:
     """The box of elements of ``buffer`` that ``stmt`` may access; empty where it does not.
 
     Before: ``for i in range(8): A[i] = A[i - 1]``.  Loads touch ``[-1, 7)``, stores ``[0, 8)``, both ``[-1, 8)``.

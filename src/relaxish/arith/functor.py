@@ -9,8 +9,6 @@ from ..ir.expr import PrimExpr
 from ..ir.functor import Mutator
 from ..ir.node import Node
 from ..ir.prim import SizeVar
-from ..tir.buffer import Buffer
-from ..tir.stmt import Stmt
 from ._ir import IntImm, Var
 
 
@@ -52,10 +50,10 @@ class Substitution(Mutator):
     def visit_IntImm(self, e: IntImm) -> PrimExpr:
         return e
 
-    def visit_Buffer(self, e: Buffer) -> Buffer:
+    def visit_Buffer(self, e: Node) -> Node:
         return e
 
 
-def substitute(e: PrimExpr | Stmt, mapping: Mapping[Any, Any]) -> Any:
+def substitute(e: Node, mapping: Mapping[Any, Any]) -> Any:
     """``e`` with variables replaced."""
     return Substitution(mapping).visit(e) if mapping else e

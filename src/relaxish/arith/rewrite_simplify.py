@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..ir import dtype as dt
 from ..ir.functor import Mutator
+from ..ir.node import Node
 from ..ir.prim import BinaryOp, LogicalOp
-from ..tir.buffer import Buffer
 from . import build as B
 from . import rules_arith as RA
 from . import rules_div, rules_logic, rules_minmax
@@ -232,7 +232,7 @@ class RewriteSimplifier(Mutator):
                     return greater
         return UNKNOWN
 
-    def visit_Buffer(self, buffer: Buffer) -> Buffer:
+    def visit_Buffer(self, buffer: Node) -> Node:
         return buffer  # simpler extents would make it another buffer than the one allocated
 
     # -- leaves and binders --------------------------------------------------------------------------------

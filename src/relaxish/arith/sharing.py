@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ir.op import Op
+from ..ir.node import Node
 from ..ir.prim import BinaryOp, StringImm
-from ..tir.buffer import Buffer
 from ._ir import Call, Cast, FloatImm, IntImm, Not, PrimExpr, Select, SizeVar, Var, binary_classes
 
 _ATOMS = frozenset((Var, SizeVar, FloatImm, StringImm))
@@ -77,7 +76,7 @@ class Sharing:
             found = self._known[key] = e if same else e.with_fields(**{name: new})
         return found
 
-    def _opaque(self, e: PrimExpr | Buffer | Op) -> PrimExpr | Buffer | Op:
+    def _opaque(self, e: Node) -> Node:
         """Something that is equal to nothing but itself; it is kept so that its identity stays its own."""
         self._atoms[id(e)] = e
         return e

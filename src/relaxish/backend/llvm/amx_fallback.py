@@ -6,10 +6,8 @@ step is a word of A, the same for all lanes, against a row of B.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .module_gen import ModuleWriter
+from .module_writer import ModuleWriter
 
 __all__ = ["fallback_function"]
 

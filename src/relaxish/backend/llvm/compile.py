@@ -17,7 +17,8 @@ from . import cache, engine
 from .entry import generate_entry
 from .ltypes import kernel_symbol
 from ..common.signature import kernel_spec
-from .module_gen import ModuleWriter, generate_function
+from .module_gen import generate_function
+from .module_writer import ModuleWriter
 
 
 @dataclass

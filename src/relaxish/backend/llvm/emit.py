@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, TYPE_CHECKING
+from typing import Any
 
 from ...ir.expr import PrimExpr
-
-if TYPE_CHECKING:
-    from .module_gen import ModuleWriter
+from .module_writer import ModuleWriter
 
 Lines = list[Any]  # strings and nested Lines
 
