@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..ir.expr import PrimExpr
+from ..ir.node import Node
 from ..ir.op import op_name_of
 from ..arith.affine import coefficient
 from ..arith.functor import uses_var

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from ..ir.errors import CheckTypeError, CheckValueError
 from ..support.errors import RelaxishError
-from .compose import CHILD_FIELDS, default_host, default_names, host_of_name, pool_of, resolve, resolving
+from .compose import CHILD_FIELDS, default_host, default_names, host_of_name, pool_of, resolve, resolving, TargetSpec
 from .cpu_features import is_arm
 from .kind import Option, TargetKind, get_kind, list_kinds
 from .limits import attrs_with_limits

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from ...ir.prim import is_call_of
+from ...ir.prim import is_call_of, IterVar
 from ... import te
 from ...ir import IRModule
 from ...support.errors import RelaxishError

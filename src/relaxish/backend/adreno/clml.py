@@ -13,7 +13,7 @@ from ...ir.module import IRModule
 from ...ir.transform import Pass, Sequential
 from ...op.manipulate import reshape
 from ...relax.dpl import DFPattern, is_const, is_op, is_tuple_get_item, wildcard
-from ...relax.expr import Call, Constant, Function, TupleGetItem, Var, is_call_of
+from ...relax.expr import Call, Constant, Function, TupleGetItem, Var, VarBinding, is_call_of
 from ...relax.expr_functor import PyExprMutator
 from ...transform import (
     ConvertLayout, FoldBatchnormToConv2D, FoldConstant, FuseOpsByPattern, FusionPattern, MergeCompositeFunctions, Normalize,

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from ...tir.buffer import Buffer
+from ...tir.stmt import Allocate, AllocateConst, AssertStmt, AttrStmt
 from ...ir import dtype as dt
 from ...ir.prim import BinaryOp, Call, Div, IntImm, Mod, Var
 from ...runtime.failures import FIELD, site_text

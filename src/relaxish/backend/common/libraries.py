@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir.expr import RelaxExpr
 from ...ir.module import IRModule
 from ...ir.transform import Pass, PassContext, module_pass
 from ...relax.analysis.variables import post_order_visit

@@ -9,10 +9,9 @@ and releases them at its end, so each thread of a parallel loop has its own conf
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...ir.node import Node
+from ...ir.expr import PrimExpr
 from .index_gen import Lin
 from ...ir import dtype as dt
 from ...ir.functor import all_nodes

@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ...ir.expr import PrimExpr
 from ...ir.node import Node
 from ...ir import dtype as dt
 from ...ir.functor import all_nodes

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ...ir.expr import PrimExpr
+from ...ir.node import Node
 from .index_gen import Offset
 from ...arith.functor import free_vars
 from ...ir import dtype as dt
@@ -33,7 +35,6 @@ from ...ir.prim import (
 )
 from ...ir.structural import same_expression
 from ...tir import Allocate, BufferLoad, BufferStore, For, ForKind, LetStmt, While
-from ...tir.stmt import Stmt
 from .ltypes import llvm_type
 
 if TYPE_CHECKING:

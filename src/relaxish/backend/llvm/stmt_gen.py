@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from .index_gen import Lin, Offset
 from ...ir.op import op_name_of
 from ...arith.functor import uses_var
 from ...ir import dtype as dt

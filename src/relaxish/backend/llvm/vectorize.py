@@ -6,9 +6,13 @@ vector length divides, and reductions along the contiguous axis. A loop becomes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ...tir.stmt import Stmt
+from ...ir.expr import PrimExpr
+from ...ir.node import Node
+from .index_gen import Lin
 from ...ir.op import op_name_of
 from ...arith.affine import coefficient
 from ...arith.functor import uses_var

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from ...ir.expr import PrimExpr
 from ...ir import dtype as dt
 from ...ir.functor import all_nodes
 from ...ir.module import IRModule

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.expr import GlobalVar, Range
+from ...ir.expr import GlobalVar, Range, PrimExpr, RelaxExpr
 from ...ir.functor import Mutator, all_nodes, pre_order_visit
 from ...ir.module import IRModule
 from ...ir.node import Node

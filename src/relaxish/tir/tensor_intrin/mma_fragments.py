@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ...ir.expr import PrimExpr
+
 __all__ = ["MMA", "MMA_SPARSE", "PTX_TYPES", "Position", "Shape", "Sparse"]
 
 PTX_TYPES = {

@@ -11,7 +11,7 @@ from ....ir.expr import PrimExpr
 from ....ir.functor import Visitor
 from ....ir.op import Op
 from ....ir.prim import (
-    And, BinaryOp, Broadcast, Call, Cast, FloatImm, IntImm, Let, Not, Or, Ramp, Select, StringImm, Var,
+    And, BinaryOp, Broadcast, Call, Cast, FloatImm, IntImm, Let, Not, Or, Ramp, Select, Var,
 )  # fmt: skip
 from ....support.errors import RelaxishError
 from ....tir.buffer import Buffer

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ....ir.expr import PrimExpr
 from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.functor import Visitor, all_nodes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+from ....ir.expr import RelaxExpr
 from .... import tir
 from ....relax.expr import Var, is_call_of
 from ....relax.scalars import const_int, prim_vars, rename_prim

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from math import gcd
 from typing import Any
 
+from ....tir.expr import BufferLoad
+from ....tir.buffer import Buffer
 from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.functor import Visitor
 from ....ir.op import Op, op_name_of
-from ....ir.prim import Cast, IntImm, Ramp
+from ....ir.prim import Cast, IntImm, Ramp, BinaryOp, Broadcast, Call, CmpOp, FloatImm, Let, LogicalOp, Not, Select, Var
 from ....support.errors import RelaxishError
 from ...common.csource.pieces import quoted
 from .narrow import narrowed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ....ir.node import Node
 from ....ir.op import op_name_of
 from ....ir.functor import all_nodes, pre_order_visit
 from ....ir.prim import Call, IntImm, Var

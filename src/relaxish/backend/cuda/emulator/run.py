@@ -9,7 +9,7 @@ import numpy as np
 from ....interp import run_prim_func
 from ....interp.hopper import TensorMap as OtherTensorMap
 from ....interp.intrinsics import EXTERN, Pointer
-from ....ir.expr import GlobalVar, PrimExpr
+from ....ir.expr import GlobalVar
 from ....ir.functor import Mutator
 from ....ir.module import IRModule
 from ....ir.op import Op, op_name_of

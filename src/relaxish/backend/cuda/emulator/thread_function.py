@@ -19,11 +19,12 @@ from collections.abc import Callable, Sequence
 import itertools
 from typing import Any
 
+from ....ir.node import Node
 from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.functor import Mutator, post_order_visit
 from ....ir.op import Op, op_name_of
-from ....ir.expr import PrimExpr, Range
+from ....ir.expr import PrimExpr, Range, ExprLike
 from ....ir.prim import Call, Cast, IntImm, Ramp, Shuffle, StringImm, Var, is_call_of
 from ....ir.types import PointerType, PrimType
 from ....support.errors import RelaxishError

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ....ir.node import Node
 from .... import transform
 from ....ir.functor import pre_order_visit
 from ....ir.module import IRModule

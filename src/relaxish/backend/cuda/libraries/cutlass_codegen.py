@@ -15,7 +15,7 @@ from typing import Any
 from .... import transform
 from ....ir.module import IRModule
 from ....ir.transform import Sequential
-from ....relax.expr import Constant, Function, Tuple, Var, is_call_of
+from ....relax.expr import Constant, Function, Tuple, Var, VarBinding, is_call_of
 from ....relax.struct_info import TensorStructInfo
 from ....runtime.external import KernelModule, Program, Step
 from ....runtime.registry import register_func
