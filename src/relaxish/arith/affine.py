@@ -17,6 +17,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from ..ir.expr import PrimExpr
+from ..ir.prim import BinaryOp
 from ._ir import Add, Cast, FloorDiv, FloorMod, IntImm, Max, Min, Mul, Sub, Var
 from .functor import uses_var
 
@@ -26,12 +28,12 @@ C = TypeVar("C")
 D = TypeVar("D")
 
 
-def quotient(x: Any, by: Any) -> Any:
+def quotient(x: int | np.ndarray[Any, Any], by: float | np.ndarray[Any, Any]) -> Any:
     """``x // by`` of numbers or columns; of columns of whole numbers below 2**23 several times as fast as NumPy's."""
     return np.floor(x / by) if isinstance(x, np.ndarray) or isinstance(by, np.ndarray) else x // by
 
 
-def remainder(x: Any, by: Any) -> Any:
+def remainder(x: int | np.ndarray[Any, Any], by: int | np.ndarray[Any, Any]) -> int | np.ndarray[Any, Any]:
     """``x % by``, as :func:`quotient`."""
     return x - quotient(x, by) * by
 
@@ -50,7 +52,7 @@ class Term(Generic[C]):
         """Whether this is a multiple of the variable itself."""
         return bool(self.lower == 1 and self.extent == 0)
 
-    def digit(self, value: Any) -> Any:
+    def digit(self, value: int) -> Any:
         """The digit where the variable has a value."""
         value = quotient(value, self.lower) if self.lower != 1 else value
         return remainder(value, self.extent) if self.extent else value
@@ -92,7 +94,7 @@ class Affine(Generic[C]):
     terms: list[Term[C]] = field(default_factory=list)
     rests: list[Rest[C]] = field(default_factory=list)
 
-    def add(self, coef: C, var: Any, lower: Any = 1, extent: Any = 0) -> None:
+    def add(self, coef: C, var: PrimExpr, lower: int = 1, extent: int = 0) -> None:
         """Add a multiple of a digit in place; equal digits are one term."""
         for term in self.terms:
             if term.var is var and term.lower == lower and term.extent == extent:
@@ -113,7 +115,7 @@ class Affine(Generic[C]):
         found = {t.var for t in self.terms}
         return found.union(*(form.variables() for rest in self.rests for form in rest.forms))
 
-    def value(self, point: Mapping[Any, Any]) -> Any:
+    def value(self, point: Mapping[Any, Any]) -> int:
         """The sum where variables stand at ``point``, those not in it at 0. For forms of numbers and columns."""
         total: Any = self.const
         for term in self.terms:
@@ -140,7 +142,7 @@ class Affine(Generic[C]):
 
 
 def affine(
-    expr: Any, bindings: Mapping[Any, Any] | None = None, *, digits: bool = True, casts: bool = True
+    expr: PrimExpr, bindings: Mapping[Any, Any] | None = None, *, digits: bool = True, casts: bool = True
 ) -> Affine[int]:
     """The normal form of an integer expression, with variables replaced by ``bindings`` (expressions or forms).
 
@@ -196,14 +198,14 @@ class _Reader:
         else:
             form.rests.append(Rest(scale, "opaque", [self.whole(x) for x in _operands(e)]))
 
-    def whole(self, e: Any) -> Affine[int]:
+    def whole(self, e: PrimExpr) -> Affine[int]:
         """An expression as a form of its own."""
         form: Affine[int] = Affine(0)
         self.read(e, 1, form)
         form.terms = [t for t in form.terms if t.coef]
         return form
 
-    def _variable(self, e: Any, scale: int, form: Affine[int]) -> None:
+    def _variable(self, e: PrimExpr, scale: int, form: Affine[int]) -> None:
         bound = self.bindings.get(e) if self.bindings else None
         if bound is None or bound is e:
             form.add(scale, e)
@@ -212,7 +214,7 @@ class _Reader:
         else:
             self.read(bound, scale, form)
 
-    def _product(self, e: Any, scale: int, form: Affine[int]) -> None:
+    def _product(self, e: Mul, scale: int, form: Affine[int]) -> None:
         for a, b in ((e.a, e.b), (e.b, e.a)):
             if type(b) is IntImm:
                 if b.value:
@@ -229,7 +231,7 @@ class _Reader:
         else:
             form.add(scale, e)
 
-    def _divided(self, e: Any, scale: int, form: Affine[int]) -> None:
+    def _divided(self, e: BinaryOp, scale: int, form: Affine[int]) -> None:
         inner, divisor, is_div = self.whole(e.a), self.whole(e.b), type(e) is FloorDiv
         by = divisor.const
         if divisor.terms or divisor.rests or by <= 0:
@@ -256,13 +258,13 @@ def _add(form: Affine[int], other: Affine[int], scale: int) -> None:
     form.rests += [Rest(scale * r.coef, r.op, r.forms, r.divisor) for r in other.rests]
 
 
-def _operands(e: Any) -> list[Any]:
+def _operands(e: PrimExpr) -> list[Any]:
     """What an operation is written in, as far as it has a type."""
     children = (x for child in e.iter_children() for x in (child if isinstance(child, (tuple, list)) else (child,)))
     return [x for x in children if hasattr(x, "dtype") and hasattr(x, "iter_children")]
 
 
-def coefficient(expr: Any, var: Any) -> int | None:
+def coefficient(expr: PrimExpr, var: PrimExpr) -> int | None:
     """The factor of ``var`` in a linear index; ``None`` when the index is not linear in it.
 
     >>> from relaxish import tir

@@ -125,7 +125,7 @@ def mul(a: Any, b: Any) -> PrimExpr:
     return Mul(a, b)
 
 
-def floordiv(a: Any, b: Any) -> PrimExpr:
+def floordiv(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     """``a // b``, rounding down."""
     if type(b) is IntImm:
         if b.value == 0:
@@ -394,7 +394,7 @@ def is_zero(e: Any) -> bool:
     return type(e) is IntImm and e.value == 0
 
 
-def is_one(e: Any) -> bool:
+def is_one(e: PrimExpr) -> bool:
     """Whether ``e`` is the literal 1."""
     return type(e) is IntImm and e.value == 1
 

@@ -6,9 +6,12 @@ The normal form lists terms by falling scale, positive ones first.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
+from ..ir.node import Node
+from ..ir.prim import BinaryOp
 from . import build as B
 from ._ir import Add, Cast, Div, FloorDiv, FloorMod, IntImm, LT, Mod, Mul, PrimExpr, Reduce, Select, Sub
 from .canonical_forms import FLOOR, INF, TRUNC, Split, Sum, divide, remainder, separate
@@ -68,7 +71,7 @@ class CanonicalSimplifier(RewriteSimplifier):
                 self._memo[key] = (x, result, form[2])
         return result
 
-    def mutate(self, x: Any) -> Any:
+    def mutate(self, x: Node | Sequence[PrimExpr]) -> Any:
         """The canonical form before it is turned back into an expression."""
         kind = type(x)
         if kind is IntImm:
@@ -97,7 +100,7 @@ class CanonicalSimplifier(RewriteSimplifier):
     # -- forms ---------------------------------------------------------------------------------------------
 
     @staticmethod
-    def _normal(x: Any) -> Any:
+    def _normal(x: Any) -> PrimExpr:
         return x.normalize() if type(x) in (Sum, Split) else x
 
     def _split(self, x: Any) -> Split:
@@ -109,7 +112,7 @@ class CanonicalSimplifier(RewriteSimplifier):
             return Split(x.normalize())
         return Split(x)
 
-    def _sum(self, x: Any) -> Sum:
+    def _sum(self, x: PrimExpr | Split | Sum) -> Sum:
         if type(x) is Sum:
             return x.copy()
         made = Sum(x.dtype)
@@ -127,7 +130,7 @@ class CanonicalSimplifier(RewriteSimplifier):
     def visit_Sub(self, e: Sub) -> Any:
         return self._linear(e, -1) if e.dtype in ("int32", "int64") else super().visit_Sub(e)
 
-    def _linear(self, e: Any, sign: int) -> Any:
+    def _linear(self, e: BinaryOp, sign: int) -> Any:
         a, b = self.mutate(e.a), self.mutate(e.b)
         if type(a) is IntImm and type(b) is IntImm:
             return B.const(a.dtype, B.wrap(a.dtype, a.value + sign * b.value))
@@ -166,7 +169,7 @@ class CanonicalSimplifier(RewriteSimplifier):
     def visit_FloorDiv(self, e: FloorDiv) -> Any:
         return self._division(e, FLOOR) if e.dtype in ("int32", "int64") else super().visit_FloorDiv(e)
 
-    def _division(self, e: Any, mode: int) -> Any:
+    def _division(self, e: BinaryOp, mode: int) -> PrimExpr | Split | Sum:
         a, b = self.mutate(e.a), self.mutate(e.b)
         if type(a) is IntImm and type(b) is IntImm:
             return divide(a, b, mode)
@@ -198,7 +201,7 @@ class CanonicalSimplifier(RewriteSimplifier):
             return B.const(e.dtype, 0)
         return self._split_div(self._split(a), value, mode)
 
-    def _resplit(self, e: PrimExpr) -> Any:
+    def _resplit(self, e: PrimExpr) -> PrimExpr | Split | Sum:
         return self.mutate(e) if type(e) in _SUMMED else e
 
     def visit_Mod(self, e: Mod) -> Any:
@@ -207,7 +210,7 @@ class CanonicalSimplifier(RewriteSimplifier):
     def visit_FloorMod(self, e: FloorMod) -> Any:
         return self._remainder(e, FLOOR) if e.dtype in ("int32", "int64") else super().visit_FloorMod(e)
 
-    def _remainder(self, e: Any, mode: int) -> Any:
+    def _remainder(self, e: BinaryOp, mode: int) -> PrimExpr | Split:
         a, b = self.mutate(e.a), self.mutate(e.b)
         if type(a) is IntImm and type(b) is IntImm:
             return remainder(a, b, mode)
@@ -299,7 +302,7 @@ class CanonicalSimplifier(RewriteSimplifier):
                 return term
         return Split(term.normalize(), upper=value, mode=mode)
 
-    def visit_Cast(self, e: Cast) -> Any:
+    def visit_Cast(self, e: Cast) -> PrimExpr:
         index = ("int32", "int64")
         value = self.mutate(e.value)
         if type(value) in (Sum, Split) and e.dtype in index and value.dtype in index:
@@ -320,7 +323,7 @@ class CanonicalSimplifier(RewriteSimplifier):
         start = node.init or node.combiner.identity_element
         return self.visit(Select(node.condition, node.source[node.value_index], start[node.value_index]))
 
-    def visit_LT(self, e: LT) -> Any:
+    def visit_LT(self, e: LT) -> PrimExpr:
         if e.a.dtype not in ("int32", "int64"):
             return super().visit_LT(e)
         diff = self.mutate(Sub(e.a, e.b))

@@ -272,7 +272,7 @@ class ConstIntBoundAnalyzer:
         low, high = self.bound(e.value)
         return None if low <= 0 else ((low - 1).bit_length(), (high - 1).bit_length())
 
-    def _let(self, e: Any) -> Bound:
+    def _let(self, e: Let) -> Bound:
         old = self.vars.get(e.var)
         self.vars[e.var] = self.bound(e.value)
         self._memo.clear()
@@ -284,14 +284,14 @@ class ConstIntBoundAnalyzer:
         self._memo.clear()
         return result
 
-    def _ramp(self, e: Any) -> Bound:
+    def _ramp(self, e: Ramp) -> Bound:
         base, stride = self.bound(e.base), self.bound(e.stride)
         lanes = B.lanes_value(e)
         last = lanes - 1 if isinstance(lanes, int) and lanes > 0 else POS_INF
         spread = _corners(stride, (0, last), _inf_mul)
         return inf_add(base[0], spread[0]), inf_add(base[1], spread[1])
 
-    def _broadcast(self, e: Any) -> Bound:
+    def _broadcast(self, e: Broadcast) -> Bound:
         return self.bound(e.value)
 
     def _call(self, e: Call) -> Bound:

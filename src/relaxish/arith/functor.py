@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..ir.expr import PrimExpr
 from ..ir.functor import Mutator
 from ..ir.node import Node
+from ..ir.prim import SizeVar
 from ._ir import IntImm, Var
 
 
-def free_vars(e: Any) -> list[Var]:
+def free_vars(e: Node | Sequence[Any]) -> list[Var]:
     """The variables an expression mentions, in order of first sight (bound ones included)."""
-    seen: dict[Any, None] = {}
-    stack = [e]
+    seen: dict[Var, None] = {}
+    stack: list[Any] = [e]
     while stack:
         x = stack.pop()
         if isinstance(x, Var):
@@ -28,7 +30,7 @@ def free_vars(e: Any) -> list[Var]:
     return list(seen)
 
 
-def uses_var(e: Any, var: Any) -> bool:
+def uses_var(e: Node | Sequence[Any], var: PrimExpr | Callable[[Var], bool]) -> bool:
     """Whether ``e`` mentions ``var`` (or, given a function or container, any variable it accepts)."""
     test = var if callable(var) and not isinstance(var, Var) else (lambda v: v is var)
     return any(test(v) for v in free_vars(e))
@@ -40,18 +42,18 @@ class Substitution(Mutator):
     def __init__(self, mapping: Mapping[Any, Any]) -> None:
         self.mapping = mapping
 
-    def visit_Var(self, e: Any) -> Any:
+    def visit_Var(self, e: Var | SizeVar) -> PrimExpr:
         return self.mapping.get(e, e)
 
     visit_SizeVar = visit_Var
 
-    def visit_IntImm(self, e: Any) -> Any:
+    def visit_IntImm(self, e: IntImm) -> PrimExpr:
         return e
 
-    def visit_Buffer(self, e: Any) -> Any:
+    def visit_Buffer(self, e: Node) -> Node:
         return e
 
 
-def substitute(e: Any, mapping: Mapping[Any, Any]) -> Any:
+def substitute(e: Node, mapping: Mapping[Any, Any]) -> Any:
     """``e`` with variables replaced."""
     return Substitution(mapping).visit(e) if mapping else e

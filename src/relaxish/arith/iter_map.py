@@ -373,7 +373,7 @@ class IterMapRewriter:
         picked.reverse()
         return picked, base
 
-    def _next_larger(self, left: list[IterSplitExpr], expected: Any) -> int | None:
+    def _next_larger(self, left: list[IterSplitExpr], expected: PrimExpr) -> int | None:
         best = None
         for i, s in enumerate(left):
             if self.analyzer.can_prove(GE(s.scale, expected)) and self.divides(s.scale, expected):

@@ -80,7 +80,7 @@ class MixedRadix:
 
     # -- questions -----------------------------------------------------------------------------------------
 
-    def simplify(self, expr: Any) -> PrimExpr:
+    def simplify(self, expr: PrimExpr) -> PrimExpr:
         """The expression with its quotients, remainders and digits taken together; itself where nothing changes."""
         poly = self.poly(expr)
         if len(poly) > self.limit:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..ir import dtype as dt
 from ..ir.functor import Mutator
+from ..ir.node import Node
+from ..ir.prim import BinaryOp, LogicalOp
 from . import build as B
 from . import rules_arith as RA
 from . import rules_div, rules_logic, rules_minmax
@@ -230,7 +232,7 @@ class RewriteSimplifier(Mutator):
                     return greater
         return UNKNOWN
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Node) -> Node:
         return buffer  # simpler extents would make it another buffer than the one allocated
 
     # -- leaves and binders --------------------------------------------------------------------------------
@@ -328,7 +330,7 @@ class RewriteSimplifier(Mutator):
 
     # -- arithmetic ----------------------------------------------------------------------------------------
 
-    def _operands(self, e: Any) -> Any:
+    def _operands(self, e: BinaryOp) -> Any:
         """``e`` with simplified operands, or the folded constant."""
         a, b = self.visit(e.a), self.visit(e.b)
         kind = type(e)
@@ -346,7 +348,7 @@ class RewriteSimplifier(Mutator):
     def visit_Mul(self, e: Mul) -> PrimExpr:
         return self._run(e, _MUL)
 
-    def _run(self, e: Any, tables: _ByType) -> PrimExpr:
+    def _run(self, e: BinaryOp, tables: _ByType) -> PrimExpr:
         """Simplify the operands, then try the tables for the type of ``e``."""
         node = self._operands(e)
         if type(node) is not type(e):
@@ -449,7 +451,7 @@ class RewriteSimplifier(Mutator):
     def visit_Max(self, e: Max) -> PrimExpr:
         return self._extremum(e, rules_minmax.MAX, rules_minmax.MAX_VECTOR, rules_minmax.MAX_SELECT, -1)
 
-    def _extremum(self, e: Any, table: Any, vector: Any, of_select: Any, sign: int) -> PrimExpr:
+    def _extremum(self, e: BinaryOp, table: RuleTable, vector: RuleTable, of_select: RuleTable, sign: int) -> PrimExpr:
         node = self._operands(e)
         if type(node) is not type(e):
             return node
@@ -490,7 +492,7 @@ class RewriteSimplifier(Mutator):
             return known
         return self._same(node)
 
-    def _same(self, node: Any) -> PrimExpr:
+    def _same(self, node: EQ) -> PrimExpr:
         if B.deep_equal(node.a, node.b) and is_droppable(node.a) and not B.may_be_nan(node.a):
             return B.true(node.dtype)
         if node.a.dtype in ("int32", "int64"):
@@ -559,7 +561,7 @@ class RewriteSimplifier(Mutator):
         return B.lt(B.floordiv(node.a, factor), B.floordiv(node.b, factor))
 
     @staticmethod
-    def _merge_offsets(node: LT) -> Any:
+    def _merge_offsets(node: BinaryOp) -> PrimExpr | None:
         """Bring the constants of both sides to one side."""
         a, a_off = _constant_offset(node.a)
         b, b_off = _constant_offset(node.b)
@@ -635,7 +637,7 @@ class RewriteSimplifier(Mutator):
     def visit_Or(self, e: Or) -> PrimExpr:
         return self._logic(e, rules_logic.OR, rules_logic.OR_VECTOR)
 
-    def _branch_operands(self, e: Any) -> Any:
+    def _branch_operands(self, e: LogicalOp) -> Any:
         """``e`` with each operand simplified under what the other says: true beside ``and``, false beside ``or``."""
         parts = [e.a, e.b]
         unchanged = 0
@@ -655,7 +657,7 @@ class RewriteSimplifier(Mutator):
             return folded
         return e if parts[0] is e.a and parts[1] is e.b else type(e)(parts[0], parts[1])
 
-    def _logic(self, e: Any, table: Any, vector: Any) -> PrimExpr:
+    def _logic(self, e: LogicalOp, table: RuleTable, vector: RuleTable) -> PrimExpr:
         flags = int(self.analyzer.enabled_extensions)
         if not flags & (_AND_OF_ORS | _BRANCH_CONSTRAINTS) or not dt.is_scalar(e.dtype):
             return self._logic_rules(e, table, vector)
@@ -675,7 +677,7 @@ class RewriteSimplifier(Mutator):
                 self.analyzer.enabled_extensions = flags
         return result
 
-    def _logic_rules(self, e: Any, table: Any, vector: Any) -> PrimExpr:
+    def _logic_rules(self, e: LogicalOp, table: RuleTable, vector: RuleTable) -> PrimExpr:
         branches = int(self.analyzer.enabled_extensions) & _BRANCH_CONSTRAINTS and dt.is_scalar(e.dtype)
         node = self._branch_operands(e) if branches else self._operands(e)
         if type(node) is not type(e):
@@ -713,17 +715,17 @@ def _is_float_order(e: Any) -> bool:
     return type(e) in (LT, LE, GT, GE) and dt.is_float(e.a.dtype)
 
 
-def _trivial(e: Any) -> bool:
+def _trivial(e: PrimExpr) -> bool:
     return type(e) in (IntImm, FloatImm, Var, SizeVar)
 
 
-def _is_pure(e: Any) -> bool:
+def _is_pure(e: PrimExpr) -> bool:
     from .effects import is_pure
 
     return is_pure(e)
 
 
-def _scaled_sum(e: Any) -> tuple[Any, int, Any] | None:
+def _scaled_sum(e: PrimExpr) -> tuple[Any, int, Any] | None:
     """``x * c + y`` in any of its forms as ``(x, c, y or None)``."""
     if type(e) is Mul and type(e.b) is IntImm:
         return e.a, e.b.value, None
@@ -734,7 +736,7 @@ def _scaled_sum(e: Any) -> tuple[Any, int, Any] | None:
     return None
 
 
-def _constant_offset(e: Any) -> tuple[PrimExpr, int]:
+def _constant_offset(e: PrimExpr) -> tuple[PrimExpr, int]:
     if type(e) is Add and type(e.b) is IntImm:
         return e.a, e.b.value
     if type(e) is Add and type(e.a) is IntImm:

@@ -25,17 +25,26 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import gcd
-from typing import Any
+from typing import Any, Protocol
 
 from ..ir.dtype import element_of
 from . import build as B
 from . import _ir as ir
 from .effects import CallEffectKind, side_effect
 from .scalable import contains_vscale
+from .statistics import RewriteSimplifyStats
 
 __all__ = ["Rule", "RuleTable"]
 
-RuleFn = Callable[[Any, Any], Any]
+
+class Simplifier(Protocol):
+    """What rules ask of the simplifier that tries them."""
+
+    analyzer: Any
+    stats: RewriteSimplifyStats
+
+
+RuleFn = Callable[[Any, Simplifier], Any]
 
 _BINOPS: dict[type, tuple[str, str]] = {
     ast.Add: ("Add", "add"),
@@ -65,7 +74,7 @@ _CALLS: dict[str, tuple[str, str, tuple[str, ...]]] = {
 _PROOFS = {"ge": "can_prove_greater_equal", "lt": "can_prove_less", "eq": "can_prove_equal", "holds": "can_prove"}
 
 
-def _lanes_equal(a: Any, b: Any) -> bool:
+def _lanes_equal(a: ir.PrimExpr, b: ir.PrimExpr) -> bool:
     first, second = B.as_int(a), B.as_int(b)
     if first is None and second is None:
         return B.deep_equal(a, b)
@@ -77,12 +86,12 @@ def is_const_power_of_two(value: int) -> bool:
     return value > 0 and value & (value - 1) == 0
 
 
-def is_droppable(expr: Any) -> bool:
+def is_droppable(expr: ir.PrimExpr) -> bool:
     """Whether leaving ``expr`` out changes nothing: it reads memory at most."""
     return side_effect(expr) <= CallEffectKind.ReadState
 
 
-def _ends(s: Any, base: Any, step: int, lanes: Any) -> tuple[int, int, int] | None:
+def _ends(s: Simplifier, base: ir.PrimExpr, step: int, lanes: ir.PrimExpr) -> tuple[int, int, int] | None:
     """Modulus of the base of a ramp, and the ramp's first and last value modulo that; None for scalable lanes."""
     count = B.as_int(lanes)
     if count is None:
@@ -91,13 +100,13 @@ def _ends(s: Any, base: Any, step: int, lanes: Any) -> tuple[int, int, int] | No
     return coeff, offset, offset + (count - 1) * step
 
 
-def _in_one_block(s: Any, base: Any, step: int, unit: int, lanes: Any) -> bool:
+def _in_one_block(s: Simplifier, base: ir.PrimExpr, step: int, unit: int, lanes: ir.PrimExpr) -> bool:
     """Whether all lanes have one quotient by ``unit``, as far as the base's remainder tells."""
     ends = _ends(s, base, step, lanes)
     return ends is not None and ends[1] // unit == ends[2] // unit
 
 
-def _in_gap(s: Any, base: Any, step: int, unit: int, lanes: Any) -> bool:
+def _in_gap(s: Simplifier, base: ir.PrimExpr, step: int, unit: int, lanes: ir.PrimExpr) -> bool:
     """Whether all lanes lie between two neighbouring multiples of the base's modulus, which divides ``unit``."""
     ends = _ends(s, base, step, lanes)
     return ends is not None and ends[0] != 0 and unit % ends[0] == 0 and 0 <= ends[2] < ends[0]
@@ -400,7 +409,7 @@ class RuleTable:
         found = self._index[kinds] = tuple(self._function(rule) for rule in self.rules if rule.fits(names))
         return found
 
-    def apply(self, node: Any, simplifier: Any) -> Any:
+    def apply(self, node: ir.PrimExpr, simplifier: Simplifier) -> ir.PrimExpr | None:
         """The first rewrite that matches, or None."""
         attempted = 0
         for fn in self.candidates(node):
@@ -413,7 +422,7 @@ class RuleTable:
         simplifier.stats.rewrites_attempted += attempted
         return None
 
-    def run(self, node: Any, simplifier: Any) -> Any:
+    def run(self, node: ir.PrimExpr, simplifier: Simplifier) -> ir.PrimExpr:
         """The first rewrite that matches, or ``node`` itself."""
         result = self.apply(node, simplifier)
         return node if result is None else result

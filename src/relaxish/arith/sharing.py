@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ir.prim import StringImm
+from ..ir.node import Node
+from ..ir.prim import BinaryOp, StringImm
 from ._ir import Call, Cast, FloatImm, IntImm, Not, PrimExpr, Select, SizeVar, Var, binary_classes
 
 _ATOMS = frozenset((Var, SizeVar, FloatImm, StringImm))
@@ -24,7 +25,7 @@ class Sharing:
         self._known: dict[Any, Any] = {}
         self._atoms: dict[int, Any] = {}
 
-    def __call__(self, e: PrimExpr) -> Any:
+    def __call__(self, e: PrimExpr) -> PrimExpr:
         """``e``, or what is equal to it and was met before."""
         kind = type(e)
         if kind in binary_classes:
@@ -37,7 +38,7 @@ class Sharing:
             return self._known.setdefault((kind, node.dtype, node.value), e)
         return self._other(e, kind)
 
-    def _binary(self, e: Any, kind: type) -> Any:
+    def _binary(self, e: Any, kind: type) -> BinaryOp:
         a, b = self(e.a), self(e.b)
         key = (kind, id(a), id(b))
         found = self._known.get(key)
@@ -68,14 +69,14 @@ class Sharing:
             found = self._known[key] = e if same else e.with_fields(**dict(zip(names, new, strict=True)))
         return found
 
-    def _made(self, key: Any, e: Any, old: tuple[Any, ...], new: tuple[Any, ...], name: str) -> Any:
+    def _made(self, key: Any, e: PrimExpr, old: tuple[Any, ...], new: tuple[Any, ...], name: str) -> PrimExpr:
         found = self._known.get(key)
         if found is None:
             same = all(a is b for a, b in zip(new, old, strict=True))
             found = self._known[key] = e if same else e.with_fields(**{name: new})
         return found
 
-    def _opaque(self, e: Any) -> Any:
+    def _opaque(self, e: Node) -> Node:
         """Something that is equal to nothing but itself; it is kept so that its identity stays its own."""
         self._atoms[id(e)] = e
         return e

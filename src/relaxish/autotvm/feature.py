@@ -7,6 +7,7 @@ at a time; :mod:`.quantities` gives the quantities of many configurations as col
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -15,10 +16,17 @@ import numpy as np
 
 from ..arith.affine import affine
 from ..ir import IRModule
+from ..ir.expr import PrimExpr
 from ..ir.functor import Visitor
+from ..ir.prim import Add, BinaryOp, Mul, Sub, Var
 from ..meta_schedule.analysis.blocks import places
 from ..support.errors import RelaxishError
+from ..te.schedule import Schedule
+from ..te.tensor import Tensor
 from ..tir import For, ForKind, IntImm, PrimFunc
+from ..tir.buffer import Buffer
+from ..tir.expr import BufferLoad
+from ..tir.stmt import BufferStore
 
 __all__ = ["Program", "Structure", "assemble", "curve_rows", "get_buffer_curve_sample_flatten", "get_itervar_feature",
     "get_itervar_feature_flatten", "itervar_rows", "read_program"]  # fmt: skip
@@ -76,28 +84,28 @@ class _Body(Visitor):
         self.counts = [0, 0, 0]
         self.accesses: list[tuple[Any, tuple[Any, ...]]] = []
 
-    def _binary(self, node: Any, place: int) -> None:
+    def _binary(self, node: BinaryOp, place: int) -> None:
         self.counts[place] += 1
         self.visit(node.a)
         self.visit(node.b)
 
-    def visit_Add(self, node: Any) -> None:
+    def visit_Add(self, node: Add | Sub) -> None:
         self._binary(node, 0)
 
     visit_Sub = visit_Add
 
-    def visit_Mul(self, node: Any) -> None:
+    def visit_Mul(self, node: Mul) -> None:
         self._binary(node, 1)
 
-    def visit_Div(self, node: Any) -> None:
+    def visit_Div(self, node: BinaryOp) -> None:
         self._binary(node, 2)
 
     visit_Mod = visit_FloorDiv = visit_FloorMod = visit_Div
 
-    def visit_BufferLoad(self, node: Any) -> None:
+    def visit_BufferLoad(self, node: BufferLoad) -> None:
         self.accesses.append((node.buffer, tuple(node.indices)))
 
-    def visit_BufferStore(self, node: Any) -> None:
+    def visit_BufferStore(self, node: BufferStore) -> None:
         self.accesses.append((node.buffer, tuple(node.indices)))
         self.visit(node.value)
 
@@ -115,7 +123,7 @@ def _extent(loop: For) -> int:
     return int(loop.extent.value)
 
 
-def _stride(buffer: Any, indices: tuple[Any, ...], var: Any, bindings: Any) -> int:
+def _stride(buffer: Buffer, indices: tuple[Any, ...], var: Var, bindings: Mapping[Var, PrimExpr]) -> int:
     total, weight = 0, 1
     for dim, index in zip(reversed(buffer.shape), reversed(indices), strict=True):
         total += abs(affine(index, bindings).step(var)) * weight
@@ -123,7 +131,7 @@ def _stride(buffer: Any, indices: tuple[Any, ...], var: Any, bindings: Any) -> i
     return total
 
 
-def read_program(mod: Any) -> Program:
+def read_program(mod: IRModule) -> Program:
     """Structure and quantities of a scheduled program. Raises RelaxishError for extents that are not constant."""
     func = next(f for f in mod.functions.values() if isinstance(f, PrimFunc)) if isinstance(mod, IRModule) else mod
     order: dict[Any, int] = {}
@@ -259,13 +267,13 @@ def _touch_places(structure: Structure) -> dict[tuple[int, int], int]:
 # ---- of one schedule, under the field's names
 
 
-def _program(sch: Any, args: Any) -> Program:
+def _program(sch: Any, args: Sequence[Tensor]) -> Program:
     from .task.task import program_of
 
     return read_program(program_of(sch, args))
 
 
-def get_itervar_feature_flatten(sch: Any, args: Any, take_log: bool = True) -> Array:
+def get_itervar_feature_flatten(sch: Schedule, args: Sequence[Tensor], take_log: bool = True) -> Array:
     """One row: the features of all loops of a schedule, one after another."""
     program = _program(sch, args)
     if not take_log:
@@ -273,7 +281,7 @@ def get_itervar_feature_flatten(sch: Any, args: Any, take_log: bool = True) -> A
     return assemble(program.structure, program.quantities[None, :], "itervar")[0]
 
 
-def get_itervar_feature(sch: Any, args: Any, take_log: bool = False) -> list[list[float]]:
+def get_itervar_feature(sch: Schedule, args: Sequence[Tensor], take_log: bool = False) -> list[list[float]]:
     """For each loop a list of its quantities: length, topdown, bottomup, then six of each access."""
     program = _program(sch, args)
     values = _log(program.quantities) if take_log else program.quantities
@@ -285,7 +293,7 @@ def get_itervar_feature(sch: Any, args: Any, take_log: bool = False) -> list[lis
     return out
 
 
-def get_buffer_curve_sample_flatten(sch: Any, args: Any, sample_n: int = _POINTS) -> Array:
+def get_buffer_curve_sample_flatten(sch: Schedule, args: Sequence[Tensor], sample_n: int = _POINTS) -> Array:
     """One row: the curves of all accesses of a schedule at their first ``sample_n`` points."""
     program = _program(sch, args)
     row = assemble(program.structure, program.quantities[None, :], "curve")[0]

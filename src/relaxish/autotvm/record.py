@@ -15,7 +15,7 @@ import pickle
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +41,12 @@ _OLD_WARNING = True
 _log = get_logger("autotvm")
 
 
-def target_text(target: Any) -> str:
+def target_text(target: Target) -> str:
     """A target as logs have it: without its host, which tools that share the format do not read."""
     return str(target.without_host()) if hasattr(target, "without_host") else str(target)
 
 
-def measure_str_key(inp: Any, include_config: bool = True) -> str:
+def measure_str_key(inp: MeasureInput, include_config: bool = True) -> str:
     """A text that tells measurements apart, or only what was measured if the configuration is left out."""
     config = str(inp.config) if include_config else ""
     return f"{target_text(inp.target)}{inp.task.name}{inp.task.args}{inp.task.kwargs}{config}"
@@ -66,7 +66,7 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
 
 
-def encode(inp: Any, result: Any, protocol: str = "json") -> str:
+def encode(inp: MeasureInput, result: MeasureResult, protocol: str = "json") -> str:
     """One line, without its end. Raises RuntimeError for another protocol than "json" and "pickle"."""
     costs = list(result.costs) if int(result.error_no) == 0 else [1e9]
     if protocol == "json":
@@ -113,7 +113,7 @@ def _tuples(value: Any) -> Any:
     return value
 
 
-def _config(data: Any, where: str) -> ConfigEntity:
+def _config(data: Mapping[str, Any], where: str) -> ConfigEntity:
     if not isinstance(data, dict):
         raise MalformedDataError(f"{where}: expected an object")
     index = integer(0, 1 << 200)(data.get("index"), f"{where}.index")
@@ -128,7 +128,9 @@ def _config(data: Any, where: str) -> ConfigEntity:
     return ConfigEntity.from_json_dict({"index": index, "code_hash": code_hash, "entity": data["entity"]})
 
 
-def _made(target: Any, name: Any, args: Any, kwargs: Any, config: ConfigEntity, result: Any) -> tuple[Any, Any]:
+def _made(
+    target: str, name: Any, args: Sequence[int | str], kwargs: Any, config: ConfigEntity, result: Any
+) -> tuple[Any, Any]:
     task = Task(text()(name, "input[1]"), _tuples(args))
     task.kwargs = dict(kwargs or {})
     where = Target(text()(target, "input[0]"))
@@ -209,7 +211,7 @@ class _Config(ConfigEntity):
         super().__init__(state["index"], state.get("code_hash"), _entities(state["_entity_map"]))
 
 
-def _entities(found: Any) -> dict[str, Entity]:
+def _entities(found: Mapping[str, Entity]) -> dict[str, Entity]:
     return {str(k): v for k, v in dict(found).items() if isinstance(v, Entity)}
 
 
@@ -288,7 +290,7 @@ def split_workload(in_file: str | os.PathLike[str], clean: bool = True) -> list[
     return written
 
 
-def same_workload(task: Any, target: Any, inp: Any) -> bool:
+def same_workload(task: Task, target: Target, inp: MeasureInput) -> bool:
     """Whether a measurement is one of a task."""
     return as_key(inp.task.workload) == as_key(task.workload) and target_text(inp.target) == target_text(target)
 

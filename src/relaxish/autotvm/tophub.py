@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..support.log import get_logger
+from ..target.target import Target
 from .task import ApplyHistoryBest
 
 __all__ = ["check_backend", "context", "load_reference_log"]
@@ -12,7 +14,7 @@ __all__ = ["check_backend", "context", "load_reference_log"]
 _log = get_logger("autotvm")
 
 
-def context(target: Any, extra_files: Any = None) -> ApplyHistoryBest:
+def context(target: Target, extra_files: Sequence[str] | None = None) -> ApplyHistoryBest:
     """A context of the records in ``extra_files``; there are no others."""
     found = ApplyHistoryBest([])
     for path in extra_files or []:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ir.expr import ExprLike
 from ..tir import IntImm
 from .task.subspace import get_factors, get_pow2s
 from .tuner.callback import format_si_prefix
@@ -26,7 +27,7 @@ class EmptyContext:
         return None
 
 
-def get_const_int(expr: Any) -> int:
+def get_const_int(expr: ExprLike) -> int:
     """A constant as an int. Raises ValueError for an expression that is none."""
     if isinstance(expr, int):
         return expr

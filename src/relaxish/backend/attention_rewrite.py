@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..ir.expr import PrimExpr
 from ..op.manipulate import reshape
 from ..op.nn import attention
 from ..relax.dpl import DFPattern, is_const, is_op, wildcard
-from ..relax.expr import Expr
+from ..relax.expr import Call, Expr
 from ..tir import FloatImm
 
 __all__ = ["make_attention_rewrite_pattern"]
@@ -21,7 +22,7 @@ _HEADS_FORWARD, _SWAP_LAST = [0, 2, 1, 3], [0, 2, 1]
 _NOT_FITTING = (None, None)
 
 
-def _axes(call: Any) -> list[int]:
+def _axes(call: Call) -> list[int]:
     return [int(a) for a in call.attrs.axes or ()]
 
 
@@ -90,7 +91,7 @@ def _output(product: DFPattern, layout: str) -> tuple[DFPattern, Callable[[Match
     return permuted, heads
 
 
-def _bias_as_four(bias: Expr, b: Any, s: Any, n: Any, s_kv: Any) -> Expr | None:
+def _bias_as_four(bias: Expr, b: PrimExpr, s: Any, n: Any, s_kv: Any) -> Expr | None:
     """The bias with an axis each for batch, heads, rows and columns, or None for a shape that has no such reading."""
     shape = list(bias.struct_info.shape)
     readings: list[tuple[list[list[Any]], list[Any]]] = [

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
 
+from ..ir.expr import RelaxExpr
 from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..op.statistical import cumsum
@@ -22,7 +22,7 @@ __all__ = ["DispatchSampling", "SamplingDispatcher"]
 class SamplingDispatcher(BackendDispatcher):
     """Rewrites the calls of one module."""
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> RelaxExpr:
         call = super().visit_call_(op)
         record = op_record_of(call.op)
         if record is None or record.name != "relax.multinomial_from_uniform":

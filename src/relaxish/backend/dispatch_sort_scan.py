@@ -9,7 +9,7 @@ from typing import Any
 from .. import dlight, topi
 from ..dlight.base.transform import schedulable
 from ..ir.dtype import nbytes
-from ..ir.expr import GlobalVar
+from ..ir.expr import GlobalVar, RelaxExpr
 from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..op.builtin import alloc_tensor
@@ -30,7 +30,7 @@ _THRUST_SORT, _THRUST_SCAN = "tvm.contrib.thrust.sort", "tvm.contrib.thrust.sum_
 _RESHAPE = "vm.builtin.reshape"
 
 
-def _optional_int(value: Any) -> int | None:
+def _optional_int(value: int) -> int | None:
     return None if value is None else int(value)
 
 
@@ -48,7 +48,7 @@ class SortScanDispatcher(BackendDispatcher):
             "relax.cumprod": self._scan,
         }
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> RelaxExpr:
         call = super().visit_call_(op)
         record = op_record_of(call.op)
         rule = None if record is None else self._rules.get(record.name)

@@ -25,7 +25,7 @@ class _Function:
         T.func_name(name)
         T.func_attr({"tir.noalias": True, "tir.is_scheduled": True})
 
-    def size(self, name: str) -> Any:
+    def size(self, name: str) -> tir.PrimExpr:
         return tir.SizeVar(name, "int64")
 
     def buffers(self, **specs: tuple[Sequence[Any], str]) -> list[Any]:
@@ -37,21 +37,21 @@ class _Function:
             made.append(buffer)
         return made
 
-    def counter(self) -> Any:
+    def counter(self) -> tir.Buffer:
         made = self.stack.enter_context(T.decl_buffer((1,), "int64", scope="local"))
         IRBuilder.name("counter", made)
         T.buffer_store(made, tir.const(0, "int64"), [0])
         return made
 
 
-def _differs(a: Any, b: Any) -> Any:
+def _differs(a: tir.PrimExpr, b: tir.PrimExpr) -> tir.PrimExpr:
     """Whether two sorted neighbours are different values; one NaN is like another."""
     if not str(a.dtype).startswith(("float", "bfloat")):
         return a != b
     return tir.all(a != b, tir.Not(tir.all(a != a, b != b)))
 
 
-def _step(counter: Any) -> None:
+def _step(counter: tir.Buffer) -> None:
     T.buffer_store(counter, counter[0] + tir.const(1, "int64"), [0])
 
 
@@ -99,7 +99,7 @@ def count_distinct(dtype: str) -> tir.PrimFunc:
     return builder.get()
 
 
-def _is_new(x: Any, order: Any, i: Any) -> Any:
+def _is_new(x: tir.Buffer, order: tir.Buffer, i: tir.PrimExpr) -> tir.PrimExpr:
     previous = order[tir.max(i - 1, tir.const(0, "int64"))]
     return tir.any(i == 0, _differs(x[order[i]], x[previous]))
 

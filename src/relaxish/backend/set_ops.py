@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from .. import op as relax_op
 from .. import tir
+from ..ir.expr import RelaxExpr
 from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..relax.expr import Call, PrimValue, ShapeExpr, Tuple, TupleGetItem
@@ -19,7 +21,7 @@ __all__ = ["LowerSetOps"]
 
 
 class _Lower(PyExprMutator):
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> RelaxExpr:
         call = super().visit_call_(op)
         record = op_record_of(call.op)
         name = record.name if record is not None else ""
@@ -33,7 +35,9 @@ class _Lower(PyExprMutator):
         rule = self._nonzero if name == "relax.nonzero" else self._unique
         return rule(call, info)
 
-    def _kernel(self, func: tir.PrimFunc, args: list[Any], outs: Any) -> Any:
+    def _kernel(
+        self, func: tir.PrimFunc, args: list[Any], outs: TensorStructInfo | Sequence[TensorStructInfo]
+    ) -> RelaxExpr:
         var = self.builder_.add_func(func, str(func.attrs["global_symbol"]))
         return self.builder_.emit(relax_op.call_tir(var, args, outs))
 
@@ -45,16 +49,16 @@ class _Lower(PyExprMutator):
         self.builder_.match_cast(shape, ShapeStructInfo([size]))
         return size
 
-    def _flat(self, x: Any) -> Any:
+    def _flat(self, x: RelaxExpr) -> RelaxExpr:
         return x if len(x.struct_info.shape.values) == 1 else self.builder_.emit(relax_op.flatten(x))
 
-    def _nonzero(self, call: Call, info: Any) -> Any:
+    def _nonzero(self, call: Call, info: TensorStructInfo) -> RelaxExpr:
         x, rank = call.args[0], len(info.shape.values)
         count = self._counted(set_kernels.count_nonzero(info.dtype), [self._flat(x)], "num_nonzero")
         func = set_kernels.write_nonzero(info.dtype, rank)
         return self._kernel(func, [x], TensorStructInfo([rank, count], "int64"))
 
-    def _unique(self, call: Call, info: Any) -> Any:
+    def _unique(self, call: Call, info: TensorStructInfo) -> RelaxExpr:
         ordered, *wanted = (bool(int(a.value)) for a in call.args[1:5])
         along_axis = len(call.args) > 5
         if not ordered or (along_axis and len(info.shape.values) != 1):

@@ -70,7 +70,7 @@ class _Workspaces(PyExprMutator):
         super().__init__(mod)
         self.library = library
 
-    def visit_function_(self, op: Function) -> Any:
+    def visit_function_(self, op: Function) -> Function:
         composite = op.attrs.get("Composite")
         if composite is not None:
             if "attention" in composite and self.library in composite:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..ir.expr import PrimExpr
+from ..ir.node import Node
 from ..ir.op import op_name_of
 from ..arith.affine import coefficient
 from ..arith.functor import uses_var
@@ -76,7 +79,7 @@ class BlockInfo:
         written = {region.buffer.data for region in self.block.writes}
         found: list[Any] = []
 
-        def look(item: Any) -> bool:
+        def look(item: Node) -> bool:
             if isinstance(item, BufferLoad) and item.buffer.data not in written:
                 found.append(item)
             return True
@@ -94,7 +97,7 @@ def facts_of(block: Block) -> BlockInfo:
     return BlockInfo(block.name_hint, None, block, iters)
 
 
-def access_stride(indices: Any, var: Any) -> str:
+def access_stride(indices: Sequence[PrimExpr], var: PrimExpr) -> str:
     """How an access moves with ``var``: "none", "unit" (next element), "strided" (2 to 4 elements) or "other"."""
     if not indices:
         return "none"
@@ -119,7 +122,7 @@ def flat_stride(load: BufferLoad, var: Var) -> int | None:
 _COSTLY = frozenset(named(lambda record: record.cost >= COSTLY))
 
 
-def is_costly(block: Any) -> bool:
+def is_costly(block: Block) -> bool:
     """Whether computing an element again would cost noticeably: transcendental functions and divisions by data."""
     return any(
         (isinstance(item, Call) and op_name_of(item).removeprefix("tir.") in _COSTLY)
@@ -128,12 +131,12 @@ def is_costly(block: Any) -> bool:
     )
 
 
-def is_conditional(block: Any) -> bool:
+def is_conditional(block: Block) -> bool:
     """Whether the body chooses between values by position, as padding does."""
     return any(is_call_of(item, "tir.if_then_else") for item in all_nodes(block.body))
 
 
-def combiner_of(block: Any) -> str:
+def combiner_of(block: Block) -> str:
     """What a reduction block does with each element: "sum", "max", "min" or "other"."""
     body = block.body
     if not isinstance(body, BufferStore):
@@ -181,5 +184,5 @@ def row_axis(info: BlockInfo, vector: IterInfo) -> IterInfo | None:
     return candidates[-1] if candidates else None
 
 
-def _moves(indices: Any, var: Any) -> bool:
+def _moves(indices: Sequence[PrimExpr], var: PrimExpr) -> bool:
     return any(uses_var(index, var) for index in indices)

@@ -25,18 +25,11 @@ from ..ir import dtype as dt
 from ..ir.errors import CheckValueError
 from ..ir.prim import IntImm
 from ..tir import Block, PrimFunc
+from ..tir.stmt import Stmt
 from .arch import CPU
 from .block_facts import (
-    BlockInfo,
-    IterInfo,
-    access_stride,
-    combiner_of,
-    facts_of,
-    flat_stride,
-    row_axis,
-    streams,
-    vector_axis,
-)
+    BlockInfo, IterInfo, access_stride, combiner_of, facts_of, flat_stride, row_axis, streams, vector_axis,
+)  # fmt: skip
 from .machine import CpuModel
 from .roller import Hint
 from .tiling import Access, Axis, TilingModel
@@ -119,7 +112,7 @@ def cpu_hints(
     """Hints for the only reduction of a function. Raises CheckValueError where there is nothing to tile."""
     found: list[Block] = []
 
-    def look(stmt: Any) -> None:
+    def look(stmt: Stmt) -> None:
         block = getattr(stmt, "block", None)
         if isinstance(block, Block):
             if block.iter_vars:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..target.target import Target
 from .arch.chips import chip_of
 
 __all__ = ["GpuModel", "KernelWork"]
@@ -33,7 +34,7 @@ class GpuModel:
     threads: int
 
     @staticmethod
-    def of_target(target: Any) -> GpuModel:
+    def of_target(target: Target) -> GpuModel:
         """The model of a target's device: by its tag, else by its architecture.
 
         >>> from relaxish import Target

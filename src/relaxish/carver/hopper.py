@@ -77,7 +77,7 @@ class HopperCosts:
         """Blocks that run at once in clusters of ``team``: one stays within a group of 16 or 18 processors."""
         return int(self._concurrent(team))
 
-    def _concurrent(self, team: Any) -> Any:
+    def _concurrent(self, team: int | np.ndarray[Any, Any]) -> Any:
         share = np.where(team <= 2, 1.0, np.where(team <= 4, self.running_4, self.running_8))
         return np.maximum(np.floor(self.processors * share / team + 1e-6), 1.0) * team
 
@@ -105,13 +105,13 @@ class HopperCosts:
         return self._waves(w, blocks, at_once) * tile + self.start
 
     @staticmethod
-    def _waves(work: TileWork, blocks: Any, at_once: Any) -> Any:
+    def _waves(work: TileWork, blocks: np.ndarray[Any, Any], at_once: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """How many tiles the busiest processor computes, one after the other."""
         persistent = np.where((work.persistent > 0) & (work.split <= 1), work.persistent, blocks)
         there = np.minimum(blocks, persistent)
         return np.ceil(blocks / there) * np.ceil(there / at_once)
 
-    def seconds(self, work: TileWork) -> Any:
+    def seconds(self, work: TileWork) -> np.ndarray[Any, Any]:
         """Estimated time, with what a launch takes."""
         return self.cycles(work) * (1e-9 / self.clock) + self.launch
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+
+from ..target.target import Target
 
 __all__ = ["CpuModel"]
 
@@ -35,7 +36,7 @@ class CpuModel:
         return max(1, self.vector_bytes // element_bytes)
 
     @staticmethod
-    def of_target(target: Any) -> CpuModel:
+    def of_target(target: Target) -> CpuModel:
         """The model of a CPU target: its vector width, core count and caches; of this machine where no CPU is named."""
         bits = int(target.vector_bits)
         wide = bits >= 512 or bool(target.features.has_asimd)

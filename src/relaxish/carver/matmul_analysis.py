@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from ..ir.expr import PrimExpr
 from ..ir.prim import IntImm, IterVar, Mul, Var
 from ..support.errors import ScheduleError
 from ..target import Target
 from ..tir import Block, BufferLoad, Cast, IndexMap, PrimFunc
 from ..tir.analysis import undefined_vars
 from ..tir.schedule import Schedule
+from ..tir.schedule.rv import BlockRV
 from .arch.device import target_of
 from .arch.gpus import is_tensorcore_supported_precision
 from .arch.infer import get_arch
@@ -119,7 +121,7 @@ def get_index_map(block: Block) -> tuple[IndexMap, ...] | None:
     )
 
 
-def normalize_matmul(sch: Schedule, main_block: Any) -> bool:
+def normalize_matmul(sch: Schedule, main_block: BlockRV) -> bool:
     """Rewrite the block as ``C[S, I, J] += A[S, I, K] * B[S, J, K]`` over re-indexed operands; False if it is none."""
     if get_index_map(sch.get(main_block)) is None:
         return False
@@ -144,7 +146,7 @@ def get_in_out_dtypes(block: Block) -> tuple[str, str]:
     return str(dtype), str(block.writes[0].buffer.dtype)
 
 
-def normalize_product(sch: Schedule, main: Any) -> bool:
+def normalize_product(sch: Schedule, main: BlockRV) -> bool:
     """Rewrite a block as ``C[S, I, J] += A[S, I, K] * B[S, J, K]`` over re-indexed operands; False if it is none.
 
     Indices may be any functions of the axes: of a convolution, what a result needs of the image becomes a row of A.
@@ -166,7 +168,7 @@ def normalize_product(sch: Schedule, main: Any) -> bool:
     return True
 
 
-def _extent_of(axis: IterVar) -> Any:
+def _extent_of(axis: IterVar) -> PrimExpr:
     assert axis.dom is not None, "block iterators have domains"
     return axis.dom.extent
 
@@ -209,7 +211,7 @@ def _computes(arch: Any, in_dtype: str, out_dtype: str) -> bool:
     return (in_dtype, out_dtype) in {("float16", "float32"), ("bfloat16", "float32"), ("int8", "int32")}
 
 
-def _only_reduction(sch: Schedule) -> Any:
+def _only_reduction(sch: Schedule) -> BlockRV | None:
     """The only block that reduces, if all others are spatial; None otherwise."""
     found = []
     for rv in sch.get_child_blocks(sch.get_block("root")):

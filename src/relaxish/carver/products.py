@@ -111,11 +111,11 @@ def _tiles(what: Product, arch: TileDevice) -> dict[str, Any]:
     return {k: v[fits] for k, v in tiles.items()}
 
 
-def _shared(what: Product, tiles: dict[str, Any]) -> Any:
+def _shared(what: Product, tiles: dict[str, Any]) -> np.ndarray[Any, Any]:
     return (tiles["rows"] + tiles["columns"]) * tiles["step"] * what.item * tiles["stages"]
 
 
-def _tile_cycles(what: Product, arch: TileDevice, t: dict[str, Any]) -> Any:
+def _tile_cycles(what: Product, arch: TileDevice, t: dict[str, Any]) -> np.ndarray[Any, Any]:
     chip = chip_of(arch.target)
     batch, rows, columns, depth = what.sides
     out = max(8, dt.bits(what.out_dtype)) // 8

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..ir import IRModule
 from ..ir.errors import CheckValueError
+from ..target.target import Target
 from ..tir import PrimFunc
 from .arch import CPU, TileDevice, get_arch
 from .arch.device import target_of
@@ -63,7 +64,7 @@ def recommend(
     return gpu_hints(what, arch, topk)
 
 
-def _device_of(target: Any) -> TileDevice:
+def _device_of(target: Target | TileDevice) -> TileDevice:
     from .arch import auto_infer_current_arch
 
     return auto_infer_current_arch() if target is None else get_arch(target)

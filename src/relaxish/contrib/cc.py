@@ -77,7 +77,7 @@ class _CrossCompiler:
     """A compile function for ``export_library`` that always uses the same compiler and options."""
 
     def __init__(
-        self, compile_func: Any, options: Sequence[str] | None, output_format: str | None,
+        self, compile_func: str, options: Sequence[str] | None, output_format: str | None,
         get_target_triple: Callable[[], str | None] | None, add_files: Sequence[str] | None,
     ) -> None:  # fmt: skip
         self._compiler = compile_func if isinstance(compile_func, str) else None
@@ -88,14 +88,14 @@ class _CrossCompiler:
 
     def __call__(
         self, output: str, objects: str | Sequence[str], options: Sequence[str] | None = None, **kwargs: Any
-    ) -> Any:
+    ) -> None:
         if self._compiler is not None:
             kwargs["cc"] = self._compiler
         return self._function(output, [*_listed(objects), *self._files], [*self._options, *(options or ())], **kwargs)
 
 
 def cross_compiler(
-    compile_func: Any, options: Sequence[str] | None = None, output_format: str | None = None,
+    compile_func: str, options: Sequence[str] | None = None, output_format: str | None = None,
     get_target_triple: Callable[[], str | None] | None = None, add_files: Sequence[str] | None = None,
 ) -> _CrossCompiler:  # fmt: skip
     """A compile function made of a compiler's name, or of another compile function."""

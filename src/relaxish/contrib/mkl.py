@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.expr import PrimExpr
 from ..ir.module import IRModule
 from ..ir.prim import IntImm
 from ..ir.transform import Sequential
@@ -140,7 +141,7 @@ def _program(func: Function) -> tuple[list[Var], list[_Step], Any]:
     return list(func.params), steps, func.body.body
 
 
-def _operand(expr: Any) -> Any:
+def _operand(expr: PrimExpr) -> Any:
     return expr.data.numpy() if isinstance(expr, Constant) else expr
 
 

@@ -13,7 +13,6 @@ import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ..target import Target
 
@@ -87,7 +86,7 @@ def parse_compute_version(compute_version: str) -> tuple[int, int]:
         raise RuntimeError(f"Compute version parsing error of {compute_version!r}") from None
 
 
-def _version(given: Any) -> tuple[int, int]:
+def _version(given: str) -> tuple[int, int]:
     return parse_compute_version(given or get_target_compute_version())
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..ir.errors import CheckTypeError, CheckValueError
 
@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from .target import Target
 
 __all__ = [
-    "CHILD_FIELDS", "HOST_NAMES", "POOL_KINDS", "RUNTIMES", "check_pool", "check_runtime", "default_host",
+    "CHILD_FIELDS", "HOST_NAMES", "POOL_KINDS", "RUNTIMES", "TargetSpec", "check_pool", "check_runtime", "default_host",
     "default_names", "gather", "host_of_name", "is_child", "pool_of", "resolve", "resolving",
 ]  # fmt: skip
+
+#: A target, or what one is made from: its text or its fields.
+TargetSpec: TypeAlias = "Target | str | dict[str, Any]"
 
 #: Kinds made of other targets, and the attribute that lists them.
 CHILD_FIELDS = {"composite": "devices", "machines": "machines"}
@@ -55,7 +58,7 @@ def is_child(key: str) -> bool:
     return _CHILD.fullmatch(key) is not None
 
 
-def host_of_name(spec: Any) -> Any:
+def host_of_name(spec: TargetSpec) -> TargetSpec:
     """A host as it may be given: ``x86`` and the like are short for ``llvm`` with a triple."""
     if isinstance(spec, str) and spec.strip().lower() in HOST_NAMES:
         return {"kind": "llvm", "mtriple": HOST_NAMES[spec.strip().lower()]}
@@ -116,7 +119,7 @@ def _in_order(numbered: dict[str, Any], prefix: str) -> dict[str, Any]:
     return {name: numbered[name] for name in names}
 
 
-def _named(children: Any, kind: str) -> dict[str, Any]:
+def _named(children: Sequence[TargetSpec] | Mapping[str, TargetSpec] | None, kind: str) -> dict[str, Any]:
     if children is None:
         return {}
     prefix = _PREFIXES[kind]
@@ -208,7 +211,7 @@ def resolve(target: Target, inherited: Mapping[str, Any]) -> Target:
     return Target(config)
 
 
-def pool_of(target: Target) -> Any:
+def pool_of(target: Target) -> list[dict[str, str]] | dict[str, str]:
     """Where candidates for a target are measured: its own pool, else (compositions) those of its leaves."""
     given = target.attrs.get("pool")
     if given is not None:

@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 from ..ir.errors import CheckValueError
+from .compose import TargetSpec
 from .target import Target
 
 Options = str | list[str] | None
@@ -123,7 +124,7 @@ def stm32(series: str = "unknown", options: Options = None) -> Target:
     return _make("c", ["-keys=arm_cpu,cpu", "-device=arm_cpu", f"-mcpu={core}", f"-model=stm32{series}"], options)
 
 
-def create(target: Any) -> Target:
+def create(target: TargetSpec) -> Target:
     """Deprecated: use ``Target(...)``."""
     warnings.warn("target.create() is deprecated, use Target(...)", DeprecationWarning, stacklevel=2)
     return Target(target)

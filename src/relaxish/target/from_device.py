@@ -16,7 +16,7 @@ __all__ = ["target_of_device"]
 _KINDS = {1: "llvm", 2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm", 15: "webgpu"}
 
 
-def target_of_device(device: Any) -> Target:
+def target_of_device(device: str | Device) -> Target:
     """The target of a device or of its name. Raises ValueError for one that is not here.
 
     >>> from relaxish.target.from_device import target_of_device
@@ -70,7 +70,7 @@ def _architecture(kind: str, device: Device) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _first_cuda(device: Any) -> Target:
+def _first_cuda(device: str | Device) -> Target:
     """The driver may know a GPU that this process has no runtime for."""
     from .detect import host_cuda_arch
     from .target import Target

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 from .target import Target
 
 __all__ = ["GenericFunc", "generic_func", "get_native_generic_func", "override_native_generic_func"]
 
 Function = Callable[..., Any]
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_R_co = TypeVar("_R_co", covariant=True)
 _NAMED: dict[str, GenericFunc] = {}
 
 
-class Dispatched(Protocol):
+class Dispatched(Protocol[_P, _R_co]):
     """A function that targets may have implementations of; ``register`` is a decorator if no function is given."""
 
     fdefault: Function
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R_co:
         """Run the implementation for the current target."""
 
     def register(self, key: str | Sequence[str], func: Function | None = None, override: bool = ...) -> Function:
@@ -80,14 +83,14 @@ def get_native_generic_func(name: str) -> GenericFunc:
     return _NAMED.setdefault(name, GenericFunc(name))
 
 
-def override_native_generic_func(func_name: str) -> Callable[[Function], Dispatched]:
+def override_native_generic_func(func_name: str) -> Callable[[Callable[_P, _R]], Dispatched[_P, _R]]:
     """Decorator: make the function the default of the generic function called ``func_name``.
 
     What comes back has ``register(key, func=None, override=True)``, itself usable as a decorator.
     """
     shared = get_native_generic_func(func_name)
 
-    def decorate(default: Function) -> Dispatched:
+    def decorate(default: Callable[_P, _R]) -> Dispatched[_P, _R]:
         shared.set_default(default, allow_override=True)
 
         def add(keys: list[str], func: Function, override: bool) -> None:
@@ -100,7 +103,7 @@ def override_native_generic_func(func_name: str) -> Callable[[Function], Dispatc
     return decorate
 
 
-def generic_func(fdefault: Function) -> Dispatched:
+def generic_func(fdefault: Callable[_P, _R]) -> Dispatched[_P, _R]:
     """Decorator: let other modules register implementations of a function for keys of targets.
 
     >>> @generic_func
@@ -113,9 +116,9 @@ def generic_func(fdefault: Function) -> Dispatched:
     ...     lanes(4)
     32
     """
-    by_key: dict[str, Function] = {}
+    by_key: dict[str, Callable[_P, _R]] = {}
 
-    def choose(*args: Any, **kwargs: Any) -> Any:
+    def choose(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         for key in _keys_of_current():
             if key in by_key:
                 return by_key[key](*args, **kwargs)
@@ -133,11 +136,14 @@ def generic_func(fdefault: Function) -> Dispatched:
 
 
 def _dispatching(
-    default: Function, choose: Function, add: Callable[[list[str], Function, bool], None], *, override_by_default: bool
-) -> Dispatched:
+    default: Callable[_P, _R], choose: Callable[_P, _R] | GenericFunc, add: Callable[[list[str], Function, bool], None], *,
+    override_by_default: bool,
+) -> Dispatched[_P, _R]:  # fmt: skip
     """``choose`` dressed as the function it stands for, with ``register`` and ``fdefault``."""
 
-    def register(key: str | Sequence[str], func: Function | None = None, override: bool = override_by_default) -> Any:
+    def register(
+        key: str | Sequence[str], func: Function | None = None, override: bool = override_by_default
+    ) -> Function:
         keys = [key] if isinstance(key, str) else list(key)
 
         def put(implementation: Function) -> Function:
@@ -147,9 +153,9 @@ def _dispatching(
         return put if func is None else put(func)
 
     @functools.wraps(default)
-    def dispatch(*args: Any, **kwargs: Any) -> Any:
-        return choose(*args, **kwargs)
+    def dispatch(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        return cast(_R, choose(*args, **kwargs))
 
     made = cast(Any, dispatch)
     made.fdefault, made.register = default, register
-    return cast(Dispatched, made)
+    return cast(Dispatched[_P, _R], made)

@@ -124,7 +124,7 @@ def config_of_string(text: str) -> dict[str, Any]:
     return _typed(gather(config))
 
 
-def _children_of_text(text: str) -> Any:
+def _children_of_text(text: str) -> list[str] | dict[str, str]:
     """``{llvm},gpu:{cuda -arch=sm_80}`` as a list of specs, or as a mapping where names are given."""
     children: list[tuple[str | None, str]] = []
     for part in _split(text, lambda ch: ch == ","):
@@ -209,7 +209,7 @@ def _convert(type_name: str, value: Any) -> Any:
     return value
 
 
-def _truth(value: Any) -> bool:
+def _truth(value: bool | str) -> bool:
     if not isinstance(value, str):
         return bool(value)
     lowered = value.lower()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import functools
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, overload
 
 from ..ir.errors import CheckTypeError, CheckValueError
 from ..support.errors import RelaxishError
-from .compose import CHILD_FIELDS, default_host, default_names, host_of_name, pool_of, resolve, resolving
+from .compose import CHILD_FIELDS, default_host, default_names, host_of_name, pool_of, resolve, resolving, TargetSpec
 from .cpu_features import is_arm
 from .kind import Option, TargetKind, get_kind, list_kinds
 from .limits import attrs_with_limits
@@ -27,7 +27,7 @@ class TargetFeatures:
     def __init__(self, target: Target) -> None:
         self._target = target
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> bool | None:
         if name.startswith("__"):
             raise AttributeError(name)
         return self._target.feature_map.get(name)
@@ -258,7 +258,7 @@ class Target:
         return str(self.attrs.get("runtime", "vm"))
 
     @property
-    def pool(self) -> Any:
+    def pool(self) -> list[dict[str, str]] | dict[str, str]:
         """Where candidates are measured: a dictionary with its kind, or for compositions a list of such."""
         return pool_of(self)
 
@@ -312,7 +312,7 @@ class Target:
         return list_kinds()
 
     @staticmethod
-    def target_or_current(target: Any) -> Target:
+    def target_or_current(target: TargetSpec | None) -> Target:
         """``target`` itself, or the current one when it is None."""
         result = Target.current() if target is None else Target(target)
         if result is None:
@@ -320,12 +320,14 @@ class Target:
         return result
 
     @staticmethod
-    def canon_target(target: Any) -> Target | None:
+    def canon_target(target: TargetSpec | None) -> Target | None:
         """``target`` as a Target; None stays None."""
         return target if target is None or isinstance(target, Target) else Target(target)
 
     @staticmethod
-    def canon_target_and_host(target: Any, target_host: Any = None) -> tuple[Target | None, Target | None]:
+    def canon_target_and_host(
+        target: TargetSpec | None, target_host: TargetSpec | None = None
+    ) -> tuple[Target | None, Target | None]:
         """Both as targets, the host attached to the first."""
         if target is None:
             if target_host is not None:
@@ -335,7 +337,7 @@ class Target:
         return result, result.host
 
     @staticmethod
-    def canon_multi_target(multi_targets: Any) -> tuple[Target, ...] | None:
+    def canon_multi_target(multi_targets: Sequence[TargetSpec] | TargetSpec | None) -> tuple[Target, ...] | None:
         """A tuple of targets from one target, a sequence, or a map whose values are targets."""
         if multi_targets is None:
             return None
@@ -345,7 +347,9 @@ class Target:
         return tuple(Target(t) for t in values)
 
     @staticmethod
-    def canon_multi_target_and_host(target: Any, target_host: Any = None) -> tuple[Target, ...]:
+    def canon_multi_target_and_host(
+        target: Sequence[TargetSpec] | TargetSpec, target_host: TargetSpec | None = None
+    ) -> tuple[Target, ...]:
         """Like ``canon_multi_target``, every target with the host attached."""
         targets = Target.canon_multi_target(target)
         if not targets:
@@ -376,7 +380,7 @@ class Target:
         """DLPack device type of this target."""
         return int(self.attrs.get("target_device_type", self.kind.default_device_type))
 
-    def get_attr(self, name: str, default: Any = None) -> Any:
+    def get_attr(self, name: str, default: int | str | None = None) -> Any:
         """Attribute ``name``, or ``default`` when it is not set."""
         return self.attrs.get(name, default)
 
@@ -520,7 +524,7 @@ class Target:
         return int(self.attrs.get("l2_cache_size_bytes", 0))
 
 
-def _as_host(spec: Any) -> Target:
+def _as_host(spec: TargetSpec) -> Target:
     if not isinstance(spec, (str, dict, Target)):
         raise CheckValueError(f"target host has to be a string, a dictionary or a Target, got {spec!r}")
     made = Target(host_of_name(spec))
@@ -529,7 +533,7 @@ def _as_host(spec: Any) -> Target:
     return made
 
 
-def _as_child(name: str, spec: Any) -> Target:
+def _as_child(name: str, spec: TargetSpec) -> Target:
     if not isinstance(spec, (str, dict, Target)):
         raise CheckTypeError(f"Device {name} has to be a string, a dictionary or a Target, got {spec!r}")
     with resolving(object(), name):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..ir import Range
+from ..ir.expr import PrimExpr
 from ..ir.functor import Visitor
 from ..tir import Buffer, BufferRegion, IntImm, Stmt, const
+from ..tir.expr import BufferLoad
+from ..tir.stmt import BufferStore
 
 __all__ = ["block_regions"]
 
@@ -16,22 +20,22 @@ class _Collector(Visitor):
         self.reads: list[tuple[Buffer, list[list[Any]]]] = []
         self.writes: list[tuple[Buffer, list[list[Any]]]] = []
 
-    def visit_BufferLoad(self, load: Any) -> None:
+    def visit_BufferLoad(self, load: BufferLoad) -> None:
         _add(self.reads, load.buffer, load.indices)
         for index in load.indices:
             self.visit(index)
 
-    def visit_BufferStore(self, store: Any) -> None:
+    def visit_BufferStore(self, store: BufferStore) -> None:
         _add(self.writes, store.buffer, store.indices)
         self.visit(store.value)
         for index in store.indices:
             self.visit(index)
 
-    def visit_Buffer(self, buffer: Any) -> None:
+    def visit_Buffer(self, buffer: Buffer) -> None:
         """Declarations are no accesses."""
 
 
-def _add(table: list[tuple[Buffer, list[list[Any]]]], buffer: Buffer, indices: Any) -> None:
+def _add(table: list[tuple[Buffer, list[list[Any]]]], buffer: Buffer, indices: Sequence[PrimExpr]) -> None:
     for known, points in table:
         if known is buffer:
             points.append(list(indices))
@@ -39,7 +43,7 @@ def _add(table: list[tuple[Buffer, list[list[Any]]]], buffer: Buffer, indices: A
     table.append((buffer, [list(indices)]))
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: PrimExpr, b: PrimExpr) -> bool:
     if a is b:
         return True
     from ..ir.structural import same_expression

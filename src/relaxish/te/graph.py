@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..ir.functor import Visitor
+from ..tir.expr import ProducerLoad
 from .operation import Operation
 from .tensor import Tensor
 
@@ -16,7 +17,7 @@ class _Loads(Visitor):
     def __init__(self) -> None:
         self.found: dict[Tensor, None] = {}
 
-    def visit_ProducerLoad(self, load: Any) -> None:
+    def visit_ProducerLoad(self, load: ProducerLoad) -> None:
         if isinstance(load.producer, Tensor):
             self.found.setdefault(load.producer, None)
         for index in load.indices:

@@ -7,11 +7,13 @@ from typing import Any
 from ..ir import PrimExpr, Range
 from ..ir.functor import Mutator, post_order_visit
 from ..arith.build import is_one
+from ..ir.prim import BinaryOp
 from ..tir import (
     AttrStmt, Block, BlockRealize, Buffer, BufferLoad, BufferRegion, BufferStore, Cast, For, IntImm, IterVar,
     PrimFunc, SizeVar, Var,
 )  # fmt: skip
 from ..tir.schedule.walk import uses_var
+from ..tir.stmt import Stmt
 
 __all__ = ["normalize_index_dtype"]
 
@@ -33,7 +35,7 @@ class _IndexTyper(Mutator):
             made = Cast(self.dtype, made)
         return made
 
-    def fresh_var(self, var: Any) -> Any:
+    def fresh_var(self, var: Any) -> Var:
         if str(var.dtype) == self.dtype or not str(var.dtype).startswith("int"):
             return var
         made = self.vars.get(var)
@@ -45,12 +47,12 @@ class _IndexTyper(Mutator):
     def visit_Var(self, var: Any) -> Any:
         return self.vars.get(var, var)
 
-    def visit_IntImm(self, imm: Any) -> Any:
+    def visit_IntImm(self, imm: IntImm) -> Any:
         if self.in_index and str(imm.dtype).startswith("int") and str(imm.dtype) != self.dtype:
             return IntImm(self.dtype, imm.value)
         return imm
 
-    def visit_Cast(self, cast: Any) -> Any:
+    def visit_Cast(self, cast: Cast) -> Any:
         if self.in_index and str(cast.dtype).startswith("int"):
             value = self.visit(cast.value)
             return value if str(value.dtype) == self.dtype else Cast(self.dtype, value)
@@ -59,7 +61,7 @@ class _IndexTyper(Mutator):
         self.in_index = saved
         return cast if value is cast.value else Cast(cast.dtype, value)
 
-    def _binary(self, node: Any) -> Any:
+    def _binary(self, node: BinaryOp) -> BinaryOp:
         a, b = self.visit(node.a), self.visit(node.b)
         if a is node.a and b is node.b:
             return node
@@ -76,13 +78,13 @@ class _IndexTyper(Mutator):
     visit_Add = visit_Sub = visit_Mul = visit_Div = visit_Mod = visit_FloorDiv = visit_FloorMod = _binary
     visit_Min = visit_Max = visit_EQ = visit_NE = visit_LT = visit_LE = visit_GT = visit_GE = _binary
 
-    def visit_BufferLoad(self, load: Any) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         buffer = self.visit_Buffer(load.buffer)
         made = BufferLoad(buffer, tuple(self.index(i) for i in load.indices))
         same = buffer is load.buffer and all(a is b for a, b in zip(made.indices, load.indices))
         return load if same else made
 
-    def visit_BufferStore(self, store: Any) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         saved, self.in_index = self.in_index, False
         value = self.visit(store.value)
         self.in_index = saved
@@ -91,7 +93,7 @@ class _IndexTyper(Mutator):
         indices = tuple(self.index(i) for i in store.indices)
         return BufferStore(self.visit_Buffer(store.buffer), value, indices)
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         made = self.buffers.get(buffer)
         if made is None:
             shape = tuple(self.index(e) for e in buffer.shape)
@@ -101,24 +103,24 @@ class _IndexTyper(Mutator):
             self.buffers[buffer] = made
         return made
 
-    def _offset(self, buffer: Any) -> Any:
+    def _offset(self, buffer: Buffer) -> PrimExpr:
         if isinstance(buffer.elem_offset, Var):
             return self.fresh_var(buffer.elem_offset)
         # Without dimensions there is no index type to follow.
         return self.index(buffer.elem_offset) if buffer.shape else buffer.elem_offset
 
-    def visit_Range(self, dom: Any) -> Any:
+    def visit_Range(self, dom: Range) -> Range:
         return Range.from_min_extent(self.index(dom.min), self.index(dom.extent))
 
-    def visit_BufferRegion(self, region: Any) -> Any:
+    def visit_BufferRegion(self, region: BufferRegion) -> BufferRegion:
         return BufferRegion(self.visit_Buffer(region.buffer), tuple(self.visit_Range(r) for r in region.region))
 
-    def visit_IterVar(self, axis: Any) -> Any:
+    def visit_IterVar(self, axis: IterVar) -> IterVar:
         var = self.fresh_var(axis.var)
         dom = None if axis.dom is None else self.visit_Range(axis.dom)
         return IterVar(dom, var, axis.iter_type, axis.thread_tag)
 
-    def visit_AttrStmt(self, attr: Any) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         if attr.attr_key not in ("thread_extent", "virtual_thread"):
             return self.default_visit(attr)
         extent = self.index(attr.value)
@@ -130,7 +132,7 @@ class _IndexTyper(Mutator):
         low, extent = self.index(loop.min), self.index(loop.extent)
         return For(var, low, extent, loop.kind, self.visit(loop.body), loop.thread_binding, loop.annotations)
 
-    def visit_Block(self, block: Any) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         # The axis that stands for no axis keeps its type, unless loaded values index here.
         iters = tuple(
             block.iter_vars
@@ -146,7 +148,7 @@ class _IndexTyper(Mutator):
             iters, reads, writes, block.name_hint, self.visit(block.body), init, alloc, block.match_buffers, notes
         )
 
-    def visit_BlockRealize(self, realize: Any) -> Any:
+    def visit_BlockRealize(self, realize: BlockRealize) -> Stmt:
         block = self.visit(realize.block)
         values = tuple(self.index(v) for v in realize.iter_values)
         return BlockRealize(values, self.visit(realize.predicate), block)

@@ -363,7 +363,7 @@ def compute(
     return outputs[0] if len(outputs) == 1 else outputs
 
 
-def _buffers_for(given: Any, made: list[Buffer], what: str) -> list[Buffer]:
+def _buffers_for(given: Sequence[Buffer] | None, made: list[Buffer], what: str) -> list[Buffer]:
     if given is None:
         return made
     buffers = [given] if isinstance(given, Buffer) else list(given)
@@ -384,7 +384,7 @@ def extern(
     name: str = "extern",
     dtype: Any = None,
     in_buffers: Any = None,
-    out_buffers: Any = None,
+    out_buffers: Sequence[Buffer] | None = None,
     tag: str = "",
     attrs: dict[str, Any] | None = None,
 ) -> Any:

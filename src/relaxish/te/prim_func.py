@@ -9,28 +9,11 @@ from ..ir.errors import CheckIndexError, CheckValueError
 from ..ir.functor import Mutator, Visitor
 from ..ir.supply import NameSupply
 from ..tir import (
-    Block,
-    BlockRealize,
-    Buffer,
-    BufferLoad,
-    BufferRegion,
-    BufferStore,
-    For,
-    ForKind,
-    IntImm,
-    IterVar,
-    LetStmt,
-    PrimExpr,
-    PrimFunc,
-    Reduce,
-    Select,
-    SeqStmt,
-    Stmt,
-    Var,
-    const,
-    decl_buffer,
-)
+    Block, BlockRealize, Buffer, BufferLoad, BufferRegion, BufferStore, For, ForKind, IntImm, IterVar, LetStmt,
+    PrimExpr, PrimFunc, Reduce, Select, SeqStmt, Stmt, Var, const, decl_buffer,
+)  # fmt: skip
 from ..ir import PrimType, Range
+from ..tir.expr import ProducerLoad
 from ..tir.functor import substitute
 from .access import block_regions
 from .graph import post_order
@@ -53,10 +36,10 @@ class _LoadsToBuffers(Mutator):
         self.buffers = buffers
         self.vars: dict[Any, PrimExpr] = {}
 
-    def visit_Var(self, var: Any) -> Any:
+    def visit_Var(self, var: Var) -> PrimExpr:
         return self.vars.get(var, var)
 
-    def visit_ProducerLoad(self, load: Any) -> Any:
+    def visit_ProducerLoad(self, load: ProducerLoad) -> PrimExpr:
         indices = tuple(self.visit(i) for i in load.indices)
         buffer = self.buffers.get(load.producer)
         if buffer is None:
@@ -71,20 +54,20 @@ class _BufferSwap(Mutator):
         self.buffers = buffers
         self.vars = {old.data: new.data for old, new in buffers.items()}
 
-    def visit_Var(self, var: Any) -> Any:
+    def visit_Var(self, var: Var) -> PrimExpr:
         return self.vars.get(var, var)
 
-    def visit_Buffer(self, buffer: Any) -> Any:
+    def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return self.buffers.get(buffer, buffer)
 
-    def visit_BufferLoad(self, load: Any) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         return BufferLoad(self.visit_Buffer(load.buffer), tuple(self.visit(i) for i in load.indices))
 
-    def visit_BufferStore(self, store: Any) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         indices = tuple(self.visit(i) for i in store.indices)
         return BufferStore(self.visit_Buffer(store.buffer), self.visit(store.value), indices)
 
-    def visit_BufferRegion(self, region: Any) -> Any:
+    def visit_BufferRegion(self, region: BufferRegion) -> BufferRegion:
         return BufferRegion(self.visit_Buffer(region.buffer), tuple(self.visit(r) for r in region.region))
 
 
@@ -102,7 +85,7 @@ class _Builder:
         self.loads = _LoadsToBuffers(self.buffers)
         self.simplify = Analyzer().simplify
 
-    def _block_name(self, op: Any) -> str:
+    def _block_name(self, op: Operation) -> str:
         name = self.names.fresh_as_is(op.name.replace(".", "_"))
         self.block_names.setdefault(op, []).append(name)
         return name
@@ -283,11 +266,11 @@ class _Mentions(Visitor):
         self.names = names
         self.found = False
 
-    def visit_Var(self, var: Any) -> None:
+    def visit_Var(self, var: Var) -> None:
         self.found = self.found or var in self.names
 
 
-def _mentions(dom: Any, names: set[Any]) -> bool:
+def _mentions(dom: Range, names: set[Any]) -> bool:
     visitor = _Mentions(names)
     visitor.visit(dom)
     return visitor.found
@@ -357,7 +340,7 @@ class _LayoutFree(Mutator):
         self.params = params
         self.places: set[int] = set()
 
-    def visit_Block(self, block: Any) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         made = self.default_visit(block)
         if any(key in made.annotations for key in _DROPPED):
             made = made.with_fields(annotations={k: v for k, v in made.annotations.items() if k not in _DROPPED})

@@ -8,7 +8,7 @@ a loop of its consumer, as users of such schedules expect.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -108,7 +108,7 @@ class Stage:
 
     # -- what is asked of loops
 
-    def _leaf(self, axis: Any, what: str) -> IterVar:
+    def _leaf(self, axis: IterVar, what: str) -> IterVar:
         if not isinstance(axis, IterVar):
             raise TypeError(f"{what} of stage {self.op.name} takes an axis (IterVar), got {type(axis).__name__}")
         if not any(axis is leaf for leaf in self.leaf_iter_vars):
@@ -124,7 +124,7 @@ class Stage:
         self.all_iter_vars += makes
 
     def split(
-        self, parent: IterVar, factor: Any = None, nparts: Any = None, disable_predication: bool = False
+        self, parent: IterVar, factor: int | None = None, nparts: int | None = None, disable_predication: bool = False
     ) -> tuple[IterVar, IterVar]:
         """Two axes for one: the inner has ``factor`` values, or the outer ``nparts``."""
         self._leaf(parent, "split")
@@ -180,7 +180,7 @@ class Stage:
         self._add("reorder", axes)
 
     def tile(
-        self, x_parent: IterVar, y_parent: IterVar, x_factor: Any, y_factor: Any
+        self, x_parent: IterVar, y_parent: IterVar, x_factor: int, y_factor: int
     ) -> tuple[IterVar, IterVar, IterVar, IterVar]:
         """Split two axes and put the inner parts inside: ``x_outer, y_outer, x_inner, y_inner``."""
         x_outer, x_inner = self.split(x_parent, factor=x_factor)
@@ -265,11 +265,11 @@ class Stage:
         """Keep what the next step of the loop around needs again."""
         self._add("rolling_buffer", ())
 
-    def transform_layout(self, mapping_function: Any) -> None:
+    def transform_layout(self, mapping_function: Callable[..., Sequence[PrimExpr]]) -> None:
         """Store the stage's values by another index map."""
         self._add("transform_layout", (), (), mapping_function)
 
-    def prefetch(self, tensor: Tensor, var: IterVar, offset: Any) -> None:
+    def prefetch(self, tensor: Tensor, var: IterVar, offset: int) -> None:
         """Not available: raises ScheduleError that says what to use."""
         raise ScheduleError("prefetch is not available; use cache_read and compute_at")
 
@@ -297,7 +297,7 @@ class Schedule:
         """Something was asked for: what was carried out before is out of date."""
         self._replayed = None
 
-    def __getitem__(self, key: Any) -> Stage:
+    def __getitem__(self, key: Tensor) -> Stage:
         op = key.op if isinstance(key, Tensor) else key
         stage = self.stage_map.get(op) if isinstance(op, Operation) else None
         if stage is None:
@@ -308,7 +308,7 @@ class Schedule:
         """This schedule: nothing has to be put in order before it is lowered."""
         return self
 
-    def create_group(self, outputs: Any, inputs: Any, include_inputs: bool = False) -> Any:
+    def create_group(self, outputs: Tensor, inputs: Tensor, include_inputs: bool = False) -> Any:
         """Not available: raises ScheduleError that says what to use."""
         raise ScheduleError("stage groups are not available; put each stage where it belongs with compute_at")
 
@@ -330,7 +330,7 @@ class Schedule:
         self.dataflow.append(Step("cache_read", args=(tensor, scope, tuple(stages), stage)))
         return op.output(0)
 
-    def cache_write(self, tensor: Any, scope: str) -> Any:
+    def cache_write(self, tensor: Tensor, scope: str) -> Tensor:
         """Compute ``tensor`` in ``scope`` and copy it afterwards; gives the tensor that is computed."""
         if isinstance(tensor, (list, tuple)):
             if len(tensor) != 1:

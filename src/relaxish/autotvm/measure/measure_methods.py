@@ -18,12 +18,16 @@ import numpy as np
 
 from ... import meta_schedule as ms
 from ...ir import IRModule
+from ...meta_schedule.arg_info import TensorInfo
 from ...meta_schedule.builder.device_artifact import is_device_target
 from ...meta_schedule.builder.interpreted import build_interpreted
 from ...meta_schedule.builder.local_builder import default_build
 from ...meta_schedule.measure import Candidate, Measured, MeasureEngine, Prebuilt
 from ...meta_schedule.postproc.verify_gpu import lowered_for_checks
 from ...meta_schedule.runner import EvaluatorConfig, RPCConfig
+from ...runtime.device import Device
+from ...runtime.ndarray import NDArray
+from ...runtime.rpc.client import RPCModule, RPCSession
 from ...support.entry_points import load
 from ...support.errors import RelaxishError
 from ...support.log import get_logger
@@ -286,7 +290,7 @@ class EngineRunner(Runner):
 
     def __init__(
         self, timeout: float, n_parallel: int | None, number: int, repeat: int, min_repeat_ms: int,
-        cooldown_interval: float, enable_cpu_cache_flush: bool, module_loader: Any,
+        cooldown_interval: float, enable_cpu_cache_flush: bool, module_loader: Callable[..., Any] | None,
     ) -> None:  # fmt: skip
         super().__init__(timeout, n_parallel)
         self.number = number
@@ -372,11 +376,13 @@ class EngineRunner(Runner):
         return [r for r in results if r is not None]
 
 
-def _as_numpy(value: Any) -> np.ndarray[Any, Any]:
+def _as_numpy(value: NDArray | np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.ascontiguousarray(value.numpy() if hasattr(value, "numpy") else value)
 
 
-def _given_arguments(arrays: list[np.ndarray[Any, Any]], device_type: str, args_info: Any, repeat: int) -> list[Any]:
+def _given_arguments(
+    arrays: list[np.ndarray[Any, Any]], device_type: str, args_info: Sequence[TensorInfo], repeat: int
+) -> list[Any]:
     """In the worker: copies of the reference inputs, on the device if there is one."""
     if device_type in ("llvm", "c", "cpu"):
         return [[a.copy() for a in arrays] for _ in range(repeat)]
@@ -403,7 +409,7 @@ class LocalRunner(EngineRunner):
         min_repeat_ms: int = 0,
         cooldown_interval: float = 0.1,
         enable_cpu_cache_flush: bool = False,
-        module_loader: Any = None,
+        module_loader: Callable[..., Any] | None = None,
     ) -> None:
         super().__init__(
             timeout, 1, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush, module_loader
@@ -439,7 +445,7 @@ class RPCRunner(EngineRunner):
         min_repeat_ms: int = 0,
         cooldown_interval: float = 0.1,
         enable_cpu_cache_flush: bool = False,
-        module_loader: Any = None,
+        module_loader: Callable[..., Any] | None = None,
     ) -> None:
         super().__init__(
             timeout, n_parallel, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush, module_loader
@@ -450,7 +456,7 @@ class RPCRunner(EngineRunner):
         self.priority = priority
         self.build_func = "default"
 
-    def set_task(self, task: Any) -> Any:
+    def set_task(self, task: Any) -> None:
         """Raises RuntimeError where no server of the key is free within ten seconds."""
         super().set_task(task)
         if not check_remote(getattr(task, "target", None), self.key, self.host, self.port):
@@ -483,7 +489,11 @@ class RPCRunner(EngineRunner):
 
 
 def _remote_arguments(
-    arrays: list[np.ndarray[Any, Any]], session: Any, device: Any, args_info: Any, repeat: int
+    arrays: list[np.ndarray[Any, Any]],
+    session: RPCSession,
+    device: Device,
+    args_info: Sequence[TensorInfo],
+    repeat: int,
 ) -> list[Any]:
     from ...runtime import nd
 
@@ -499,13 +509,13 @@ class _LoadedSession:
         self._stack = contextlib.ExitStack()
         self._session: Any = None
 
-    def load(self, path: str) -> Any:
+    def load(self, path: str) -> RPCModule:
         """The module of a file, in a new session."""
         built = BuildResult(path, None, None, 0.0)
         self._session, module = self._stack.enter_context(self._loader(self._kwargs, built))
         return module
 
-    def device(self, kind: str, index: int = 0) -> Any:
+    def device(self, kind: str, index: int = 0) -> Device:
         """A device of the session."""
         return self._session.device(kind, index)
 
@@ -516,7 +526,7 @@ class _LoadedSession:
 
 def request_remote(
     device_key: str, host: str | None = None, port: int | None = None, priority: int = 1, timeout: float = 60
-) -> Any:
+) -> RPCSession:
     """A session with a free server of a key. Raises RPCError if there is no tracker, RuntimeError without an address."""
     if host is None or port is None:
         raise RuntimeError("say where the tracker is: request_remote(key, host, port)")

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...driver import build as _build
+from ...ir.module import IRModule
 from ...support.entry_points import public_name
 from ...relax.expr import Function, Var, const
 from ...target import Target
@@ -20,8 +21,8 @@ __all__ = ["Function", "Var", "build", "const", "frontend", "var"]
 
 
 def build(
-    mod: Any,
-    target: Any = None,
+    mod: IRModule,
+    target: Target | None = None,
     target_host: Any = None,
     executor: Any = None,
     runtime: Any = None,

@@ -13,7 +13,7 @@ __all__ = ["from_onnx"]
 def from_onnx(
     model: Any,
     shape: Mapping[str, Any] | None = None,
-    dtype: Any = "float32",
+    dtype: str = "float32",
     opset: int | None = None,
     freeze_params: bool = True,
     convert_config: Any = None,

@@ -7,14 +7,19 @@ import os
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TYPE_CHECKING
 
 import numpy as np
 
 from ...support.errors import RelaxishError
 from ...support.log import get_logger
+from ...target.target import Target
 from ..env import GLOBAL_SCOPE
+from ..measure.measure import MeasureInput, MeasureResult
 from .space import FallbackConfigEntity
+
+if TYPE_CHECKING:
+    from .space import ConfigSpace
 
 __all__ = [
     "ApplyConfig", "ApplyFixedConfig", "ApplyGraphBest", "ApplyHistoryBest", "DispatchContext", "FallbackContext",
@@ -22,6 +27,11 @@ __all__ = [
 ]  # fmt: skip
 
 _log = get_logger("autotvm")
+
+#: The name of a task and its arguments, which together say what is computed; None where no task asks.
+Workload = tuple[Any, ...] | None
+#: Measurements, or the file (or its path) that they stand in.
+Records = str | os.PathLike[str] | io.TextIOBase | Iterable[Any]
 
 
 class DispatchContext:
@@ -33,21 +43,21 @@ class DispatchContext:
     def __init__(self) -> None:
         self._old_ctx: list[Any] = []
 
-    def query(self, target: Any, workload: Any) -> Any:
+    def query(self, target: Target | None, workload: Workload) -> ConfigSpace | None:
         """The configuration for a workload: this context's, else that of the one around it."""
         found = self._query_inside(target, workload)
         if found is None and self._old_ctx and self._old_ctx[-1] is not None:
             found = self._old_ctx[-1].query(target, workload)
         return found
 
-    def update(self, target: Any, workload: Any, cfg: Any) -> None:
+    def update(self, target: Target, workload: Workload, cfg: ConfigSpace) -> None:
         """Say which configuration a workload is to have. Raises NotImplementedError where that cannot be said."""
         raise NotImplementedError(f"{type(self).__name__} takes no configurations")
 
-    def _query_inside(self, target: Any, workload: Any) -> Any:
+    def _query_inside(self, target: Target | None, workload: Workload) -> ConfigSpace | None:
         raise NotImplementedError
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> DispatchContext:
         self._old_ctx.append(DispatchContext.current)
         DispatchContext.current = self
         return self
@@ -59,16 +69,16 @@ class DispatchContext:
 class ApplyConfig(DispatchContext):
     """One configuration for everything."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: ConfigSpace) -> None:
         super().__init__()
         self._config = config
-        self.workload: Any = None
+        self.workload: Workload = None
 
-    def _query_inside(self, target: Any, workload: Any) -> Any:
+    def _query_inside(self, target: Target | None, workload: Workload) -> ConfigSpace | None:
         self.workload = workload
         return self._config
 
-    def update(self, target: Any, workload: Any, cfg: Any) -> None:
+    def update(self, target: Target, workload: Workload, cfg: ConfigSpace) -> None:
         self.workload = workload
         self._config = cfg
 
@@ -80,28 +90,29 @@ class ApplyFixedConfig(DispatchContext):
         super().__init__()
         self._tasks = list(tasks)
         self._names = [schedule_names] if isinstance(schedule_names, str) else list(schedule_names)
-        self.workload: Any = None
+        self.workload: Workload = None
 
-    def _query_inside(self, target: Any, workload: Any) -> Any:
+    def _query_inside(self, target: Target | None, workload: Workload) -> ConfigSpace | None:
         self.workload = workload
+        name = workload[0] if workload else None
         for task in self._tasks:
-            if task.name == workload[0]:
+            if task.name == name:
                 config = task.config_space.get(0)
-                config.cost = 1e-6 if workload[0] in self._names else 100000
+                config.cost = 1e-6 if name in self._names else 100000
                 return config
         raise RuntimeError(f"workload: {workload} does not exist in {self._tasks}")
 
-    def update(self, target: Any, workload: Any, cfg: Any) -> None:
+    def update(self, target: Target, workload: Workload, cfg: ConfigSpace) -> None:
         self.workload = workload
 
 
-def _pairs(records: Any) -> Iterator[tuple[Any, Any]]:
+def _pairs(records: Records) -> Iterator[tuple[Any, Any]]:
     """Measured pairs of a path, an open file, pairs, or a list of any of those."""
     from ..record import load_from_buffer, load_from_file
 
     if isinstance(records, (str, os.PathLike)):
         yield from load_from_file(records)
-    elif isinstance(records, io.IOBase) or hasattr(records, "readline"):
+    elif hasattr(records, "readline"):
         yield from load_from_buffer(records)
     elif isinstance(records, Iterable):
         for one in records:
@@ -129,7 +140,7 @@ class ApplyHistoryBest(DispatchContext):
     In its scope ``relaxish.build`` uses the records of tasks from ``extract_from_program``, too.
     """
 
-    def __init__(self, records: Any) -> None:
+    def __init__(self, records: Records) -> None:
         super().__init__()
         self.best_by_targetkey: dict[Any, tuple[Any, Any]] = {}
         self.best_by_model: dict[Any, tuple[Any, Any]] = {}
@@ -138,7 +149,7 @@ class ApplyHistoryBest(DispatchContext):
         if records:
             self.load(records)
 
-    def load(self, records: Any) -> None:
+    def load(self, records: Records) -> None:
         """Learn further records (a path, a file, pairs, or a list of those); those of errors are left out."""
         if isinstance(records, (str, os.PathLike)) and not Path(records).exists():
             raise RelaxishError(
@@ -156,7 +167,7 @@ class ApplyHistoryBest(DispatchContext):
                 _keep(self.best_by_model, (inp.target.model, workload), inp, res)
         _log.debug("Finish loading %d records", count)
 
-    def _query_inside(self, target: Any, workload: Any) -> Any:
+    def _query_inside(self, target: Target | None, workload: Workload) -> ConfigSpace | None:
         if target is None:
             raise RuntimeError(
                 "Need a target context to find the history best. Hint: If your target is llvm, use "
@@ -173,7 +184,7 @@ class ApplyHistoryBest(DispatchContext):
                 return table[key][0].config
         return None
 
-    def update(self, target: Any, workload: Any, cfg: Any) -> None:
+    def update(self, target: Target, workload: Workload, cfg: ConfigSpace) -> None:
         cfg.cost = 0
         for key in (target.model, *target.keys):
             self._best_user_defined[key, as_key(workload)] = cfg
@@ -191,7 +202,7 @@ class ApplyHistoryBest(DispatchContext):
         self._scopes.pop().__exit__(*exc)
 
 
-def _keep(table: dict[Any, tuple[Any, Any]], key: Any, inp: Any, res: Any) -> None:
+def _keep(table: dict[Any, tuple[Any, Any]], key: Any, inp: MeasureInput, res: MeasureResult) -> None:
     known = table.get(key)
     if known is None or np.mean(res.costs) < np.mean(known[1].costs):
         table[key] = (inp, res)
@@ -204,7 +215,7 @@ class FallbackContext(DispatchContext):
         super().__init__()
         self.memory: dict[Any, Any] = {}
 
-    def _query_inside(self, target: Any, workload: Any) -> Any:
+    def _query_inside(self, target: Target | None, workload: Workload) -> FallbackConfigEntity:
         key = (str(target), as_key(workload))
         if key in self.memory:
             return self.memory[key]
@@ -216,11 +227,11 @@ class FallbackContext(DispatchContext):
         self.memory[key] = cfg
         return cfg
 
-    def clear_cache(self, target: Any, workload: Any) -> None:
+    def clear_cache(self, target: Target, workload: Workload) -> None:
         """Forget the configuration of a workload, so that its template is asked again."""
         self.memory.pop((str(target), as_key(workload)), None)
 
-    def update(self, target: Any, workload: Any, cfg: Any) -> None:
+    def update(self, target: Target, workload: Workload, cfg: ConfigSpace) -> None:
         self.memory[str(target), as_key(workload)] = cfg
 
 
@@ -231,7 +242,7 @@ def _warn_once(message: str) -> None:
     _log.warning("%s", message)
 
 
-def clear_fallback_cache(target: Any, workload: Any) -> None:
+def clear_fallback_cache(target: Target, workload: Workload) -> None:
     """Forget the fallback configuration of a workload in the outermost context in scope."""
     context = DispatchContext.current
     while not isinstance(context, FallbackContext):
@@ -242,14 +253,14 @@ def clear_fallback_cache(target: Any, workload: Any) -> None:
 class ApplyGraphBest(DispatchContext):
     """Configurations for the templates of a graph by position: the first query gets the first record, and so on."""
 
-    def __init__(self, records: Any) -> None:
+    def __init__(self, records: Records) -> None:
         super().__init__()
         self._records = list(_pairs(records))
         self._counter = 0
         self._global_cfg_dict: dict[Any, Any] = {}
         self._scopes: list[Any] = []
 
-    def _query_inside(self, target: Any, workload: Any) -> Any:
+    def _query_inside(self, target: Target | None, workload: Workload) -> ConfigSpace | None:
         key = (str(target), as_key(workload))
         if self._counter < len(self._records):
             cfg = self._records[self._counter][0].config
@@ -264,7 +275,7 @@ class ApplyGraphBest(DispatchContext):
             self._global_cfg_dict[key] = FallbackConfigEntity()
         return self._global_cfg_dict[key]
 
-    def update(self, target: Any, workload: Any, cfg: Any) -> None:
+    def update(self, target: Any, workload: Workload, cfg: Any) -> None:
         self._global_cfg_dict[str(target), as_key(workload)] = cfg
 
     def by_workload(self) -> ApplyHistoryBest:

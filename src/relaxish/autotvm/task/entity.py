@@ -9,10 +9,16 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from ... import te
+from ...ir.prim import IterVar
 from ...support.errors import RelaxishError
+from ...te.tensor import Tensor
+from ...tir.schedule.rv import BlockRV, LoopRV
+
+if TYPE_CHECKING:
+    from .space import ConfigSpace
 
 __all__ = [
     "ANNOTATIONS", "AnnotateEntity", "Entity", "InstantiationError", "OtherOptionEntity", "ReorderEntity", "SplitEntity",
@@ -23,6 +29,8 @@ ANNOTATIONS = (
     "none", "vec", "unroll", "blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z",
     "vthread", "fuse",
 )  # fmt: skip
+#: What a log can hold: numbers, words, and sequences of them.
+Plain = float | str | Sequence["Plain"] | None
 _NUMBER = {name: i for i, name in enumerate(ANNOTATIONS)}
 _VTHREADS = ("vthread.x", "vthread.y", "vthread.z")
 
@@ -37,7 +45,7 @@ class Entity:
     kind = ""
 
     @property
-    def value(self) -> Any:
+    def value(self) -> Plain:
         """As it is written to a log."""
         raise NotImplementedError
 
@@ -55,7 +63,7 @@ class Entity:
         return hash((self.kind, repr(list_of(self.value))))
 
 
-def list_of(value: Any) -> Any:
+def list_of(value: Plain) -> Plain:
     """Sequences of any kind as lists, so that what was read from a log equals what was written."""
     return [list_of(v) for v in value] if isinstance(value, (list, tuple, range)) else value
 
@@ -79,7 +87,7 @@ class SplitEntity(Entity):
     def features(self) -> list[float]:
         return [float(s) for s in self.size]
 
-    def apply(self, sch: Any, op: Any, axis: Any) -> list[Any]:
+    def apply(self, sch: Any, op: BlockRV | Tensor, axis: IterVar | LoopRV) -> list[Any]:
         """Split the axis, the inner axes first gathered in one: ``[-1, 4, 8]`` splits by 32, then by 8."""
         inner = [int(prod(self.size[i:])) for i in range(1, len(self.size))]
         out: list[Any] = []
@@ -107,7 +115,7 @@ class ReorderEntity(Entity):
     def features(self) -> list[float]:
         return [float(p) for p in self.perm]
 
-    def apply(self, sch: Any, op: Any, axes: Sequence[Any]) -> list[Any]:
+    def apply(self, sch: Any, op: BlockRV | Tensor, axes: Sequence[Any]) -> list[Any]:
         """Put the axes into the order; with fewer axes than the order knows, those that are there."""
         chosen = [axes[i] for i in self.perm if i < len(axes)]
         (sch[op] if _staged(sch) else sch).reorder(*chosen)
@@ -138,12 +146,12 @@ class AnnotateEntity(Entity):
     def apply(
         self,
         sch: Any,
-        op: Any,
+        op: BlockRV | Tensor,
         axes: Sequence[Any],
         axis_lens: Sequence[int] | None = None,
         max_unroll: int | None = None,
         vec_size: Sequence[int] | None = None,
-        cfg: Any = None,
+        cfg: ConfigSpace | None = None,
         source: Sequence[Sequence[Any]] | None = None,
     ) -> list[Any]:
         """Annotate the axes; what is too long for ``max_unroll``, or no width in ``vec_size``, is an error of ``cfg``.
@@ -184,7 +192,7 @@ def _refuse(cfg: Any, message: str) -> None:
     cfg.raise_error(message)
 
 
-def _mark(sch: Any, op: Any, axis: Any, ann: str, virtual: int) -> None:
+def _mark(sch: Any, op: BlockRV | Tensor, axis: IterVar | LoopRV, ann: str, virtual: int) -> None:
     """One annotation of one axis."""
     if ann in ("unroll", "vec"):
         word = {"unroll": "unroll", "vec": "vectorize"}[ann]
@@ -207,14 +215,14 @@ class OtherOptionEntity(Entity):
         self.val = val
 
     @property
-    def value(self) -> Any:
+    def value(self) -> Plain:
         return self.val
 
     def features(self) -> list[float]:
         return [option_number(self.val)]
 
 
-def option_number(value: Any) -> float:
+def option_number(value: Plain) -> float:
     """An option as a number: itself where it is one, else one between 0 and 1 that only depends on how it is written."""
     if isinstance(value, (bool, int, float)):
         return float(value)

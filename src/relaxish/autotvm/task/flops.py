@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from ...ir.prim import is_call_of
+from ...ir.prim import is_call_of, IterVar
 from ... import te
 from ...ir import IRModule
 from ...support.errors import RelaxishError
-from ...tir import (
-    Call,
-    Cast,
-    FloatImm,
-    IntImm,
-    Let,
-    Not,
-    PrimExpr,
-    ProducerLoad,
-    Reduce,
-    Select,
-    StringImm,
-    Var,
-)
+from ...te.schedule import Schedule
+from ...tir import Call, Cast, FloatImm, IntImm, Let, Not, PrimExpr, ProducerLoad, Reduce, Select, StringImm, Var
 from ...tir import Schedule as BlockSchedule
 
 __all__ = ["FlopCalculationError", "compute_flop", "count_flop"]
@@ -34,7 +23,7 @@ class FlopCalculationError(RelaxishError):
     """The operations of a program cannot be counted."""
 
 
-def _extents(axes: Any) -> int:
+def _extents(axes: Sequence[IterVar]) -> int:
     sizes = []
     for axis in axes:
         extent = axis.dom.extent
@@ -44,7 +33,7 @@ def _extents(axes: Any) -> int:
     return prod(sizes)
 
 
-def count_flop(expr: Any) -> int:
+def count_flop(expr: PrimExpr) -> int:
     """The operations of one expression: 1 for each binary operation, comparison and condition, 0 for loads."""
     if isinstance(expr, Reduce):
         if len(expr.combiner.result) != 1 or len(expr.source) != 1:
@@ -86,7 +75,7 @@ def _of_operations(outputs: Any) -> float:
     return total
 
 
-def compute_flop(sch: Any) -> float:
+def compute_flop(sch: BlockSchedule | Schedule) -> float:
     """The operations of a scheduled program. Raises RuntimeError where they cannot be counted, or are none."""
     hint = "Please use `cfg.add_flop` to manually set FLOP for this operator"
     try:

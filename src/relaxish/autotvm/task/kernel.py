@@ -104,7 +104,7 @@ class _Sketch:
                 self.options[f"option_{len(self.options)}"] = (inst, values)
         self.estimate: SketchEstimate | None = estimate_sketch(context, self.trace)
 
-    def define(self, cfg: Any) -> None:
+    def define(self, cfg: ConfigSpace) -> None:
         """The parameters."""
         for name, (_, extent, parts, limit) in self.tiles.items():
             cfg.define_split(

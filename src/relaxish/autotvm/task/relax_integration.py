@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from ...ir import IRModule
 from ...meta_schedule import extract_tasks
@@ -15,6 +15,9 @@ from ...target import Target
 from ...tir import PrimFunc, Schedule
 from .kernel import instantiate, kernel_task, kernel_workload
 from .task import Task
+
+if TYPE_CHECKING:
+    from .dispatcher import ApplyHistoryBest
 
 __all__ = ["KernelDatabase", "extract_from_multiple_program", "extract_from_program", "kernel_database"]
 
@@ -40,7 +43,11 @@ def _kernels(mod: IRModule, params: Mapping[str, Any] | None, target: Target) ->
 
 
 def extract_from_program(
-    mod: Any, params: Mapping[str, Any] | None, target: Any, target_host: Any = None, ops: Iterable[Any] | None = None
+    mod: IRModule,
+    params: Mapping[str, Any] | None,
+    target: Target | str,
+    target_host: Target | str | None = None,
+    ops: Iterable[Any] | None = None,
 ) -> list[Task]:
     """The tasks of a Relax module: its distinct kernels, legalised and fused as ``relaxish.build`` does.
 
@@ -53,8 +60,8 @@ def extract_from_program(
 def extract_from_multiple_program(
     mods: Sequence[Any],
     params: Sequence[Mapping[str, Any] | None],
-    target: Any,
-    target_host: Any = None,
+    target: Target | str,
+    target_host: Target | str | None = None,
     ops: Iterable[Any] | None = None,
 ) -> list[Task]:
     """The distinct tasks of several modules, in the order in which they are first needed."""
@@ -85,7 +92,7 @@ def extract_from_multiple_program(
 class KernelDatabase(Database):
     """Answers for kernels from the records of a dispatch context; what it does not know, the database outside does."""
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: ApplyHistoryBest) -> None:
         super().__init__()
         self.context = context
         self.outside = Database.current()
@@ -149,6 +156,6 @@ class KernelDatabase(Database):
         return len(self.get_all_tuning_records())
 
 
-def kernel_database(context: Any) -> KernelDatabase:
+def kernel_database(context: ApplyHistoryBest) -> KernelDatabase:
     """A database to enter, in whose scope builds use the configurations of a dispatch context."""
     return KernelDatabase(context)

@@ -15,29 +15,16 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.expr import ExprLike
+from ...ir.prim import IterVar
 from ...support.errors import RelaxishError
 from ...tir import FloatImm, IntImm
 from .columns import SpaceColumns
-from .entity import (
-    ENTITIES,
-    AnnotateEntity,
-    Entity,
-    InstantiationError,
-    OtherOptionEntity,
-    ReorderEntity,
-    SplitEntity,
-)
+from .entity import ENTITIES, AnnotateEntity, Entity, InstantiationError, OtherOptionEntity, ReorderEntity, SplitEntity
 from .subspace import (
-    AnnotateSpace,
-    Axis,
-    OtherOptionSpace,
-    ReorderSpace,
-    SplitSpace,
-    TransformSpace,
-    VirtualAxis,
-    get_factors,
+    AnnotateSpace, Axis, OtherOptionSpace, ReorderSpace, SplitSpace, TransformSpace, VirtualAxis, get_factors,
     get_pow2s,
-)
+)  # fmt: skip
 
 __all__ = [
     "AnnotateEntity", "AnnotateSpace", "Axis", "ConfigEntity", "ConfigSpace", "FallbackConfigEntity", "InstantiationError",
@@ -73,13 +60,15 @@ class ConfigSpace:
     # ---- what templates call
 
     @staticmethod
-    def axis(var: Any) -> VirtualAxis:
+    def axis(var: ExprLike) -> VirtualAxis:
         """An axis by its length, or that of an axis of a program."""
         return VirtualAxis(var)
 
     reduce_axis = axis
 
-    def define_split(self, name: str, axis: Any, policy: str = "factors", **kwargs: Any) -> list[Axis]:
+    def define_split(
+        self, name: str, axis: IterVar | VirtualAxis, policy: str = "factors", **kwargs: Any
+    ) -> list[Axis]:
         """How an axis is split into ``num_outputs`` axes.
 
         ``policy``: "factors" (divisors), "power2", "verbose" (both), or "candidate" with a list ``candidate``. Further:
@@ -105,7 +94,7 @@ class ConfigSpace:
             self._shared_filter = filter
             self._valid = None
 
-    def add_flop(self, flop: Any) -> None:
+    def add_flop(self, flop: float) -> None:
         """Say how many operations the program does (otherwise they are counted)."""
         self.flop += float(flop.value if isinstance(flop, (IntImm, FloatImm)) else flop)
 
@@ -118,7 +107,7 @@ class ConfigSpace:
         return not self.errors
 
     def _add_new_transform(
-        self, space_class: Any, name: str, axes: list[Any], policy: Any, **kwargs: Any
+        self, space_class: Any, name: str, axes: list[Any], policy: str | None, **kwargs: Any
     ) -> list[Axis]:
         # A value that a fallback was given before the definition stays.
         if not self._collect or (self.is_fallback and name in self._entity_map):
@@ -295,7 +284,7 @@ class ConfigSpace:
     def __contains__(self, name: object) -> bool:
         return name in self._entity_map
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Entity:
         found = self._entity_map.get(name)
         if found is None:
             raise MissingKnobError(

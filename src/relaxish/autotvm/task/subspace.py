@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from math import isqrt, prod
 from typing import Any
 
+from ...ir.expr import ExprLike
 from ...support.errors import RelaxishError
 from ...tir import IntImm, IterVar
 from .entity import ANNOTATIONS, AnnotateEntity, Entity, OtherOptionEntity, ReorderEntity, SplitEntity
@@ -43,11 +44,11 @@ class TransformSpace:
     def __len__(self) -> int:
         return len(self.entities)
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> Entity:
         return self.entities[index]
 
     @staticmethod
-    def get_num_output(axes: Sequence[Any], policy: Any, **kwargs: Any) -> int:
+    def get_num_output(axes: Sequence[Any], policy: str, **kwargs: Any) -> int:
         """How many axes come out."""
         return len(axes)
 
@@ -57,7 +58,7 @@ class VirtualAxis(TransformSpace):
 
     name_ct = 0
 
-    def __init__(self, var: Any, name: str | None = None) -> None:
+    def __init__(self, var: ExprLike, name: str | None = None) -> None:
         super().__init__()
         self.num_output = 1
         if name is None:
@@ -91,7 +92,7 @@ class VirtualAxis(TransformSpace):
         return f"vaxis({self.name})"
 
 
-def _length(axis: Any) -> int:
+def _length(axis: VirtualAxis) -> int:
     """How long an axis is, also one that another parameter gives."""
     if isinstance(axis, Axis):
         raise RelaxishError(
@@ -161,7 +162,7 @@ class SplitSpace(TransformSpace):
         return found
 
     @staticmethod
-    def get_num_output(axes: Sequence[Any], policy: Any, **kwargs: Any) -> int:
+    def get_num_output(axes: Sequence[Any], policy: str, **kwargs: Any) -> int:
         return int(kwargs["num_outputs"])
 
     def __repr__(self) -> str:
@@ -266,12 +267,12 @@ class AnnotateSpace(TransformSpace):
 class OtherOptionSpace(TransformSpace):
     """Values of an option."""
 
-    def __init__(self, axes: Sequence[Any], policy: Any, *, candidate: Sequence[Any]) -> None:
+    def __init__(self, axes: Sequence[Any], policy: str, *, candidate: Sequence[Any]) -> None:
         super().__init__()
         self.entities = [OtherOptionEntity(value) for value in candidate]
 
     @staticmethod
-    def get_num_output(axes: Sequence[Any], policy: Any, **kwargs: Any) -> int:
+    def get_num_output(axes: Sequence[Any], policy: str, **kwargs: Any) -> int:
         return 0
 
     def __repr__(self) -> str:

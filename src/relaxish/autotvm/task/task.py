@@ -5,18 +5,23 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from ... import te
 from ...ir import IRModule
 from ...support.errors import AlreadyRegisteredError, RelaxishError
 from ...target import Target
+from ...te.schedule import Schedule
+from ...te.tensor import Tensor
 from ...tir import FloatImm, IntImm, PrimFunc, StringImm, Var
 from ...tir import Schedule as BlockSchedule
 from .dispatcher import ApplyConfig, DispatchContext
 from .entity import InstantiationError
 from .flops import compute_flop
 from .space import ConfigSpace
+
+if TYPE_CHECKING:
+    from .space import ConfigEntity
 
 __all__ = [
     "TASK_TABLE", "Task", "TaskTemplate", "args_to_workload", "create", "deserialize_args", "get_config", "program_of",
@@ -77,7 +82,7 @@ class TaskTemplate:
         self.fschedule: Callable[..., Any] | None = None
         self.fcustomized: Callable[..., Any] | None = None
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[Schedule, list[Tensor]]:
         real = deserialize_args(args)
         if self.fcustomized is not None:
             return self.fcustomized(*real, **kwargs)
@@ -131,7 +136,7 @@ def taken(name: str, what: str) -> AlreadyRegisteredError:
     return AlreadyRegisteredError(f"{what} {name!r} is registered already; give it another name")
 
 
-def template(task_name: str | Callable[..., Any], func: Callable[..., Any] | None = None) -> Any:
+def template(task_name: str | Callable[..., Any], func: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """Decorate a function that makes ``(schedule, [argument tensors])`` from plain arguments, asking ``get_config()``.
 
     Outside of tuning the function uses the configuration that :class:`DispatchContext` knows for its arguments. Raises
@@ -146,7 +151,7 @@ def template(task_name: str | Callable[..., Any], func: Callable[..., Any] | Non
             raise taken(task_name, "the template")
 
         @functools.wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
+        def wrapper(*args: Any, **kwargs: Any) -> tuple[Schedule, list[Tensor]]:
             if kwargs:
                 raise TypeError("Do not support kwargs in template function call; pass all arguments by position")
             workload = args_to_workload(args, task_name)
@@ -160,7 +165,7 @@ def template(task_name: str | Callable[..., Any], func: Callable[..., Any] | Non
     return decorate(func) if func is not None else decorate
 
 
-def get_config() -> Any:
+def get_config() -> ConfigSpace:
     """The configuration to use, inside of a template: a space to define, or the values to apply."""
     return DispatchContext.current.query(Target.current(allow_none=True), None)
 
@@ -186,7 +191,7 @@ class Task:
         """The name and the arguments, as records are looked up by."""
         return args_to_workload(self.args, self.name)
 
-    def instantiate(self, config: Any) -> tuple[Any, list[Any]]:
+    def instantiate(self, config: ConfigEntity) -> tuple[Any, list[Any]]:
         """The schedule and the arguments of a configuration."""
         config.flop = 0
         with ApplyConfig(config):
@@ -195,7 +200,7 @@ class Task:
             self.flop = config.flop or compute_flop(sch)
         return sch, arg_bufs
 
-    def program(self, config: Any) -> IRModule:
+    def program(self, config: ConfigEntity) -> IRModule:
         """The scheduled program of a configuration. Raises InstantiationError if the template refuses it."""
         sch, args = self.instantiate(config)
         if not config.valid():
@@ -215,7 +220,7 @@ class Task:
         return f"Task(func_name={self.name}, args={self.args}, kwargs={self.kwargs}, workload={self.workload})"
 
 
-def _checked(made: Any, name: str) -> tuple[Any, list[Any]]:
+def _checked(made: tuple[Schedule, Sequence[Tensor]], name: str) -> tuple[Any, list[Any]]:
     if not isinstance(made, tuple) or len(made) != 2:
         raise RelaxishError(
             f"the template {name!r} must return (schedule, [argument tensors]), got {type(made).__name__}"
@@ -223,7 +228,7 @@ def _checked(made: Any, name: str) -> tuple[Any, list[Any]]:
     return made[0], list(made[1])
 
 
-def program_of(sch: Any, args: Sequence[Any]) -> IRModule:
+def program_of(sch: BlockSchedule | Schedule, args: Sequence[Any]) -> IRModule:
     """The program of what a template returned: a ``te`` schedule with its tensors, or a ``tir.Schedule``."""
     if isinstance(sch, te.Schedule):
         return IRModule({"main": sch.prim_func(args)})
@@ -237,7 +242,11 @@ def program_of(sch: Any, args: Sequence[Any]) -> IRModule:
 
 
 def create(
-    task_name: str | Callable[..., Any], args: Sequence[Any], target: Any, target_host: Any = None, **kwargs: Any
+    task_name: str | Callable[..., Any],
+    args: Sequence[Any],
+    target: Target | str,
+    target_host: Target | str | None = None,
+    **kwargs: Any,
 ) -> Task:
     """The task of a template: it runs once, with an empty space, to say what can be tuned.
 

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 from ... import te
 from ...target import Target
+from ...te.schedule import Schedule
+from ...te.tensor import Tensor
 from .dispatcher import DispatchContext
 from .task import args_to_workload, entry, taken
 
@@ -60,7 +62,7 @@ class TaskExtractEnv:
         return found
 
 
-def register_topi_compute(task_name: str, func: Callable[..., Any] | None = None) -> Any:
+def register_topi_compute(task_name: str, func: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """Decorate ``f(cfg, *args) -> tensor``; the wrapper takes only ``args`` and finds the configuration itself."""
 
     def decorate(compute: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,7 +71,7 @@ def register_topi_compute(task_name: str, func: Callable[..., Any] | None = None
             raise taken(task_name, "the computation")
 
         @functools.wraps(compute)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
+        def wrapper(*args: Any, **kwargs: Any) -> Tensor:
             if kwargs:
                 raise TypeError("Do not support kwargs in template function call; pass all arguments by position")
             env = TaskExtractEnv.current
@@ -88,7 +90,7 @@ def register_topi_compute(task_name: str, func: Callable[..., Any] | None = None
     return decorate(func) if func is not None else decorate
 
 
-def register_topi_schedule(task_name: str, func: Callable[..., Any] | None = None) -> Any:
+def register_topi_schedule(task_name: str, func: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """Decorate ``f(cfg, outs) -> schedule``; the wrapper takes only ``outs``."""
 
     def decorate(schedule: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,7 +99,7 @@ def register_topi_schedule(task_name: str, func: Callable[..., Any] | None = Non
             raise taken(task_name, "the schedule")
 
         @functools.wraps(schedule)
-        def wrapper(outs: Any, *args: Any, **kwargs: Any) -> Any:
+        def wrapper(outs: Sequence[Tensor], *args: Any, **kwargs: Any) -> Schedule:
             workload = get_workload(outs, task_name)
             if workload is None:
                 raise RuntimeError(f"Cannot find workload in attribute of this schedule: {task_name}")
@@ -110,7 +112,7 @@ def register_topi_schedule(task_name: str, func: Callable[..., Any] | None = Non
     return decorate(func) if func is not None else decorate
 
 
-def get_workload(outs: Any, task_name: str | None = None) -> Any:
+def get_workload(outs: Sequence[Tensor], task_name: str | None = None) -> tuple[Any, ...] | None:
     """The workload of the tuned computation that outputs come from; None if there is none (of that name)."""
     from ...te.graph import post_order
 

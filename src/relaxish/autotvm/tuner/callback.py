@@ -9,13 +9,17 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
 from ...support.journal import Journal
 from ...support.log import get_logger
 from .. import record
+from ..measure.measure import MeasureInput, MeasureResult
+
+if TYPE_CHECKING:
+    from .tuner import Tuner
 
 __all__ = ["Monitor", "log_to_database", "log_to_file", "progress_bar"]
 
@@ -56,7 +60,7 @@ class log_to_file:
                 journal.repair()
                 journal.close()
 
-    def __call__(self, tuner: Any, inputs: Sequence[Any], results: Sequence[Any]) -> None:
+    def __call__(self, tuner: Tuner, inputs: Sequence[Any], results: Sequence[Any]) -> None:
         pairs = zip(inputs, results, strict=True)
         lines = "".join(record.encode(inp, res, self.protocol) + "\n" for inp, res in pairs)
         if self.path is None:
@@ -72,7 +76,7 @@ class log_to_file:
 def log_to_database(db: Any) -> Callback:
     """Save each measurement to a database of AutoTVM, or each program and its times to one of ``meta_schedule``."""
 
-    def callback(tuner: Any, inputs: Sequence[Any], results: Sequence[Any]) -> None:
+    def callback(tuner: Tuner, inputs: Sequence[Any], results: Sequence[Any]) -> None:
         from .journal import commit
 
         for inp, res in zip(inputs, results, strict=True):
@@ -91,7 +95,7 @@ class Monitor:
         self.scores: list[float] = []
         self.timestamps: list[float] = []
 
-    def __call__(self, tuner: Any, inputs: Sequence[Any], results: Sequence[Any]) -> None:
+    def __call__(self, tuner: Tuner, inputs: Sequence[Any], results: Sequence[Any]) -> None:
         for inp, res in zip(inputs, results, strict=True):
             self.scores.append(_speed(inp, res))
             self.timestamps.append(float(res.timestamp))
@@ -109,7 +113,7 @@ class Monitor:
         return np.array(self.timestamps)
 
 
-def _speed(inp: Any, res: Any) -> float:
+def _speed(inp: MeasureInput, res: MeasureResult) -> float:
     if int(res.error_no) != 0:
         return 0.0
     cost = float(np.mean(res.costs))
@@ -137,7 +141,7 @@ class progress_bar:
         except (OSError, ValueError, io.UnsupportedOperation) as error:  # nobody reads any more: tuning goes on
             _log.debug("the progress cannot be shown: %s", error)
 
-    def __call__(self, tuner: Any, inputs: Sequence[Any], results: Sequence[Any]) -> None:
+    def __call__(self, tuner: Tuner, inputs: Sequence[Any], results: Sequence[Any]) -> None:
         for inp, res in zip(inputs, results, strict=True):
             self.current = _speed(inp, res)
             self.best = max(self.best, self.current)

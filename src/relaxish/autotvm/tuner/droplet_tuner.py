@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from ...meta_schedule.post_optimization.droplet_search import DropletSearch
 from .tuner import Tuner
+
+if TYPE_CHECKING:
+    from ..task.task import Task
 
 __all__ = ["DropletTuner"]
 
@@ -15,7 +18,7 @@ class DropletTuner(Tuner):
     """From ``start_position`` (the number of each parameter's value) to neighbours that a t-test with ``pvalue`` finds
     faster; ends where none is."""
 
-    def __init__(self, task: Any, start_position: Sequence[int] | None = None, pvalue: float = 0.05) -> None:
+    def __init__(self, task: Task, start_position: Sequence[int] | None = None, pvalue: float = 0.05) -> None:
         super().__init__(task)
         self.start_position, self.pvalue = start_position, pvalue
         self.space = task.config_space

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
 from .tuner import Tuner, speed_of
+
+if TYPE_CHECKING:
+    from ..task.task import Task
 
 __all__ = ["GATuner"]
 
@@ -15,7 +18,7 @@ __all__ = ["GATuner"]
 class GATuner(Tuner):
     """``pop_size`` configurations a generation, of which the best ``elite_num`` ever stay parents."""
 
-    def __init__(self, task: Any, pop_size: int = 100, elite_num: int = 3, mutation_prob: float = 0.1) -> None:
+    def __init__(self, task: Task, pop_size: int = 100, elite_num: int = 3, mutation_prob: float = 0.1) -> None:
         super().__init__(task)
         if elite_num > pop_size:
             raise ValueError("The number of elites must be less than population size")
@@ -79,7 +82,7 @@ class GATuner(Tuner):
             self.visited.add(self.space.knob2point(child))
         self.genes, self.scores, self.trial_pt = made, [], 0
 
-    def _child(self, genes: Sequence[Sequence[int]], chances: Any) -> list[int] | None:
+    def _child(self, genes: Sequence[Sequence[int]], chances: np.ndarray[Any, Any]) -> list[int] | None:
         """A new configuration; None if there is none left."""
         if len(self.visited) >= self.space.count:
             return None

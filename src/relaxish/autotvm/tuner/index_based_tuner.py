@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from .tuner import Tuner
+
+if TYPE_CHECKING:
+    from ..task.task import Task
 
 __all__ = ["GridSearchTuner", "IndexBaseTuner", "RandomTuner"]
 
@@ -13,7 +16,7 @@ __all__ = ["GridSearchTuner", "IndexBaseTuner", "RandomTuner"]
 class IndexBaseTuner(Tuner):
     """``range_idx`` (first, last), both included, is the part of the space that is searched."""
 
-    def __init__(self, task: Any, range_idx: tuple[int, int] | None = None) -> None:
+    def __init__(self, task: Task, range_idx: tuple[int, int] | None = None) -> None:
         super().__init__(task)
         if range_idx is not None and not isinstance(range_idx, tuple):
             raise TypeError("range_idx must be None or a tuple of two numbers")
@@ -42,7 +45,7 @@ class IndexBaseTuner(Tuner):
 class GridSearchTuner(IndexBaseTuner):
     """All configurations in the order of their numbers."""
 
-    def __init__(self, task: Any, range_idx: tuple[int, int] | None = None) -> None:
+    def __init__(self, task: Task, range_idx: tuple[int, int] | None = None) -> None:
         super().__init__(task, range_idx)
         self.index: int | None = self._first()
 

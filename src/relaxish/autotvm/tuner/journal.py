@@ -11,6 +11,7 @@ from ...te import Schedule as StageSchedule
 from ...te.prim_func import create_schedulable
 from ...tir import Schedule
 from ...ir import IRModule
+from ..measure.measure import MeasureInput, MeasureResult
 
 __all__ = ["commit", "workload_of"]
 
@@ -25,7 +26,7 @@ def workload_of(sch: Any) -> IRModule:
     raise TypeError(f"expected a schedule by stages, got {type(sch).__name__}")
 
 
-def commit(database: Database, inp: Any, res: Any) -> None:
+def commit(database: Database, inp: MeasureInput, res: MeasureResult) -> None:
     """Store one measurement: its program, what was done to it, and its times (none if it failed)."""
     task = inp.task
     try:

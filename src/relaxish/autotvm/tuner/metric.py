@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,18 +12,18 @@ __all__ = ["average_recall", "cover_curve", "get_rank", "max_curve", "mean_curve
 Array = np.ndarray[Any, Any]
 
 
-def max_curve(trial_scores: Any) -> Array:
+def max_curve(trial_scores: Sequence[float] | Array) -> Array:
     """The best score after each trial."""
     return np.maximum.accumulate(np.asarray(trial_scores, dtype=np.float64))
 
 
-def mean_curve(trial_scores: Any) -> Array:
+def mean_curve(trial_scores: Sequence[float] | Array) -> Array:
     """The mean score after each trial."""
     scores = np.asarray(trial_scores, dtype=np.float64)
     return np.cumsum(scores) / np.arange(1, len(scores) + 1)
 
 
-def recall_curve(trial_ranks: Any, top: int | None = None) -> Array:
+def recall_curve(trial_ranks: Array, top: int | None = None) -> Array:
     """After each trial ``n``: which share of the best ``n`` (or ``top``) has been tried. Ranks begin at 1 (best)."""
     ranks = np.asarray(trial_ranks)
     if not isinstance(trial_ranks, np.ndarray):
@@ -33,7 +34,7 @@ def recall_curve(trial_ranks: Any, top: int | None = None) -> Array:
     return np.array([np.mean(ranks[:n] <= n) for n in range(1, len(ranks) + 1)])
 
 
-def cover_curve(trial_ranks: Any) -> Array:
+def cover_curve(trial_ranks: Array) -> Array:
     """After each trial ``n``: how many of the very best without a gap have been tried, over ``n``."""
     ranks = np.asarray(trial_ranks)
     out = np.empty(len(ranks))
@@ -47,14 +48,14 @@ def cover_curve(trial_ranks: Any) -> Array:
     return out
 
 
-def average_recall(preds: Any, labels: Any, N: int) -> float:
+def average_recall(preds: Sequence[float] | Array, labels: Sequence[float] | Array, N: int) -> float:
     """The mean of the first ``N`` values of the recall curve of predictions."""
     order = np.argsort(np.asarray(preds))[::-1]
     ranks = get_rank(np.asarray(labels)[order])[:N]
     return float(np.mean(recall_curve(ranks)[:N]))
 
 
-def get_rank(values: Any) -> Array:
+def get_rank(values: Sequence[float] | Array) -> Array:
     """The rank of each value, 1 for the greatest."""
     order = np.argsort(-np.asarray(values), kind="stable")
     ranks = np.empty(len(order), dtype=np.int64)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
 from ...support.log import get_logger
+from ..measure.measure import MeasureInput, MeasureResult
 from .sa_model_optimizer import ModelOptimizer
 from .tuner import Tuner, speed_of
+
+if TYPE_CHECKING:
+    from .xgboost_cost_model import XGBoostCostModel
 
 __all__ = ["ModelBasedTuner", "submodular_pick"]
 
@@ -31,7 +35,7 @@ class ModelBasedTuner(Tuner):
     def __init__(
         self,
         task: Any,
-        cost_model: Any,
+        cost_model: XGBoostCostModel,
         model_optimizer: ModelOptimizer,
         plan_size: int,
         diversity_filter_ratio: float | None = None,
@@ -51,7 +55,7 @@ class ModelBasedTuner(Tuner):
         self.train_ct = 0
         self.flops_max = 0.0
         self._refused = self._given = 0
-        self._prior = _Prior(self) if hasattr(task, "cycles") else None
+        self._prior = _Prior(self, task) if isinstance(task, _Foreseen) else None
 
     def has_next(self) -> bool:
         return len(self.visited) < self.space.count
@@ -107,7 +111,7 @@ class ModelBasedTuner(Tuner):
             self._plan(self.cost_model)
             self.train_ct += 1
 
-    def _plan(self, model: Any) -> None:
+    def _plan(self, model: XGBoostCostModel) -> None:
         count = self.plan_size
         if self.diversity_filter_ratio:
             found = self.model_optimizer.find_maximums(model, int(count * self.diversity_filter_ratio), self.visited)
@@ -123,7 +127,7 @@ class ModelBasedTuner(Tuner):
         self._given += len(inputs)
         self.update(inputs, results)
 
-    def load_history(self, data_set: Any, min_seed_records: int = 500) -> None:
+    def load_history(self, data_set: Sequence[tuple[MeasureInput, MeasureResult]], min_seed_records: int = 500) -> None:
         """Begin with what measurements of other tasks of this template say, if there are ``min_seed_records``."""
         base = self.cost_model.spawn_base_model()
         if not base.fit_log(data_set, self.plan_size, min_seed_records):
@@ -159,11 +163,20 @@ def submodular_pick(scores: Array, knobs: Array, n_pick: int, knob_weight: float
     return chosen
 
 
+@runtime_checkable
+class _Foreseen(Protocol):
+    """A task that knows before measuring how long a configuration takes and whether it can be built."""
+
+    def cycles(self, points: Array | Sequence[int]) -> Array | None: ...
+
+    def admits(self, index: int) -> bool: ...
+
+
 class _Prior:
     """Where to begin: what a model of the machine expects, corrected by how long similar tilings really took."""
 
-    def __init__(self, tuner: ModelBasedTuner) -> None:
-        self.tuner = tuner
+    def __init__(self, tuner: ModelBasedTuner, task: _Foreseen) -> None:
+        self.tuner, self.task = tuner, task
         self.space = tuner.space
         self.rng = np.random.default_rng(int(np.random.randint(1 << 31)))
 
@@ -187,7 +200,7 @@ class _Prior:
         points = columns.points(digits)
         new = np.array([int(p) not in self.tuner.visited for p in points], bool) & self.space.valid_mask(points)
         points = points[new]
-        expected = self.tuner.task.cycles(points) if len(points) else None
+        expected = self.task.cycles(points) if len(points) else None
         if expected is None:
             return []
         sizes = np.log2(np.maximum(columns.split_sizes(points), 1))
@@ -199,7 +212,7 @@ class _Prior:
             key = tuple(int(v) for v in inner[i])
             if uses.get(key, 0) >= _SAME_TILE + len(self.tuner.xs) // 8:
                 continue
-            if not self.tuner.task.admits(int(points[i])):
+            if not self.task.admits(int(points[i])):
                 self.tuner.visited.add(int(points[i]))
                 continue
             uses[key] = uses.get(key, 0) + 1
@@ -208,7 +221,7 @@ class _Prior:
                 break
         return out
 
-    def _inner(self, points: Any) -> Array:
+    def _inner(self, points: Array | Sequence[int]) -> Array:
         """The innermost size of each split."""
         columns = self.space.columns
         digits = columns.digits(points)
@@ -230,7 +243,9 @@ class _Prior:
             return np.zeros(len(places))
         columns = self.space.columns
         xs = [self.tuner.xs[i] for i in good]
-        expected = self.tuner.task.cycles(xs)
+        expected = self.task.cycles(xs)
+        if expected is None:
+            return np.zeros(len(places))
         error = -np.log([self.tuner.ys[i] for i in good]) - np.log(expected)
         error -= np.median(error)
         known = np.log2(np.maximum(columns.split_sizes(xs), 1))

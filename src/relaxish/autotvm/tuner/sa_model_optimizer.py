@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
 from ...support.log import get_logger
+
+if TYPE_CHECKING:
+    from ..task.task import Task
+    from .xgboost_cost_model import XGBoostCostModel
 
 __all__ = ["ModelOptimizer", "SimulatedAnnealingOptimizer"]
 
@@ -18,7 +22,7 @@ Array = np.ndarray[Any, Any]
 class ModelOptimizer:
     """Subclass and define ``find_maximums``."""
 
-    def find_maximums(self, model: Any, num: int, exclusive: Collection[int]) -> list[int]:
+    def find_maximums(self, model: XGBoostCostModel, num: int, exclusive: Collection[int]) -> list[int]:
         """The numbers of the ``num`` configurations that a model expects most of, none of ``exclusive``, best first."""
         raise NotImplementedError
 
@@ -57,7 +61,7 @@ class SimulatedAnnealingOptimizer(ModelOptimizer):
 
     def __init__(
         self,
-        task: Any,
+        task: Task,
         n_iter: int = 500,
         temp: float | tuple[float, float] = (1, 0),
         persistent: bool = True,
@@ -72,7 +76,7 @@ class SimulatedAnnealingOptimizer(ModelOptimizer):
         self.log_interval = log_interval
         self.points: Array | None = None
 
-    def find_maximums(self, model: Any, num: int, exclusive: Collection[int]) -> list[int]:
+    def find_maximums(self, model: XGBoostCostModel, num: int, exclusive: Collection[int]) -> list[int]:
         space = self.task.config_space
         columns = space.columns
         rng = np.random.default_rng(int(np.random.randint(1 << 31)))

@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from ...support.log import get_logger
 from ..env import GLOBAL_SCOPE
 from ..measure import MeasureBatch, MeasureInput, MeasureOption, MeasureResult, create_measure_batch
 from .callback import Callback, format_si_prefix, log_to_file
+
+if TYPE_CHECKING:
+    from ..task.task import Task
 
 __all__ = ["Tuner", "speed_of"]
 
@@ -27,7 +30,7 @@ _Running = tuple[list[MeasureInput], Callable[[], list[MeasureResult]]]
 _OWN_LOGS: set[tuple[Path, str]] = set()
 
 
-def speed_of(inp: Any, res: Any) -> float:
+def speed_of(inp: MeasureInput, res: MeasureResult) -> float:
     """Operations a second, 0 for what failed."""
     if int(res.error_no) != 0:
         return 0.0
@@ -45,7 +48,7 @@ class Tuner:
     #: Whether what an earlier run measured can be given to :meth:`update` and counts as trials.
     learns_from_log = True
 
-    def __init__(self, task: Any, **kwargs: Any) -> None:
+    def __init__(self, task: Task, **kwargs: Any) -> None:
         self.task = task
         self.param = kwargs
         self.recorder = None
@@ -75,7 +78,7 @@ class Tuner:
     def update(self, inputs: Sequence[Any], results: Sequence[Any]) -> None:
         """Learn from measurements."""
 
-    def load_history(self, data_set: Any, min_seed_records: int = 500) -> None:
+    def load_history(self, data_set: Sequence[tuple[MeasureInput, MeasureResult]], min_seed_records: int = 500) -> None:
         """Learn from measurements of other tasks, if there are ``min_seed_records``."""
         raise NotImplementedError(f"{type(self).__name__} does not learn from other tasks; XGBTuner does")
 
@@ -149,7 +152,7 @@ class Tuner:
         inputs = [MeasureInput(self.task.target, self.task, config) for config in configs]
         return inputs, measure_batch.begin(inputs)
 
-    def _judge(self, inp: Any, res: Any, number: int, si_prefix: str = "G") -> None:
+    def _judge(self, inp: MeasureInput, res: MeasureResult, number: int, si_prefix: str = "G") -> None:
         flops = speed_of(inp, res)
         if flops > self.best_flops:
             self.best_flops, self.best_config = flops, inp.config
@@ -211,11 +214,11 @@ class Tuner:
         self.error_ct_threshold = threshold
 
 
-def _own(callback: Any, task: Any) -> tuple[Path, str]:
+def _own(callback: Any, task: Task) -> tuple[Path, str]:
     return callback.path.resolve(), repr((task.workload, str(task.target)))
 
 
-def _note_own(callback: Any, task: Any) -> None:
+def _note_own(callback: Any, task: Task) -> None:
     if isinstance(callback, log_to_file) and callback.path is not None:
         _OWN_LOGS.add(_own(callback, task))
 
@@ -233,7 +236,7 @@ def _in_scope() -> list[Callable[..., None]]:
     return [log_to_database(database)]
 
 
-def _measured(path: Any, task: Any) -> list[tuple[Any, Any]]:
+def _measured(path: Any, task: Task) -> list[tuple[Any, Any]]:
     """The measurements of a task in a log that fit its space."""
     from ..record import load_from_file, same_workload
 
@@ -256,7 +259,7 @@ def _watch_errors(in_row: int, threshold: int, level: int) -> None:
         _log.setLevel(level)
 
 
-def _report_errors(task: Any, errors: Sequence[str]) -> None:
+def _report_errors(task: Task, errors: Sequence[str]) -> None:
     handle, path = tempfile.mkstemp(prefix="autotvm_errors_", suffix=".log", text=True)
     with os.fdopen(handle, "w") as out:
         out.write("\n".join(errors))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
 from ...support.log import get_logger
 from ..feature import Program, assemble, read_program
+from ..measure.measure import MeasureInput, MeasureResult
 from ..quantities import QuantityColumns
 from .metric import average_recall
 from .tuner import speed_of
+
+if TYPE_CHECKING:
+    from ..task.task import Task
 
 __all__ = ["FeatureRows", "XGBoostCostModel"]
 
@@ -26,7 +30,7 @@ _FEATURES = ("itervar", "knob", "curve")
 class FeatureRows:
     """Rows of features of a task's configurations, of one kind; programs are made only where there is no other way."""
 
-    def __init__(self, task: Any, kind: str) -> None:
+    def __init__(self, task: Task, kind: str) -> None:
         if kind not in _FEATURES:
             raise RuntimeError(f"Invalid feature type: {kind}; use one of {', '.join(_FEATURES)}")
         self.task, self.kind = task, kind
@@ -51,7 +55,7 @@ class FeatureRows:
             parts.append(found)
         return np.concatenate(parts, axis=1)
 
-    def of_record(self, inp: Any) -> Array:
+    def of_record(self, inp: MeasureInput) -> Array:
         """The row of a measurement of another task of this template, zeros where its program cannot be made."""
         own = inp.config.get_flatten_feature()
         if self.kind == "knob":
@@ -75,8 +79,8 @@ class XGBoostCostModel:
     """``feature_type`` "itervar", "knob" or "curve"; ``loss_type`` "reg", "rank" or "rank-binary"."""
 
     def __init__(
-        self, task: Any, feature_type: str, loss_type: str = "reg", num_threads: int | None = None,
-        log_interval: int = 25, upper_model: Any = None,
+        self, task: Task, feature_type: str, loss_type: str = "reg", num_threads: int | None = None,
+        log_interval: int = 25, upper_model: XGBoostCostModel | None = None,
     ) -> None:  # fmt: skip
         if loss_type not in _OBJECTIVES:
             raise RuntimeError(f"Invalid loss type: {loss_type}; use one of {', '.join(_OBJECTIVES)}")
@@ -114,7 +118,9 @@ class XGBoostCostModel:
                 margin = self._discount() * self.base_model.margin_of(rows)
         self._train(rows, labels, plan_size, margin, _ROUNDS, _PATIENCE)
 
-    def fit_log(self, records: Any, plan_size: int, min_seed_records: int = 500) -> bool:
+    def fit_log(
+        self, records: Sequence[tuple[MeasureInput, MeasureResult]], plan_size: int, min_seed_records: int = 500
+    ) -> bool:
         """Learn from measurements of other tasks of the template; whether there were enough."""
         groups: dict[Any, list[tuple[Any, Any]]] = {}
         for inp, res in records:
@@ -209,7 +215,7 @@ class XGBoostCostModel:
         return float(2.0 ** (-self._sample_size / 64.0))
 
 
-def _inverse(res: Any) -> float:
+def _inverse(res: MeasureResult) -> float:
     """A speed for a record whose operations are not known."""
     if int(res.error_no) != 0:
         return 0.0

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .model_based_tuner import ModelBasedTuner
 from .sa_model_optimizer import ModelOptimizer, SimulatedAnnealingOptimizer
 from .xgboost_cost_model import XGBoostCostModel
+
+if TYPE_CHECKING:
+    from ..task.task import Task
 
 __all__ = ["XGBTuner"]
 
@@ -20,7 +23,7 @@ class XGBTuner(ModelBasedTuner):
 
     def __init__(
         self,
-        task: Any,
+        task: Task,
         plan_size: int = 64,
         feature_type: str = "itervar",
         loss_type: str = "reg",

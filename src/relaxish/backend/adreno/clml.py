@@ -5,14 +5,15 @@ The pass ends in ``RunCodegen``, which says that ``relax.ext.openclml`` is missi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...ir.expr import RelaxExpr
 from ...ir.module import IRModule
 from ...ir.transform import Pass, Sequential
 from ...op.manipulate import reshape
 from ...relax.dpl import DFPattern, is_const, is_op, is_tuple_get_item, wildcard
-from ...relax.expr import Call, Constant, Function, TupleGetItem, Var, is_call_of
+from ...relax.expr import Call, Constant, Function, TupleGetItem, Var, VarBinding, is_call_of
 from ...relax.expr_functor import PyExprMutator
 from ...transform import (
     ConvertLayout, FoldBatchnormToConv2D, FoldConstant, FuseOpsByPattern, FusionPattern, MergeCompositeFunctions, Normalize,
@@ -131,7 +132,7 @@ def _batch_norm() -> FusionPattern:
     return FusionPattern("openclml.nn.batch_norm", root, {**found, "root": root}, _check_batch_norm)
 
 
-def _one(name: str, operator: str, check: Any, operands: Sequence[str]) -> FusionPattern:
+def _one(name: str, operator: str, check: Callable[..., Any], operands: Sequence[str]) -> FusionPattern:
     found: dict[str, DFPattern] = {n: wildcard() for n in operands}
     root = is_op(operator)(*found.values())
     return FusionPattern(f"openclml.{name}", root, {**found, "root": root}, check)
@@ -161,14 +162,14 @@ class _AppendReshape(PyExprMutator):
         super().__init__(mod)
         self.norms: dict[Var, Call] = {}
 
-    def visit_tuple_getitem_(self, op: TupleGetItem) -> Any:
+    def visit_tuple_getitem_(self, op: TupleGetItem) -> RelaxExpr:
         call = self.norms.get(op.tuple_value) if isinstance(op.tuple_value, Var) else None
         if call is None or op.index != 0:
             return super().visit_tuple_getitem_(op)
         first = self.builder_.emit(TupleGetItem(self.visit_expr(op.tuple_value), 0))
         return reshape(first, call.args[0].struct_info.shape)
 
-    def visit_var_binding_(self, binding: Any) -> None:
+    def visit_var_binding_(self, binding: VarBinding) -> None:
         value = binding.value
         if is_call_of(value, "relax.nn.batch_norm"):
             self.norms[binding.var] = value

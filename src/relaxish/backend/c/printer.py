@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from ...tir.buffer import Buffer
+from ...tir.stmt import Allocate, AllocateConst, AssertStmt, AttrStmt
 from ...ir import dtype as dt
-from ...ir.prim import Div, IntImm, Mod, Var
+from ...ir.prim import BinaryOp, Call, Div, IntImm, Mod, Var
 from ...runtime.failures import FIELD, site_text
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc
@@ -92,7 +94,7 @@ class CPrinter(StatementPrinter):
         body = "\n".join([f"int32_t {plain}({declared}) {{", *begin, *self.lines, end, "}", ""])
         return body + "\n" + _packed_entry(name, plain, [kind for kind, _ in params], bool(returned))
 
-    def _parameter(self, param: Any, buffer: Any, noalias: str) -> tuple[str, str]:
+    def _parameter(self, param: Var, buffer: Buffer | None, noalias: str) -> tuple[str, str]:
         if buffer is None and not dt.is_handle(param.dtype):
             return ("double" if dt.is_float(param.dtype) else "int64_t", self._scalar(param, param.dtype))
         name = self.supply.fresh((buffer or param).name)
@@ -102,7 +104,7 @@ class CPrinter(StatementPrinter):
         self.memory_types[param] = self.memory_types[data] = element
         return f"{self.memory_type(element)}*", f"{noalias}{name}"
 
-    def _scalar(self, var: Any, dtype: str) -> str:
+    def _scalar(self, var: Var, dtype: str) -> str:
         wide = "float64" if dt.is_float(dtype) else "int64"
         if dtype == wide:
             return self.bind(var)
@@ -111,7 +113,7 @@ class CPrinter(StatementPrinter):
         self.line(self.declaration(dtype, name, self.cast(Piece(given), wide, dtype)))
         return given
 
-    def _bind_layout(self, buffer: Any) -> None:
+    def _bind_layout(self, buffer: Buffer) -> None:
         """Arguments are contiguous and start at element 0: stride and offset variables follow."""
         if isinstance(buffer.elem_offset, Var) and buffer.elem_offset not in self.names:
             self.names[buffer.elem_offset] = self.constant(0, buffer.elem_offset.dtype)
@@ -123,16 +125,16 @@ class CPrinter(StatementPrinter):
 
     # -- memory --------------------------------------------------------------------------------------------
 
-    def element(self, buffer: Any, element: str, index: Piece) -> Piece:
+    def element(self, buffer: Buffer, element: str, index: Piece) -> Piece:
         place = super().element(buffer, element, index)
         return self.call(self._from_library(f"{_NARROW[element]}_to_float"), place) if element in _NARROW else place
 
-    def store(self, buffer: Any, element: str, index: Piece, value: Piece) -> None:
+    def store(self, buffer: Buffer, element: str, index: Piece, value: Piece) -> None:
         if element in _NARROW:
             value = self.call(self._from_library(f"float_to_{_NARROW[element]}"), value)
         super().store(buffer, element, index, value)
 
-    def visit_Allocate(self, stmt: Any) -> None:
+    def visit_Allocate(self, stmt: Allocate) -> None:
         element = dt.element_of(stmt.dtype)
         count: Any = IntImm("int64", dt.lanes(stmt.dtype))
         for extent in stmt.extents:
@@ -149,7 +151,7 @@ class CPrinter(StatementPrinter):
         self.owned.pop()
         self.line(f"free({name});")
 
-    def visit_AllocateConst(self, stmt: Any) -> None:
+    def visit_AllocateConst(self, stmt: AllocateConst) -> None:
         name = self.bind(stmt.buffer_var)
         element = dt.element_of(stmt.dtype)
         self.memory_types[stmt.buffer_var] = element
@@ -166,12 +168,12 @@ class CPrinter(StatementPrinter):
     def unroll_hint(self) -> None:
         """Compilers know when to; C has no word for it."""
 
-    def visit_AttrStmt(self, stmt: Any) -> None:
+    def visit_AttrStmt(self, stmt: AttrStmt) -> None:
         if stmt.attr_key in ("thread_extent", "virtual_thread"):
             raise RelaxishError("the program binds GPU threads and cannot be compiled for the target c")
         self.visit(stmt.body)
 
-    def visit_AssertStmt(self, stmt: Any) -> None:
+    def visit_AssertStmt(self, stmt: AssertStmt) -> None:
         self.messages.append(getattr(stmt.message, "value", str(stmt.message)))
         self.line(f"if (!({self.expr(stmt.condition)})) {{ {self._leave(len(self.messages))} }}")
         self.visit(stmt.body)
@@ -179,7 +181,7 @@ class CPrinter(StatementPrinter):
     def _leave(self, code: int | str) -> str:
         return " ".join([*(f"free({name});" for name in reversed(self.owned)), f"return {code};"])
 
-    def do_ret(self, call: Any) -> None:
+    def do_ret(self, call: Call) -> None:
         value = self.expr(call.args[0])
         self.line(f"*result = ({self.result}){wrapped(value, UNARY)};")
         self.line(self._leave("rx_code" if self.fails else 0))
@@ -191,7 +193,7 @@ class CPrinter(StatementPrinter):
         self.fails = True
         return '"' + site_text(kind, self.kernel, *fields).replace(FIELD, "\\037") + '"'
 
-    def call_check_index(self, e: Any) -> Piece:
+    def call_check_index(self, e: Call) -> Piece:
         """The index; one that is outside leaves the function, under a condition only once the statement is done."""
         value, offset, span, extent = (self.cast(self.expr(a), a.dtype, "int64") for a in e.args[:4])
         site = self._site("index", *e.args[4].value.split("\n"))
@@ -204,7 +206,7 @@ class CPrinter(StatementPrinter):
         self.line(f"if (rx_code) {{ {self._leave('rx_code')} }}")
         return self.cast(Piece(name), "int64", e.dtype)
 
-    def visit_BinaryOp(self, e: Any) -> Piece:
+    def visit_BinaryOp(self, e: BinaryOp) -> Piece:
         if type(e) not in (Div, Mod) or dt.is_float(e.dtype) or is_safe_divisor(e):
             return super().visit_BinaryOp(e)
         a, b = self.expr(e.a), self.expr(e.b)

@@ -15,6 +15,7 @@ from typing import Any
 from ...ir.expr import CallingConv, GlobalVar
 from ...ir.functor import pre_order_visit
 from ...ir.module import IRModule
+from ...ir.node import Node
 from ...ir.prim import Call
 from ...ir.transform import Pass, PassContext, Sequential
 from ...target import Target
@@ -69,7 +70,7 @@ def _public(mod: IRModule) -> IRModule:
     """Functions that nobody in the module calls are there to be called from outside: they get symbols."""
     called: set[Any] = set()
 
-    def look(node: Any) -> bool:
+    def look(node: Node) -> bool:
         if isinstance(node, Call) and isinstance(node.op, GlobalVar):
             called.add(node.op)
         return True

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...ir import dtype as dt
-from ...ir.expr import GlobalVar
+from ...ir.expr import GlobalVar, PrimExpr
 from ...ir.functor import Visitor
+from ...ir.node import Node
 from ...ir.op import Op
-from ...ir.prim import IntImm, StringImm, Var
+from ...ir.prim import BinaryOp, Call, Cast, FloatImm, IntImm, Let, Not, Select, StringImm, Var
 from ...support.errors import RelaxishError
 from ...tir.expr import BufferLoad
 
@@ -37,35 +38,35 @@ class HostExpr(Visitor[str]):
         self.names = names
         self.fresh = fresh
 
-    def text(self, expr: Any) -> str:
+    def text(self, expr: PrimExpr) -> str:
         """The text of an expression."""
         return self.visit(expr)
 
     def _refuse(self, what: str) -> RelaxishError:
         return RelaxishError(f"{self.function}: {what} cannot run on the host of a device program")
 
-    def default_visit(self, node: Any) -> str:
+    def default_visit(self, node: Node) -> str:
         raise self._refuse(f"a {type(node).__name__}")
 
     # -- leaves and operators ------------------------------------------------------------------------------
 
-    def visit_Var(self, var: Any) -> str:
+    def visit_Var(self, var: Var) -> str:
         found = self.names.get(var)
         if found is None:
             raise RelaxishError(f"{self.function}: the variable {var.name} is used but not defined")
         return found
 
-    def visit_IntImm(self, e: Any) -> str:
+    def visit_IntImm(self, e: IntImm) -> str:
         value = bool(e.value) if e.dtype == "bool" else int(e.value)
         return f"({value})" if e.value < 0 else str(value)
 
-    def visit_FloatImm(self, e: Any) -> str:
+    def visit_FloatImm(self, e: FloatImm) -> str:
         return f"float({str(e.value)!r})" if "n" in repr(float(e.value)) else f"({float(e.value)!r})"
 
-    def visit_StringImm(self, e: Any) -> str:
+    def visit_StringImm(self, e: StringImm) -> str:
         return repr(e.value)
 
-    def visit_BinaryOp(self, e: Any) -> str:
+    def visit_BinaryOp(self, e: BinaryOp) -> str:
         kind = type(e).__name__
         a, b = self.text(e.a), self.text(e.b)
         if kind in ("Min", "Max"):
@@ -81,13 +82,13 @@ class HostExpr(Visitor[str]):
     visit_And = visit_BinaryOp
     visit_Or = visit_BinaryOp
 
-    def visit_Not(self, e: Any) -> str:
+    def visit_Not(self, e: Not) -> str:
         return f"(not {self.text(e.a)})"
 
-    def visit_Select(self, e: Any) -> str:
+    def visit_Select(self, e: Select) -> str:
         return f"({self.text(e.true_value)} if {self.text(e.condition)} else {self.text(e.false_value)})"
 
-    def visit_Cast(self, e: Any) -> str:
+    def visit_Cast(self, e: Cast) -> str:
         value, source, target = self.text(e.value), e.value.dtype, e.dtype
         if target == "bool":
             return f"bool({value})"
@@ -99,13 +100,13 @@ class HostExpr(Visitor[str]):
             return f"({value} & {(1 << dt.bits(target)) - 1})"
         return value
 
-    def visit_Let(self, e: Any) -> str:
+    def visit_Let(self, e: Let) -> str:
         name = self.names[e.var] = self.fresh(e.var.name)
         return f"(lambda {name}: {self.text(e.body)})({self.text(e.value)})"
 
     # -- calls ---------------------------------------------------------------------------------------------
 
-    def visit_Call(self, call: Any) -> str:
+    def visit_Call(self, call: Call) -> str:
         if isinstance(call.op, GlobalVar):
             return f"rt.call({', '.join([repr(call.op.name_hint), *map(self.text, call.args)])})"
         name = call.op.name.removeprefix("tir.") if isinstance(call.op, Op) else str(call.op)
@@ -119,13 +120,13 @@ class HostExpr(Visitor[str]):
             return f"math.{_MATH[name]}({', '.join(args)})"
         raise self._refuse(f"a call of {name}")
 
-    def _address_of(self, call: Any) -> str:
+    def _address_of(self, call: Call) -> str:
         load = call.args[0]
         if not isinstance(load, BufferLoad) or len(load.indices) != 1:
             raise self._refuse("the address of what is no element")
         return self._offset(load.buffer.data, load.indices[0], load.buffer.dtype)
 
-    def _access_pointer(self, call: Any) -> str:
+    def _access_pointer(self, call: Call) -> str:
         kind, data, offset = call.args[:3]
         return self._offset(data, offset, kind.dtype)
 
@@ -135,13 +136,13 @@ class HostExpr(Visitor[str]):
             return pointer
         return f"({pointer} + {self.text(index)} * {dt.nbytes(dtype)})"
 
-    def _packed(self, call: Any) -> str:
+    def _packed(self, call: Call) -> str:
         name, *args = call.args
         if not isinstance(name, StringImm):
             raise self._refuse("a packed call without a name")
         return f"rt.packed({', '.join([repr(name.value), *map(self.text, args)])})"
 
-    def _array(self, call: Any) -> str:
+    def _array(self, call: Call) -> str:
         data, shape, _, _, element, offset = call.args
         pointer = self._offset(data, offset, element.dtype)
         return f"rt.array({pointer}, {self.text(shape)}, {element.dtype!r})"
@@ -150,7 +151,7 @@ class HostExpr(Visitor[str]):
         dims = [self.text(a) for a in call.args]
         return f"({', '.join(dims)}{',' if len(dims) == 1 else ''})"
 
-    def _tensor_map(self, call: Any) -> str:
+    def _tensor_map(self, call: Call) -> str:
         data, dtype, rank, *rest = call.args
         count = int(rank.value)
         parts = [rest[:count], rest[count : 2 * count - 1], rest[2 * count - 1 : 3 * count - 1]]
@@ -158,7 +159,7 @@ class HostExpr(Visitor[str]):
         tail = [self.text(a) for a in rest[3 * count - 1 :]]
         return f"rt.tensor_map({', '.join([self.text(data), repr(dtype.value), *shown, *tail])})"
 
-    def _tuple(self, exprs: Any) -> str:
+    def _tuple(self, exprs: Sequence[PrimExpr]) -> str:
         return f"({''.join(self.text(e) + ', ' for e in exprs).rstrip(' ')})"
 
 

@@ -22,11 +22,13 @@ from ...ir.op import op_name_of
 from ...ir import dtype as dt
 from ...ir.functor import Visitor
 from ...ir.module import IRModule
-from ...ir.prim import IntImm, StringImm, Var
+from ...ir.node import Node
+from ...ir.prim import Call, IntImm, StringImm, Var
 from ...ir.types import PointerType
 from ...runtime.devices.host_program import KernelInfo
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc
+from ...tir.stmt import Allocate, AssertStmt, AttrStmt, DeclBuffer, For, IfThenElse, LetStmt, SeqStmt, Stmt, While
 from .host_expr import HostExpr
 from .signature import shape_vars
 
@@ -139,7 +141,7 @@ class _HostText(Visitor):
         """One line at the current depth."""
         self.lines.append("    " * self.depth + text)
 
-    def block(self, head: str, body: Any) -> None:
+    def block(self, head: str, body: Stmt) -> None:
         """An indented suite."""
         self.line(head)
         self.depth += 1
@@ -151,49 +153,49 @@ class _HostText(Visitor):
 
     # -- statements ----------------------------------------------------------------------------------------
 
-    def default_visit(self, node: Any) -> None:
+    def default_visit(self, node: Node) -> None:
         raise RelaxishError(f"{self.name}: a {type(node).__name__} cannot run on the host of a device program")
 
-    def visit_SeqStmt(self, stmt: Any) -> None:
+    def visit_SeqStmt(self, stmt: SeqStmt) -> None:
         for item in stmt.seq:
             self.visit(item)
 
-    def visit_DeclBuffer(self, stmt: Any) -> None:
+    def visit_DeclBuffer(self, stmt: DeclBuffer) -> None:
         self.visit(stmt.body)
 
-    def visit_AttrStmt(self, stmt: Any) -> None:
+    def visit_AttrStmt(self, stmt: AttrStmt) -> None:
         key = stmt.attr_key
         if key not in _QUIET_ATTRS and not key.startswith("pragma_"):
             raise RelaxishError(f"{self.name}: the attribute {key!r} means nothing on the host of a device program")
         self.visit(stmt.body)
 
-    def visit_LetStmt(self, stmt: Any) -> None:
+    def visit_LetStmt(self, stmt: LetStmt) -> None:
         value = self.expr.text(stmt.value)
         name = self.names[stmt.var] = self.fresh(stmt.var.name)
         self.line(f"{name} = {value}")
         self.visit(stmt.body)
 
-    def visit_IfThenElse(self, stmt: Any) -> None:
+    def visit_IfThenElse(self, stmt: IfThenElse) -> None:
         self.block(f"if {self.expr.text(stmt.condition)}:", stmt.then_case)
         if stmt.else_case is not None:
             self.block("else:", stmt.else_case)
 
-    def visit_For(self, loop: Any) -> None:
+    def visit_For(self, loop: For) -> None:
         name = self.names[loop.loop_var] = self.fresh(loop.loop_var.name)
         low, extent = self.expr.text(loop.min), self.expr.text(loop.extent)
         bounds = extent if low == "0" else f"{low}, {low} + {extent}"
         self.block(f"for {name} in range({bounds}):", loop.body)
 
-    def visit_While(self, loop: Any) -> None:
+    def visit_While(self, loop: While) -> None:
         self.block(f"while {self.expr.text(loop.condition)}:", loop.body)
 
-    def visit_AssertStmt(self, stmt: Any) -> None:
+    def visit_AssertStmt(self, stmt: AssertStmt) -> None:
         message = stmt.message.value if isinstance(stmt.message, StringImm) else str(stmt.message)
         self.line(f"if not ({self.expr.text(stmt.condition)}):")
         self.line(f"    rt.fail({message!r})")
         self.visit(stmt.body)
 
-    def visit_Allocate(self, stmt: Any) -> None:
+    def visit_Allocate(self, stmt: Allocate) -> None:
         size = " * ".join([*(self.expr.text(e) for e in stmt.extents), str(dt.nbytes(stmt.dtype))])
         name = self.fresh(stmt.buffer_var.name)
         self.names[stmt.buffer_var] = f"{name}.ptr"
@@ -214,11 +216,11 @@ class _HostText(Visitor):
         else:
             self.line(self.expr.text(value))
 
-    def _kernel(self, call: Any) -> KernelInfo | None:
+    def _kernel(self, call: Call) -> KernelInfo | None:
         first = call.args[0]
         return self.kernels.get(first.value) if isinstance(first, StringImm) else None
 
-    def _launch(self, call: Any) -> None:
+    def _launch(self, call: Call) -> None:
         info = self._kernel(call)
         assert info is not None
         args = [self.expr.text(a) for a in call.args[1:]]

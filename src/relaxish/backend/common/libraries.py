@@ -50,7 +50,7 @@ LIBRARIES: dict[str, Library] = {
 _PACKAGE = __package__.rpartition(".backend")[0]
 
 
-def _named(layer: str, where: str) -> Any:
+def _named(layer: str, where: str) -> Callable[..., Any]:
     module, _, name = where.partition(":")
     return getattr(importlib.import_module(f"{_PACKAGE}.{layer}.{module}"), name)
 

@@ -92,7 +92,7 @@ class _Builder:
         inputs = [self._name(given.get(composite.found[o], composite.found[o]), names) for o in operands]
         return Step(kernel, tuple(inputs), composite.dtype, dict(attrs))
 
-    def _name(self, value: Any, names: Mapping[Any, str]) -> str:
+    def _name(self, value: Expr, names: Mapping[Any, str]) -> str:
         if not isinstance(value, Constant):
             return names[value]
         if value not in self._names:

@@ -8,6 +8,7 @@ from operator import mul
 from typing import Any
 
 from ...arith import Analyzer
+from ...ir.expr import PrimExpr, RelaxExpr
 from ...tir import IntImm, Var
 from ...transform.fuse_ops_by_pattern import FusionPattern, PatternCheckContext
 from ..patterns import make_matmul_pattern
@@ -17,7 +18,7 @@ __all__ = ["batches_fit", "bias_is_vector", "matmul_patterns", "shapes_of", "tra
 _ACTIVATIONS = {"": None, "_relu": "relax.nn.relu", "_gelu": "relax.nn.gelu"}
 
 
-def volume(dims: Sequence[Any]) -> Any:
+def volume(dims: Sequence[Any]) -> PrimExpr | int:
     """The product of dimensions."""
     return reduce(mul, dims, 1)
 
@@ -30,7 +31,7 @@ def shapes_of(context: PatternCheckContext) -> tuple[Sequence[Any], Sequence[Any
     return shapes[0].values, shapes[1].values
 
 
-def bias_is_vector(bias: Any, columns: Any) -> bool:
+def bias_is_vector(bias: RelaxExpr, columns: PrimExpr) -> bool:
     """Whether the bias is one number for each column of the product."""
     shape = bias.struct_info.shape
     if shape is None or not hasattr(shape, "values") or not shape.values:

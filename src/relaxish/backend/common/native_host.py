@@ -13,10 +13,11 @@ Before (what host/device splitting leaves) and after::
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.functor import Mutator
 from ...ir.module import IRModule
 from ...ir.op import Op, op_name_of
@@ -28,6 +29,7 @@ from ...support.errors import RelaxishError
 from ...support.log import get_logger
 from ...target import Target
 from ...tir import Allocate, AttrStmt, BufferStore, DeclBuffer, Evaluate, LetStmt, PrimFunc, SeqStmt, decl_buffer
+from ...tir.stmt import Stmt
 from .csource.kernel import device_functions
 from .native_compile import native_compiler
 
@@ -73,17 +75,17 @@ class _Native(Mutator):
         self.infos = infos
         self.numbers = {name: i for i, name in enumerate(sorted(infos))}
 
-    def visit_AttrStmt(self, stmt: AttrStmt) -> Any:
+    def visit_AttrStmt(self, stmt: AttrStmt) -> Stmt:
         return self.visit(stmt.body)
 
-    def visit_Allocate(self, stmt: Allocate) -> Any:
+    def visit_Allocate(self, stmt: Allocate) -> Stmt:
         size: Any = IntImm("int64", dt.nbytes(stmt.dtype))
         for extent in stmt.extents:
             size = size * Cast("int64", extent)
         memory = Call("handle", Op.get("tir.call_extern"), (StringImm(ALLOCATE), self.call, size))
         return LetStmt(stmt.buffer_var, memory, self.visit(stmt.body))
 
-    def visit_LetStmt(self, stmt: LetStmt) -> Any:
+    def visit_LetStmt(self, stmt: LetStmt) -> Stmt:
         value: Any = stmt.value
         if op_name_of(value) != "tir.tensor_map_encode":
             return super().default_visit(stmt)
@@ -99,10 +101,10 @@ class _Native(Mutator):
         body = SeqStmt([*stores, LetStmt(stmt.var, made, self.visit(stmt.body))])
         return Allocate(words.data, "int64", words.shape, IntImm("bool", 1), body)
 
-    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Any:
+    def visit_DeclBuffer(self, stmt: DeclBuffer) -> Stmt:
         return self.visit(stmt.body)
 
-    def visit_Evaluate(self, stmt: Evaluate) -> Any:
+    def visit_Evaluate(self, stmt: Evaluate) -> Stmt:
         value: Any = stmt.value
         name = op_name_of(value)
         if name in _QUIET:
@@ -123,7 +125,7 @@ class _Native(Mutator):
             raise _NotNative(f"the call of {name or call.op}")
         return super().default_visit(call)
 
-    def _launch(self, info: KernelInfo, given: Sequence[Any]) -> Any:
+    def _launch(self, info: KernelInfo, given: Sequence[Any]) -> Stmt:
         values, sizes = given[: len(info.kinds)], dict(zip(info.launch_params, given[len(info.kinds) :]))
         one = IntImm("int32", 1)
         block, thread, cluster = ([sizes.get(f"{part}.{axis}", one) for axis in "xyz"] for part in _PARTS)
@@ -148,7 +150,7 @@ def _array(name: str, values: Sequence[Any]) -> tuple[Any, list[Any]]:
     return buffer, [BufferStore(buffer, value, [IntImm("int32", i)]) for i, value in enumerate(values)]
 
 
-def _bits(value: Any, kind: str) -> Any:
+def _bits(value: PrimExpr, kind: str) -> PrimExpr:
     """An argument of a kernel as 64 bits."""
     if kind in ("pointer", "tensor_map"):
         return Call("int64", Op.get("tir.reinterpret"), (value,))
@@ -157,7 +159,7 @@ def _bits(value: Any, kind: str) -> Any:
     return _wide(value)
 
 
-def _wide(value: Any) -> Any:
+def _wide(value: PrimExpr) -> PrimExpr:
     return Cast("int64", value)
 
 
@@ -176,7 +178,7 @@ def native_functions(host: IRModule, infos: Mapping[str, KernelInfo]) -> list[tu
     return made
 
 
-def host_maker(host: IRModule, infos: Mapping[str, KernelInfo], target: Target | None) -> Any:
+def host_maker(host: IRModule, infos: Mapping[str, KernelInfo], target: Target | None) -> Callable[..., Any]:
     """A function that compiles the host functions for the host of a target, when they are asked for.
 
     It gives None where that cannot be done: no compiler for processors is installed, or nothing can be machine code.

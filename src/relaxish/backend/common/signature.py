@@ -8,7 +8,10 @@ from ...ir.op import op_name_of
 from ...ir.functor import Visitor, all_nodes, pre_order_visit
 from ...ir.prim import Call, IntImm, Var, is_call_of
 from ...runtime.kernel import KernelSpec, ParamSpec, ShapeVarSource
+from ...tir.buffer import Buffer
+from ...tir.function import PrimFunc
 from ...tir.functor import substitute
+from ...tir.stmt import Block, BufferStore
 
 __all__ = ["WRITTEN", "kernel_spec", "returned_dtypes", "shape_vars", "written_params"]
 
@@ -41,7 +44,7 @@ class _Renamed:
         self.known: dict[Any, Any] = {}
         self.taken: set[str] = set()
 
-    def __call__(self, var: Any) -> Any:
+    def __call__(self, var: Var) -> Var:
         if var not in self.known:
             name, count = var.name, 0
             while name in self.taken:
@@ -61,11 +64,11 @@ class _Writes(Visitor):
         self.escaped: set[Any] = set()
         self.declared: set[Any] = set()
 
-    def visit_BufferStore(self, store: Any) -> None:
+    def visit_BufferStore(self, store: BufferStore) -> None:
         self.written.add(store.buffer.data)
         self.default_visit(store)
 
-    def visit_Block(self, block: Any) -> None:
+    def visit_Block(self, block: Block) -> None:
         self.written.update(region.buffer.data for region in block.writes)
         before = self.declared
         self.declared = before | {region.buffer.data for region in (*block.reads, *block.writes)}
@@ -84,19 +87,19 @@ class _Writes(Visitor):
             self.escape(call.args[0].buffer.data)
         self.default_visit(call)
 
-    def visit_Buffer(self, buffer: Any) -> None:
+    def visit_Buffer(self, buffer: Buffer) -> None:
         """What is done with a buffer is in the statements."""
 
-    def visit_Var(self, var: Any) -> None:
+    def visit_Var(self, var: Var) -> None:
         if var in self.pointers:
             self.escape(var)
 
-    def escape(self, pointer: Any) -> None:
+    def escape(self, pointer: Var) -> None:
         if pointer not in self.declared:
             self.escaped.add(pointer)
 
 
-def written_params(func: Any) -> tuple[int, ...] | None:
+def written_params(func: PrimFunc) -> tuple[int, ...] | None:
     """Numbers of the parameters whose memory a function writes; None where pointers go where that cannot be seen."""
     noted = (func.attrs or {}).get(WRITTEN)
     if noted is not None:
@@ -111,7 +114,7 @@ def written_params(func: Any) -> tuple[int, ...] | None:
     return tuple(i for i, pointer in pointers.items() if pointer in finder.written)
 
 
-def returned_dtypes(func: Any) -> list[str]:
+def returned_dtypes(func: PrimFunc) -> list[str]:
     """The types of the values that the function returns by ``T.ret``."""
     calls = (item for item in all_nodes(func.body) if isinstance(item, Call) and item.args)
     return [call.args[0].dtype for call in calls if is_call_of(call, "tir.ret")]

@@ -7,6 +7,7 @@ and ``cublas.matmul_transposed_multiply``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...ir.dtype import nbytes
@@ -48,7 +49,7 @@ def _multiple(dim: Any, of: int) -> bool:
     return isinstance(dim, IntImm | int) and int(dim) % of == 0
 
 
-def _fp8_fits(context: PatternCheckContext, product: Call, rhs: Any, out: str) -> bool:
+def _fp8_fits(context: PatternCheckContext, product: Call, rhs: Sequence[IntImm], out: str) -> bool:
     """8-bit floats: the right side must be given transposed, and rows of both it and the result be aligned."""
     transposed = context.matched_bindings.get(product.args[1])
     if transposed is None:

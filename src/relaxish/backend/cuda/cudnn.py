@@ -7,10 +7,11 @@ The registered patterns are ``cudnn.conv2d.nhwc_ohwi`` alone, with ``_bias`` and
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
+from ...ir.expr import RelaxExpr
 from ...ir.module import IRModule
 from ...ir.transform import Sequential
+from ...relax.expr import Call
 from ...transform import AllocateWorkspace, FuseOpsByPattern, FusionPattern
 from ...transform.fuse_ops_by_pattern import PatternCheckContext
 from ..pattern_registry import get_patterns_with_prefix, register_patterns
@@ -39,7 +40,7 @@ def _check_conv2d(context: PatternCheckContext) -> bool:
     return (top, left) == (bottom, right) and (bias is None or _is_channel_bias(root, bias))
 
 
-def _is_channel_bias(root: Any, bias: Any) -> bool:
+def _is_channel_bias(root: Call, bias: RelaxExpr) -> bool:
     """Whether there is one number for each channel of the result."""
     out, given = root.struct_info.shape, bias.struct_info.shape
     if out is None or given is None or len(given) > 4:

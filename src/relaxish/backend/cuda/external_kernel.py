@@ -30,7 +30,7 @@ _LONGEST_PATH = 1024
 _AXES = "xyz"
 
 
-def call_kernel(kernel: Any, launch_args: Any, *args: Any, **kwargs: Any) -> PrimExpr:
+def call_kernel(kernel: Any, launch_args: Sequence[int | Sequence[int]], *args: Any, **kwargs: Any) -> PrimExpr:
     """The call of an external kernel, whose module joins those of the program that is being built.
 
     Raises ValueError for what is no source, for a missing ``kernel_name``, and for launch sizes that are none.
@@ -70,7 +70,7 @@ def _source(kernel: str) -> str:
     return kernel
 
 
-def _launch(launch_args: Any) -> tuple[list[str], list[Any]]:
+def _launch(launch_args: Sequence[int | Sequence[int]]) -> tuple[list[str], list[Any]]:
     """(names, values) of the launch sizes."""
     parts = list(launch_args)
     if len(parts) not in (2, 3):
@@ -90,7 +90,7 @@ def _launch(launch_args: Any) -> tuple[list[str], list[Any]]:
     return names, values
 
 
-def _argument(value: Any) -> Any:
+def _argument(value: PrimExpr) -> PrimExpr:
     if isinstance(value, Buffer):
         return value.data
     if isinstance(value, (bool, int, float)):

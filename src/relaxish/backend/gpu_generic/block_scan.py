@@ -7,7 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ...ir.expr import PrimExpr
 from ...script import tir as T
+from ...script.parser.tir.entry import TIRMacro
 
 __all__ = ["Threads", "block_cumsum", "lockstep_cumsum", "log2"]
 
@@ -31,22 +33,22 @@ class Threads:
         return self.tx_len * self.ty_len
 
     @property
-    def warp_elem(self) -> Any:
+    def warp_elem(self) -> PrimExpr:
         """Elements of a row."""
         return T.int64(self.tx_len * self.thread_elem)
 
     @property
-    def block_elem(self) -> Any:
+    def block_elem(self) -> PrimExpr:
         """Elements of a block."""
         return T.int64(self.count * self.thread_elem)
 
 
-def log2(n: int) -> Any:
+def log2(n: int) -> PrimExpr:
     """The logarithm of a power of two."""
     return T.int64(n.bit_length() - 1)
 
 
-def block_cumsum(threads: Threads, dtype: str) -> Any:
+def block_cumsum(threads: Threads, dtype: str) -> TIRMacro:
     """A macro ``(ty, tx, mine, shared)``: running sums of what all threads have in ``mine``, into ``shared``.
 
     Within a thread; then within a row, where each thread takes over from 1, 2, 4, ... before; then each row adds what the

@@ -11,12 +11,13 @@ from __future__ import annotations
 from typing import Any
 
 from ...script import tir as T
+from ...script.parser.tir.entry import TIRMacro
 from .block_scan import Threads, block_cumsum, log2
 
 __all__ = ["gpu_2d_continuous_cumsum"]
 
 
-def _sum_within_blocks(threads: Threads, dtype: str) -> Any:
+def _sum_within_blocks(threads: Threads, dtype: str) -> TIRMacro:
     """A macro: each block sums up its part of a row, and leaves its total behind."""
     TX, TY, N = T.int64(threads.tx_len), T.int64(threads.ty_len), T.int64(threads.thread_elem)
     warp_elem, block_elem = threads.warp_elem, threads.block_elem
@@ -51,7 +52,7 @@ def _sum_within_blocks(threads: Threads, dtype: str) -> Any:
     return sum_within_blocks
 
 
-def _add_what_came_before(threads: Threads) -> Any:
+def _add_what_came_before(threads: Threads) -> TIRMacro:
     """A macro: to each block's sums, the total of all blocks before it is added."""
     TX, TY, N = T.int64(threads.tx_len), T.int64(threads.ty_len), T.int64(threads.thread_elem)
     warp_elem, block_elem = threads.warp_elem, threads.block_elem
@@ -85,7 +86,7 @@ def gpu_2d_continuous_cumsum(
         raise ValueError("Configuration of TX, TY, N must be power of 2")
     out_dtype = out_dtype or in_dtype
     block_elem = threads.block_elem
-    LOG_BLOCK_N = log2(int(block_elem))
+    LOG_BLOCK_N = log2(threads.count * threads.thread_elem)
     sum_within_blocks = _sum_within_blocks(threads, out_dtype)
     add_what_came_before = _add_what_came_before(threads)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from ... import te
 from ...dlight.analysis.opaque_blocks import parallel_loops
+from ...ir.expr import PrimExpr
 from ...ir.module import IRModule
 from ...ir.op import Op
 from ...ir.prim import Call, StringImm
@@ -50,16 +51,16 @@ class _Kernels(StmtExprMutator):
     def __init__(self, threads: int) -> None:
         self.threads = threads
 
-    def visit_PrimExpr(self, e: Any) -> Any:
+    def visit_PrimExpr(self, e: PrimExpr) -> PrimExpr:
         return e
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         return loop
 
-    def visit_AttrStmt(self, attr: AttrStmt) -> Any:
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         return attr if attr.attr_key == "thread_extent" else self.default_visit(attr)
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         loops = parallel_loops(block.body)
         if loops is None or block.iter_vars:
             return self.default_visit(block)

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...ir.expr import PrimExpr
+from .index_gen import Lin
 from ...ir import dtype as dt
 from ...ir.functor import all_nodes
 from ...ir.prim import Call, IntImm, StringImm, Var
 from ...support.errors import RelaxishError
 from ...tir import AttrStmt, Evaluate, For, ForKind, SeqStmt
+from ...tir.stmt import Stmt
 from .amx_fallback import fallback_function
 
 if TYPE_CHECKING:
@@ -29,7 +32,7 @@ _OPERANDS = {"a": (4, 5), "b": (6, 7)}
 _BYTES = {"tdpbf16ps": 2}
 
 
-def is_amx_call(expr: Any) -> bool:
+def is_amx_call(expr: PrimExpr) -> bool:
     """Whether an expression is a tile multiplication."""
     return (
         isinstance(expr, Call)
@@ -116,13 +119,13 @@ class TileFile:
         self.held.clear()
 
 
-def has_tiles(gen: Any, name: str) -> bool:
+def has_tiles(gen: StmtGen, name: str) -> bool:
     """Whether the target has the instruction ``name``."""
     needs = {"amx-tile", "amx-bf16" if name == "tdpbf16ps" else "amx-int8"}
     return needs <= set(gen.features)
 
 
-def _step(gen: StmtGen, offset: Any, var: Any, low: Any) -> int | None:
+def _step(gen: StmtGen, offset: PrimExpr, var: PrimExpr, low: Lin) -> int | None:
     """Elements an offset moves on with each iteration of a loop; None where that is not a constant."""
     saved = gen.lin_cache.get(var)
     values = []
@@ -136,7 +139,7 @@ def _step(gen: StmtGen, offset: Any, var: Any, low: Any) -> int | None:
     return values[1][1] - values[0][1] if values[0][0] == values[1][0] else None
 
 
-def chain_products(gen: StmtGen, loop: For, low: Any, count: int) -> bool:
+def chain_products(gen: StmtGen, loop: For, low: Lin, count: int) -> bool:
     """Emit a loop of nothing but tile multiplications, on a machine without tiles, as one call for each result tile.
 
     The results do not move with the loop, so their order among one another is free, and each stays in vector
@@ -226,7 +229,7 @@ def _written_out(loop: For) -> bool:
     return isinstance(loop.extent, IntImm) and (loop.kind == ForKind.UNROLLED or loop.extent.value == 1)
 
 
-def _only_calls(stmt: Any, loops: list[For]) -> list[tuple[Call, list[For]]]:
+def _only_calls(stmt: Stmt, loops: list[For]) -> list[tuple[Call, list[For]]]:
     """Every tile multiplication with the loops around it; empty when the statement does anything else."""
     if isinstance(stmt, Evaluate) and isinstance(stmt.value, Call) and is_amx_call(stmt.value):
         return [(stmt.value, list(loops))]

@@ -6,7 +6,8 @@ step is a word of A, the same for all lanes, against a row of B.
 
 from __future__ import annotations
 
-from typing import Any
+
+from .module_writer import ModuleWriter
 
 __all__ = ["fallback_function"]
 
@@ -22,7 +23,7 @@ def _splat(value: int) -> str:
 class _Body:
     """Writes the lines of the function."""
 
-    def __init__(self, module: Any, name: str) -> None:
+    def __init__(self, module: ModuleWriter, name: str) -> None:
         self.module = module
         self.name = name
         self.lines: list[str] = []
@@ -110,7 +111,7 @@ class _Body:
         return total
 
 
-def fallback_function(module: Any, name: str) -> str:
+def fallback_function(module: ModuleWriter, name: str) -> str:
     """The symbol of the function for ``name`` (such as ``tdpbf16ps``), written into the module when it is new.
 
     It takes the addresses and row strides (in bytes) of C, A and B, and how many multiplications into C follow one

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...ir.module import IRModule
 from ...runtime.kernel import KernelSpec
 from ...runtime.exports.linking import ForeignLibrary, Linker, is_foreign
 from ...runtime.bytecode.plan import ExecutionPlan
@@ -16,7 +17,8 @@ from . import cache, engine
 from .entry import generate_entry
 from .ltypes import kernel_symbol
 from ..common.signature import kernel_spec
-from .module_gen import ModuleWriter, generate_function
+from .module_gen import generate_function
+from .module_writer import ModuleWriter
 
 
 @dataclass
@@ -50,7 +52,7 @@ class JitLibrary:
         return engine.session().failures[symbol] if found is None else found
 
 
-def prim_funcs_of(mod: Any) -> list[tuple[str, Any]]:
+def prim_funcs_of(mod: IRModule) -> list[tuple[str, Any]]:
     """PrimFuncs of a module with their symbols, in a stable order."""
     from ...tir import PrimFunc
 
@@ -74,7 +76,7 @@ def generate_text(
 
 
 def compile_primfuncs(
-    mod: Any, target: Target | str | None = None, plans: Sequence[ExecutionPlan] = ()
+    mod: IRModule, target: Target | str | None = None, plans: Sequence[ExecutionPlan] = ()
 ) -> CompiledObject:
     """Compile the lowered PrimFuncs of ``mod``, and one entry for each plan, to object code.
 

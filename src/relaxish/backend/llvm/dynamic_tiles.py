@@ -24,12 +24,14 @@ from __future__ import annotations
 from typing import Any
 
 from ...arith.affine import affine
+from ...ir.expr import PrimExpr
 from ...ir.functor import Mutator
 from ...ir.op import Op
 from ...ir.prim import LT, Call, FloorDiv, FloorMod, IntImm, Sub, Var
 from ...ir.structural import same_expression
 from ...tir import BufferStore, Evaluate, For, ForKind, IfThenElse
 from ...tir.functor import substitute
+from ...tir.stmt import Stmt
 
 _LIKELY = Op.get("tir.likely")
 
@@ -57,7 +59,7 @@ def split_ragged(loop: For) -> list[Any] | None:
     return [main, outer.with_fields(loop_var=row, extent=FloorMod(finder.bound, size), body=body)]
 
 
-def _is_guard(cond: Any, outer: Any, size: int, inner: Any) -> Any | None:
+def _is_guard(cond: PrimExpr, outer: Any, size: int, inner: PrimExpr) -> Any | None:
     """The bound when ``cond`` says ``outer * size + inner < bound``."""
     if isinstance(cond, Call) and cond.op is _LIKELY:
         cond = cond.args[0]
@@ -72,7 +74,7 @@ class _Guards(Mutator):
 
     _table = {}
 
-    def __init__(self, outer: Any, size: int) -> None:
+    def __init__(self, outer: Stmt, size: int) -> None:
         self.outer = outer
         self.size = size
         self.bound: Any = None
@@ -81,7 +83,7 @@ class _Guards(Mutator):
         self.open: list[Any] = []
         self.guarded = False
 
-    def visit_For(self, loop: Any) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         fits = isinstance(loop.min, IntImm) and loop.min.value == 0
         fits = fits and isinstance(loop.extent, IntImm) and loop.extent.value == self.size
         self.open += [loop.loop_var] if fits else []
@@ -90,14 +92,14 @@ class _Guards(Mutator):
             self.open.pop()
         return loop
 
-    def is_one(self, node: IfThenElse, inner: Any) -> bool:
+    def is_one(self, node: IfThenElse, inner: PrimExpr) -> bool:
         """Whether a branch is a guard of a tiled loop's variable against the common bound."""
         if self.bound is None or node.else_case is not None:
             return False
         bound = _is_guard(node.condition, self.outer, self.size, inner)
         return bound is not None and same_expression(self.bound, bound)
 
-    def visit_IfThenElse(self, node: Any) -> Any:
+    def visit_IfThenElse(self, node: IfThenElse) -> Stmt:
         for inner in self.open:
             if self.bound is None and node.else_case is None:
                 self.bound = _is_guard(node.condition, self.outer, self.size, inner)
@@ -110,11 +112,11 @@ class _Guards(Mutator):
             return node
         return self.default_visit(node)
 
-    def visit_BufferStore(self, store: BufferStore) -> Any:
+    def visit_BufferStore(self, store: BufferStore) -> Stmt:
         self.other = self.other or not self.guarded
         return store
 
-    def visit_Evaluate(self, node: Evaluate) -> Any:
+    def visit_Evaluate(self, node: Evaluate) -> Stmt:
         self.other = self.other or not isinstance(node.value, IntImm)
         return node
 
@@ -124,12 +126,12 @@ class _Opened(Mutator):
 
     _table = {}
 
-    def __init__(self, guards: _Guards, row: Any) -> None:
+    def __init__(self, guards: _Guards, row: PrimExpr | None) -> None:
         self.guards = guards
         self.row = row
         self.open: list[Any] = []
 
-    def visit_For(self, loop: Any) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         if loop.loop_var not in self.guards.tiled:
             return self.default_visit(loop)
         self.open.append(loop.loop_var)
@@ -137,7 +139,7 @@ class _Opened(Mutator):
         self.open.pop()
         return loop.with_fields(body=body) if self.row is None else substitute(body, {loop.loop_var: self.row})
 
-    def visit_IfThenElse(self, node: IfThenElse) -> Any:
+    def visit_IfThenElse(self, node: IfThenElse) -> Stmt:
         for inner in self.open:
             if self.guards.is_one(node, inner):
                 return self.visit(node.then_case)

@@ -11,6 +11,9 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...ir.expr import PrimExpr
+from .module_writer import ModuleWriter
+
 Lines = list[Any]  # strings and nested Lines
 
 # More hoisted vector loads than this would only be spilled again.
@@ -34,7 +37,7 @@ class Scope:
 class FunctionWriter:
     """Builds the body of one LLVM function."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: ModuleWriter) -> None:
         self.module = module
         self.allocas: Lines = []
         self.lines: Lines = []
@@ -171,7 +174,7 @@ class FunctionWriter:
 
     # ---- memory
 
-    def touch(self, buffer: Any) -> None:
+    def touch(self, buffer: PrimExpr | str) -> None:
         """Forget what is known of the contents of ``buffer``."""
         self.version_counter += 1
         self.versions[buffer] = self.version_counter
@@ -183,7 +186,7 @@ class FunctionWriter:
             self.versions[key] = self.version_counter
         self.versions[None] = self.version_counter
 
-    def load(self, buffer: Any, text: str, pointer: str) -> str:
+    def load(self, buffer: PrimExpr | str, text: str, pointer: str) -> str:
         """The value of a load from ``buffer``; an equal earlier load is used again when nothing was stored since."""
         version = self.versions.get(buffer, self.versions.get(None, 0))
         key = (text, version)

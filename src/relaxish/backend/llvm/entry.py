@@ -7,7 +7,7 @@ from typing import Any
 from ...runtime.failures import RECORDED
 from ...runtime.bytecode.plan import ExecutionPlan
 from .ltypes import float_literal, kernel_symbol, quoted
-from .module_gen import ModuleWriter
+from .module_writer import ModuleWriter
 
 
 def generate_entry(module: ModuleWriter, plan: ExecutionPlan) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.prim import (
-    EQ, GE, GT, LE, LT, NE, Add, And, Broadcast, Call, Cast, Div, FloatImm, FloorDiv, FloorMod, IntImm, Let, Max, Min,
-    Mod, Mul, Not, Or, Ramp, Select, Shuffle, StringImm, Sub, Var,
+    Add, And, BinaryOp, Broadcast, Call, Cast, CmpOp, Div, EQ, FloatImm, FloorDiv, FloorMod, GE, GT, IntImm, LE, LT,
+    Let, LogicalOp, Max, Min, Mod, Mul, NE, Not, Or, Ramp, Select, Shuffle, StringImm, Sub, Var,
 )  # fmt: skip
 from ...support import config
 from ...support.errors import RelaxishError
@@ -53,20 +54,20 @@ class ExprGen(IndexGen, MemoryGen):
         """Whether values of a type are computed with in float32."""
         return is_narrow_float(dtype) and not (self.computes_half and dt.code(dtype) == "float")
 
-    def computed_wide(self, expr: Any) -> bool:
+    def computed_wide(self, expr: PrimExpr) -> bool:
         """Whether an operation is computed in float32: its type has no arithmetic, or its functions need the digits."""
         if self.lacks_arithmetic(expr.dtype):
             return True
         return is_narrow_float(expr.dtype) and loses_digits(expr)
 
-    def visit(self, expr: Any) -> str:
+    def visit(self, expr: PrimExpr) -> str:
         """The LLVM operand holding the value of ``expr``."""
         handler = _HANDLERS.get(type(expr))
         if handler is None:
             handler = _find_handler(type(expr))
         return handler(self, expr)
 
-    def typed(self, expr: Any) -> str:
+    def typed(self, expr: PrimExpr) -> str:
         """The operand preceded by its type."""
         value = self.visit(expr)
         return f"{llvm_type(expr.dtype)} {value}"
@@ -108,7 +109,7 @@ class ExprGen(IndexGen, MemoryGen):
             return wide
         return self.w.pure(f"trunc i64 {wide} to i32", wide, hint="t")
 
-    def visit_index_kind(self, expr: Any) -> str:
+    def visit_index_kind(self, expr: PrimExpr) -> str:
         if expr.dtype in ("int32", "int64"):
             return self._narrow(self.materialize(self.lin(expr)), expr.dtype)
         return self.visit_plain(expr)
@@ -125,7 +126,7 @@ class ExprGen(IndexGen, MemoryGen):
             return self.minmax(expr.dtype, self.visit(expr.a), self.visit(expr.b), kind is Max)
         return self.visit(expr)
 
-    def arith(self, expr: Any) -> str:
+    def arith(self, expr: BinaryOp) -> str:
         kind, dtype = type(expr), expr.dtype
         if dt.is_float(dtype):
             if kind is not Mul:
@@ -143,7 +144,7 @@ class ExprGen(IndexGen, MemoryGen):
         """A two-operand instruction on values of one type."""
         return self.w.pure(f"{op} {llvm_type(dtype)} {a}, {b}", a, b)
 
-    def try_fma(self, expr: Any) -> str | None:
+    def try_fma(self, expr: BinaryOp) -> str | None:
         """``a * b + c`` and ``a * b - c`` and ``c - a * b`` as one fused instruction."""
         code, bits, _ = dt.parse(expr.dtype)
         if not self.has_fma or code != "float" or bits < 32:
@@ -193,13 +194,13 @@ class ExprGen(IndexGen, MemoryGen):
             return self.binary("frem", expr.dtype, self.visit(expr.a), self.visit(expr.b))
         return self.int_division("rem", expr)
 
-    def int_division(self, op: str, expr: Any) -> str:
+    def int_division(self, op: str, expr: BinaryOp) -> str:
         sign = "s" if dt.is_int(expr.dtype) else "u"
         a, b = self.visit(expr.a), self.visit(expr.b)
         b = self.divisor(expr, a, b)
         return self.w.pure(f"{sign}{op} {llvm_type(expr.dtype)} {a}, {b}", a, b)
 
-    def floor_op(self, expr: Any, is_div: bool) -> str:
+    def floor_op(self, expr: BinaryOp, is_div: bool) -> str:
         dtype = expr.dtype
         if dt.is_float(dtype):
             a, b = self.visit(expr.a), self.visit(expr.b)
@@ -251,7 +252,7 @@ class ExprGen(IndexGen, MemoryGen):
 
     # ---- comparison and logic
 
-    def visit_compare(self, expr: Any) -> str:
+    def visit_compare(self, expr: CmpOp) -> str:
         dtype, kind = expr.a.dtype, type(expr)
         if self.lacks_arithmetic(dtype):
             expr = self.wider.comparison(expr)
@@ -274,7 +275,7 @@ class ExprGen(IndexGen, MemoryGen):
     def visit_Or(self, expr: Or) -> str:
         return self._logic("or", expr)
 
-    def _logic(self, op: str, expr: Any) -> str:
+    def _logic(self, op: str, expr: LogicalOp) -> str:
         a = self.visit(expr.a)
         if a == ("true" if op == "and" else "false"):
             return self.visit(expr.b)
@@ -308,26 +309,26 @@ class ExprGen(IndexGen, MemoryGen):
             return self.visit(expr.false_value)
         return self.select_value(cond, expr.condition.dtype, expr.true_value, expr.false_value)
 
-    def select_value(self, cond: str, kind: str, then: Any, other: Any) -> str:
+    def select_value(self, cond: str, kind: str, then: PrimExpr, other: PrimExpr) -> str:
         """Both values computed, one of them taken in each lane; what is not taken raises no error."""
         a = self._counting_where(cond, kind, then)
         b = self._counting_where(self.negation(cond, kind), kind, other) if self.may_fail(other) else self.visit(other)
         ty = llvm_type(then.dtype)
         return self.w.pure(f"select {llvm_type(kind)} {cond}, {ty} {a}, {ty} {b}", cond, a, b)
 
-    def _counting_where(self, cond: str, kind: str, expr: Any) -> str:
+    def _counting_where(self, cond: str, kind: str, expr: PrimExpr) -> str:
         if not self.may_fail(expr):
             return self.visit(expr)
         with self.where(cond, kind):
             return self.visit(expr)
 
-    def decide(self, cond: Any) -> bool | None:
+    def decide(self, cond: PrimExpr) -> bool | None:
         """True or False when the ranges of the loops around settle ``cond``."""
         from .ranges import prove
 
         return prove(cond, self.ranges)
 
-    def must_guard(self, expr: Any) -> bool:
+    def must_guard(self, expr: PrimExpr) -> bool:
         """Whether evaluating ``expr`` early could fault (it loads memory or divides)."""
         from ...ir.functor import all_nodes
         from ...tir import BufferLoad
@@ -338,7 +339,7 @@ class ExprGen(IndexGen, MemoryGen):
             for node in all_nodes(expr)
         )
 
-    def branch_value(self, cond: str, then: Any, other: Any, default: str, dtype: str) -> str:
+    def branch_value(self, cond: str, then: PrimExpr | None, other: PrimExpr | None, default: str, dtype: str) -> str:
         """The value of a conditional whose sides are evaluated only when chosen; a None side gives ``default``."""
         w = self.w
         then_label, else_label, join = w.label("then"), w.label("else"), w.label("join")
@@ -456,7 +457,7 @@ def type_suffix(dtype: str) -> str:
     return scalar if lanes == 1 else f"v{lanes}{scalar}"
 
 
-def _log2_of(expr: Any) -> int | None:
+def _log2_of(expr: PrimExpr) -> int | None:
     value = constant_of(expr)
     return value.bit_length() - 1 if value and value > 0 and value & (value - 1) == 0 else None
 

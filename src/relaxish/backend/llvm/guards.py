@@ -28,10 +28,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ...ir.expr import PrimExpr
+from ...ir.node import Node
 from ...ir import dtype as dt
 from ...ir.functor import all_nodes
 from ...ir.op import Op
-from ...ir.prim import Add, Call, Cast, Div, FloorDiv, FloorMod, IntImm, Mod, Mul, Sub
+from ...ir.prim import Add, BinaryOp, Call, Cast, Div, FloorDiv, FloorMod, IntImm, Mod, Mul, Sub
 from ...runtime.failures import FAIL, site_text
 from ..common.divisors import constant_of, is_safe_divisor
 from .emit import FunctionWriter, Lines
@@ -44,12 +46,12 @@ _NAMES = {Div: "division", FloorDiv: "floor division", Mod: "remainder", FloorMo
 _OVERFLOW = {Add: "sadd", Sub: "ssub", Mul: "smul"}
 
 
-def is_index_check(expr: Any) -> bool:
+def is_index_check(expr: Node) -> bool:
     """Whether an expression is an index with the check it must pass."""
     return isinstance(expr, Call) and expr.op is _CHECK
 
 
-def _can_fail(node: Any) -> bool:
+def _can_fail(node: Node) -> bool:
     if isinstance(node, (Div, Mod, FloorDiv, FloorMod)):
         return not dt.is_float(node.dtype) and not is_safe_divisor(node)
     return is_index_check(node)
@@ -65,10 +67,10 @@ class GuardGen:
 
     # ---- supplied by the other mixins
 
-    def visit(self, expr: Any) -> str:
+    def visit(self, expr: PrimExpr) -> str:
         raise NotImplementedError
 
-    def index(self, expr: Any) -> str:
+    def index(self, expr: PrimExpr) -> str:
         raise NotImplementedError
 
     def splat_value(self, value: str, scalar: str, lanes: int) -> str:
@@ -80,7 +82,7 @@ class GuardGen:
 
     # ---- where values count
 
-    def may_fail(self, expr: Any) -> bool:
+    def may_fail(self, expr: PrimExpr) -> bool:
         """Whether computing ``expr`` may raise an error."""
         return any(_can_fail(node) for node in all_nodes(expr))
 
@@ -172,7 +174,7 @@ class GuardGen:
 
     # ---- division
 
-    def divisor(self, expr: Any, a: str, b: str, dtype: str = "") -> str:
+    def divisor(self, expr: BinaryOp, a: str, b: str, dtype: str = "") -> str:
         """The divisor ``b`` of ``a``, both of ``dtype``, where the division ``expr`` is legal."""
         if is_safe_divisor(expr):
             return b
@@ -237,7 +239,7 @@ class GuardGen:
         above = w.pure(f"icmp sge i64 {low}, {limit}", low, limit, hint="c")
         return w.pure(f"or i1 {below}, {above}", below, above, hint="c")
 
-    def checked_lanes(self, expr: Any) -> str:
+    def checked_lanes(self, expr: Call) -> str:
         """A vector of indices, each checked; offset and span are those of single elements, 0."""
         value, _, _, extent, site = expr.args
         lanes = dt.lanes(expr.dtype)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir import dtype as dt
-from ...ir.prim import Add, Broadcast, Cast, FloorDiv, FloorMod, IntImm, Let, Max, Min, Mul, Ramp, Sub, Var
+from ...ir.expr import PrimExpr
+from ...ir.prim import Add, BinaryOp, Broadcast, Cast, FloorDiv, FloorMod, IntImm, Let, Max, Min, Mul, Ramp, Sub, Var
 from .emit import FunctionWriter
 from .guards import GuardGen, is_index_check
 from .ltypes import element_bytes, memory_type
@@ -13,6 +14,8 @@ from .ltypes import element_bytes, memory_type
 Terms = dict[str, int]
 Lin = tuple[Terms, int]
 VecLin = tuple[Terms, tuple[int, ...]]
+#: Where the elements of an access lie: one form for all lanes, or each lane\'s own.
+Offset = VecLin | list[Lin]
 
 
 def add_terms(a: Terms, b: Terms, sign: int = 1) -> Terms:
@@ -41,7 +44,7 @@ class IndexGen(GuardGen):
     nonneg: set[str]
     lin_cache: dict[Any, Lin]
 
-    def visit(self, expr: Any) -> str:
+    def visit(self, expr: PrimExpr) -> str:
         raise NotImplementedError
 
     # ---- linear forms
@@ -83,7 +86,7 @@ class IndexGen(GuardGen):
             return {self.checked_index(expr): 1}, 0
         return self._widened(self.visit_plain(expr), expr.dtype)
 
-    def visit_plain(self, expr: Any) -> str:
+    def visit_plain(self, expr: PrimExpr) -> str:
         """The value computed without going through linear forms."""
         return self.visit(expr)
 
@@ -115,7 +118,7 @@ class IndexGen(GuardGen):
             self.nonneg.add(name)
         return {name: 1}, 0
 
-    def _lin_floor(self, expr: Any, is_div: bool) -> Lin:
+    def _lin_floor(self, expr: BinaryOp, is_div: bool) -> Lin:
         ta, ca = self.lin(expr.a)
         tb, cb = self.lin(expr.b)
         if not ta and not tb and cb:
@@ -200,7 +203,7 @@ class IndexGen(GuardGen):
                 self.nonneg.add(acc)
         return acc
 
-    def index(self, expr: Any) -> str:
+    def index(self, expr: PrimExpr) -> str:
         """The 64-bit value of a scalar integer expression."""
         return self.materialize(self.lin(expr))
 
@@ -247,7 +250,7 @@ class IndexGen(GuardGen):
             return self.vec_lin(expr.value) if dt.is_integral(expr.value.dtype) else None
         return None
 
-    def _vec_floor(self, expr: Any, is_div: bool) -> VecLin | None:
+    def _vec_floor(self, expr: FloorMod, is_div: bool) -> VecLin | None:
         a, b = self.vec_lin(expr.a), self.vec_lin(expr.b)
         if a is None or b is None or b[0] or len(set(b[1])) != 1 or b[1][0] <= 0:
             return None

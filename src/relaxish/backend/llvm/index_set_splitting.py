@@ -26,6 +26,7 @@ from typing import Any
 from ...arith.affine import affine
 from ...arith.effects import CallEffectKind, side_effect
 from ...arith.functor import uses_var
+from ...ir.expr import PrimExpr
 from ...ir.functor import Mutator, Visitor, pre_order_visit
 from ...ir.op import Op
 from ...ir.prim import (
@@ -33,6 +34,7 @@ from ...ir.prim import (
 )  # fmt: skip
 from ...ir.structural import same_expression
 from ...tir import BufferLoad, BufferStore, For, ForKind, IfThenElse, SeqStmt
+from ...tir.stmt import Stmt
 from .ranges import Ranges, prove
 
 _CHOICE = Op.get("tir.if_then_else")
@@ -75,13 +77,13 @@ def split_loop(loop: For, ranges: Ranges, writes: frozenset[Any], key: Callable[
     return [IfThenElse(fixed, yes, no)]
 
 
-def _only_stores(body: Any) -> bool:
+def _only_stores(body: Stmt) -> bool:
     return isinstance(body, BufferStore) or (
         isinstance(body, SeqStmt) and all(isinstance(part, BufferStore) for part in body.seq)
     )
 
 
-def _conditions(body: Any) -> list[tuple[Any, bool]]:
+def _conditions(body: Stmt) -> list[tuple[Any, bool]]:
     """What values are chosen by, taken apart at ``and``, ``or`` and ``not``; and whether other conditions guard it."""
     finder = _Conditions()
     finder.visit(body)
@@ -112,7 +114,7 @@ class _Conditions(Visitor):
         self._atoms(node.condition, self.guarded)
         self.default_visit(node)
 
-    def _atoms(self, cond: Any, guarded: bool) -> None:
+    def _atoms(self, cond: PrimExpr, guarded: bool) -> None:
         if isinstance(cond, (And, Or)):
             self._atoms(cond.a, guarded)
             self._atoms(cond.b, True)
@@ -124,11 +126,11 @@ class _Conditions(Visitor):
             self.found.append((cond, guarded))
 
 
-def _is_total(cond: Any) -> bool:
+def _is_total(cond: PrimExpr) -> bool:
     """Whether a condition may be asked where it would not have been: no memory, no division that can fail, no calls."""
     total = True
 
-    def look(item: Any) -> bool:
+    def look(item: PrimExpr) -> bool:
         nonlocal total
         if isinstance(item, (BufferLoad, Call)):
             total = False
@@ -140,11 +142,11 @@ def _is_total(cond: Any) -> bool:
     return total
 
 
-def _stays(cond: Any, writes: frozenset[Any], key: Callable[[Any], Any]) -> bool:
+def _stays(cond: PrimExpr, writes: frozenset[Any], key: Callable[[Any], Any]) -> bool:
     """Whether a condition has one value during all of the loop."""
     stays = True
 
-    def look(item: Any) -> bool:
+    def look(item: PrimExpr) -> bool:
         nonlocal stays
         if isinstance(item, BufferLoad):
             stays = stays and None not in writes and key(item.buffer.data) not in writes
@@ -156,7 +158,7 @@ def _stays(cond: Any, writes: frozenset[Any], key: Callable[[Any], Any]) -> bool
     return stays
 
 
-def _cuts(cond: Any, var: Any, first: int, end: int) -> list[int]:
+def _cuts(cond: CmpOp, var: PrimExpr, first: int, end: int) -> list[int]:
     """Values of ``var`` strictly inside the loop from which on ``cond`` may have another value."""
     form = affine(Sub(cond.a, cond.b), digits=False, casts=False)
     factors = form.factors() if cond.a.dtype == cond.b.dtype else None
@@ -179,7 +181,7 @@ def _piece(loop: For, begin: int, end: int, ranges: Ranges) -> For:
     return made.with_fields(min=IntImm(dtype, begin), extent=IntImm(dtype, end - begin))
 
 
-def _with_body(loop: For, body: Any) -> For:
+def _with_body(loop: For, body: Stmt) -> For:
     made: For = loop.with_fields(body=body)
     return made
 
@@ -189,12 +191,12 @@ class _Fold(Mutator):
 
     _table = {}
 
-    def __init__(self, ranges: Ranges, decided: Any = None, value: bool = False) -> None:
+    def __init__(self, ranges: Ranges, decided: PrimExpr | None = None, value: bool = False) -> None:
         self.ranges = ranges
         self.decided = decided
         self.value = value
 
-    def visit_Call(self, call: Call) -> Any:
+    def visit_Call(self, call: Call) -> PrimExpr:
         if call.op is not _CHOICE:
             return self.default_visit(call)
         cond = self.condition(call.args[0])
@@ -202,13 +204,13 @@ class _Fold(Mutator):
             return self.visit(call.args[1] if cond else call.args[2])
         return Call(call.dtype, call.op, [cond, self.visit(call.args[1]), self.visit(call.args[2])])
 
-    def visit_Select(self, node: Select) -> Any:
+    def visit_Select(self, node: Select) -> PrimExpr:
         cond = self.condition(node.condition)
         if isinstance(cond, bool):
             return self.visit(node.true_value if cond else node.false_value)
         return Select(cond, self.visit(node.true_value), self.visit(node.false_value))
 
-    def condition(self, cond: Any) -> Any:
+    def condition(self, cond: PrimExpr) -> PrimExpr | bool:
         """True, False, or what is left to ask."""
         if isinstance(cond, (And, Or)):
             a, b = self.condition(cond.a), self.condition(cond.b)

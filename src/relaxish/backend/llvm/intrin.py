@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...ir import dtype as dt
-from ...ir.expr import GlobalVar
+from ...ir.expr import GlobalVar, PrimExpr
 from ...ir.op import Op
 from ...ir.prim import Broadcast, Call, Cast, Div, FloatImm, IntImm, StringImm
 from ...support.errors import RelaxishError
@@ -172,7 +172,7 @@ def _pow(gen: ExprGen, expr: Call) -> str:
     return _in_float32(gen, expr, lambda *args: _libm(gen, "pow", wide, list(args)))
 
 
-def _float_constant(expr: Any) -> float | None:
+def _float_constant(expr: PrimExpr) -> float | None:
     expr = expr.value if isinstance(expr, Broadcast) else expr
     return float(expr.value) if isinstance(expr, (FloatImm, IntImm)) else None
 
@@ -438,11 +438,11 @@ def _access_ptr(gen: ExprGen, expr: Call) -> str:
     return gen.element_pointer(pointer, dt.element_of(annotation.dtype), scale_terms(terms, inner), const * inner)
 
 
-def _is_pointer_call(expr: Any) -> bool:
+def _is_pointer_call(expr: PrimExpr) -> bool:
     return dt.is_handle(expr.dtype)
 
 
-def _call_symbol(gen: ExprGen, name: str, args: Any, dtype: str) -> str:
+def _call_symbol(gen: ExprGen, name: str, args: Sequence[PrimExpr], dtype: str) -> str:
     typed = ", ".join(gen.typed(a) for a in args)
     types = ", ".join(llvm_type(a.dtype) for a in args)
     result = llvm_type(dtype) if dtype and dtype != "void" else "void"

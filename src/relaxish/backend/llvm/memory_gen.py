@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
+from ...tir.buffer import Buffer
+from ...tir.expr import BufferLoad
 from .emit import FunctionWriter
-from .index_gen import Lin, Terms, add_terms, scale_terms
+from .index_gen import Lin, Terms, add_terms, scale_terms, VecLin, Offset
 from .ltypes import element_bytes, llvm_type, memory_type, scalar_type, takes_whole_byte, vector_type
 
 
@@ -26,13 +29,13 @@ class MemoryGen:
 
     # ---- supplied by the other mixins
 
-    def visit(self, expr: Any) -> str:
+    def visit(self, expr: PrimExpr) -> str:
         raise NotImplementedError
 
-    def lin(self, expr: Any) -> Lin:
+    def lin(self, expr: PrimExpr) -> Lin:
         raise NotImplementedError
 
-    def vec_lin(self, expr: Any) -> Any:
+    def vec_lin(self, expr: PrimExpr) -> VecLin | None:
         raise NotImplementedError
 
     def element_pointer(self, base: str, dtype: str, terms: Terms, const: int) -> str:
@@ -40,12 +43,12 @@ class MemoryGen:
 
     # ---- buffers
 
-    def base_pointer(self, var: Any) -> str:
+    def base_pointer(self, var: PrimExpr) -> str:
         """The pointer a buffer variable stands for."""
         pointer = self.pointers.get(var)
         return pointer if pointer is not None else self.visit(var)
 
-    def alias_key(self, var: Any) -> Any:
+    def alias_key(self, var: PrimExpr) -> PrimExpr | str:
         """What identifies the memory behind ``var`` when asking whether a store may change a load."""
         root = self.roots.get(var, var)
         if self.merged_params and root not in self.private:
@@ -54,13 +57,13 @@ class MemoryGen:
 
     roots: dict[Any, Any]
 
-    def offset_of(self, buffer: Any, indices: Sequence[Any]) -> tuple[Terms, tuple[int, ...]] | list[Any]:
+    def offset_of(self, buffer: Buffer, indices: Sequence[Any]) -> Offset:
         """Element offset of an access: linear with constant lanes, or a list of one scalar offset a lane."""
         lanes = 1
         for index in indices:
             lanes = max(lanes, dt.lanes(index.dtype))
-        forms = [self.vec_lin(index) for index in indices]
-        if any(form is None for form in forms):
+        forms = [form for form in map(self.vec_lin, indices) if form is not None]
+        if len(forms) < len(indices):
             return self._scattered_offsets(buffer, indices, lanes)
         strides = self._strides(buffer)
         terms: Terms = {}
@@ -82,13 +85,13 @@ class MemoryGen:
         start_terms, start_const = self._start(buffer)
         return add_terms(terms, start_terms), tuple(x + start_const for x in consts)
 
-    def _start(self, buffer: Any) -> Lin:
+    def _start(self, buffer: Buffer) -> Lin:
         offset = getattr(buffer, "elem_offset", None)
         if offset is None:
             return {}, 0
         return self.lin(offset)
 
-    def _strides(self, buffer: Any) -> list[Lin]:
+    def _strides(self, buffer: Buffer) -> list[Lin]:
         if buffer.strides:
             return [self.lin(s) for s in buffer.strides]
         strides: list[Lin] = [({}, 1)]
@@ -107,13 +110,13 @@ class MemoryGen:
     def materialize(self, lin: Lin) -> str:
         raise NotImplementedError
 
-    def _scattered_offsets(self, buffer: Any, indices: Sequence[Any], lanes: int) -> list[Any]:
+    def _scattered_offsets(self, buffer: Buffer, indices: Sequence[Any], lanes: int) -> list[Lin]:
         strides = self._strides(buffer)
         columns: list[list[str]] = []
         for index in indices:
             columns.append(self._lane_values(index, lanes))
         start = self._start(buffer)
-        out: list[Any] = []
+        out: list[Lin] = []
         for lane in range(lanes):
             total: Lin = start
             for column, stride in zip(columns, strides, strict=True):
@@ -124,7 +127,7 @@ class MemoryGen:
             out.append(total)
         return out
 
-    def _lane_values(self, index: Any, lanes: int) -> list[str]:
+    def _lane_values(self, index: PrimExpr, lanes: int) -> list[str]:
         count = dt.lanes(index.dtype)
         if count == 1:
             text = self.materialize(self.lin(index))
@@ -143,7 +146,7 @@ class MemoryGen:
 
     # ---- checks of all memory
 
-    def check_access(self, what: str, buffer: Any, terms: Terms, const: int, lanes: int) -> None:
+    def check_access(self, what: str, buffer: Buffer, terms: Terms, const: int, lanes: int) -> None:
         """Go on only where ``lanes`` scalars at an offset, in scalars, belong to the buffer's memory."""
         inner = dt.lanes(buffer.dtype)
         room = self.room.get(buffer.data)
@@ -161,13 +164,13 @@ class MemoryGen:
         """Go on only where ``offset`` to ``offset + lanes`` lie in ``room``."""
         raise NotImplementedError
 
-    def promoted_slot(self, promotion: Any, offset: Any, dtype: str) -> str:
+    def promoted_slot(self, promotion: Any, offset: Offset, dtype: str) -> str:
         """The stack slot that stands for an access of a promoted buffer; loops, which promote, know it."""
         raise NotImplementedError
 
     # ---- loads
 
-    def visit_BufferLoad(self, expr: Any) -> str:
+    def visit_BufferLoad(self, expr: BufferLoad) -> str:
         buffer = expr.buffer
         promotion = self.promoted.get(buffer.data)
         if promotion is not None:
@@ -175,7 +178,7 @@ class MemoryGen:
             return self.w.effect(f"load {llvm_type(expr.dtype)}, ptr {slot}, align 64")
         return self.load_elements(buffer, self.offset_of(buffer, expr.indices), expr.dtype)
 
-    def load_elements(self, buffer: Any, offset: Any, dtype: str) -> str:
+    def load_elements(self, buffer: Buffer, offset: Offset, dtype: str) -> str:
         """Load the elements at ``offset``; ``dtype`` is that of the result."""
         element = buffer.dtype
         base = self.base_pointer(buffer.data)
@@ -211,7 +214,7 @@ class MemoryGen:
             return self.from_lanes(parts, scalar_type(element))
         return self.concat(parts, [inner] * len(parts), element)
 
-    def _load_at(self, base: str, key: Any, dtype: str, terms: Terms, const: int) -> str:
+    def _load_at(self, base: str, key: PrimExpr | str, dtype: str, terms: Terms, const: int) -> str:
         if self.accessed is not None:
             self.check_access("load", self.accessed, terms, const, dt.lanes(dtype))
         pointer = self.element_pointer(base, dt.element_of(dtype), terms, const)
@@ -225,7 +228,9 @@ class MemoryGen:
             return self.w.pure(f"trunc {ty} {value} to {llvm_type(dtype)}", value)
         return value
 
-    def _load_strided(self, base: str, key: Any, element: str, terms: Terms, first: int, lanes: int, step: int) -> str:
+    def _load_strided(
+        self, base: str, key: PrimExpr | str, element: str, terms: Terms, first: int, lanes: int, step: int
+    ) -> str:
         # Whole vectors, the last one moved back so that nothing beyond the last element is read.
         span = (lanes - 1) * step + 1
         scalar = scalar_type(element)
@@ -259,7 +264,7 @@ class MemoryGen:
         mask = ", ".join(f"i32 {p}" for p in picks)
         return self.w.pure(f"shufflevector {wide} {pairs[0]}, {wide} {pairs[1]}, <{lanes} x i32> <{mask}>", *pairs)
 
-    def _load_runs(self, base: str, key: Any, element: str, terms: Terms, consts: tuple[int, ...]) -> str:
+    def _load_runs(self, base: str, key: PrimExpr | str, element: str, terms: Terms, consts: tuple[int, ...]) -> str:
         parts, sizes = [], []
         for start, count in _runs(consts):
             parts.append(self._load_at(base, key, dt.with_lanes(element, count), terms, start))
@@ -321,7 +326,7 @@ class MemoryGen:
 
     # ---- stores
 
-    def store_elements(self, buffer: Any, offset: Any, value: str, dtype: str) -> None:
+    def store_elements(self, buffer: Buffer, offset: Offset, value: str, dtype: str) -> None:
         """Store ``value`` of ``dtype`` at ``offset``."""
         promotion = self.promoted.get(buffer.data)
         if promotion is not None:
@@ -373,7 +378,7 @@ class MemoryGen:
         self.w.line(f"store {ty} {value}, ptr {pointer}, align {element_bytes(dtype)}")
 
 
-def _in_scalars(offset: Any, inner: int) -> Any:
+def _in_scalars(offset: Offset, inner: int) -> Offset:
     """An offset in elements that are vectors of ``inner`` scalars, counted in scalars."""
     if inner == 1:
         return offset

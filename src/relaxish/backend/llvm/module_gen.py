@@ -2,72 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.prim import Var
-from ...support import config
+from ...tir.buffer import Buffer
+from ...tir.function import PrimFunc
 from ..common.signature import returned_dtypes, shape_vars
 from .emit import FunctionWriter
 from .ltypes import kernel_symbol, quoted, scalar_type
+from .module_writer import ModuleWriter
 from .scalar_replacement import PromotionConflict
 from .stmt_gen import StmtGen
 
 
-@dataclass
-class ModuleWriter:
-    """Collects functions, declarations and constants of one module."""
-
-    features: frozenset[str]
-    vector_bits: int
-    functions: list[str] = field(default_factory=list)
-    declarations: dict[str, str] = field(default_factory=dict)
-    constants: dict[bytes, str] = field(default_factory=dict)
-    defined: set[str] = field(default_factory=set)
-    current: str = ""
-    counter: int = 0
-    # Whether divisions that are not legal end the kernel with an error; else they have some result, as on devices.
-    raises: bool = True
-    # Whether every access to memory is checked.
-    checked: bool = field(default_factory=config.checks_memory)
-
-    def declare(self, text: str) -> None:
-        """Declare an external function once; the first declaration of a name stands."""
-        name = text[text.index("@") + 1 : text.index("(")]
-        self.declarations.setdefault(name, text)
-
-    def fresh(self, stem: str) -> str:
-        """A module-level name not used before."""
-        self.counter += 1
-        return f"{stem}{self.counter}"
-
-    def string(self, text: str) -> str:
-        """Address of a zero-terminated string."""
-        return self.constant(text.encode() + b"\0")
-
-    def constant(self, data: bytes) -> str:
-        """Address of constant bytes, aligned for vectors."""
-        name = self.constants.get(data)
-        if name is None:
-            name = self.constants[data] = f"@const{len(self.constants)}"
-        return name
-
-    def text(self) -> str:
-        """The module as LLVM text."""
-        width = f'"prefer-vector-width"="{self.vector_bits}" "min-legal-vector-width"="0"'
-        parts = ['target triple = "TRIPLE"']
-        for data, name in self.constants.items():
-            body = "".join(f"\\{b:02X}" for b in data)
-            parts.append(f'{name} = private unnamed_addr constant [{len(data)} x i8] c"{body}", align 64')
-        parts += [text for name, text in self.declarations.items() if name not in self.defined]
-        parts += self.functions
-        parts.append(f"attributes #0 = {{ nounwind {width} }}")
-        parts.append(f"attributes #1 = {{ nounwind noinline {width} }}")
-        return "\n".join(parts)
-
-
-def generate_function(module: ModuleWriter, name: str, func: Any) -> None:
+def generate_function(module: ModuleWriter, name: str, func: PrimFunc) -> None:
     """Add ``i32 @name(...)`` and ``i32 @name__packed(ptr)`` for a lowered PrimFunc."""
     never: set[Any] = set()
     while True:
@@ -80,7 +30,7 @@ def generate_function(module: ModuleWriter, name: str, func: Any) -> None:
             never.add(conflict.buffer_var)
 
 
-def _generate(module: ModuleWriter, name: str, func: Any, never: set[Any]) -> None:
+def _generate(module: ModuleWriter, name: str, func: PrimFunc, never: set[Any]) -> None:
     module.current = name
     attrs = func.attrs or {}
     noalias = bool(attrs.get("tir.noalias", False))
@@ -125,7 +75,7 @@ def _generate(module: ModuleWriter, name: str, func: Any, never: set[Any]) -> No
     _packed_entry(module, name, types, returns)
 
 
-def _bind_scalar(gen: StmtGen, param: Any, arg: str) -> None:
+def _bind_scalar(gen: StmtGen, param: PrimExpr, arg: str) -> None:
     dtype = param.dtype
     if dt.is_float(dtype):
         # Narrow types through float32: no processor converts double to them, and there is no library function.
@@ -141,7 +91,7 @@ def _bind_scalar(gen: StmtGen, param: Any, arg: str) -> None:
         gen.vars[param] = gen.w.pure(f"trunc i64 {arg} to {scalar_type(dtype)}", arg)
 
 
-def _bind_layout(gen: StmtGen, buffer: Any) -> None:
+def _bind_layout(gen: StmtGen, buffer: Buffer) -> None:
     """Arguments are contiguous and start at element 0: bind stride and offset variables accordingly."""
     offset = buffer.elem_offset
     if isinstance(offset, Var) and offset not in gen.lin_cache:

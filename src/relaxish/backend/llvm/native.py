@@ -12,7 +12,8 @@ from ..common.native_compile import NativeCode, register_native_compiler
 from ..common.signature import kernel_spec
 from . import cache, engine
 from .compile import generate_text
-from .module_gen import ModuleWriter, generate_function
+from .module_gen import generate_function
+from .module_writer import ModuleWriter
 
 __all__ = ["HostCompiler"]
 

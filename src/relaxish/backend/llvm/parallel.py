@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from .index_gen import Lin
 from ...ir import dtype as dt
 from ...ir.functor import pre_order_visit
+from ...ir.node import Node
 from ...ir.prim import Var
 from ...tir import BufferLoad, BufferStore, ForKind
+from ...tir.stmt import For, Stmt
 from .emit import FunctionWriter
 from .ltypes import llvm_type
 from .stmt_gen import StmtGen
@@ -15,11 +18,11 @@ from .stmt_gen import StmtGen
 LAUNCH = "rx_parallel_launch"
 
 
-def _free_vars(node: Any) -> list[Any]:
+def _free_vars(node: Stmt) -> list[Any]:
     """Variables used inside ``node``, in order of first use (bound ones included)."""
     seen: dict[Any, None] = {}
 
-    def look(item: Any) -> bool:
+    def look(item: Node) -> bool:
         if isinstance(item, Var):
             seen.setdefault(item)
         elif isinstance(item, (BufferLoad, BufferStore)):
@@ -34,7 +37,7 @@ def _free_vars(node: Any) -> list[Any]:
     return list(seen)
 
 
-def parallel_loop(gen: StmtGen, node: Any, low: Any, extent: Any) -> None:
+def parallel_loop(gen: StmtGen, node: For, low: Lin, extent: Lin) -> None:
     """Emit ``for i in parallel(low, extent)``; inside another parallel loop it simply runs in order."""
     w = gen.w
     if getattr(gen, "inside_parallel", False):
@@ -70,7 +73,7 @@ def parallel_loop(gen: StmtGen, node: Any, low: Any, extent: Any) -> None:
         gen.tiles.reconfigure()
 
 
-def _emit_body(gen: StmtGen, node: Any, name: str, captured: list[tuple[Any, str, str]], low: Any, extent: Any) -> None:
+def _emit_body(gen: StmtGen, node: For, name: str, captured: list[tuple[Any, str, str]], low: Lin, extent: Lin) -> None:
     """Two functions: ``name.task`` unpacks the environment, ``name`` has parameters that may say ``noalias``."""
     module = gen.w.module
     child = StmtGen(FunctionWriter(module), gen.features, gen.noalias)

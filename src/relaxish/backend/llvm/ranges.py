@@ -7,7 +7,9 @@ from typing import Any
 from ...arith.affine import affine
 from ...arith.functor import uses_var
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.functor import pre_order_visit
+from ...ir.node import Node
 from ...ir.op import Op
 from ...ir.prim import (
     EQ, GE, GT, LE, LT, NE, Add, And, Call, Cast, FloorDiv, FloorMod, IntImm, Max, Min, Mul, Not, Or, Sub, Var,
@@ -19,7 +21,7 @@ Ranges = dict[Any, Interval]
 _LIKELY = Op.register("tir.likely")
 
 
-def bounds(expr: Any, ranges: Ranges) -> Interval | None:
+def bounds(expr: PrimExpr, ranges: Ranges) -> Interval | None:
     """Smallest and largest value of an integer expression; None when not known, or where it may wrap around."""
     found = _span(expr, ranges)
     return found if found is None or _fits(found, expr.dtype) else None
@@ -119,7 +121,7 @@ def peel_count(loop: For, low: int, count: int, ranges: Ranges) -> tuple[int, in
     conditions: list[Any] = []
     inner: Ranges = dict(ranges)
 
-    def look(item: Any) -> bool:
+    def look(item: Node) -> bool:
         if isinstance(item, IfThenElse):
             conditions.append((item.condition, dict(inner)))
         elif isinstance(item, For):

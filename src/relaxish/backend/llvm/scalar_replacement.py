@@ -8,9 +8,13 @@ vector of the tile a slot of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ...ir.expr import PrimExpr
+from ...ir.node import Node
+from .index_gen import Offset
 from ...arith.functor import free_vars
 from ...ir import dtype as dt
 from ...ir.functor import all_nodes, pre_order_visit
@@ -43,7 +47,7 @@ _MAX_SLOTS = 64
 class PromotionConflict(Exception):
     """Accesses turned out to overlap in part: generate the function again without promoting this buffer."""
 
-    def __init__(self, buffer_var: Any) -> None:
+    def __init__(self, buffer_var: PrimExpr) -> None:
         super().__init__(buffer_var)
         self.buffer_var = buffer_var
 
@@ -71,7 +75,7 @@ def find_accumulators(gen: StmtGen, loop: For) -> list[tuple[Any, bool]]:
     moving: set[Any] = {loop.loop_var}
     unrolled: set[Any] = set()
 
-    def look(item: Any) -> bool:
+    def look(item: Node) -> bool:
         if isinstance(item, (BufferLoad, BufferStore)):
             accesses.setdefault(item.buffer.data, []).append(item)
             if isinstance(item, BufferStore):
@@ -134,11 +138,11 @@ def _block_all(branch: Any, blocked: set[Any]) -> None:
     blocked.update(item.buffer.data for item in all_nodes(branch) if isinstance(item, (BufferLoad, BufferStore)))
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: Sequence[PrimExpr], b: Sequence[PrimExpr]) -> bool:
     return len(a) == len(b) and all(x is y or same_expression(x, y) for x, y in zip(a, b, strict=True))
 
 
-def _spreads(index: Any, unrolled: set[Any]) -> bool:
+def _spreads(index: PrimExpr, unrolled: set[Any]) -> bool:
     """Whether unrolled variables enter an index by sums, products and constant quotients only.
 
     Where they meet run-time values in a minimum, say, two iterations may share a place without it showing.
@@ -163,7 +167,7 @@ def _uses(expr: Any, variables: set[Any]) -> bool:
     return any(isinstance(item, Var) and item in variables or isinstance(item, BufferLoad) for item in all_nodes(expr))
 
 
-def slot_of(gen: StmtGen, promotion: Promotion, offset: Any, dtype: str) -> str:
+def slot_of(gen: StmtGen, promotion: Promotion, offset: Offset, dtype: str) -> str:
     """The stack slot standing for an access; filled from memory before the loop when it is new."""
     if isinstance(offset, list) or gen.branches != promotion.branches:
         # Under a condition that is not decided here, the element may not even exist.

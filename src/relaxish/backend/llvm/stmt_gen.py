@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from .index_gen import Lin, Offset
 from ...ir.op import op_name_of
 from ...arith.functor import uses_var
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.functor import pre_order_visit
+from ...ir.node import Node
 from ...ir.prim import Call, IntImm, Var
 from ...support.errors import RelaxishError
 from ...tir import BufferLoad, BufferStore, For, ForKind
@@ -23,6 +26,7 @@ from .index_set_splitting import split_loop
 from .transpose import transpose_loops
 from .vectorize import vector_loop
 from ...ir.plain import plain_str
+from ...tir.stmt import Allocate, AssertStmt, DeclBuffer, Evaluate, IfThenElse, LetStmt, SeqStmt, Stmt, While
 
 # Stack space for one buffer and for all buffers of a function; more comes from the heap.
 _STACK_BYTES = 128 * 1024
@@ -66,7 +70,7 @@ class StmtGen(ExprGen):
         """Multiply matrix tiles."""
         return amx_call(self, expr)
 
-    def promoted_slot(self, promotion: Promotion, offset: Any, dtype: str) -> str:
+    def promoted_slot(self, promotion: Promotion, offset: Offset, dtype: str) -> str:
         """The stack slot that stands for an access of a promoted buffer."""
         return slot_of(self, promotion, offset, dtype)
 
@@ -85,29 +89,29 @@ class StmtGen(ExprGen):
             lines.append("  call void @llvm.x86.tilerelease()")
         return [*lines, f"  ret i32 {code}"]
 
-    def stmt(self, node: Any) -> None:
+    def stmt(self, node: Stmt) -> None:
         """Generate one statement."""
         getattr(self, f"stmt_{type(node).__name__}", self._unknown)(node)
 
-    def _unknown(self, node: Any) -> None:
+    def _unknown(self, node: Stmt) -> None:
         hint = "; lower it first" if "Block" in type(node).__name__ else ""
         raise RelaxishError(f"the LLVM backend has no code for statements of kind {type(node).__name__}{hint}")
 
     # ---- plain statements
 
-    def stmt_SeqStmt(self, node: Any) -> None:
+    def stmt_SeqStmt(self, node: SeqStmt) -> None:
         for part in node.seq:
             self.stmt(part)
 
-    def stmt_Evaluate(self, node: Any) -> None:
+    def stmt_Evaluate(self, node: Evaluate) -> None:
         if not isinstance(node.value, IntImm):
             self.visit(node.value)
 
-    def stmt_BufferStore(self, node: Any) -> None:
+    def stmt_BufferStore(self, node: BufferStore) -> None:
         value = self.visit(node.value)
         self.store_elements(node.buffer, self.offset_of(node.buffer, node.indices), value, node.value.dtype)
 
-    def stmt_LetStmt(self, node: Any) -> None:
+    def stmt_LetStmt(self, node: LetStmt) -> None:
         var = node.var
         if dt.is_handle(var.dtype):
             self.pointers[var] = self.visit(node.value)
@@ -125,10 +129,10 @@ class StmtGen(ExprGen):
             raise RelaxishError("the program binds GPU threads and cannot be compiled for a CPU target")
         self.stmt(node.body)
 
-    def stmt_DeclBuffer(self, node: Any) -> None:
+    def stmt_DeclBuffer(self, node: DeclBuffer) -> None:
         self.stmt(node.body)
 
-    def stmt_AssertStmt(self, node: Any) -> None:
+    def stmt_AssertStmt(self, node: AssertStmt) -> None:
         cond = self.visit(node.condition)
         if cond != "true":
             self._require(cond, plain_str(node.message))
@@ -143,7 +147,7 @@ class StmtGen(ExprGen):
         self.leave(self.failed("assert", (message,), "0", "0", w.lines))
         w.start_block(good)
 
-    def return_value(self, value: Any) -> None:
+    def return_value(self, value: PrimExpr) -> None:
         """``T.ret``: leave the function with the value, as int64 or double, where ``result`` points."""
         if self.result is not None:
             wide = "float64" if dt.is_float(value.dtype) else "uint64" if dt.is_uint(value.dtype) else "int64"
@@ -156,7 +160,7 @@ class StmtGen(ExprGen):
 
     # ---- memory
 
-    def stmt_Allocate(self, node: Any) -> None:
+    def stmt_Allocate(self, node: Allocate) -> None:
         size: int | None = 1
         for extent in node.extents:
             size = size * extent.value if size is not None and isinstance(extent, IntImm) else None
@@ -177,7 +181,7 @@ class StmtGen(ExprGen):
                 return
         self._heap(node, count * element_bytes(element))
 
-    def _heap(self, node: Any, unit: int) -> None:
+    def _heap(self, node: Allocate, unit: int) -> None:
         w = self.w
         w.module.declare("declare noalias ptr @malloc(i64)")
         w.module.declare("declare void @free(ptr)")
@@ -209,7 +213,7 @@ class StmtGen(ExprGen):
 
     # ---- branches
 
-    def stmt_IfThenElse(self, node: Any) -> None:
+    def stmt_IfThenElse(self, node: IfThenElse) -> None:
         decided = prove(node.condition, self.ranges)
         cond = self.visit(node.condition) if decided is None else str(decided).lower()
         if cond in ("true", "false"):
@@ -237,7 +241,7 @@ class StmtGen(ExprGen):
 
     # ---- loops
 
-    def stmt_For(self, node: Any) -> None:
+    def stmt_For(self, node: For) -> None:
         low, extent = self.lin(node.min), self.lin(node.extent)
         if not extent[0]:
             count = extent[1]
@@ -262,12 +266,12 @@ class StmtGen(ExprGen):
         else:
             self._serial(node, low, extent)
 
-    def _unrolled(self, node: Any, low: Any, count: int) -> None:
+    def _unrolled(self, node: For, low: Lin, count: int) -> None:
         for i in range(count):
             self._bind(node.loop_var, (low[0], low[1] + i))
             self.stmt(node.body)
 
-    def _bind(self, var: Any, value: Any) -> None:
+    def _bind(self, var: Var, value: Any) -> None:
         """Give a loop variable a linear value; a constant also becomes its range."""
         self.lin_cache[var] = value
         if value[0]:
@@ -275,7 +279,7 @@ class StmtGen(ExprGen):
         else:
             self.ranges[var] = (value[1], value[1])
 
-    def _serial(self, node: Any, low: Any, extent: Any) -> None:
+    def _serial(self, node: For, low: Lin, extent: Lin) -> None:
         pieces = split_loop(node, self.ranges, self.writes_of(node), self.alias_key) or (
             split_ragged(node) if extent[0] else None
         )
@@ -299,13 +303,13 @@ class StmtGen(ExprGen):
                 return
         self._loop(node, low, extent)
 
-    def _loop(self, node: Any, low: Any, extent: Any) -> None:
+    def _loop(self, node: For, low: Lin, extent: Lin) -> None:
         if not extent[0] and chain_products(self, node, low, extent[1]):
             return
         if not vector_loop(self, node, low, extent):
             self._loop_plain(node, low, extent)
 
-    def _loop_plain(self, node: Any, low: Any, extent: Any) -> None:
+    def _loop_plain(self, node: For, low: Lin, extent: Lin) -> None:
         begin = self.materialize(low)
         end = self.materialize(_sum(low, extent))
         certain = not extent[0]
@@ -339,7 +343,7 @@ class StmtGen(ExprGen):
             del self.promoted[promotion.buffer.data]
             write_back(self, promotion)
 
-    def _is_nonneg(self, lin: Any) -> bool:
+    def _is_nonneg(self, lin: Lin) -> bool:
         return lin[1] >= 0 and all(f > 0 and n in self.nonneg for n, f in lin[0].items())
 
     def counted_loop(
@@ -385,7 +389,7 @@ class StmtGen(ExprGen):
         for key in writes:
             self.w.touch(key)
 
-    def stmt_While(self, node: Any) -> None:
+    def stmt_While(self, node: While) -> None:
         w = self.w
         head, body, done = w.label("while"), w.label("body"), w.label("done")
         writes = self.writes_of(node)
@@ -404,14 +408,14 @@ class StmtGen(ExprGen):
 
     # ---- analysis
 
-    def writes_of(self, node: Any) -> frozenset[Any]:
+    def writes_of(self, node: Stmt) -> frozenset[Any]:
         """Alias keys of the buffers written inside ``node``; None among them means anything may be written."""
         known = self.writes_cache.get(id(node))
         if known is not None:
             return known[1]
         found: set[Any] = set()
 
-        def look(item: Any) -> bool:
+        def look(item: Node) -> bool:
             if isinstance(item, BufferStore):
                 found.add(self.alias_key(item.buffer.data))
                 # Memory allocated inside ``node`` becomes private, and gets another key, only once that is reached.
@@ -427,7 +431,7 @@ class StmtGen(ExprGen):
         self.writes_cache[id(node)] = node, result
         return result
 
-    def _wants_unroll(self, node: Any, count: int) -> bool:
+    def _wants_unroll(self, node: For, count: int) -> bool:
         """Whether unrolling makes the indices of a register-sized buffer constant."""
         if node.kind != ForKind.SERIAL or not self.register_buffers or count > 64:
             return False
@@ -437,7 +441,7 @@ class StmtGen(ExprGen):
         var = node.loop_var
         loops = 1
 
-        def look(item: Any) -> bool:
+        def look(item: Node) -> bool:
             nonlocal uses, size, loops, wide
             if isinstance(item, For):
                 if not isinstance(item.extent, IntImm):
@@ -462,7 +466,7 @@ def _sum(a: Any, b: Any) -> Any:
     return add_terms(a[0], b[0]), a[1] + b[1]
 
 
-def _pointer_source(value: Any) -> Any:
+def _pointer_source(value: PrimExpr) -> PrimExpr | None:
     """The buffer variable a pointer expression points into, if it says so."""
     if isinstance(value, Var):
         return value

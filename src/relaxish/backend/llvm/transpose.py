@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .index_gen import VecLin
 from ...arith.affine import coefficient
 from ...ir import dtype as dt
 from ...ir.prim import IntImm
 from ...tir import BufferLoad, BufferStore, For, ForKind
+from ...tir.stmt import Stmt
 from .ltypes import scalar_type
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ def transpose_loops(gen: StmtGen, outer: Any) -> bool:
         for r, vector in enumerate(_transposed(gen, vectors, store.value.dtype)):
             _bind(gen, outer, i, side, r)
             _bind(gen, inner, j, side, 0)
-            terms, consts = gen.offset_of(store.buffer, store.indices)
+            terms, consts = _place(gen, store)
             offset = terms, tuple(consts[0] + lane for lane in range(side))
             gen.store_elements(store.buffer, offset, vector, dt.with_lanes(store.value.dtype, side))
 
@@ -49,7 +51,7 @@ def transpose_loops(gen: StmtGen, outer: Any) -> bool:
     return True
 
 
-def _side(gen: StmtGen, outer: Any) -> int | None:
+def _side(gen: StmtGen, outer: For) -> int | None:
     """The side of the tiles; None when the loops are of another form."""
     inner = outer.body
     if outer.kind != ForKind.SERIAL or not isinstance(inner, For) or inner.kind != ForKind.SERIAL:
@@ -79,8 +81,15 @@ def _bind(gen: StmtGen, loop: Any, index: str, side: int, within: int) -> None:
     gen.ranges.pop(loop.loop_var, None)
 
 
-def _load(gen: StmtGen, load: Any, side: int) -> str:
-    terms, consts = gen.offset_of(load.buffer, load.indices)
+def _place(gen: StmtGen, access: BufferLoad | BufferStore) -> VecLin:
+    """Where the one element of an access lies."""
+    offset = gen.offset_of(access.buffer, access.indices)
+    assert not isinstance(offset, list)
+    return offset
+
+
+def _load(gen: StmtGen, load: BufferLoad, side: int) -> str:
+    terms, consts = _place(gen, load)
     offset = terms, tuple(consts[0] + lane for lane in range(side))
     value: str = gen.load_elements(load.buffer, offset, dt.with_lanes(load.dtype, side))
     return value
@@ -114,6 +123,6 @@ def _rest(gen: StmtGen, outer: Any, inner: Any, rows: int, columns: int) -> None
         gen.stmt(_part(outer, rows, outer.extent.value))
 
 
-def _part(loop: Any, begin: int, end: int) -> Any:
+def _part(loop: Any, begin: int, end: int) -> Stmt:
     dtype = loop.loop_var.dtype
     return loop.with_fields(min=IntImm(dtype, loop.min.value + begin), extent=IntImm(dtype, end - begin))

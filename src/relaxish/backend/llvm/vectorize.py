@@ -6,8 +6,13 @@ vector length divides, and reductions along the contiguous axis. A loop becomes 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ...tir.stmt import Stmt
+from ...ir.expr import PrimExpr
+from ...ir.node import Node
+from .index_gen import Lin
 from ...ir.op import op_name_of
 from ...arith.affine import coefficient
 from ...arith.functor import uses_var
@@ -37,11 +42,11 @@ class NotVectorisable(Exception):
 class _Widen:
     """Rewrites an expression for ``lanes`` consecutive values of one loop variable."""
 
-    def __init__(self, var: Any, lanes: int) -> None:
+    def __init__(self, var: PrimExpr, lanes: int) -> None:
         self.var = var
         self.lanes = lanes
 
-    def visit(self, expr: Any) -> Any:
+    def visit(self, expr: PrimExpr) -> PrimExpr:
         """The vector form; scalar when the expression does not depend on the variable."""
         if expr is self.var:
             return Ramp(self.var, IntImm(self.var.dtype, 1), IntImm("int32", self.lanes))
@@ -73,7 +78,7 @@ class _Widen:
         """All parts with the same number of lanes."""
         return [p if dt.lanes(p.dtype) > 1 else Broadcast(p, IntImm("int32", self.lanes)) for p in parts]
 
-    def load(self, expr: Any) -> Any:
+    def load(self, expr: BufferLoad) -> PrimExpr:
         indices = [self.visit(i) for i in expr.indices]
         if all(a is b for a, b in zip(indices, expr.indices, strict=True)):
             return expr
@@ -111,7 +116,7 @@ def _loads(exprs: Any) -> bool:
     return any(isinstance(item, BufferLoad) for expr in exprs for item in all_nodes(expr))
 
 
-def _stores(body: Any) -> list[Any] | None:
+def _stores(body: Stmt) -> list[Any] | None:
     """The stores that make up ``body``, values bound by ``let`` put in place; None when there is more to it."""
     bound: dict[Any, Any] = {}
     while isinstance(body, LetStmt):
@@ -128,7 +133,7 @@ def _stores(body: Any) -> list[Any] | None:
     return stores
 
 
-def _identity(kind: type, dtype: str) -> Any:
+def _identity(kind: type, dtype: str) -> PrimExpr:
     if kind is Add:
         return FloatImm(dtype, 0.0) if dt.is_float(dtype) else IntImm(dtype, 0)
     if dt.is_float(dtype):
@@ -136,7 +141,7 @@ def _identity(kind: type, dtype: str) -> Any:
     return IntImm(dtype, dt.min_value(dtype) if kind is Max else dt.max_value(dtype))
 
 
-def vector_loop(gen: StmtGen, node: For, low: Any, extent: Any) -> bool:
+def vector_loop(gen: StmtGen, node: For, low: Lin, extent: Lin) -> bool:
     """Emit ``node`` as vectors when its form allows; False leaves it to the scalar path."""
     stores = _stores(node.body)
     if not stores:
@@ -160,7 +165,7 @@ def vector_loop(gen: StmtGen, node: For, low: Any, extent: Any) -> bool:
 # ---- elementwise
 
 
-def _map(gen: StmtGen, node: For, stores: list[Any], low: Any, extent: Any, lanes: int) -> bool:
+def _map(gen: StmtGen, node: For, stores: list[Any], low: Lin, extent: Lin, lanes: int) -> bool:
     var = node.loop_var
     for store in stores:
         steps = [coefficient(i, var) for i in store.indices]
@@ -196,13 +201,13 @@ def _map(gen: StmtGen, node: For, stores: list[Any], low: Any, extent: Any, lane
     return True
 
 
-def _check_no_carry(gen: StmtGen, store: Any, stores: list[Any]) -> None:
+def _check_no_carry(gen: StmtGen, store: BufferStore, stores: list[Any]) -> None:
     """What is stored to, or read and stored to, in one iteration must be one and the same element."""
     targets: dict[Any, list[Any]] = {}
     for each in stores:
         targets.setdefault(_root(gen, each), []).append(each)
 
-    def check(item: Any) -> bool:
+    def check(item: Node) -> bool:
         if isinstance(item, (BufferLoad, BufferStore)):
             here = (item.buffer, item.indices)
             others = targets.get(_root(gen, item), ())
@@ -214,12 +219,12 @@ def _check_no_carry(gen: StmtGen, store: Any, stores: list[Any]) -> None:
     pre_order_visit(store.value, check)
 
 
-def _root(gen: StmtGen, access: Any) -> Any:
+def _root(gen: StmtGen, access: BufferLoad | BufferStore) -> Any:
     """The memory behind an access, whatever it is called there."""
     return gen.roots.get(access.buffer.data, access.buffer.data)
 
 
-def _strip(gen: StmtGen, node: For, low: Any, count: int, lanes: int, emit: Any) -> None:
+def _strip(gen: StmtGen, node: For, low: Lin, count: int, lanes: int, emit: Callable[..., Any]) -> None:
     var = node.loop_var
     if count == 1:
         gen._bind(var, low)
@@ -233,7 +238,7 @@ def _strip(gen: StmtGen, node: For, low: Any, count: int, lanes: int, emit: Any)
     gen.counted_loop("0", str(count), gen.writes_of(node), True, body)
 
 
-def _bind_strip(gen: StmtGen, var: Any, low: Any, index: str, lanes: int) -> None:
+def _bind_strip(gen: StmtGen, var: PrimExpr, low: Lin, index: str, lanes: int) -> None:
     gen.nonneg.add(index)
     terms = dict(low[0])
     terms[index] = lanes
@@ -241,7 +246,7 @@ def _bind_strip(gen: StmtGen, var: Any, low: Any, index: str, lanes: int) -> Non
     gen.ranges.pop(var, None)
 
 
-def _dynamic(gen: StmtGen, node: For, low: Any, extent: Any, lanes: int, emit: Any) -> None:
+def _dynamic(gen: StmtGen, node: For, low: Lin, extent: Lin, lanes: int, emit: Callable[..., Any]) -> None:
     """Vectors while they last, then single elements."""
     w = gen.w
     var = node.loop_var
@@ -259,7 +264,7 @@ def _dynamic(gen: StmtGen, node: For, low: Any, extent: Any, lanes: int, emit: A
     _tail(gen, node, low, done, total, writes)
 
 
-def _tail(gen: StmtGen, node: For, low: Any, done: str, total: str, writes: frozenset[Any]) -> None:
+def _tail(gen: StmtGen, node: For, low: Lin, done: str, total: str, writes: frozenset[Any]) -> None:
     def scalar(index: str) -> None:
         _bind_strip(gen, node.loop_var, low, index, 1)
         gen.stmt(node.body)
@@ -270,7 +275,7 @@ def _tail(gen: StmtGen, node: For, low: Any, done: str, total: str, writes: froz
 # ---- reductions
 
 
-def _as_reduction(store: Any, var: Any) -> tuple[Any, type, Any] | None:
+def _as_reduction(store: Any, var: PrimExpr) -> tuple[Any, type, Any] | None:
     """(store, combiner, summand) when the store accumulates into a place fixed over the loop."""
     if any(uses_var(i, var) for i in store.indices) or type(store.value) not in (Add, Max, Min):
         return None
@@ -289,7 +294,7 @@ def _reads(expr: Any, data: Any) -> bool:
     return any(isinstance(item, BufferLoad) and item.buffer.data is data for item in all_nodes(expr))
 
 
-def _reduce_all(gen: StmtGen, node: For, found: list[Any], low: Any, extent: Any, lanes: int) -> bool:
+def _reduce_all(gen: StmtGen, node: For, found: list[Any], low: Lin, extent: Lin, lanes: int) -> bool:
     """Independent reductions of one loop, each in a loop of its own."""
     written = {gen.alias_key(store.buffer.data) for store, _, _ in found}
     if len({store.buffer.data for store, _, _ in found}) != len(found):
@@ -312,7 +317,7 @@ def _sum_type(dtype: str) -> str:
     return "float32" if dtype in ("float16", "bfloat16") else dtype
 
 
-def _in_precision_of(expr: Any, dtype: str) -> Any:
+def _in_precision_of(expr: PrimExpr, dtype: str) -> PrimExpr:
     lanes = dt.lanes(expr.dtype)
     if dt.element_of(expr.dtype) == dtype or lanes == 1:
         return expr
@@ -322,7 +327,7 @@ def _in_precision_of(expr: Any, dtype: str) -> Any:
     return Cast(wide, expr)
 
 
-def _reduce(gen: StmtGen, node: For, found: Any, low: Any, extent: Any, lanes: int) -> None:
+def _reduce(gen: StmtGen, node: For, found: Any, low: Lin, extent: Lin, lanes: int) -> None:
     store, kind, widened = found
     var, dtype = node.loop_var, _sum_type(store.value.dtype)
     w = gen.w
@@ -366,7 +371,7 @@ def _reduce(gen: StmtGen, node: For, found: Any, low: Any, extent: Any, lanes: i
     _rest(gen, node, store, (low, done, total, known), (kind, merged, dtype, lanes))
 
 
-def _fused_add(gen: StmtGen, summand: Any, slot: str, wide: str) -> str:
+def _fused_add(gen: StmtGen, summand: PrimExpr, slot: str, wide: str) -> str:
     ty = llvm_type(wide)
     if type(summand) is Mul and gen.has_fma and dt.is_float(wide):
         a, b = gen.visit(summand.a), gen.visit(summand.b)
@@ -391,7 +396,7 @@ def _combine(gen: StmtGen, kind: type, dtype: str, a: str, b: str) -> str:
     return gen.minmax(dtype, a, b, kind is Max)
 
 
-def _rest(gen: StmtGen, node: For, store: Any, span: Any, acc: Any) -> None:
+def _rest(gen: StmtGen, node: For, store: BufferStore, span: Any, acc: Any) -> None:
     """Fold the lanes, add what memory held, and finish the last elements one by one."""
     low, done, count, known = span
     kind, merged, dtype, lanes = acc

@@ -14,9 +14,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.module import IRModule
+from ...ir.prim import Call
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc
+from ...tir.buffer import Buffer
+from ...tir.stmt import Allocate
 from ..common.csource import KernelPrinter, Piece, device_functions
 from ..common.csource.intrinsics import C_FUNCTIONS
 from ..common.csource.pieces import UNARY, wrapped
@@ -92,19 +96,19 @@ class MetalPrinter(KernelPrinter):
 
     # -- memory --------------------------------------------------------------------------------------------
 
-    def _packed(self, buffer: Any, element: str, count: int, index: Piece) -> str:
+    def _packed(self, buffer: Buffer, element: str, count: int, index: Piece) -> str:
         """Vectors that may begin at any element."""
         space = self.spaces.get(buffer.data, "thread")
         place = self.offset(self.pointer(buffer.data, element), index)
         return f"*({space} packed_{self.type_name(dt.with_lanes(element, count))}*){wrapped(place, UNARY)}"
 
-    def load_vector(self, buffer: Any, element: str, count: int, index: Piece) -> Piece:
+    def load_vector(self, buffer: Buffer, element: str, count: int, index: Piece) -> Piece:
         return self.call(self.type_name(dt.with_lanes(element, count)), self._packed(buffer, element, count, index))
 
-    def store_vector(self, buffer: Any, element: str, count: int, index: Piece, value: Piece) -> None:
+    def store_vector(self, buffer: Buffer, element: str, count: int, index: Piece, value: Piece) -> None:
         self.line(f"{self._packed(buffer, element, count, index)} = {value};")
 
-    def allocate(self, stmt: Any, scope: str) -> None:
+    def allocate(self, stmt: Allocate, scope: str) -> None:
         element, count = self.array_facts(stmt)
         if scope not in (*_SPACES, _SIMDGROUP) or scope == "global":
             raise RelaxishError(f"Metal kernels have no memory of scope {scope!r} ({stmt.buffer_var.name})")
@@ -135,12 +139,12 @@ class MetalPrinter(KernelPrinter):
         bounds = f"[[max_total_threads_per_threadgroup({fixed[0] * fixed[1] * fixed[2]})]]\n" if fixed else ""
         return f"{structure}{bounds}kernel void {name}(\n    " + ",\n    ".join(given) + ") {"
 
-    def pointer_parameter(self, param: Any, name: str, element: str) -> str:
+    def pointer_parameter(self, param: PrimExpr, name: str, element: str) -> str:
         self.spaces[param] = "device"
         self.buffers += 1
         return f"device {self.memory_type(element)}* {name} [[buffer({self.buffers - 1})]]"
 
-    def scalar_parameter(self, param: Any, name: str) -> str:
+    def scalar_parameter(self, param: PrimExpr, name: str) -> str:
         # Eight bytes each, as the host lays them out.
         wide = "float" if dt.is_float(param.dtype) else "long" if dt.is_int(param.dtype) else "ulong"
         pad = " uint _pad_" + name + ";" if wide == "float" else ""
@@ -155,7 +159,7 @@ class MetalPrinter(KernelPrinter):
 
     # -- intrinsics ----------------------------------------------------------------------------------------
 
-    def do_tvm_storage_sync(self, call: Any) -> None:
+    def do_tvm_storage_sync(self, call: Call) -> None:
         scope = call.args[0].value
         if scope == "global":
             raise RelaxishError("Metal cannot synchronise all thread groups of a kernel")
@@ -165,44 +169,44 @@ class MetalPrinter(KernelPrinter):
     def call_reinterpret(self, e: Any) -> Piece:
         return self.call(f"as_type<{self.type_name(e.dtype)}>", self.expr(e.args[0]))
 
-    def _shuffle(self, kind: str, e: Any) -> Piece:
+    def _shuffle(self, kind: str, e: Call) -> Piece:
         self.reads_lane = True
         return self.call("simd_shuffle", self.expr(e.args[1]), self.shuffled_lane(kind, Piece("simd_lane"), e))
 
-    def call_tvm_warp_shuffle(self, e: Any) -> Piece:
+    def call_tvm_warp_shuffle(self, e: Call) -> Piece:
         return self._shuffle("", e)
 
-    def call_tvm_warp_shuffle_up(self, e: Any) -> Piece:
+    def call_tvm_warp_shuffle_up(self, e: Call) -> Piece:
         return self._shuffle("_up", e)
 
-    def call_tvm_warp_shuffle_down(self, e: Any) -> Piece:
+    def call_tvm_warp_shuffle_down(self, e: Call) -> Piece:
         return self._shuffle("_down", e)
 
-    def call_tvm_warp_activemask(self, e: Any) -> Piece:
+    def call_tvm_warp_activemask(self, e: PrimExpr) -> Piece:
         return self.cast(Piece("(ulong)simd_active_threads_mask()"), "", e.dtype)
 
-    def _fragment(self, data: Any, index: Any) -> str:
+    def _fragment(self, data: PrimExpr, index: PrimExpr) -> str:
         return f"{self.expr(data)}[{self.expr(index)}]"
 
-    def do_make_filled_simdgroup_matrix(self, call: Any) -> None:
+    def do_make_filled_simdgroup_matrix(self, call: Call) -> None:
         data, index, value = call.args[:3]
         kind = self.type_name(self.memory_types[data])
         fragment = self._fragment(data, index)
         self.line(f"{fragment} = make_filled_simdgroup_matrix<{kind}, 8, 8>({self.expr(value)});")
 
-    def do_simdgroup_load(self, call: Any) -> None:
+    def do_simdgroup_load(self, call: Call) -> None:
         self._copy_fragment("simdgroup_load", call)
 
-    def do_simdgroup_store(self, call: Any) -> None:
+    def do_simdgroup_store(self, call: Call) -> None:
         self._copy_fragment("simdgroup_store", call)
 
-    def _copy_fragment(self, function: str, call: Any) -> None:
+    def _copy_fragment(self, function: str, call: Call) -> None:
         data, index, pointer, stride = call.args[:4]
         transposed = "true" if call.args[6].value else "false"
         place = f"{self.expr(pointer)}, {self.expr(stride)}, 0, {transposed}"
         self.line(f"{function}({self._fragment(data, index)}, {place});")
 
-    def do_simdgroup_multiply_accumulate(self, call: Any) -> None:
+    def do_simdgroup_multiply_accumulate(self, call: Call) -> None:
         parts = [self._fragment(d, i) for d, i in zip(call.args[::2], call.args[1::2], strict=True)]
         self.line(f"simdgroup_multiply_accumulate({', '.join(parts)});")
 

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from ...ir.expr import PrimExpr
 from ...ir import dtype as dt
 from ...ir.functor import all_nodes
 from ...ir.module import IRModule
 from ...ir.prim import Call, IntImm, Ramp, is_call_of
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc
+from ...tir.buffer import Buffer
+from ...tir.stmt import Allocate
 from ..common.csource import KernelPrinter, Piece, device_functions
 from ..common.csource.intrinsics import C_FUNCTIONS
 from ..common.csource.pieces import ADD, infix, wrapped
@@ -105,23 +108,23 @@ class OpenCLPrinter(KernelPrinter):
     # Private arrays hold values (``real16``, not ``mem16``) and are accessed element by element: they become registers,
     # which vector loads through pointers would prevent.
 
-    def is_private(self, data: Any) -> bool:
+    def is_private(self, data: PrimExpr) -> bool:
         """Whether memory belongs to one thread."""
         return not self.spaces.get(data)
 
-    def element(self, buffer: Any, element: str, index: Piece) -> Piece:
+    def element(self, buffer: Buffer, element: str, index: Piece) -> Piece:
         if element == "float16" and not self.is_private(buffer.data):
             return Piece(f"load_half({self.spaces[buffer.data]}, {self.pointer(buffer.data, element)}, {index})")
         return super().element(buffer, element, index)
 
-    def store(self, buffer: Any, element: str, index: Piece, value: Piece) -> None:
+    def store(self, buffer: Buffer, element: str, index: Piece, value: Piece) -> None:
         if element == "float16" and not self.is_private(buffer.data):
             pointer = self.pointer(buffer.data, element)
             self.line(f"store_half({self.spaces[buffer.data]}, {value}, {pointer}, {index});")
         else:
             super().store(buffer, element, index, value)
 
-    def load_vector(self, buffer: Any, element: str, count: int, index: Piece) -> Piece:
+    def load_vector(self, buffer: Buffer, element: str, count: int, index: Piece) -> Piece:
         if self.is_private(buffer.data):
             places = [infix("+", index, Piece(str(i)), ADD) if i else index for i in range(count)]
             return self.vector(dt.with_lanes(element, count), [self.element(buffer, element, p) for p in places])
@@ -130,7 +133,7 @@ class OpenCLPrinter(KernelPrinter):
             return Piece(f"load_half{count}({self.spaces[buffer.data]}, {place})")
         return Piece(f"vload{count}(0, {place})")
 
-    def store_vector(self, buffer: Any, element: str, count: int, index: Piece, value: Piece) -> None:
+    def store_vector(self, buffer: Buffer, element: str, count: int, index: Piece, value: Piece) -> None:
         if self.is_private(buffer.data):
             name = Piece(self.supply.fresh("lanes"))
             self.line(self.declaration(dt.with_lanes(element, count), name, value))
@@ -144,7 +147,7 @@ class OpenCLPrinter(KernelPrinter):
         else:
             self.line(f"vstore{count}({value}, 0, {place});")
 
-    def allocate(self, stmt: Any, scope: str) -> None:
+    def allocate(self, stmt: Allocate, scope: str) -> None:
         if scope not in _SPACES or scope == "global":
             raise RelaxishError(f"OpenCL kernels have no memory of scope {scope!r} ({stmt.buffer_var.name})")
         element, count = self.array_facts(stmt)
@@ -171,11 +174,11 @@ class OpenCLPrinter(KernelPrinter):
         self.spaces[param] = "__global"
         return f"__global {self.memory_type(element)}* restrict {name}"
 
-    def scalar_parameter(self, param: Any, name: str) -> str:
+    def scalar_parameter(self, param: PrimExpr, name: str) -> str:
         kind = "float" if param.dtype == "float16" else self.memory_type(param.dtype)
         return f"{kind} {name}"
 
-    def texture_is_written(self, param: Any) -> bool:
+    def texture_is_written(self, param: PrimExpr) -> bool:
         """Whether the kernel stores to a texture."""
         return param in self.written_textures
 
@@ -192,7 +195,7 @@ class OpenCLPrinter(KernelPrinter):
 
     # -- intrinsics ----------------------------------------------------------------------------------------
 
-    def do_tvm_storage_sync(self, call: Any) -> None:
+    def do_tvm_storage_sync(self, call: Call) -> None:
         scope = call.args[0].value
         if scope == "global":
             raise RelaxishError("OpenCL cannot synchronise all blocks of a kernel")
@@ -208,19 +211,19 @@ class OpenCLPrinter(KernelPrinter):
             raise RelaxishError("OpenCL code generation does not reinterpret halves: devices may compute with floats")
         return self.call(f"as_{self.type_name(e.dtype)}", self.expr(e.args[0]))
 
-    def call_tvm_warp_shuffle(self, e: Any) -> Piece:
+    def call_tvm_warp_shuffle(self, e: Call) -> Piece:
         self.features.add("shuffle")
         return self.call("warp_shuffle", *map(self.expr, e.args[1:4]))
 
-    def call_tvm_warp_shuffle_up(self, e: Any) -> Piece:
+    def call_tvm_warp_shuffle_up(self, e: Call) -> Piece:
         self.features.add("shuffle")
         return self.call("warp_shuffle_up", *map(self.expr, e.args[1:4]))
 
-    def call_tvm_warp_shuffle_down(self, e: Any) -> Piece:
+    def call_tvm_warp_shuffle_down(self, e: Call) -> Piece:
         self.features.add("shuffle")
         return self.call("warp_shuffle_down", *map(self.expr, e.args[1:4]))
 
-    def call_tvm_warp_activemask(self, e: Any) -> Piece:
+    def call_tvm_warp_activemask(self, e: PrimExpr) -> Piece:
         return Piece("0xffffffffU")
 
     def call_texture2d_load(self, e: Any) -> Piece:

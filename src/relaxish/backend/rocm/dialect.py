@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ...ir import dtype as dt
+from ...ir.prim import Call
 from ...support.errors import RelaxishError
 from ..common.llvmsource import Dialect
 from ..common.llvmsource.expressions import ExpressionWriter
@@ -41,7 +42,7 @@ class AMDGPU(Dialect):
         else:
             raise RelaxishError("a kernel cannot synchronise all its blocks")
 
-    def shuffle(self, w: ExpressionWriter, kind: str, call: Any) -> str:
+    def shuffle(self, w: ExpressionWriter, kind: str, call: Call) -> str:
         value, offset, width = call.args[1:4]
         if dt.lanes(call.dtype) != 1 or dt.bits(call.dtype) != 32:
             raise RelaxishError(f"shuffles move 32 bits, not {call.dtype}")

@@ -9,9 +9,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.module import IRModule
+from ...ir.prim import Call
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc
+from ...tir.buffer import Buffer
+from ...tir.stmt import Allocate
 from ..common.csource import KernelPrinter, Piece, device_functions
 from ..common.csource.intrinsics import C_FUNCTIONS
 from ..common.csource.pieces import ADD, UNARY, infix, wrapped
@@ -56,7 +60,7 @@ class HIPPrinter(KernelPrinter):
             ("bitwise", "shift")
         )
 
-    def vector_form(self, e: Any) -> bool:
+    def vector_form(self, e: PrimExpr) -> bool:
         return type(e).__name__ not in ("Min", "Max", "Mod") and super().vector_form(e)
 
     def vector_name(self, element: str, lanes: int) -> str:
@@ -86,19 +90,19 @@ class HIPPrinter(KernelPrinter):
 
     # -- memory --------------------------------------------------------------------------------------------
 
-    def _vector_place(self, buffer: Any, element: str, count: int, index: Piece) -> str:
+    def _vector_place(self, buffer: Buffer, element: str, count: int, index: Piece) -> str:
         name = self.type_name(dt.with_lanes(element, count)).replace("vec", "mem", 1)
         place = self.offset(self.pointer(buffer.data, element), index)
         return f"*({name}*){wrapped(place, UNARY)}"
 
-    def load_vector(self, buffer: Any, element: str, count: int, index: Piece) -> Piece:
+    def load_vector(self, buffer: Buffer, element: str, count: int, index: Piece) -> Piece:
         vector = self.type_name(dt.with_lanes(element, count))
         return Piece(f"({vector}){self._vector_place(buffer, element, count, index)}", UNARY)
 
-    def store_vector(self, buffer: Any, element: str, count: int, index: Piece, value: Piece) -> None:
+    def store_vector(self, buffer: Buffer, element: str, count: int, index: Piece, value: Piece) -> None:
         self.line(f"{self._vector_place(buffer, element, count, index)} = {value};")
 
-    def allocate(self, stmt: Any, scope: str) -> None:
+    def allocate(self, stmt: Allocate, scope: str) -> None:
         if scope == "global":
             raise RelaxishError(f"kernels cannot allocate global memory ({stmt.buffer_var.name})")
         element, count = self.array_facts(stmt)
@@ -114,7 +118,7 @@ class HIPPrinter(KernelPrinter):
         bounds = f"__launch_bounds__({block[0] * block[1] * block[2]}) " if block else ""
         return f'extern "C" __global__ {bounds}void {name}({", ".join(params)}) {{'
 
-    def pointer_parameter(self, param: Any, name: str, element: str) -> str:
+    def pointer_parameter(self, param: PrimExpr, name: str, element: str) -> str:
         return f"{self.memory_type(element)}* __restrict__ {name}"
 
     def thread_index(self, tag: str) -> Piece:
@@ -148,7 +152,7 @@ class HIPPrinter(KernelPrinter):
         text = f"static __device__ inline _Float16 {made}({params}) {{ return (_Float16){found}f({args}); }}\n"
         return self.helper(made, text)
 
-    def do_tvm_storage_sync(self, call: Any) -> None:
+    def do_tvm_storage_sync(self, call: Call) -> None:
         scope = call.args[0].value
         if scope == "global":
             raise RelaxishError("HIP cannot synchronise all blocks of a kernel")
@@ -168,26 +172,26 @@ class HIPPrinter(KernelPrinter):
         spare = 32 - dt.bits(e.args[0].dtype)
         return infix("-", made, Piece(str(spare)), ADD) if spare > 0 else made
 
-    def _shuffle(self, function: str, e: Any) -> Piece:
+    def _shuffle(self, function: str, e: Call) -> Piece:
         return self.call(function, *map(self.expr, e.args[1:4]))
 
-    def call_tvm_warp_shuffle(self, e: Any) -> Piece:
+    def call_tvm_warp_shuffle(self, e: Call) -> Piece:
         return self._shuffle("__shfl", e)
 
-    def call_tvm_warp_shuffle_up(self, e: Any) -> Piece:
+    def call_tvm_warp_shuffle_up(self, e: Call) -> Piece:
         return self._shuffle("__shfl_up", e)
 
-    def call_tvm_warp_shuffle_down(self, e: Any) -> Piece:
+    def call_tvm_warp_shuffle_down(self, e: Call) -> Piece:
         return self._shuffle("__shfl_down", e)
 
-    def call_tvm_warp_activemask(self, e: Any) -> Piece:
+    def call_tvm_warp_activemask(self, e: PrimExpr) -> Piece:
         return self.cast(self.call("__ballot", "1"), "uint64", e.dtype)
 
     def call_dp4a(self, e: Any) -> Piece:
         a, b = (self.call("__builtin_bit_cast", "int", self.expr(x)) for x in e.args[:2])
         return self.call("__builtin_amdgcn_sdot4", a, b, self.expr(e.args[2]) if len(e.args) > 2 else "0", "false")
 
-    def call_call_llvm_pure_intrin(self, e: Any) -> Piece:
+    def call_call_llvm_pure_intrin(self, e: Call) -> Piece:
         name = getattr(e.args[0], "value", None)
         if not isinstance(name, str) or not name.startswith("llvm.amdgcn."):
             raise RelaxishError(f"HIP has no builtin for the LLVM intrinsic {name}")

@@ -15,27 +15,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...ir.expr import GlobalVar
+from ...ir.expr import BaseFunc, GlobalVar, PrimExpr, RelaxExpr
 from ...ir.module import IRModule
 from ...ir.op import Op
 from ...ir.prim import FloatImm, IntImm
 from ...relax.expr import (
-    Call,
-    Constant,
-    DataTypeImm,
-    ExternFunc,
-    Function,
-    If,
-    PrimValue,
-    SeqExpr,
-    ShapeExpr,
-    StringImm,
-    Tuple,
-    TupleGetItem,
-    Var,
-)
+    Binding, Call, Constant, DataTypeImm, ExternFunc, Function, If, PrimValue, SeqExpr, ShapeExpr, StringImm, Tuple,
+    TupleGetItem, Var,
+)  # fmt: skip
 from ...runtime.bytecode.builtins import WITH_CONTEXT
-from ...relax.struct_info import ShapeStructInfo, TensorStructInfo, TupleStructInfo
+from ...relax.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 from ...runtime.bytecode.instructions import Arg, Declared, GotoOp, IfOp
 from ...runtime.container import ShapeTuple
 from ...runtime.bytecode.exec_builder import ExecBuilder
@@ -47,7 +36,7 @@ class VMCodeGenError(RelaxishError):
     """A construct that should have been lowered before code generation."""
 
 
-def symbol_of(var: GlobalVar, func: Any) -> str:
+def symbol_of(var: GlobalVar, func: BaseFunc) -> str:
     """The exported name of a function, else its name in the module."""
     attrs = getattr(func, "attrs", None)
     name = attrs.get("global_symbol") if attrs is not None else None
@@ -76,7 +65,7 @@ def generate(mod: IRModule, builder: ExecBuilder | None = None, *, native: bool 
     return builder
 
 
-def declared_of(info: Any) -> Declared | None:
+def declared_of(info: StructInfo) -> Declared | None:
     """What is said of a value, as plain data for :mod:`relaxish.runtime.bytecode.results`; None if that is nothing."""
     if isinstance(info, TensorStructInfo):
         extents = None
@@ -124,7 +113,7 @@ class _FunctionCodeGen:
 
     # ---- expressions
 
-    def value(self, expr: Any) -> Arg:
+    def value(self, expr: RelaxExpr) -> Arg:
         """Emit the code that computes an expression; the operand that holds it."""
         visit = _VISIT.get(type(expr))
         if visit is None:
@@ -161,7 +150,7 @@ class _FunctionCodeGen:
         return self.builder.imm(self._static_int(value, expr))
 
     @staticmethod
-    def _static_int(value: Any, context: Any) -> int:
+    def _static_int(value: PrimExpr, context: RelaxExpr) -> int:
         if not isinstance(value, IntImm):
             raise VMCodeGenError(f"symbolic value {value} in {context} should have been lowered by VMShapeLower")
         return int(value.value)
@@ -194,7 +183,7 @@ class _FunctionCodeGen:
                 self._bind(binding)
         return self.value(expr.body)
 
-    def _bind(self, binding: Any) -> None:
+    def _bind(self, binding: Binding) -> None:
         value = self.value(binding.value)
         if value.kind == "r" and isinstance(binding.value, Var):
             # A register of its own: killing one of two names must leave the other alive.

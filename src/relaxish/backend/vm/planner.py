@@ -278,7 +278,9 @@ def plan_function(
     return ExecutionPlan(name, symbol, tuple(inputs), tuple(slots), calls, _result(result))
 
 
-def _collect_results(result: Any, outputs: list[_Block]) -> None:
+def _collect_results(
+    result: ShapeTuple | _Tensor | Sequence[ShapeTuple | _Tensor | Sequence[_Tensor]], outputs: list[_Block]
+) -> None:
     if isinstance(result, tuple) and not isinstance(result, ShapeTuple):
         for item in result:
             _collect_results(item, outputs)
@@ -349,7 +351,7 @@ def _kernel_call(call: _RecordedCall, spec: KernelSpec) -> KernelCall:
     return KernelCall(call.kernel, tuple(operands))
 
 
-def _result(result: Any) -> Any:
+def _result(result: ShapeTuple | _Tensor | Sequence[ShapeTuple | _Tensor | Sequence[_Tensor]]) -> Any:
     if isinstance(result, _Tensor):
         return ResultTensor(result.block.slot, result.offset, result.shape, result.dtype)
     if isinstance(result, ShapeTuple):

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...ir.expr import GlobalVar
+from ...ir.expr import GlobalVar, PrimExpr, RelaxExpr
 from ...ir.module import IRModule
 from ...ir.op import Op
 from ...ir.prim import Cast, IntImm, StringImm
@@ -38,9 +38,11 @@ from ...relax.expr import StringImm as RelaxString, is_call_of
 from ...relax.struct_info import TupleStructInfo
 from ...runtime.container import ShapeTuple
 from ...runtime.bytecode.exec_builder import ExecBuilder
+from ...runtime.ndarray import NDArray
 from ...tir import Evaluate, IfThenElse, SeqStmt
 from ...tir import Var as TirVar
 from ...tir.function import PrimFunc
+from ...tir.stmt import Stmt
 from .codegen import VMCodeGenError, symbol_of
 
 PREFIX = "__vmtir__"
@@ -106,7 +108,7 @@ class _TIRCodeGen:
 
     # ---- statements
 
-    def _scope(self, emit: Callable[[], None]) -> Any:
+    def _scope(self, emit: Callable[[], None]) -> Stmt:
         outer, self.statements = self.statements, []
         emit()
         made, self.statements = self.statements, outer
@@ -117,7 +119,7 @@ class _TIRCodeGen:
         return self.count - 1
 
     @staticmethod
-    def _item(values: Any, index: int) -> PrimCall:
+    def _item(values: PrimExpr, index: int) -> PrimCall:
         return _call("handle", "anylist_getitem", [values, _int32(index)])
 
     def _call_packed(self, name: str, args: Sequence[Any], dst: int = -1, *, kernel: bool = False) -> None:
@@ -130,40 +132,40 @@ class _TIRCodeGen:
 
     # ---- expressions
 
-    def visit(self, expr: Any) -> Any:
+    def visit(self, expr: RelaxExpr) -> PrimExpr | None:
         """The expression that reads the value of ``expr``, after the statements that compute it; ``None`` if void."""
         for kind, visit in _VISIT.items():
             if isinstance(expr, kind):
                 return visit(self, expr)
         raise VMCodeGenError(f"cannot generate code for a {type(expr).__name__}: {expr}")
 
-    def _var(self, var: Var) -> Any:
+    def _var(self, var: Var) -> PrimExpr:
         if var not in self.values:
             raise VMCodeGenError(f"variable {var.name_hint} is used before its definition")
         return self.values[var]
 
-    def _pooled(self, value: Any) -> Any:
+    def _pooled(self, value: NDArray | ShapeTuple | str) -> PrimExpr:
         return self._item(self.constants, self.builder.convert_constant(value).value)
 
-    def _shape(self, expr: ShapeExpr) -> Any:
+    def _shape(self, expr: ShapeExpr) -> PrimExpr:
         dims = [int(v.value) for v in expr.values if isinstance(v, IntImm)]
         if len(dims) != len(expr.values):
             raise VMCodeGenError(f"should only use constant shape after shape lowering: {expr}")
         return self._pooled(ShapeTuple(dims))
 
-    def _tuple(self, expr: Tuple) -> Any:
+    def _tuple(self, expr: Tuple) -> PrimExpr:
         fields = [self.visit(f) for f in expr.fields]
         dst = self._new_register()
         self._call_packed("vm.builtin.make_tuple", fields, dst)
         return self._item(self.registers, dst)
 
-    def _tuple_get_item(self, expr: TupleGetItem) -> Any:
+    def _tuple_get_item(self, expr: TupleGetItem) -> PrimExpr:
         source = self.visit(expr.tuple_value)
         dst = self._new_register()
         self._call_packed("vm.builtin.tuple_getitem", [source, IntImm("int64", expr.index)], dst)
         return self._item(self.registers, dst)
 
-    def _global_var(self, var: GlobalVar) -> Any:
+    def _global_var(self, var: GlobalVar) -> PrimExpr:
         func = self.by_name.get(var.name_hint)
         if func is None:
             raise VMCodeGenError(f"the module has no function {var.name_hint}")
@@ -182,11 +184,11 @@ class _TIRCodeGen:
                     self.values[binding.var] = value
         return self.visit(expr.body)
 
-    def _if(self, expr: If) -> Any:
+    def _if(self, expr: If) -> PrimExpr:
         merged = self._new_register()
         cond = _call("int32", "tvm_call_packed", [StringImm("vm.builtin.read_if_cond"), self.visit(expr.cond)])
 
-        def branch(body: Any) -> Callable[[], None]:
+        def branch(body: RelaxExpr) -> Callable[[], None]:
             return lambda: self._call_packed("vm.builtin.copy", [self.visit(body)], merged)
 
         then = self._scope(branch(expr.true_branch))

@@ -17,9 +17,12 @@ import math
 from typing import Any, ClassVar
 
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.module import IRModule
+from ...ir.prim import Call
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc
+from ...tir.buffer import Buffer
 from ..common.csource import Piece, ShaderPrinter, device_functions
 from ..common.csource.pieces import ADD, MUL, UNARY, infix, wrapped
 from .helpers import HELPERS
@@ -85,15 +88,15 @@ class GLSLPrinter(ShaderPrinter):
         suffix = {"float": "f", "double": "lf", "float16_t": "hf"}[kind]
         return Piece(f"{value!r}{suffix}", UNARY if repr(value)[0] == "-" else 8)
 
-    def index(self, place: Any) -> Piece:
+    def index(self, place: PrimExpr) -> Piece:
         made = self.expr(place)
         return made if place.dtype in ("int32", "uint32") else self.call("int", made)
 
-    def element(self, buffer: Any, element: str, index: Piece) -> Piece:
+    def element(self, buffer: Buffer, element: str, index: Piece) -> Piece:
         place = super().element(buffer, element, index)
         return Piece(f"bool({place})") if element == "bool" else place
 
-    def store(self, buffer: Any, element: str, index: Piece, value: Piece) -> None:
+    def store(self, buffer: Buffer, element: str, index: Piece, value: Piece) -> None:
         super().store(buffer, element, index, Piece(f"uint8_t({value})") if element == "bool" else value)
 
     def remainder(self, a: Piece, b: Piece) -> Piece:
@@ -107,7 +110,7 @@ class GLSLPrinter(ShaderPrinter):
     def call_popcount(self, e: Any) -> Piece:
         return self.cast(self.call("bitCount", self.expr(e.args[0])), "int32", e.dtype)
 
-    def call_reinterpret(self, e: Any) -> Piece:
+    def call_reinterpret(self, e: Call) -> Piece:
         way = e.args[0].dtype, e.dtype
         if way not in _BITCASTS:
             raise RelaxishError(f"GLSL cannot see {way[0]} as {way[1]}")
@@ -117,7 +120,7 @@ class GLSLPrinter(ShaderPrinter):
         lane = self.shuffled_lane(kind, Piece("gl_SubgroupInvocationID"), e)
         return self.call("subgroupShuffle", self.expr(e.args[1]), lane)
 
-    def call_tvm_warp_activemask(self, e: Any) -> Piece:
+    def call_tvm_warp_activemask(self, e: PrimExpr) -> Piece:
         return self.cast(Piece("subgroupBallot(true).x"), "uint32", e.dtype)
 
     # -- statements ----------------------------------------------------------------------------------------
@@ -138,14 +141,14 @@ class GLSLPrinter(ShaderPrinter):
         else:
             self.line(declared)
 
-    def pointer_parameter(self, param: Any, name: str, element: str) -> str:
+    def pointer_parameter(self, param: PrimExpr, name: str, element: str) -> str:
         kind = self.memory_type(element)
         place = f"layout(std430, set = 0, binding = {self.buffers})"
         self.globals.append(f"{place} buffer {name}_block {{ {kind} {name}[]; }};")
         self.buffers += 1
         return ""
 
-    def scalar_parameter(self, param: Any, name: str) -> str:
+    def scalar_parameter(self, param: PrimExpr, name: str) -> str:
         # Eight bytes each, as the host lays them out.
         wide = "double" if dt.is_float(param.dtype) else "int64_t" if dt.is_int(param.dtype) else "uint64_t"
         self.fields.append(f"{wide} {name};")

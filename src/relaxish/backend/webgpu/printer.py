@@ -19,6 +19,7 @@ import math
 from typing import Any, ClassVar
 
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.module import IRModule
 from ...ir.prim import IntImm
 from ...support.errors import RelaxishError
@@ -105,10 +106,10 @@ class WGSLPrinter(ShaderPrinter):
         count = Piece(f"{amount.value}u") if isinstance(amount, IntImm) else self.call("u32", self.expr(amount))
         return infix(operator, self.expr(e.args[0]), count, BITS)
 
-    def call_shift_left(self, e: Any) -> Piece:
+    def call_shift_left(self, e: PrimExpr) -> Piece:
         return self._shift("<<", e)
 
-    def call_shift_right(self, e: Any) -> Piece:
+    def call_shift_right(self, e: PrimExpr) -> Piece:
         return self._shift(">>", e)
 
     def call_reinterpret(self, e: Any) -> Piece:
@@ -125,7 +126,7 @@ class WGSLPrinter(ShaderPrinter):
         value = self.expr(e.args[0])
         return Piece(f"abs({value}) <= 3.4028234663852886e+38f", 4)
 
-    def call_dp4a(self, e: Any) -> Piece:
+    def call_dp4a(self, e: PrimExpr) -> Piece:
         raise RelaxishError("WGSL code generation has no packed dot products")
 
     # -- statements ----------------------------------------------------------------------------------------
@@ -142,7 +143,7 @@ class WGSLPrinter(ShaderPrinter):
         self.reads_lane = True
         return self.call("subgroupShuffle", self.expr(e.args[1]), self.shuffled_lane(kind, Piece("subgroup_lane"), e))
 
-    def call_tvm_warp_activemask(self, e: Any) -> Piece:
+    def call_tvm_warp_activemask(self, e: PrimExpr) -> Piece:
         # Shuffles take no mask here.
         return self.constant((1 << 32) - 1, "uint32")
 
@@ -168,7 +169,7 @@ class WGSLPrinter(ShaderPrinter):
             self.globals.append(f"struct {name}_args {{ {' '.join(self.fields)} }}")
             self.globals.append(f"@group(0) @binding({self.buffers}) var<uniform> {self.arguments} : {name}_args;")
 
-    def scalar_parameter(self, param: Any, name: str) -> str:
+    def scalar_parameter(self, param: PrimExpr, name: str) -> str:
         self.arguments = self.arguments or self.supply.fresh("args")
         kind = "f32" if dt.is_float(param.dtype) else "u32" if param.dtype == "bool" else self.type_name(param.dtype)
         self.fields.append(f"{name} : {kind},")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+
+from ...target.target import Target
 
 __all__ = ["Chip", "chip_of", "compute_capability"]
 
@@ -85,7 +86,7 @@ _APPLE = _chip(8, 1.28, 128, 128, 68, 32, 1024, 8)
 _UNKNOWN = _NVIDIA[75]
 
 
-def compute_capability(arch: Any) -> int:
+def compute_capability(arch: str) -> int:
     """The number in an architecture such as ``sm_89`` or ``sm_90a``; 0 where there is none.
 
     >>> compute_capability("sm_90a")
@@ -95,7 +96,7 @@ def compute_capability(arch: Any) -> int:
     return int(digits) if digits else 0
 
 
-def chip_of(target: Any) -> Chip:
+def chip_of(target: Target) -> Chip:
     """What a target's device has: by its tag, else by its architecture.
 
     >>> from relaxish import Target

@@ -11,6 +11,7 @@ from ...ir.errors import CheckValueError
 from .rasterization import NoRasterization, Rasterization
 
 if TYPE_CHECKING:
+    from .node import PrimFuncNode
     from ..arch import TileDevice
 
 __all__ = ["Hint", "IntrinInfo", "Stride", "TileDict"]
@@ -63,11 +64,11 @@ class TileDict:
         self.grid_size = -1
         self.valid = True
 
-    def get_tile(self, node: Any) -> list[int]:
+    def get_tile(self, node: PrimFuncNode) -> list[int]:
         """The node's part of the tile."""
         return self.tile_map[node]
 
-    def get_rstep(self, node: Any) -> dict[str, int]:
+    def get_rstep(self, node: PrimFuncNode) -> dict[str, int]:
         """Steps of the node's reduction axes, by name."""
         return self.rstep_map[node]
 
@@ -215,7 +216,7 @@ class Hint:
         self.warp, self.block = self.warp[-2:], self.block[-2:]
         return self
 
-    def complete_config(self, node: Any = None) -> Hint:
+    def complete_config(self, node: PrimFuncNode | None = None) -> Hint:
         """Fill in what follows from the other fields."""
         wide = bool(self.use_tc) and self.intrin_info.out_dtype in ("float32", "int32")
         self.pass_context = {"tir.merge_static_smem": wide or self.shared_scope == "shared.dyn"}

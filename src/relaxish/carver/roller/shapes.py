@@ -14,8 +14,10 @@ import numpy as np
 from ...arith.affine import affine
 from ...arith.functor import uses_var
 from ...ir.errors import CheckValueError
+from ...ir.expr import PrimExpr
 from ...ir.prim import Add, Cast, FloorDiv, FloorMod, IntImm, IterVar, Max, Min, Mul, Sub, Var
 from ...tir import Block, BlockRealize, PrimFunc
+from ...tir.stmt import BufferRegion, Stmt
 
 __all__ = ["Access", "Axis", "Length", "Stage", "read_stages"]
 
@@ -91,7 +93,7 @@ def read_stages(func: PrimFunc, opt_shapes: Mapping[str, int] | None = None) -> 
     return [_stage(block, values) for block in _blocks(body.block.body)]
 
 
-def _blocks(stmt: Any) -> list[Block]:
+def _blocks(stmt: Stmt) -> list[Block]:
     if isinstance(stmt, BlockRealize):
         if _blocks(stmt.block.body):
             raise CheckValueError(
@@ -107,7 +109,7 @@ def _blocks(stmt: Any) -> list[Block]:
     return found
 
 
-def _number(expr: Any, values: Mapping[str, int], what: str) -> int:
+def _number(expr: PrimExpr, values: Mapping[str, int], what: str) -> int:
     if isinstance(expr, IntImm):
         return int(expr.value)
     if isinstance(expr, Var) and expr.name in values:
@@ -137,7 +139,7 @@ def _stage(block: Block, values: Mapping[str, int]) -> Stage:
     )
 
 
-def _access(region: Any, numbers: dict[Var, int], axes: list[Axis], values: Mapping[str, int]) -> Access:
+def _access(region: BufferRegion, numbers: dict[Var, int], axes: list[Axis], values: Mapping[str, int]) -> Access:
     buffer = region.buffer
     shape = tuple(_number(n, values, f"a dimension of {buffer.name}") for n in buffer.shape)
     dims, steps = [], []
@@ -152,7 +154,7 @@ def _access(region: Any, numbers: dict[Var, int], axes: list[Axis], values: Mapp
     return Access(buffer.name, tuple(dims), tuple(steps), shape, str(buffer.dtype))
 
 
-def _linear(expr: Any, numbers: dict[Var, int]) -> dict[int, int] | None:
+def _linear(expr: PrimExpr, numbers: dict[Var, int]) -> dict[int, int] | None:
     """Axis -> factor of an index that is a sum of multiples of axes."""
     found = {}
     for term in affine(expr, digits=False).terms:
@@ -175,7 +177,7 @@ def _linear_length(linear: dict[int, int], each: int) -> _Measure:
     return length
 
 
-def _bounded_length(expr: Any, each: int, whole: int, numbers: dict[Var, int]) -> _Measure:
+def _bounded_length(expr: PrimExpr, each: int, whole: int, numbers: dict[Var, int]) -> _Measure:
     """The length by interval arithmetic, with every axis starting at 0; all there is where that says nothing."""
 
     def length(axes: Sequence[Length]) -> Length:
@@ -187,7 +189,7 @@ def _bounded_length(expr: Any, each: int, whole: int, numbers: dict[Var, int]) -
     return length
 
 
-def _bounds(expr: Any, axes: Sequence[Length], numbers: dict[Var, int]) -> tuple[Length, Length] | None:
+def _bounds(expr: PrimExpr, axes: Sequence[Length], numbers: dict[Var, int]) -> tuple[Length, Length] | None:
     if isinstance(expr, IntImm):
         return expr.value, expr.value
     if isinstance(expr, Var):

@@ -19,7 +19,7 @@ _NAMES = {"float": "float32", "half": "float16", "double": "float64", "int": "in
 _SCALAR = re.compile(r"(u?int(1|2|4|8|16|32|64)|float(16|32|64)|bfloat16|bool|float[468]_e\w+|e\dm\d_float8)")
 
 
-def dtype_of(name: Any) -> str:
+def dtype_of(name: str) -> str:
     """A dtype by its name or a common alias of it (``float``, ``half``, ``int``).
 
     >>> dtype_of("float")

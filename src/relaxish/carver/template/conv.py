@@ -7,6 +7,7 @@ from typing import Any
 
 from ... import te
 from ...ir.errors import CheckValueError
+from ...ir.expr import PrimExpr
 from .base import BaseTemplate, check_sizes
 
 __all__ = ["ConvTemplate"]
@@ -59,7 +60,7 @@ class ConvTemplate(BaseTemplate):
         kh, kw = te.reduce_axis((0, self.K), name="kh"), te.reduce_axis((0, self.K), name="kw")
         ci = te.reduce_axis((0, self.C), name="c")
 
-        def at(n: Any, h: Any, w: Any, f: Any) -> Any:
+        def at(n: PrimExpr, h: PrimExpr, w: PrimExpr, f: PrimExpr) -> PrimExpr:
             pixel = image[n, h * self.S + kh * self.D, w * self.S + kw * self.D, ci]
             return te.sum(pixel.astype(accum) * b[kh, kw, ci, f].astype(accum), axis=[kh, kw, ci])
 

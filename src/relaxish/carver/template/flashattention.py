@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ... import te
+from ...ir.expr import PrimExpr
 from ...tir import PrimFunc
+from ..arch import TileDevice
 from ..matmul_analysis import get_tensorized_func_and_tags
 from ..roller import OutputNode, PrimFuncNode
 from .base import BaseTemplate, check_sizes
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = ["FlashAttentionTemplate"]
 
@@ -45,7 +50,7 @@ class FlashAttentionTemplate(BaseTemplate):
         b = te.placeholder((batch, columns, depth), self.in_dtype, name="B")
         k, accum = te.reduce_axis((0, depth), name="k"), self.accum_dtype
 
-        def at(n: Any, i: Any, j: Any) -> Any:
+        def at(n: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
             return te.sum(a[n, i, k].astype(accum) * b[n, j, k].astype(accum), axis=k)
 
         c = te.compute((batch, rows, columns), at, name="C")
@@ -66,7 +71,7 @@ class FlashAttentionTemplate(BaseTemplate):
             self._output_nodes = [OutputNode(nodes[1])]
         return self._output_nodes
 
-    def with_arch(self, arch: Any) -> BaseTemplate:
+    def with_arch(self, arch: TileDevice) -> BaseTemplate:
         """Recommend for a device, or for a target; returns the template itself."""
         self._output_nodes = None
         return super().with_arch(arch)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ... import te
+from ...ir.expr import PrimExpr
 from ...tir import PrimFunc
 from .base import BaseTemplate, check_sizes
 
@@ -59,7 +60,7 @@ def _product(t: Any, rows: int, trans_a: bool) -> PrimFunc:
     b = te.placeholder((columns, depth) if t.trans_B else (depth, columns), t.in_dtype, name="B")
     k = te.reduce_axis((0, depth), name="k")
 
-    def at(i: Any, j: Any) -> Any:
+    def at(i: PrimExpr, j: PrimExpr) -> PrimExpr:
         left = a[k, i] if trans_a else a[i, k]
         right = b[j, k] if t.trans_B else b[k, j]
         return te.sum(left.astype(accum) * right.astype(accum), axis=k)

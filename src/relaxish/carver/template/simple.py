@@ -8,6 +8,7 @@ from typing import Any
 
 from ... import te
 from ...ir.errors import CheckValueError
+from ...ir.expr import PrimExpr
 from .base import BaseTemplate, check_sizes
 
 __all__ = ["ElementwiseTemplate", "GeneralReductionTemplate"]
@@ -52,7 +53,7 @@ class GeneralReductionTemplate(BaseTemplate):
             for i, (letter, n) in enumerate(zip(self.structure, self.shape, strict=True))
         ]
 
-        def at(*spatial: Any) -> Any:
+        def at(*spatial: Any) -> PrimExpr:
             rest = iter(spatial)
             index = tuple(next(rest) if axis is None else axis for axis in reduced)
             axes = [axis for axis in reduced if axis is not None]
@@ -62,7 +63,7 @@ class GeneralReductionTemplate(BaseTemplate):
         self.set_function(te.create_prim_func([a, te.compute(sizes, at, name="C")]))
 
 
-def _check_shape(template: Any, shape: Any) -> None:
+def _check_shape(template: BaseTemplate, shape: Sequence[int]) -> None:
     if not isinstance(shape, Sequence) or isinstance(shape, str) or not shape:
         raise CheckValueError(f"{type(template).__name__}: shape is a list of extents, got {shape!r}")
     check_sizes(template, **{f"shape[{i}]": n for i, n in enumerate(shape)})

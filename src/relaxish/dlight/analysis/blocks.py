@@ -16,11 +16,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...ir.expr import PrimExpr
 from ...ir.functor import post_order_visit
 from ...ir.prim import IntImm, IterVar, Var
 from ...target import Target
 from ...tir import Block, BlockRealize, IndexMap
 from ...tir.schedule import Schedule
+from ...tir.schedule.rv import BlockRV, LoopRV
 
 __all__ = [
     "BlockInfo", "IterInfo", "collect_block_iter_vars_used_in_access_region", "detect_dominant_read",
@@ -34,14 +36,14 @@ _KINDS = {IterVar.DataPar: "S", IterVar.CommReduce: "R"}
 class IterInfo:
     """One iterator of a canonical block: kind ("S" spatial, "R" reduction, "O" other), variable, extent and loop."""
 
-    def __init__(self, kind: str, var: Var, dom: Any, loop_rv: Any) -> None:
+    def __init__(self, kind: str, var: Var, dom: PrimExpr, loop_rv: LoopRV) -> None:
         self.kind = kind
         self.var = var
         self._dom = dom
         self.loop_rv = loop_rv
 
     @property
-    def dom(self) -> Any:
+    def dom(self) -> PrimExpr | int:
         """The extent: an ``int`` when it is known, else an expression."""
         return int(self._dom.value) if isinstance(self._dom, IntImm) else self._dom
 
@@ -52,7 +54,7 @@ class IterInfo:
 class BlockInfo:
     """A canonical block: its name, iterators in loop order, schedule handle, and whether it reduces."""
 
-    def __init__(self, name: str, iters: Sequence[IterInfo], block_rv: Any, reduction_block: bool = False) -> None:
+    def __init__(self, name: str, iters: Sequence[IterInfo], block_rv: BlockRV, reduction_block: bool = False) -> None:
         self.name = name
         self.iters = list(iters)
         self.block_rv = block_rv
@@ -120,7 +122,7 @@ def normalize_prim_func(sch: Schedule) -> list[BlockInfo] | None:
     return infos
 
 
-def _bound_to_loops(sch: Schedule, rv: Any) -> bool:
+def _bound_to_loops(sch: Schedule, rv: BlockRV) -> bool:
     loops = [sch.get(loop) for loop in sch.get_loops(rv)]
     values = _realize(sch, rv).iter_values
     if not loops:
@@ -131,19 +133,19 @@ def _bound_to_loops(sch: Schedule, rv: Any) -> bool:
     )
 
 
-def _realize(sch: Schedule, rv: Any) -> BlockRealize:
+def _realize(sch: Schedule, rv: BlockRV) -> BlockRealize:
     from ...tir.schedule.subst import realize_of
 
     return realize_of(sch.get_sref(rv))
 
 
-def extent_of(axis: IterVar) -> Any:
+def extent_of(axis: IterVar) -> PrimExpr:
     """How far a block iterator runs."""
     assert axis.dom is not None, "block iterators have domains"
     return axis.dom.extent
 
 
-def _is_one(extent: Any) -> bool:
+def _is_one(extent: PrimExpr) -> bool:
     return isinstance(extent, IntImm) and extent.value == 1
 
 
@@ -164,7 +166,7 @@ def _reduces(block: Block) -> bool:
     return IterVar.CommReduce in kinds and kinds <= {IterVar.DataPar, IterVar.CommReduce} and block.init is not None
 
 
-def get_root_block(sch: Schedule, func_name: str = "main") -> Any:
+def get_root_block(sch: Schedule, func_name: str = "main") -> BlockRV:
     """The root block of a function. Raises ValueError when the body is no block."""
     body = sch.mod[func_name].body
     if not isinstance(body, BlockRealize):
@@ -212,7 +214,7 @@ def collect_block_iter_vars_used_in_access_region(block: Block, region: Sequence
     """The block's iterators that a region's bounds mention."""
     used: set[Var] = set()
 
-    def look(item: Any) -> None:
+    def look(item: PrimExpr) -> None:
         if isinstance(item, Var):
             used.add(item)
 
@@ -222,7 +224,7 @@ def collect_block_iter_vars_used_in_access_region(block: Block, region: Sequence
     return used & {v.var for v in block.iter_vars}
 
 
-def detect_dominant_read(block: Block) -> Any:
+def detect_dominant_read(block: Block) -> PrimExpr:
     """Flat element offset of the read that moves with most iterators of the block. Raises ValueError without reads."""
     best, count = None, -1
     for read in block.reads:
@@ -235,7 +237,7 @@ def detect_dominant_read(block: Block) -> Any:
     return offset
 
 
-def is_broadcast_epilogue(sch: Schedule, block: Any, epilogue: Any) -> bool:
+def is_broadcast_epilogue(sch: Schedule, block: Any, epilogue: BlockRV) -> bool:
     """Whether ``epilogue`` reads elements of ``block``'s result more than once."""
     written = {id(w.buffer) for w in sch.get(block).writes}
     after = sch.get(epilogue)

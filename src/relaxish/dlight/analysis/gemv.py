@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...arith import normalize_to_iter_sum
+from ...ir.expr import PrimExpr, Range
 from ...ir.structural import same_expression
 from ...ir.prim import IntImm
 from ...tir import Add, Block, Buffer, BufferLoad, BufferStore
@@ -74,13 +76,13 @@ def normalize(sch: Schedule, block_info: BlockInfo) -> bool | None:
     return axes[access.args[-1].source.source].kind == "R"
 
 
-def _used(block: Block, region: Any) -> set[Any]:
+def _used(block: Block, region: Sequence[Range]) -> set[Any]:
     return set(collect_block_iter_vars_used_in_access_region(block, region))
 
 
-def _constant(expr: Any) -> int | None:
+def _constant(expr: PrimExpr) -> int | None:
     return int(expr.value) if isinstance(expr, IntImm) else None
 
 
-def _is_zero(expr: Any) -> bool:
+def _is_zero(expr: PrimExpr) -> bool:
     return _constant(expr) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ...ir.op import op_name_of
 from ...arith import detect_iter_map
@@ -13,12 +12,12 @@ from ...tir import AttrStmt, BufferLoad, BufferStore, Call, For, ForKind, SeqStm
 __all__ = ["calls_host", "launches_threads", "parallel_loops"]
 
 
-def calls_host(body: Any) -> bool:
+def calls_host(body: Stmt) -> bool:
     """Whether a program calls packed functions, which only the host can."""
     return any(isinstance(node, Call) and op_name_of(node).startswith("tir.tvm_call_") for node in all_nodes(body))
 
 
-def launches_threads(body: Any) -> bool:
+def launches_threads(body: Stmt) -> bool:
     """Whether a program is one for a GPU already, written by hand."""
     return any(
         (isinstance(node, AttrStmt) and node.attr_key == "thread_extent")

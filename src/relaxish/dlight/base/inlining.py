@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...support.errors import ScheduleError
@@ -27,7 +27,7 @@ def try_inline(sch: Schedule, blocks: list[BlockInfo]) -> list[BlockInfo]:
         rest.pop(gone)
 
 
-def _first_inlined(inline: Any, blocks: Sequence[BlockInfo]) -> int | None:
+def _first_inlined(inline: Callable[..., Any], blocks: Sequence[BlockInfo]) -> int | None:
     for index, info in enumerate(blocks):
         try:
             inline(info.block_rv)

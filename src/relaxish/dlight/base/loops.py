@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ...ir.dtype import bits
+from ...ir.expr import ExprLike, PrimExpr
 from ...ir.prim import IntImm
 from ...target import Target
 from ...tir import For
 from ...tir.schedule import Schedule
+from ...tir.schedule.rv import LoopRV
 
 __all__ = [
     "auto_vectorize", "get_bytes", "get_extent", "get_max_factor", "int_of", "max_threads_per_block",
@@ -54,7 +55,7 @@ def _power_of_two(most: int) -> int:
     return 1 << (max(most, 1).bit_length() - 1)
 
 
-def int_of(expr: Any) -> int | None:
+def int_of(expr: ExprLike) -> int | None:
     """The value of a constant expression; None for any other."""
     return expr.value if isinstance(expr, IntImm) else expr if isinstance(expr, int) else None
 
@@ -64,19 +65,19 @@ def get_bytes(dtype: str) -> int:
     return max(bits(dtype) // 8, 1)
 
 
-def get_extent(sch: Schedule, loop_rv: Any) -> Any:
+def get_extent(sch: Schedule, loop_rv: LoopRV) -> PrimExpr | int:
     """The extent of a loop: an ``int`` when it is known."""
     extent = sch.get(loop_rv).extent
     return extent.value if isinstance(extent, IntImm) else extent
 
 
-def get_max_factor(n: Any, factors: Sequence[int]) -> int:
+def get_max_factor(n: PrimExpr | int, factors: Sequence[int]) -> int:
     """The largest of ``factors`` that divides ``n``; 1 if none does."""
     number = n.value if isinstance(n, IntImm) else n
     return max((f for f in factors if number % f == 0), default=1)
 
 
-def auto_vectorize(sch: Schedule, loop: Any, max_vec: int) -> None:
+def auto_vectorize(sch: Schedule, loop: LoopRV, max_vec: int) -> None:
     """Vectorize the innermost part of ``loop`` by the largest power of two up to ``max_vec`` that divides it."""
     extent = sch.get(loop).extent
     if not isinstance(extent, IntImm):

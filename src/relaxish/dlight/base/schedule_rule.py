@@ -23,7 +23,7 @@ class ScheduleRule:
 
         def make(function: Callable[[PrimFunc, Target, bool], Any]) -> ScheduleRule:
             class Rule(ScheduleRule):
-                def apply(self, func: PrimFunc, target: Target, tunable: bool) -> Any:
+                def apply(self, func: PrimFunc, target: Target, tunable: bool) -> None:
                     return function(func, target, tunable)
 
                 def __reduce__(self) -> str:

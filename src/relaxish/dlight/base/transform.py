@@ -18,7 +18,7 @@ from .schedule_rule import ScheduleRule
 _LOG = get_logger("dlight")
 
 
-def is_scheduled(func: Any) -> bool:
+def is_scheduled(func: PrimFunc) -> bool:
     """Whether a function already carries its schedule."""
     return bool((func.attrs or {}).get("tir.is_scheduled", False))
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any
 
+from ...ir.expr import RelaxExpr
 from ...ir.module import IRModule
 from ...ir.op import Op
 from ...ir.prim import IntImm
@@ -53,7 +53,7 @@ class _Rewrite(PyExprMutator):
         self.target = target
         self.found = False
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> RelaxExpr:
         call = super().visit_call_(op)
         if not is_call_of(call, *_NAMES):
             return call
@@ -110,7 +110,7 @@ def _problem(call: Call) -> AttentionShape | None:
     return AttentionShape(q[0], q[1], k[1], q[2], q[3], v[3], factor, bias, causal, k[2], v[2], dtype)
 
 
-def constant_shape(expr: Any, dtype: str = "float32") -> tuple[int, ...] | None:
+def constant_shape(expr: RelaxExpr, dtype: str = "float32") -> tuple[int, ...] | None:
     """The shape of a tensor of one dtype; None for another dtype, or when a size is not a constant."""
     info = expr.struct_info
     values = getattr(info.shape, "values", None) if isinstance(info, TensorStructInfo) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ...carver.cpu_hints import PARALLEL_WORK
@@ -53,7 +54,7 @@ def open_reduction(func: PrimFunc, target: Target) -> tuple[Schedule, list[Block
     return sch, infos, reductions[0]
 
 
-def attempt(action: Any, *args: Any) -> bool:
+def attempt(action: Callable[..., Any], *args: Any) -> bool:
     """Run a primitive; False when it does not apply."""
     try:
         action(*args)

@@ -11,7 +11,7 @@ The tile is ``rows`` x ``vectors`` accumulators held in registers over all reduc
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,9 @@ from ...carver import CpuModel, Hint, recommend
 from ...carver.cpu_hints import ROWS_TO_TURN, CpuTile, hint_of_tile
 from ...target import Target
 from ...tir import PrimFunc
+from ...tir.expr import BufferLoad
 from ...tir.schedule import Schedule
+from ...tir.schedule.rv import BlockRV, LoopRV
 from .facts import BlockInfo, IterInfo, access_stride, combiner_of, row_axis, streams, vector_axis
 from ..base import ScheduleRule
 from .common import attempt, open_reduction, parallel_outer, refresh, schedule_elementwise, work_of
@@ -70,7 +72,7 @@ class Contraction(ScheduleRule):
         return sch
 
 
-def _same(sch: Schedule, one: Any, other: Any) -> bool:
+def _same(sch: Schedule, one: BlockRV, other: BlockRV) -> bool:
     return sch.get(one) is sch.get(other)
 
 
@@ -127,12 +129,12 @@ def turn_operands(sch: Schedule, info: BlockInfo) -> list[Any]:
     return copies
 
 
-def _to_the_end(place: int) -> Any:
+def _to_the_end(place: int) -> Callable[..., Any]:
     """The index map that moves one axis behind all others."""
     return lambda *at: [*at[:place], *at[place + 1 :], at[place]]
 
 
-def _moves(load: Any, it: IterInfo) -> bool:
+def _moves(load: BufferLoad, it: IterInfo) -> bool:
     from ...arith.functor import uses_var
 
     return any(uses_var(index, it.var) for index in load.indices)
@@ -212,12 +214,12 @@ def pack_operands(sch: Schedule, anchor: BlockInfo, vector: IterInfo, hint: Hint
     return copies
 
 
-def _in_strips(width: int) -> Any:
+def _in_strips(width: int) -> Callable[..., Any]:
     """The index map that stores strips of so many columns one after the other."""
     return lambda *at: [at[-1] // width, *at[:-1], at[-1] % width]
 
 
-def _attach_epilogue(sch: Schedule, epilogue: BlockInfo, place: Any, tile: CpuTile) -> None:
+def _attach_epilogue(sch: Schedule, epilogue: BlockInfo, place: LoopRV, tile: CpuTile) -> None:
     if not attempt(sch.reverse_compute_at, epilogue.rv, place, True):
         return
     loops = sch.get_loops(epilogue.rv)
@@ -244,7 +246,7 @@ def _attach_epilogue(sch: Schedule, epilogue: BlockInfo, place: Any, tile: CpuTi
                 sch.unroll(loop)
 
 
-def _depth_below(sch: Schedule, loops: list[Any], place: Any) -> int:
+def _depth_below(sch: Schedule, loops: list[Any], place: LoopRV) -> int:
     wanted = sch.get(place).loop_var
     for i, loop in enumerate(loops):
         if sch.get(loop).loop_var is wanted:

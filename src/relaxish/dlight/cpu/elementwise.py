@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
 
+from ...carver.block_facts import BlockInfo
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
@@ -54,7 +54,7 @@ class Fallback(ScheduleRule):
         return sch
 
     @staticmethod
-    def _one(sch: Schedule, info: Any, target: Target) -> None:
+    def _one(sch: Schedule, info: BlockInfo, target: Target) -> None:
         if info.is_injective:
             schedule_elementwise(sch, info, target)
             return

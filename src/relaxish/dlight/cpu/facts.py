@@ -5,19 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ...carver.block_facts import (
-    BlockInfo,
-    IterInfo,
-    access_stride,
-    combiner_of,
-    flat_stride,
-    is_conditional,
-    is_costly,
-    row_axis,
-    streams,
+    BlockInfo, IterInfo, access_stride, combiner_of, flat_stride, is_conditional, is_costly, row_axis, streams,
     vector_axis,
-)
+)  # fmt: skip
 from ...ir.prim import IntImm, IterVar
 from ...tir.schedule import Schedule
+from ...tir.stmt import BlockRealize
 
 __all__ = [
     "BlockInfo", "IterInfo", "access_stride", "block_info", "combiner_of", "flat_stride", "get_root_block", "is_conditional",
@@ -48,7 +41,7 @@ def block_info(sch: Schedule, rv: Any) -> BlockInfo | None:
     return BlockInfo(block.name_hint, rv, block, iters)
 
 
-def _realize_of(sch: Schedule, sref: Any) -> Any:
+def _realize_of(sch: Schedule, sref: Any) -> BlockRealize:
     from ...tir.schedule.subst import realize_of
 
     return realize_of(sref)

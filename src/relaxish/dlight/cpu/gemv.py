@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
+from ...tir.schedule.rv import BlockRV
 from ..analysis import is_gemv, normalize, normalize_prim_func
 from ..base import ScheduleRule, get_extent, try_inline_contiguous_spatial
 
@@ -40,7 +40,7 @@ class GEMV(ScheduleRule):
         return sch
 
 
-def _tile(sch: Schedule, block: Any) -> None:
+def _tile(sch: Schedule, block: BlockRV) -> None:
     batch, s, r, c = sch.get_loops(block)
     rows, columns, packed = get_extent(sch, batch) * get_extent(sch, s), get_extent(sch, r), get_extent(sch, c)
     columns = columns * packed

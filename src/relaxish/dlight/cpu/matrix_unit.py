@@ -20,6 +20,7 @@ from ...tir import PrimFunc, TensorIntrin
 from ...tir.schedule import Schedule
 from ...tir.schedule.analysis import get_tensorize_loop_mapping
 from ...tir.schedule.description import computes_the_same
+from ...tir.schedule.rv import BlockRV
 from ...tir.schedule.transform import tile_with_tensor_intrin
 from .facts import BlockInfo
 from ..base import ScheduleRule
@@ -116,7 +117,7 @@ def _extent(sch: Schedule, loop: Any) -> int | None:
     return int(value) if value is not None else None
 
 
-def _kinds(sch: Schedule, block: Any) -> dict[Any, bool]:
+def _kinds(sch: Schedule, block: BlockRV) -> dict[Any, bool]:
     """Whether each loop around a block drives a reduction."""
     from ...tir import IterVar
     from ...tir.schedule.subst import realize_of

@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.expr import GlobalVar, Range
+from ...ir.expr import GlobalVar, Range, PrimExpr, RelaxExpr
 from ...ir.functor import Mutator, all_nodes, pre_order_visit
 from ...ir.module import IRModule
+from ...ir.node import Node
 from ...ir.op import Op
 from ...ir.prim import FloorDiv, FloorMod, IntImm
 from ...ir.transform import Pass, PassContext, PassInfo
@@ -114,7 +115,7 @@ def _constant_arguments(mod: IRModule) -> dict[GlobalVar, frozenset[int]]:
     """For each called kernel the arguments for which every call passes a constant."""
     found: dict[GlobalVar, frozenset[int]] = {}
 
-    def look(item: Any) -> bool:
+    def look(item: Node) -> bool:
         if isinstance(item, GlobalVar):
             # Reached only when the function is used for something else than being called.
             found[item] = frozenset()
@@ -167,7 +168,7 @@ def _last(buffer: Any) -> int:
 def _own_loads(block: Block) -> list[BufferLoad]:
     found: list[BufferLoad] = []
 
-    def look(item: Any) -> bool:
+    def look(item: Node) -> bool:
         if isinstance(item, BufferLoad):
             found.append(item)
         return not isinstance(item, Block)
@@ -178,7 +179,7 @@ def _own_loads(block: Block) -> list[BufferLoad]:
     return found
 
 
-def _moves_last(load: BufferLoad, column: Any) -> bool:
+def _moves_last(load: BufferLoad, column: PrimExpr) -> bool:
     from ...arith.functor import uses_var
 
     if len(load.indices) < 2 or not all(isinstance(extent, IntImm) for extent in load.buffer.shape):
@@ -197,13 +198,13 @@ class _Reindex(Mutator):
     def __init__(self, buffers: dict[Any, tuple[Any, int]]) -> None:
         self.buffers = buffers
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         if PACK_ATTR in block.annotations:
             notes = {k: v for k, v in block.annotations.items() if k != PACK_ATTR}
             block = block.with_fields(annotations=notes)
         return self.default_visit(block)
 
-    def visit_BufferLoad(self, load: BufferLoad) -> Any:
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         found = self.buffers.get(load.buffer.data)
         if found is None:
             return self.default_visit(load)
@@ -212,7 +213,7 @@ class _Reindex(Mutator):
         size = IntImm(column.dtype, width)
         return BufferLoad(packed, [FloorDiv(column, size), *lead, FloorMod(column, size)])
 
-    def visit_BufferRegion(self, region: BufferRegion) -> Any:
+    def visit_BufferRegion(self, region: BufferRegion) -> BufferRegion:
         found = self.buffers.get(region.buffer.data)
         if found is None:
             return self.default_visit(region)
@@ -252,7 +253,7 @@ class _PackCalls(PyExprMutator):
         self.plans = plans
         self.made: dict[tuple[int, int], Constant] = {}
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> RelaxExpr:
         found = self.plans.get(op.args[0]) if op.op is _CALL_TIR else None
         if found is None:
             return super().visit_call_(op)

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.expr import RelaxExpr
 from ...ir.module import IRModule
 from ...ir.op import Op
 from ...ir.transform import Pass, PassContext, PassInfo
@@ -66,7 +67,7 @@ class _Rewrite(PyExprMutator):
         self.lanes = lanes
         self.found = False
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> RelaxExpr:
         call = super().visit_call_(op)
         if not is_call_of(call, "relax.nn.conv2d") or not self._pays(call):
             return call
@@ -86,7 +87,7 @@ class _Rewrite(PyExprMutator):
         func = output_transform(batch, tiles, (height, width), u.shape[2], self.lanes)
         return self._call(func, m, (batch, height, width, u.shape[2]), emit=False)
 
-    def _call(self, func: PrimFunc, arg: Any, shape: Sequence[int], emit: bool = True) -> Any:
+    def _call(self, func: PrimFunc, arg: RelaxExpr, shape: Sequence[int], emit: bool = True) -> RelaxExpr:
         name = "winograd_input" if emit else "winograd_output"
         gvar = self.builder_.add_func(func, name)
         call = Call(_CALL_TIR, (gvar, Tuple([arg])), None, (TensorStructInfo(shape, "float32"),))
@@ -118,7 +119,7 @@ def _tiles(extent: int) -> int:
     return -(-extent // _TILE)
 
 
-def transformed_kernel(kernel: Any) -> Any:
+def transformed_kernel(kernel: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """(3, 3, in, out) as (36, in, out)."""
     both_axes = np.kron(_KERNEL, _KERNEL).astype(kernel.dtype)
     return (both_axes @ kernel.reshape(9, -1)).reshape(36, *kernel.shape[2:])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ...target import Target
 from ...tir import ForKind, PrimFunc
 from ...tir.schedule import Schedule
+from ...tir.schedule.rv import BlockRV, LoopRV
 from ..analysis import BlockInfo, normalize_prim_func
 from ..base import ScheduleRule, try_inline_contiguous_spatial
 
@@ -26,7 +26,7 @@ class GPUScheduleRule(ScheduleRule):
         """Whether the target is a GPU."""
         return "gpu" in target.keys
 
-    def fits(self, func: Any, target: Target) -> bool:
+    def fits(self, func: PrimFunc, target: Target) -> bool:
         """Whether ``func`` is a tensor program and the target a GPU."""
         return isinstance(func, PrimFunc) and self.is_target_available(target)
 
@@ -50,13 +50,13 @@ def reduction_and_epilogue(sch: Schedule) -> tuple[BlockInfo, BlockInfo | None] 
     return infos[0], infos[1] if len(infos) == 2 else None
 
 
-def unroll_explicitly(sch: Schedule, loop: Any, depth: int) -> None:
+def unroll_explicitly(sch: Schedule, loop: LoopRV, depth: int) -> None:
     """Ask the code generator to unroll what is inside ``loop`` up to ``depth`` steps."""
     sch.annotate(loop, ann_key="pragma_auto_unroll_max_step", ann_val=depth)
     sch.annotate(loop, ann_key="pragma_unroll_explicit", ann_val=1)
 
 
-def bind_plainly(sch: Schedule, rv: Any, threads: int) -> None:
+def bind_plainly(sch: Schedule, rv: BlockRV, threads: int) -> None:
     """Bind the loops of a block that was not merged into the product: one thread for each element, if all are serial."""
     loops = sch.get_loops(rv)
     if not loops or any(sch.get(loop).kind != ForKind.SERIAL for loop in loops):

@@ -7,6 +7,7 @@ from typing import Any
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
+from ...tir.schedule.rv import BlockRV
 from ..analysis import normalize_prim_func
 from ..analysis.opaque_blocks import calls_host, launches_threads, parallel_loops
 from ..base import max_threads_per_block, try_inline
@@ -58,7 +59,7 @@ class Fallback(GPUScheduleRule):
         return sch
 
 
-def _one_thread(sch: Schedule, rv: Any) -> None:
+def _one_thread(sch: Schedule, rv: BlockRV) -> None:
     """A block that computes one number, or has loops of its own that nobody may reorder."""
     sch.bind(sch.add_unit_loop(rv), "threadIdx.x")
     sch.bind(sch.add_unit_loop(sch.get_loops(rv)[0]), "blockIdx.x")

@@ -9,6 +9,7 @@ from ...target import Target
 from ...target.shared_memory import static_limit
 from ...tir import Buffer, PrimFunc
 from ...tir.schedule import Schedule
+from ...tir.schedule.rv import BlockRV, LoopRV
 from ..analysis import BlockInfo, is_broadcast_epilogue, is_gemv, normalize
 from ..base import get_bytes, get_extent, get_max_factor, int_of
 from .common import GPUScheduleRule, reduction_and_epilogue, unroll_explicitly
@@ -62,7 +63,9 @@ class InnerReduction:
 
     batch_loops = 0
 
-    def __init__(self, sch: Schedule, target: Target, block: Any, vectors: list[Buffer], config: GEMVConfig) -> None:
+    def __init__(
+        self, sch: Schedule, target: Target, block: BlockRV, vectors: list[Buffer], config: GEMVConfig
+    ) -> None:
         self.sch = sch
         self.target = target
         self.gemv = block
@@ -105,7 +108,7 @@ class InnerReduction:
         tr, _ = sch.split(fused, factors=[c.tr, None], preserve_unit_iters=True)
         return partial, sch.rfactor(tr, 0)
 
-    def _bind_partial(self, partial: Any) -> tuple[Any, Any, Any]:
+    def _bind_partial(self, partial: BlockRV) -> tuple[Any, Any, Any]:
         """Bind the threads of the first partial sums; gives ``bx``, ``tr`` and the serial loop of the reduction."""
         sch, c = self.sch, self.c
         bx, ts, tile_s, r, tile_r, fused = sch.get_loops(partial)[self.batch_loops :]
@@ -117,7 +120,7 @@ class InnerReduction:
         sch.vectorize(lane)
         return bx, tr, r
 
-    def _load_matrix(self, partial: Any, step: Any) -> None:
+    def _load_matrix(self, partial: BlockRV, step: LoopRV) -> None:
         sch = self.sch
         local = sch.cache_read(partial, read_buffer_index=1, storage_scope="local")
         sch.compute_at(local, step, preserve_unit_loops=True)
@@ -145,7 +148,7 @@ class InnerReduction:
             return static_limit(self.target)
         return _LEAST_SHARED.get(self.target.kind.name, _LEAST_SHARED["vulkan"])
 
-    def _load_vector(self, partial: Any, thread: Any) -> Any:
+    def _load_vector(self, partial: BlockRV, thread: LoopRV) -> BlockRV:
         sch, c = self.sch, self.c
         shared = sch.cache_read(partial, read_buffer_index=0, storage_scope="shared")
         sch.compute_at(shared, thread, preserve_unit_loops=True)
@@ -162,12 +165,12 @@ class InnerReduction:
         sch.vectorize(lane)
         return shared
 
-    def _tiles(self, outputs: list[Any]) -> Any:
+    def _tiles(self, outputs: list[Any]) -> list[LoopRV]:
         """The fused rows as a unit loop, threads and tile."""
         factors = [None, self.c.ts, self.c.tile_s]
         return self.sch.split(self.sch.fuse(*outputs), factors=factors, preserve_unit_iters=True)
 
-    def _finish_vectors(self, rows: Any, bx: Any) -> None:
+    def _finish_vectors(self, rows: BlockRV, bx: LoopRV) -> None:
         """Sum over the vector lanes of each thread."""
         sch, c = self.sch, self.c
         sch.reverse_compute_at(rows, bx, preserve_unit_loops=True)
@@ -182,7 +185,7 @@ class InnerReduction:
         sch.bind(tr, c.tag_r)
         sch.vectorize(vec)
 
-    def _finish_rows(self, bx: Any) -> None:
+    def _finish_rows(self, bx: LoopRV) -> None:
         """Sum across the threads of each row."""
         sch, c = self.sch, self.c
         sch.reverse_compute_at(self.gemv, bx, preserve_unit_loops=True)
@@ -194,7 +197,7 @@ class InnerReduction:
         sch.bind(ts, c.tag_s)
         sch.bind(tr, c.tag_r)
 
-    def _keep_in_registers(self, partial: Any, rows: Any) -> None:
+    def _keep_in_registers(self, partial: BlockRV, rows: BlockRV) -> None:
         """Initialise both levels of partial sums where their loops begin, keep them in registers, and unroll."""
         sch, at = self.sch, 3 + self.batch_loops
         sch.decompose_reduction(partial, sch.get_loops(partial)[at])
@@ -204,12 +207,12 @@ class InnerReduction:
         for rv in (partial, rows):
             unroll_explicitly(sch, sch.get_loops(rv)[at], self.c.unroll)
 
-    def _unroll_load(self, vector: Any) -> None:
+    def _unroll_load(self, vector: BlockRV) -> None:
         loop = self.sch.get_loops(vector)[-4]
         self.sch.annotate(loop, ann_key="pragma_unroll_explicit", ann_val=self.c.unroll)
         self.sch.annotate(loop, ann_key="pragma_vectorize", ann_val=1)
 
-    def _epilogue(self, epilogue: Any, bx: Any) -> None:
+    def _epilogue(self, epilogue: BlockRV, bx: LoopRV) -> None:
         sch, c = self.sch, self.c
         if is_broadcast_epilogue(sch, self.gemv, epilogue):
             sch.reverse_compute_at(epilogue, bx)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
+from ...ir.expr import PrimExpr
 from ...target import Target
 from ...tir.schedule import Schedule
+from ...tir.schedule.rv import BlockRV
 from ..base import get_extent, get_max_factor
 
 __all__ = ["GEMVConfig", "is_adreno", "within_threads"]
@@ -46,7 +47,7 @@ def within_threads(ts: int, tr: int, target: Target) -> tuple[int, int]:
     return ts, tr
 
 
-def for_product(sch: Schedule, target: Target, block: Any) -> GEMVConfig:
+def for_product(sch: Schedule, target: Target, block: BlockRV) -> GEMVConfig:
     """The sizes for one product whose loops are batch, rows, reduction, packed."""
     batch, s, r, c = (get_extent(sch, loop) for loop in sch.get_loops(block))
     config = _for_target(target, batch * s, r * c)
@@ -59,7 +60,7 @@ def for_product(sch: Schedule, target: Target, block: Any) -> GEMVConfig:
     return replace(config, ts=ts, tr=tr, tile_r=tile_r, vec_c=vec_c)
 
 
-def _for_target(target: Target, rows: Any, columns: Any) -> GEMVConfig:
+def _for_target(target: Target, rows: PrimExpr | int, columns: PrimExpr | int) -> GEMVConfig:
     kind = target.kind.name
     known = isinstance(rows, int)
     tall = known and isinstance(columns, int) and rows > columns

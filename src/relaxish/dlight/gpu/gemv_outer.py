@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.expr import PrimExpr
 from ...target import Target
 from ...tir import Buffer
 from ...tir.schedule import Schedule
+from ...tir.schedule.rv import LoopRV
 from ..analysis import BlockInfo, is_broadcast_epilogue
 from ..base import auto_vectorize, get_extent, get_max_factor
 from .common import unroll_explicitly
@@ -38,7 +40,7 @@ def schedule_outer_reduction(
     return sch
 
 
-def _load_width(r: int, c: Any, tr: int) -> int:
+def _load_width(r: PrimExpr | int, c: PrimExpr | int, tr: int) -> int:
     tile = c if isinstance(c, int) and c > 1 else max(get_max_factor(r, [tr, tr * 2, tr * 4, tr * 8]) // tr, 1)
     return min(get_max_factor(tile, [1, 2, 4, 8]), 4)
 
@@ -101,7 +103,7 @@ class _OuterReduction:
             self._load_vector(partial, r)
         return bx
 
-    def _load_vector(self, partial: Any, step: Any) -> None:
+    def _load_vector(self, partial: Any, step: LoopRV) -> None:
         sch = self.sch
         shared = sch.cache_read(partial, read_buffer_index=0, storage_scope="shared")
         sch.compute_at(shared, step, preserve_unit_loops=True)
@@ -112,7 +114,7 @@ class _OuterReduction:
         sch.bind(ts, "threadIdx.x")
         auto_vectorize(sch, lane, self.load_width)
 
-    def _finish(self, rv: Any, bx: Any, order: list[int]) -> None:
+    def _finish(self, rv: Any, bx: LoopRV, order: list[int]) -> None:
         """Move a summation below the block; its rows and partial sums go to the threads."""
         sch = self.sch
         sch.reverse_compute_at(rv, bx, preserve_unit_loops=True)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from ...arith import normalize_to_iter_sum
+from ...ir.expr import PrimExpr, Range
 from ...target import Target
 from ...tir import Block, Buffer, IterVar, PrimFunc
 from ...tir.analysis import undefined_vars
 from ...tir.schedule import Schedule
+from ...tir.schedule.rv import BlockRV, LoopRV
 from ..analysis import (
-    BlockInfo,
-    collect_block_iter_vars_used_in_access_region,
-    extent_of,
-    is_broadcast_epilogue,
-    normalize_prim_func,
+    BlockInfo, collect_block_iter_vars_used_in_access_region, extent_of, is_broadcast_epilogue, normalize_prim_func,
     summand,
-)
+)  # fmt: skip
 from ..base import ILLEGAL, get_extent, get_max_factor, int_of, try_inline_contiguous_spatial
 from .common import GPUScheduleRule
 from .gemv import InnerReduction
@@ -104,7 +103,7 @@ def _normalize(sch: Schedule, info: BlockInfo) -> bool | None:
     fixed = _fixed_axes(block)
     axes: dict[Any, Any] = {i.var: i for i in info.iters}
 
-    def reach(region: Any) -> int:
+    def reach(region: Sequence[Range]) -> int:
         return len(collect_block_iter_vars_used_in_access_region(block, region) & fixed)
 
     matrix = max(block.reads, key=lambda read: reach(read.region))
@@ -141,7 +140,7 @@ def _config(sch: Schedule, target: Target, block: Any) -> GEMVConfig:
     return replace(config, ts=ts, tr=tr, tile_s=2, tile_r=tile_r, vec_c=vec_c, warp_shuffle=True)
 
 
-def _for_target(target: Target, rows: int, columns: int) -> GEMVConfig:
+def _for_target(target: Target, rows: PrimExpr | int, columns: PrimExpr | int) -> GEMVConfig:
     kind, tall = target.kind.name, rows > columns
     if kind == "metal":
         tags = ("threadIdx.y", "threadIdx.x") if tall else ("threadIdx.x", "threadIdx.y")
@@ -166,12 +165,12 @@ class _BatchedInnerReduction(InnerReduction):
     batch_loops = 1
 
     def __init__(
-        self, sch: Schedule, target: Target, block: Any, vectors: list[Buffer], config: GEMVConfig, bucket: int
+        self, sch: Schedule, target: Target, block: BlockRV, vectors: list[Buffer], config: GEMVConfig, bucket: int
     ) -> None:
         super().__init__(sch, target, block, vectors, config)
         self.bucket = bucket
 
-    def schedule(self, dequantize: Any, padded: Any) -> None:
+    def schedule(self, dequantize: BlockRV | None, padded: Any) -> None:
         """Schedule the product, what decodes and pads its operands, and what follows it."""
         sch = self.sch
         partial, rows = self._factor()
@@ -194,7 +193,7 @@ class _BatchedInnerReduction(InnerReduction):
         _, s, r = self.sch.get_loops(self.gemv)
         return s, r
 
-    def _bind_partial(self, partial: Any) -> tuple[Any, Any, Any]:
+    def _bind_partial(self, partial: BlockRV) -> tuple[Any, Any, Any]:
         sch = self.sch
         rows = sch.get_loops(partial)[0]
         super()._bind_partial(partial)
@@ -204,7 +203,7 @@ class _BatchedInnerReduction(InnerReduction):
         sch.reorder(bx, ts, tr, r, batch)
         return bx, tr, r
 
-    def _decode(self, dequantize: Any, step: Any) -> None:
+    def _decode(self, dequantize: BlockRV, step: LoopRV) -> None:
         sch = self.sch
         sch.compute_at(dequantize, step, preserve_unit_loops=True)
         sch.set_scope(dequantize, 0, "local")
@@ -216,7 +215,7 @@ class _BatchedInnerReduction(InnerReduction):
     def _vectors_fit(self) -> bool:
         return len(self.vectors) == 1 and super()._vectors_fit()
 
-    def _epilogue(self, epilogue: Any, bx: Any) -> None:
+    def _epilogue(self, epilogue: BlockRV, bx: LoopRV) -> None:
         sch, c = self.sch, self.c
         if is_broadcast_epilogue(sch, self.gemv, epilogue):
             sch.reverse_compute_at(epilogue, bx)

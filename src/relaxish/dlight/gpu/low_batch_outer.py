@@ -6,6 +6,7 @@ from typing import Any
 
 from ...target import Target
 from ...tir.schedule import Schedule
+from ...tir.schedule.rv import BlockRV, LoopRV
 from ..analysis import is_broadcast_epilogue
 from ..base import auto_vectorize
 
@@ -18,7 +19,7 @@ _MOST_ROWS = 4
 
 
 def schedule_outer_reduction(
-    sch: Schedule, target: Target, block: Any, dequantize: Any, padded: Any, bucket: int
+    sch: Schedule, target: Target, block: BlockRV, dequantize: BlockRV | None, padded: Any, bucket: int
 ) -> Schedule | None:
     """Schedule a product whose loops are batch, rows, reduction; None unless its matrix is decoded and the bucket small."""
     if bucket > _MOST_ROWS or dequantize is None:
@@ -34,7 +35,7 @@ def schedule_outer_reduction(
 class _OuterReduction:
     """``ts`` rows by ``tr`` partial sums a thread block, for ``bucket`` rows of the batch."""
 
-    def __init__(self, sch: Schedule, block: Any, ts: int, tr: int, lanes: int, bucket: int) -> None:
+    def __init__(self, sch: Schedule, block: BlockRV, ts: int, tr: int, lanes: int, bucket: int) -> None:
         self.sch = sch
         self.main = block
         self.ts = ts
@@ -84,7 +85,7 @@ class _OuterReduction:
         tr, _ = sch.split(fused, [self.tr, _DECODED], preserve_unit_iters=True)
         return partial, sch.rfactor(tr, 0)
 
-    def _bind_partial(self, partial: Any) -> tuple[Any, Any, Any]:
+    def _bind_partial(self, partial: BlockRV) -> tuple[Any, Any, Any]:
         sch = self.sch
         by, bx, ts, r, batch, scaled, fused = sch.get_loops(partial)
         tr, word = sch.split(fused, [self.tr, _DECODED], preserve_unit_iters=True)
@@ -95,11 +96,11 @@ class _OuterReduction:
         auto_vectorize(sch, word, self.lanes)
         return bx, r, scaled
 
-    def _bind(self, ts: Any, tr: Any) -> None:
+    def _bind(self, ts: LoopRV, tr: LoopRV) -> None:
         self.sch.bind(ts, "threadIdx.x")
         self.sch.bind(tr, "threadIdx.y")
 
-    def _decode(self, dequantize: Any, step: Any, scaled: Any) -> None:
+    def _decode(self, dequantize: BlockRV, step: LoopRV, scaled: LoopRV) -> None:
         """Decode one word at a time; words and scales are fetched once a step."""
         sch = self.sch
         sch.compute_at(dequantize, scaled, preserve_unit_loops=True)
@@ -110,7 +111,7 @@ class _OuterReduction:
             sch.compute_at(packed, step, preserve_unit_loops=True)
             auto_vectorize(sch, sch.fuse(*sch.get_loops(packed)[5:]), self.lanes)
 
-    def _stage(self, padded: Any, step: Any) -> None:
+    def _stage(self, padded: BlockRV, step: LoopRV) -> None:
         """All threads bring the batch's part of one step to shared memory."""
         sch = self.sch
         sch.set_scope(padded, 0, "shared")

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ...target import Target
 from ...tir import Block, IterVar, PrimFunc
 from ...tir.schedule import Schedule
+from ...tir.schedule.rv import BlockRV, LoopRV
 from ..analysis import extent_of, get_max_threads_per_block, get_root_block
 from ..base import ILLEGAL, int_of
 from .common import GPUScheduleRule, bind_plainly, compute_capability
 from .gemv_config import is_adreno
 from .matmul_analysis import (
-    auto_inline_consumer_chain,
-    auto_inline_producers,
-    get_index_map,
-    get_single_reduction,
-    normalize_matmul,
-)
+    auto_inline_consumer_chain, auto_inline_producers, get_index_map, get_single_reduction, normalize_matmul,
+)  # fmt: skip
 from .matmul_metal import MetalMatmul
 from .matmul_outer import schedule_outer_reduction
 from .matmul_tensorize import MatmulInt8Tensorization, MatmulTensorization
@@ -105,7 +101,7 @@ class Matmul(GPUScheduleRule):
             bind_plainly(sch, rv, get_max_threads_per_block(target))
         return sch
 
-    def _tile(self, sch: Schedule, main: Any, config: MatmulConfig) -> None:
+    def _tile(self, sch: Schedule, main: BlockRV, config: MatmulConfig) -> None:
         tiles = [config.tile_x, config.tile_y]
         sch.pad_einsum(main, [1, *(reversed(tiles) if config.inner_x else tiles), config.micro_size_k])
         batch, x, y, k = sch.get_loops(main)
@@ -140,7 +136,7 @@ class Matmul(GPUScheduleRule):
         auto_inline_consumer_chain(sch, result)
         sch.decompose_reduction(main, ko)
 
-    def _fetch(self, sch: Schedule, main: Any, index: int, ko: Any, config: MatmulConfig) -> Any:
+    def _fetch(self, sch: Schedule, main: BlockRV, index: int, ko: LoopRV, config: MatmulConfig) -> BlockRV:
         """All threads of a block bring the operand's tile of one step of ``ko`` to shared memory."""
         rv = sch.cache_read(main, index, "shared")
         depth = len(sch.get_loops(rv))
@@ -161,7 +157,7 @@ def _reads_along_reduction(block: Block) -> bool:
     return any(v.var.same_as(last) and v.iter_type == IterVar.CommReduce for v in block.iter_vars)
 
 
-def _on_matrix_units(sch: Schedule, main: Any, func: PrimFunc, target: Target, tunable: bool) -> Schedule | None:
+def _on_matrix_units(sch: Schedule, main: BlockRV, func: PrimFunc, target: Target, tunable: bool) -> Schedule | None:
     """The schedule for tensor cores or SIMD-group matrices, where the target has them and the product suits them."""
     if target.kind.name == "metal":
         try:

@@ -6,15 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...carver.matmul_analysis import (
-    IterKind,
-    IterTrait,
-    detect_iter_traits,
-    get_in_out_dtypes,
-    get_index_map,
-    make_iter_fusion_index_map,
+    IterKind, IterTrait, detect_iter_traits, get_in_out_dtypes, get_index_map, make_iter_fusion_index_map,
     normalize_matmul,
-)
+)  # fmt: skip
 from ...tir.schedule import Schedule
+from ...tir.schedule.rv import BlockRV
 from ..analysis import get_reduction_blocks
 from ..base import ILLEGAL
 
@@ -24,13 +20,13 @@ __all__ = [
 ]  # fmt: skip
 
 
-def get_single_reduction(sch: Schedule, root: Any) -> Any:
+def get_single_reduction(sch: Schedule, root: BlockRV) -> BlockRV | None:
     """The only reduction block below ``root``; None if there are others, or blocks that are not spatial besides."""
     reductions = get_reduction_blocks(sch, sch.get_child_blocks(root))
     return reductions[0] if reductions is not None and len(reductions) == 1 else None
 
 
-def auto_inline_producers(sch: Schedule, block: Any, skip_blocks: Sequence[Any] = ()) -> None:
+def auto_inline_producers(sch: Schedule, block: BlockRV, skip_blocks: Sequence[Any] = ()) -> None:
     """Inline producers of ``block``, theirs too, as long as any can be."""
     changed = True
     while changed:
@@ -45,7 +41,7 @@ def auto_inline_producers(sch: Schedule, block: Any, skip_blocks: Sequence[Any] 
             changed = True
 
 
-def auto_inline_consumers(sch: Schedule, block: Any) -> None:
+def auto_inline_consumers(sch: Schedule, block: BlockRV) -> None:
     """Inline consumers of ``block`` forward, or back into it, as long as any can be."""
     changed = True
     while changed:
@@ -59,7 +55,7 @@ def auto_inline_consumers(sch: Schedule, block: Any) -> None:
                 changed = True
 
 
-def auto_inline_consumer_chain(sch: Schedule, block: Any) -> None:
+def auto_inline_consumer_chain(sch: Schedule, block: BlockRV) -> None:
     """:func:`auto_inline_consumers`; if some stay because of their other producers, those are inlined first."""
     auto_inline_consumers(sch, block)
     left = sch.get_consumers(block)

@@ -17,16 +17,13 @@ from ...ir import dtype as dt
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
+from ...tir.schedule.rv import BlockRV
 from ...tir.transform.hopper.tiles import STAGES, TILES, HopperError
 from ...tir.transform.hopper.lower import bulk_operands, lower_tiles
 from ..analysis import extent_of, get_max_threads_per_block, get_root_block
 from ..base import ILLEGAL, int_of
 from .common import GPUScheduleRule, bind_plainly
-from .matmul_analysis import (
-    auto_inline_consumer_chain,
-    auto_inline_producers,
-    get_single_reduction,
-)
+from .matmul_analysis import auto_inline_consumer_chain, auto_inline_producers, get_single_reduction
 
 __all__ = ["HopperConfig", "MatmulHopper", "normalize_product", "schedule_tiles", "stage_tiles"]
 
@@ -35,7 +32,7 @@ _SHORTEST_SIDE = 16
 _ALL = 1 << 10
 
 
-def schedule_tiles(sch: Schedule, main: Any, config: HopperConfig) -> None:
+def schedule_tiles(sch: Schedule, main: BlockRV, config: HopperConfig) -> None:
     """Schedule a normalised product (batch, row, column, depth) by tiles. Raises ScheduleError."""
     item = dt.bits(sch.get(main).reads[-1].buffer.dtype) // 8
     depth = config.depth_bytes // item
@@ -51,7 +48,7 @@ def schedule_tiles(sch: Schedule, main: Any, config: HopperConfig) -> None:
         sch.annotate(main, key, value)
 
 
-def stage_tiles(sch: Schedule, main: Any, loops: tuple[Any, Any, Any, Any]) -> None:
+def stage_tiles(sch: Schedule, main: BlockRV, loops: tuple[Any, Any, Any, Any]) -> None:
     """Bind the loops over tiles (batch, row, column) and bring operands and result to their places around a tile."""
     batch, i0, j0, k0 = loops
     for loop, tag in ((batch, "blockIdx.z"), (i0, "blockIdx.x"), (j0, "blockIdx.y")):
@@ -111,7 +108,7 @@ class MatmulHopper(GPUScheduleRule):
         return found[1] if found is not None else made
 
     def _first(
-        self, sch: Schedule, main: Any, tried: list[HopperConfig], threads: int
+        self, sch: Schedule, main: BlockRV, tried: list[HopperConfig], threads: int
     ) -> tuple[HopperConfig, Schedule] | None:
         """The first configuration that fits, and the product by it."""
         for config in tried:
@@ -120,7 +117,7 @@ class MatmulHopper(GPUScheduleRule):
                 return config, made
         return None
 
-    def _attempt(self, sch: Schedule, main: Any, config: HopperConfig, threads: int) -> Schedule | None:
+    def _attempt(self, sch: Schedule, main: BlockRV, config: HopperConfig, threads: int) -> Schedule | None:
         attempt = sch.copy()
         try:
             schedule_tiles(attempt, main, config)

@@ -7,15 +7,11 @@ from typing import Any
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
+from ...tir.schedule.rv import BlockRV, LoopRV
 from ...tir.tensor_intrin.metal import get_simdgroup_intrin_group
 from ..analysis import get_root_block
 from .common import GPUScheduleRule
-from .matmul_analysis import (
-    auto_inline_consumer_chain,
-    auto_inline_producers,
-    get_single_reduction,
-    normalize_matmul,
-)
+from .matmul_analysis import auto_inline_consumer_chain, auto_inline_producers, get_single_reduction, normalize_matmul
 
 _FRAGMENT = 8
 _WARP = 32
@@ -49,7 +45,7 @@ class MetalMatmul(GPUScheduleRule):
 class _Tensorize:
     """The steps for one canonical product."""
 
-    def __init__(self, sch: Schedule, main: Any) -> None:
+    def __init__(self, sch: Schedule, main: BlockRV) -> None:
         self.sch = sch
         self.main = main
         self.intrin = get_simdgroup_intrin_group("shared", "shared", "float16", trans_a=False, trans_b=True)
@@ -94,13 +90,13 @@ class _Tensorize:
             sch.bind(loop, thread)
         return by, tz, k0, k1
 
-    def _to_shared(self, index: int, k0: Any) -> Any:
+    def _to_shared(self, index: int, k0: LoopRV) -> Any:
         rv = self.sch.cache_read(self.main, index, "shared")
         self.sch.compute_at(rv, k0, preserve_unit_loops=True)
         self._spread(rv)
         return rv
 
-    def _spread(self, rv: Any) -> None:
+    def _spread(self, rv: BlockRV) -> None:
         """Share a copy of a tile among all threads, in vectors."""
         sch = self.sch
         fused = sch.fuse(*sch.get_loops(rv)[-2:])
@@ -109,7 +105,7 @@ class _Tensorize:
             sch.bind(loop, thread)
         sch.vectorize(lane)
 
-    def _fragment(self, rv: Any, intrin: str) -> None:
+    def _fragment(self, rv: BlockRV, intrin: str) -> None:
         sch = self.sch
         *_, i, j = sch.get_loops(rv)
         i0, i1 = sch.split(i, [None, _FRAGMENT])

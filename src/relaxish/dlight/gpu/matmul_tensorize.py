@@ -10,18 +10,15 @@ from ...carver.products import Product
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
+from ...tir.schedule.rv import BlockRV, LoopRV
 from ...tir.tensor_intrin.cuda import get_wmma_intrin_group
 from ..analysis import extent_of, get_root_block
 from ..base import ILLEGAL, int_of
 from .common import GPUScheduleRule, compute_capability
 from .matmul_analysis import (
-    auto_inline_consumer_chain,
-    auto_inline_producers,
-    get_in_out_dtypes,
-    get_index_map,
-    get_single_reduction,
+    auto_inline_consumer_chain, auto_inline_producers, get_in_out_dtypes, get_index_map, get_single_reduction,
     normalize_matmul,
-)
+)  # fmt: skip
 
 _FRAGMENT = 16
 _WARP = 32
@@ -162,7 +159,7 @@ class MatmulInt8Tensorization(_WMMA):
 class _Tensorize:
     """The steps for one canonical product."""
 
-    def __init__(self, sch: Schedule, main: Any, config: _Config, dtypes: tuple[str, str]) -> None:
+    def __init__(self, sch: Schedule, main: BlockRV, config: _Config, dtypes: tuple[str, str]) -> None:
         self.sch = sch
         self.main = main
         self.c = config
@@ -213,7 +210,7 @@ class _Tensorize:
             sch.bind(loop, thread)
         return outer, k0, k1, warp
 
-    def _to_shared(self, outer: Any, index: int, k0: Any) -> Any:
+    def _to_shared(self, outer: BlockRV, index: int, k0: LoopRV) -> BlockRV:
         """All threads bring one operand's tile to shared memory, rows apart by an odd number of banks."""
         sch, c = self.sch, self.c
         read = sch.cache_read(outer, index, "shared.dyn")
@@ -228,7 +225,7 @@ class _Tensorize:
         sch.annotate(read, "double_buffer_scope", 0)
         return read
 
-    def _results(self, outer: Any, warp: Any) -> tuple[Any, Any]:
+    def _results(self, outer: BlockRV, warp: LoopRV) -> tuple[Any, Any]:
         """From fragments through shared memory to the result."""
         sch = self.sch
         shared = sch.cache_write(outer, 0, "shared.dyn")
@@ -239,7 +236,7 @@ class _Tensorize:
         self._fragments(store)
         return shared, store
 
-    def _fragments(self, rv: Any) -> tuple[Any, Any, Any, Any]:
+    def _fragments(self, rv: BlockRV) -> tuple[Any, Any, Any, Any]:
         sch = self.sch
         i, j = sch.get_loops(rv)[-2:]
         i0, i1 = sch.split(i, factors=[None, _FRAGMENT])
@@ -247,7 +244,7 @@ class _Tensorize:
         sch.reorder(i0, j0, i1, j1)
         return i0, j0, i1, j1
 
-    def _load(self, rv: Any, intrin: str) -> None:
+    def _load(self, rv: BlockRV, intrin: str) -> None:
         i0, j0, i1, _ = self._fragments(rv)
         self.sch.unroll(i0)
         self.sch.unroll(j0)

@@ -8,6 +8,7 @@ from ...arith import normalize_to_iter_sum
 from ...target import Target
 from ...tir import BufferLoad, BufferStore, PrimFunc
 from ...tir.schedule import Schedule
+from ...tir.schedule.rv import BlockRV
 from ..analysis import BlockInfo, detect_dominant_read, normalize_prim_func
 from ..base import int_of, try_inline_contiguous_spatial
 from .common import GPUScheduleRule, unroll_explicitly
@@ -27,7 +28,7 @@ class Transpose(GPUScheduleRule):
             B[i, j] = A[j, i]                      with one element of padding a row, and writes it out transposed
     """
 
-    def is_transpose(self, sch: Schedule, block_rv: Any) -> bool:
+    def is_transpose(self, sch: Schedule, block_rv: BlockRV) -> bool:
         """Whether the block copies with its indices in another order."""
         store = sch.get(block_rv).body
         if not isinstance(store, BufferStore) or not isinstance(store.value, BufferLoad):
@@ -67,7 +68,7 @@ class Transpose(GPUScheduleRule):
                 return None
         return None
 
-    def _schedule(self, sch: Schedule, rv: Any, prologue: Any, shape: tuple[int, int, int]) -> None:
+    def _schedule(self, sch: Schedule, rv: BlockRV, prologue: Any, shape: tuple[int, int, int]) -> None:
         len_tx, len_ty, depth = shape
         packed = 1 if prologue is None else _elements_in_one(sch, prologue)
         i, j = sch.get_loops(rv)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.analysis import undefined_vars
+from ...tir.buffer import Buffer
 from ...tir.schedule import Schedule
+from ...tir.schedule.rv import BlockRV
+from ...tir.stmt import BufferRegion
 from ..analysis import BlockInfo, normalize_prim_func
 from ..base import ILLEGAL, int_of, try_inline_contiguous_spatial
 from .common import GPUScheduleRule, unroll_explicitly
@@ -143,7 +147,7 @@ class _Rows:
             sch.compute_at(read, ty, preserve_unit_loops=True)
             self._share(read, vectors=True)
 
-    def _cached(self, buffer: Any) -> Any:
+    def _cached(self, buffer: Buffer) -> BlockRV:
         """A copy of an input in registers, for all that read it."""
         sch = self.sch
         for info in (*self.reductions, *self.results):
@@ -156,7 +160,7 @@ class _Rows:
         for index in range(len(self.sch.get(info.block_rv).writes)):
             self.sch.set_scope(info.block_rv, buffer_index=index, storage_scope=scope)
 
-    def _share(self, rv: Any, vectors: bool = False) -> None:
+    def _share(self, rv: BlockRV, vectors: bool = False) -> None:
         """Give neighbouring threads neighbouring vectors of a row, each as many as it keeps."""
         sch = self.sch
         unit, lane = sch.split(sch.get_loops(rv)[-1], factors=[None, self.lanes])
@@ -167,7 +171,7 @@ class _Rows:
         unroll_explicitly(sch, step, self.lanes * self.steps)
 
 
-def _along(region: Any, var: Any) -> bool:
+def _along(region: BufferRegion, var: PrimExpr) -> bool:
     """Whether a region's last index is an axis, which the others do not depend on."""
     *outer, last = region.region
     return last.min.same_as(var) and not any(var in undefined_vars(dim.min) for dim in outer)

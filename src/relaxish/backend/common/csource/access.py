@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ....arith import Analyzer
 from ....ir import dtype as dt
+from ....ir.expr import PrimExpr
 from ....ir.prim import IntImm, Ramp
 from ....support.errors import RelaxishError
+from ....tir.buffer import Buffer
 from .lanes import lane
 
 __all__ = ["Access", "access_of"]
@@ -24,7 +27,7 @@ class Access:
     places: tuple[Any, ...] = ()
 
 
-def access_of(buffer: Any, indices: Any, analyzer: Analyzer) -> Access:
+def access_of(buffer: Buffer, indices: Sequence[PrimExpr], analyzer: Analyzer) -> Access:
     """The access of a flat buffer; buffers of vectors are seen as buffers of their elements."""
     if len(indices) != 1:
         raise RelaxishError(f"the buffer {buffer.name} must be flattened before code generation")
@@ -40,5 +43,5 @@ def access_of(buffer: Any, indices: Any, analyzer: Analyzer) -> Access:
     return Access(element, many * width, None, places)
 
 
-def _scaled(index: Any, width: int, analyzer: Analyzer) -> Any:
+def _scaled(index: PrimExpr, width: int, analyzer: Analyzer) -> PrimExpr:
     return index if width == 1 else analyzer.simplify(index * width)

@@ -7,9 +7,15 @@ from typing import Any, ClassVar
 
 from ....arith import Analyzer
 from ....ir import dtype as dt
+from ....ir.expr import PrimExpr
 from ....ir.functor import Visitor
 from ....ir.op import Op
+from ....ir.prim import (
+    And, BinaryOp, Broadcast, Call, Cast, FloatImm, IntImm, Let, Not, Or, Ramp, Select, Var,
+)  # fmt: skip
 from ....support.errors import RelaxishError
+from ....tir.buffer import Buffer
+from ....tir.expr import BufferLoad
 from .access import access_of
 from .intrinsics import IntrinsicPrinter
 from .names import NameSupply
@@ -89,20 +95,20 @@ class ExpressionPrinter(IntrinsicPrinter, Visitor[Piece]):
 
     # -- leaves --------------------------------------------------------------------------------------------
 
-    def expr(self, node: Any) -> Piece:
+    def expr(self, node: PrimExpr) -> Piece:
         """The text of an expression."""
         return self.visit(node)
 
     def default_visit(self, node: Any) -> Any:
         raise RelaxishError(f"{self.language} code generation does not know {type(node).__name__}")
 
-    def visit_Var(self, var: Any) -> Piece:
+    def visit_Var(self, var: Var) -> Piece:
         name = self.names.get(var)
         if name is None:
             raise RelaxishError(f"the variable {var.name} is used in a function but not defined in it")
         return name
 
-    def visit_IntImm(self, e: Any) -> Piece:
+    def visit_IntImm(self, e: IntImm | FloatImm) -> Piece:
         return self.constant(e.value, e.dtype)
 
     visit_FloatImm = visit_IntImm
@@ -139,7 +145,7 @@ class ExpressionPrinter(IntrinsicPrinter, Visitor[Piece]):
 
     # -- operators -----------------------------------------------------------------------------------------
 
-    def visit_BinaryOp(self, e: Any) -> Piece:
+    def visit_BinaryOp(self, e: BinaryOp) -> Piece:
         kind = type(e).__name__
         if kind in ("Min", "Max"):
             return self.extremum(kind, e)
@@ -158,7 +164,7 @@ class ExpressionPrinter(IntrinsicPrinter, Visitor[Piece]):
     visit_CmpOp = visit_BinaryOp
     visit_LogicalOp = visit_BinaryOp
 
-    def visit_And(self, e: Any) -> Piece:
+    def visit_And(self, e: And | Or) -> Piece:
         a = self.expr(e.a)
         self.guards += 1
         b = self.expr(e.b)
@@ -168,10 +174,10 @@ class ExpressionPrinter(IntrinsicPrinter, Visitor[Piece]):
 
     visit_Or = visit_And
 
-    def visit_Not(self, e: Any) -> Piece:
+    def visit_Not(self, e: Not) -> Piece:
         return Piece(f"!{wrapped(self.expr(e.a), UNARY)}", UNARY)
 
-    def extremum(self, kind: str, e: Any) -> Piece:
+    def extremum(self, kind: str, e: BinaryOp) -> Piece:
         """The smaller or larger of two values."""
         if dt.is_bool(e.dtype):
             return (
@@ -181,7 +187,7 @@ class ExpressionPrinter(IntrinsicPrinter, Visitor[Piece]):
             )
         return self.call(self.math_name(kind.lower(), e.dtype), self.expr(e.a), self.expr(e.b))
 
-    def visit_Cast(self, e: Any) -> Piece:
+    def visit_Cast(self, e: Cast) -> Piece:
         inner = self.expr(e.value)
         return inner if e.value.dtype == e.dtype else self.cast(inner, e.value.dtype, e.dtype)
 
@@ -189,7 +195,7 @@ class ExpressionPrinter(IntrinsicPrinter, Visitor[Piece]):
         """Conversion of a value to another type."""
         return Piece(f"({self.type_name(target)}){wrapped(value, UNARY)}", UNARY)
 
-    def visit_Select(self, e: Any) -> Piece:
+    def visit_Select(self, e: Select) -> Piece:
         return self.choice(self.expr(e.condition), self.expr(e.true_value), self.expr(e.false_value))
 
     def choice(self, condition: Piece, yes: Piece, no: Piece) -> Piece:
@@ -197,7 +203,7 @@ class ExpressionPrinter(IntrinsicPrinter, Visitor[Piece]):
         level = CONDITION + 1
         return Piece(f"{wrapped(condition, level)} ? {wrapped(yes, level)} : {wrapped(no, level)}", CONDITION)
 
-    def visit_Let(self, e: Any) -> Piece:
+    def visit_Let(self, e: Let) -> Piece:
         value = self.expr(e.value)
         if self.guards:  # a statement before this one would evaluate it unasked
             self.names[e.var] = value
@@ -213,10 +219,10 @@ class ExpressionPrinter(IntrinsicPrinter, Visitor[Piece]):
 
     # -- vectors and memory --------------------------------------------------------------------------------
 
-    def visit_Broadcast(self, e: Any) -> Piece:
+    def visit_Broadcast(self, e: Broadcast) -> Piece:
         return self.vector(e.dtype, [self.expr(e.value)])
 
-    def visit_Ramp(self, e: Any) -> Piece:
+    def visit_Ramp(self, e: Ramp) -> Piece:
         from .lanes import lane
 
         return self.vector(e.dtype, [self.expr(self.analyzer.simplify(lane(e, i))) for i in range(dt.lanes(e.dtype))])
@@ -237,7 +243,7 @@ class ExpressionPrinter(IntrinsicPrinter, Visitor[Piece]):
         """One element of a vector."""
         return Piece(f"{wrapped(vector, 8)}[{index}]")
 
-    def visit_BufferLoad(self, e: Any) -> Piece:
+    def visit_BufferLoad(self, e: BufferLoad) -> Piece:
         if e.predicate is not None:
             raise RelaxishError(f"{self.language} code generation has no predicated loads")
         access = access_of(e.buffer, e.indices, self.analyzer)
@@ -248,21 +254,21 @@ class ExpressionPrinter(IntrinsicPrinter, Visitor[Piece]):
         elements = [self.element(e.buffer, access.element, self.index(place)) for place in access.places]
         return self.vector(dt.with_lanes(access.element, access.count), elements)
 
-    def index(self, place: Any) -> Piece:
+    def index(self, place: PrimExpr) -> Piece:
         """The text of an index; some languages want it narrow."""
         return self.expr(place)
 
-    def element(self, buffer: Any, element: str, index: Piece) -> Piece:
+    def element(self, buffer: Buffer, element: str, index: Piece) -> Piece:
         """The value of one element of a buffer."""
         return Piece(f"{wrapped(self.pointer(buffer.data, element), 8)}[{index}]")
 
-    def load_vector(self, buffer: Any, element: str, count: int, index: Piece) -> Piece:
+    def load_vector(self, buffer: Buffer, element: str, count: int, index: Piece) -> Piece:
         """Consecutive elements as a vector."""
         raise RelaxishError(f"{self.language} code generation has no vectors ({element}x{count})")
 
     # -- calls ---------------------------------------------------------------------------------------------
 
-    def visit_Call(self, e: Any) -> Piece:
+    def visit_Call(self, e: Call) -> Piece:
         if not isinstance(e.op, Op):
             raise RelaxishError(f"a compiled function calls {e.op}, which is no intrinsic")
         name = e.op.name.removeprefix("tir.")

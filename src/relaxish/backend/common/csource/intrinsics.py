@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....ir import dtype as dt
-from ....ir.prim import IntImm
+from ....ir.expr import PrimExpr
+from ....ir.prim import Call, IntImm
 from ....support.errors import RelaxishError
 from ....tir.intrinsics import INTRINSICS, named
 from .pieces import ADD, BITS, MUL, RELATION, UNARY, Piece, infix, wrapped
@@ -31,13 +32,13 @@ class IntrinsicPrinter:
         guards: int
         helpers: dict[str, str]
 
-        def expr(self, node: Any) -> Piece: ...
+        def expr(self, node: PrimExpr) -> Piece: ...
         def call(self, function: str, *args: str) -> Piece: ...
         def cast(self, value: Piece, source: str, target: str) -> Piece: ...
         def choice(self, condition: Piece, yes: Piece, no: Piece) -> Piece: ...
         def narrowed(self, value: Piece, dtype: str) -> Piece: ...
         def constant(self, value: float | int, dtype: str) -> Piece: ...
-        def pointer(self, data: Any, element: str) -> Piece: ...
+        def pointer(self, data: PrimExpr, element: str) -> Piece: ...
         def type_name(self, dtype: str) -> str: ...
 
     def math_name(self, name: str, dtype: str) -> str:
@@ -62,7 +63,7 @@ class IntrinsicPrinter:
 
     # -- choices -------------------------------------------------------------------------------------------
 
-    def call_if_then_else(self, e: Any) -> Piece:
+    def call_if_then_else(self, e: Call) -> Piece:
         condition = self.expr(e.args[0])
         self.guards += 1
         yes, no = self.expr(e.args[1]), self.expr(e.args[2])
@@ -74,10 +75,10 @@ class IntrinsicPrinter:
 
     call_tvm_thread_invariant = call_likely
 
-    def call_assume(self, e: Any) -> Piece:
+    def call_assume(self, e: PrimExpr) -> Piece:
         return Piece("0")
 
-    def call_undef(self, e: Any) -> Piece:
+    def call_undef(self, e: PrimExpr) -> Piece:
         return self.constant(0, e.dtype)
 
     # -- bits ----------------------------------------------------------------------------------------------
@@ -85,19 +86,19 @@ class IntrinsicPrinter:
     def _bits(self, operator: str, e: Any) -> Piece:
         return self.narrowed(infix(operator, self.expr(e.args[0]), self.expr(e.args[1]), BITS), e.dtype)
 
-    def call_bitwise_and(self, e: Any) -> Piece:
+    def call_bitwise_and(self, e: Call) -> Piece:
         return self._bits("&", e)
 
-    def call_bitwise_or(self, e: Any) -> Piece:
+    def call_bitwise_or(self, e: PrimExpr) -> Piece:
         return self._bits("|", e)
 
-    def call_bitwise_xor(self, e: Any) -> Piece:
+    def call_bitwise_xor(self, e: PrimExpr) -> Piece:
         return self._bits("^", e)
 
-    def call_shift_left(self, e: Any) -> Piece:
+    def call_shift_left(self, e: PrimExpr) -> Piece:
         return self._bits("<<", e)
 
-    def call_shift_right(self, e: Any) -> Piece:
+    def call_shift_right(self, e: PrimExpr) -> Piece:
         return self._bits(">>", e)
 
     def call_bitwise_not(self, e: Any) -> Piece:
@@ -128,12 +129,12 @@ class IntrinsicPrinter:
     def call_tvm_access_ptr(self, e: Any) -> Piece:
         return self.moved(self.pointer(e.args[1], dt.element_of(e.args[0].dtype)), e.args[2])
 
-    def call_address_of(self, e: Any) -> Piece:
+    def call_address_of(self, e: Call) -> Piece:
         load = e.args[0]
         index = load.indices[0] * dt.lanes(load.buffer.dtype) if dt.lanes(load.buffer.dtype) > 1 else load.indices[0]
         return self.moved(self.pointer(load.buffer.data, dt.element_of(load.buffer.dtype)), index)
 
-    def moved(self, pointer: Piece, offset: Any) -> Piece:
+    def moved(self, pointer: Piece, offset: PrimExpr) -> Piece:
         """A pointer some elements on."""
         if isinstance(offset, IntImm) and offset.value == 0:
             return pointer

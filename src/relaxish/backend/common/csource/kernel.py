@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ....ir import dtype as dt
+from ....ir.expr import PrimExpr
 from ....ir.functor import pre_order_visit
 from ....ir.module import IRModule
-from ....ir.prim import IntImm
+from ....ir.node import Node
+from ....ir.prim import IntImm, Var
 from ....ir.types import PointerType, PrimType
 from ....tir import PrimFunc
 from ....tir.stmt import Allocate, AttrStmt
@@ -39,7 +41,7 @@ def kernel_facts(func: PrimFunc) -> KernelFacts:
     """Look through a kernel for what must be declared at its top."""
     facts = KernelFacts()
 
-    def look(node: Any) -> bool:
+    def look(node: Node) -> bool:
         if isinstance(node, AttrStmt) and node.attr_key == "thread_extent":
             tag = node.node.thread_tag
             if all(node.node.var is not var for var, _ in facts.threads):
@@ -105,7 +107,7 @@ class KernelPrinter(StatementPrinter):
         """The signature and the opening brace."""
         raise NotImplementedError
 
-    def parameter(self, param: Any) -> str:
+    def parameter(self, param: Var) -> str:
         """The declaration of a parameter."""
         name = self.bind(param)
         if not isinstance(param.type_annotation, PointerType):
@@ -114,15 +116,15 @@ class KernelPrinter(StatementPrinter):
         self.memory_types[param] = element
         return self.pointer_parameter(param, name, element)
 
-    def scalar_parameter(self, param: Any, name: str) -> str:
+    def scalar_parameter(self, param: PrimExpr, name: str) -> str:
         """The declaration of a scalar parameter."""
         return f"{self.memory_type(param.dtype)} {name}"
 
-    def pointer_parameter(self, param: Any, name: str, element: str) -> str:
+    def pointer_parameter(self, param: PrimExpr, name: str, element: str) -> str:
         """The declaration of a pointer parameter."""
         raise NotImplementedError
 
-    def thread(self, var: Any, tag: str) -> None:
+    def thread(self, var: Var, tag: str) -> None:
         """Bind the variable of a thread or block index."""
         self.line(self.declaration(var.dtype, self.bind(var), self.cast(self.thread_index(tag), "", var.dtype)))
 

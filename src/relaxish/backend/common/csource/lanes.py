@@ -15,7 +15,7 @@ from ....arith import build as B
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.functor import Mutator
-from ....ir.prim import Broadcast, Call, Cast, IntImm, Ramp, Shuffle
+from ....ir.prim import Broadcast, Call, Cast, IntImm, Let, Ramp, Shuffle, Var
 from ....support.errors import RelaxishError
 from ....tir.expr import BufferLoad
 
@@ -25,7 +25,7 @@ _ACROSS_LANES = ("tir.vectorlow", "tir.vectorhigh", "tir.vectorcombine", "tir.te
 Scalars = dict[Any, list[Any]]
 
 
-def lane(expr: Any, index: int, variables: Scalars | None = None) -> Any:
+def lane(expr: PrimExpr, index: int, variables: Scalars | None = None) -> PrimExpr:
     """Lane ``index`` of ``expr``; scalars stay as they are.
 
     ``variables`` gives the scalar variables of the lanes of vector variables that were bound lane by lane.
@@ -46,7 +46,7 @@ class _Scalars(Mutator):
     def __init__(self, variables: Scalars) -> None:
         self.variables = variables
 
-    def visit_Shuffle(self, e: Any) -> Any:
+    def visit_Shuffle(self, e: Shuffle) -> PrimExpr:
         return _picked(e, 0, self.variables)
 
 
@@ -61,19 +61,19 @@ class _Part(Mutator):
             return part(x, 0, 1, self.variables)
         return super().visit(x)
 
-    def _whole(self, expr: Any) -> Any:
+    def _whole(self, expr: PrimExpr) -> PrimExpr:
         return part(expr, 0, dt.lanes(expr.dtype), self.variables)
 
-    def _gathered(self, lanes: list[Any]) -> Any:
+    def _gathered(self, lanes: list[Any]) -> PrimExpr:
         return lanes[0] if self.width == 1 else Shuffle(lanes, list(range(self.width)))
 
-    def visit_Var(self, var: Any) -> Any:
+    def visit_Var(self, var: Var) -> PrimExpr:
         if var in self.variables:
             return self._gathered(self.variables[var][self.start : self.start + self.width])
         indices = list(range(self.start, self.start + self.width))
         return var if self.width == dt.lanes(var.dtype) else Shuffle([var], indices)
 
-    def visit_Ramp(self, e: Any) -> Any:
+    def visit_Ramp(self, e: Ramp) -> PrimExpr:
         inner = dt.lanes(e.base.dtype)
         if inner != 1:
             return self._gathered([_lane_of_ramp(e, self.start + i, self.variables) for i in range(self.width)])
@@ -81,20 +81,20 @@ class _Part(Mutator):
         first = B.add(base, B.mul(stride, IntImm(stride.dtype, self.start))) if self.start else base
         return first if self.width == 1 else Ramp(first, stride, self.width)
 
-    def visit_Broadcast(self, e: Any) -> Any:
+    def visit_Broadcast(self, e: Broadcast) -> PrimExpr:
         inner = dt.lanes(e.value.dtype)
         if inner == 1:
             value = self._whole(e.value)
             return value if self.width == 1 else Broadcast(value, self.width)
         return self._gathered([lane(e.value, (self.start + i) % inner, self.variables) for i in range(self.width)])
 
-    def visit_Shuffle(self, e: Any) -> Any:
+    def visit_Shuffle(self, e: Shuffle) -> PrimExpr:
         return self._gathered([_picked(e, self.start + i, self.variables) for i in range(self.width)])
 
-    def visit_Cast(self, e: Any) -> Any:
+    def visit_Cast(self, e: Cast) -> PrimExpr:
         return Cast(dt.with_lanes(dt.element_of(e.dtype), self.width), self.visit(e.value))
 
-    def visit_BufferLoad(self, e: Any) -> Any:
+    def visit_BufferLoad(self, e: BufferLoad) -> PrimExpr:
         (index,) = e.indices
         inner = dt.lanes(e.buffer.dtype)
         if inner == 1:
@@ -106,7 +106,7 @@ class _Part(Mutator):
             lanes.append(BufferLoad(scalar, (at * inner + i % inner,)))
         return self._gathered(lanes)
 
-    def visit_Let(self, e: Any) -> Any:
+    def visit_Let(self, e: Let) -> PrimExpr:
         if dt.lanes(e.var.dtype) == 1:
             return type(e)(e.var, self._whole(e.value), self.visit(e.body))
         lanes = [lane(e.value, i, self.variables) for i in range(dt.lanes(e.var.dtype))]

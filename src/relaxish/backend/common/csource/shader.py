@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ....ir import dtype as dt
+from ....ir.expr import PrimExpr
+from ....ir.prim import BinaryOp, Call
 from ....support.errors import RelaxishError
+from ....tir.stmt import Allocate
 from .kernel import KernelPrinter
 from .pieces import Piece
 
@@ -31,7 +34,7 @@ class ShaderPrinter(KernelPrinter):
         """Of floats, with the sign of the dividend."""
         raise NotImplementedError
 
-    def shuffle(self, kind: str, e: Any) -> Piece:
+    def shuffle(self, kind: str, e: PrimExpr) -> Piece:
         """A value of another lane; ``kind`` is "", "_up" or "_down"."""
         raise NotImplementedError
 
@@ -57,7 +60,7 @@ class ShaderPrinter(KernelPrinter):
             )
         return block
 
-    def visit_BinaryOp(self, e: Any) -> Piece:
+    def visit_BinaryOp(self, e: BinaryOp) -> Piece:
         if type(e).__name__ == "Mod" and dt.is_float(e.dtype):
             return self.remainder(self.expr(e.a), self.expr(e.b))
         return super().visit_BinaryOp(e)
@@ -65,24 +68,24 @@ class ShaderPrinter(KernelPrinter):
     visit_CmpOp = visit_BinaryOp
     visit_LogicalOp = visit_BinaryOp
 
-    def call_fmod(self, e: Any) -> Piece:
+    def call_fmod(self, e: Call) -> Piece:
         return self.remainder(self.expr(e.args[0]), self.expr(e.args[1]))
 
-    def call_tvm_warp_shuffle(self, e: Any) -> Piece:
+    def call_tvm_warp_shuffle(self, e: PrimExpr) -> Piece:
         return self.shuffle("", e)
 
-    def call_tvm_warp_shuffle_up(self, e: Any) -> Piece:
+    def call_tvm_warp_shuffle_up(self, e: PrimExpr) -> Piece:
         return self.shuffle("_up", e)
 
-    def call_tvm_warp_shuffle_down(self, e: Any) -> Piece:
+    def call_tvm_warp_shuffle_down(self, e: PrimExpr) -> Piece:
         return self.shuffle("_down", e)
 
-    def do_tvm_storage_sync(self, call: Any) -> None:
+    def do_tvm_storage_sync(self, call: Call) -> None:
         if call.args[0].value == "global":
             raise RelaxishError(f"{self.language} cannot synchronise all workgroups of a kernel")
         self.line(self.workgroup_barrier)
 
-    def allocate(self, stmt: Any, scope: str) -> None:
+    def allocate(self, stmt: Allocate, scope: str) -> None:
         if scope not in ("shared", "local"):
             raise RelaxishError(f"{self.language} kernels have no memory of scope {scope!r} ({stmt.buffer_var.name})")
         element, count = self.array_facts(stmt)

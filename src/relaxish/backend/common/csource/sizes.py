@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.prim import IntImm
 from ....support.errors import RelaxishError
+from ....tir.stmt import Allocate
 
 __all__ = ["array_size"]
 
 _MOST = 1 << 31
 
 
-def array_size(stmt: Any, analyzer: Analyzer) -> int:
+def array_size(stmt: Allocate, analyzer: Analyzer) -> int:
     """Elements of an allocation, vectors counted by their lanes; extents may be symbolic if they have a bound.
 
     Raises RelaxishError where they have none: memory of kernels is of constant size.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....ir.node import Node
 from ....ir.op import op_name_of
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
@@ -11,7 +12,11 @@ from ....ir.functor import all_nodes, pre_order_visit
 from ....ir.prim import Call, CmpOp, IntImm, LogicalOp, Not, Select, Var
 from ....support.errors import RelaxishError
 from ....tir import ForKind
+from ....tir.buffer import Buffer
 from ....tir.expr import BufferLoad
+from ....tir.stmt import (
+    Allocate, AssertStmt, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, IfThenElse, LetStmt, SeqStmt, Stmt, While,
+)  # fmt: skip
 from .access import access_of
 from .expressions import ExpressionPrinter
 from .lanes import lane, part
@@ -28,7 +33,7 @@ class StatementPrinter(ExpressionPrinter):
         super().__init__()
         self.lane_variables: dict[Any, list[Any]] = {}
 
-    def block(self, head: str, body: Any) -> None:
+    def block(self, head: str, body: Stmt) -> None:
         """A braced statement."""
         self.line(head + " {")
         self.depth += 1
@@ -36,7 +41,7 @@ class StatementPrinter(ExpressionPrinter):
         self.depth -= 1
         self.line("}")
 
-    def bind(self, var: Any) -> str:
+    def bind(self, var: Var) -> str:
         """A new name for a variable."""
         name = self.supply.fresh(var.name)
         self.names[var] = Piece(name)
@@ -44,11 +49,11 @@ class StatementPrinter(ExpressionPrinter):
 
     # -- control -------------------------------------------------------------------------------------------
 
-    def visit_SeqStmt(self, stmt: Any) -> None:
+    def visit_SeqStmt(self, stmt: SeqStmt) -> None:
         for item in stmt.seq:
             self.visit(item)
 
-    def visit_For(self, loop: Any) -> None:
+    def visit_For(self, loop: For) -> None:
         first, extent = self.expr(loop.min), self.expr(loop.extent)
         zero = isinstance(loop.min, IntImm) and loop.min.value == 0
         stop = extent if zero else self.expr(self.analyzer.simplify(loop.min + loop.extent))
@@ -66,19 +71,19 @@ class StatementPrinter(ExpressionPrinter):
         """Ask the compiler to unroll the loop that follows."""
         self.line("#pragma unroll")
 
-    def visit_While(self, loop: Any) -> None:
+    def visit_While(self, loop: While) -> None:
         self.guards += 1
         condition = self.expr(loop.condition)
         self.guards -= 1
         self.block(f"while ({condition})", loop.body)
 
-    def visit_IfThenElse(self, stmt: Any) -> None:
+    def visit_IfThenElse(self, stmt: IfThenElse) -> None:
         self.block(f"if ({self.expr(self._scalars(stmt.condition))})", stmt.then_case)
         if stmt.else_case is not None:
             self.lines.pop()
             self.block("} else", stmt.else_case)
 
-    def visit_LetStmt(self, stmt: Any) -> None:
+    def visit_LetStmt(self, stmt: LetStmt) -> None:
         if dt.lanes(stmt.var.dtype) != 1 and not self._whole(stmt.value):
             self._let_lanes(stmt)
         elif dt.is_handle(stmt.var.dtype):
@@ -97,24 +102,24 @@ class StatementPrinter(ExpressionPrinter):
             self.line(self.declaration(element, self.bind(made[-1]), value))
         self.lane_variables[stmt.var] = made
 
-    def visit_AssertStmt(self, stmt: Any) -> None:
+    def visit_AssertStmt(self, stmt: AssertStmt) -> None:
         # Device code has nobody to tell; the host checked what could be checked.
         self.visit(stmt.body)
 
-    def visit_AttrStmt(self, stmt: Any) -> None:
+    def visit_AttrStmt(self, stmt: AttrStmt) -> None:
         self.visit(stmt.body)
 
-    def visit_DeclBuffer(self, stmt: Any) -> None:
+    def visit_DeclBuffer(self, stmt: DeclBuffer) -> None:
         self.visit(stmt.body)
 
     # -- memory --------------------------------------------------------------------------------------------
 
-    def visit_Allocate(self, stmt: Any) -> None:
+    def visit_Allocate(self, stmt: Allocate) -> None:
         if stmt.buffer_var not in self.names:
             self.allocate(stmt, self.scope_of(stmt.buffer_var))
         self.visit(stmt.body)
 
-    def scope_of(self, data: Any) -> str:
+    def scope_of(self, data: Var) -> str:
         """The storage scope of a buffer variable."""
         return getattr(data.type_annotation, "storage_scope", "") or "global"
 
@@ -125,11 +130,11 @@ class StatementPrinter(ExpressionPrinter):
         self.memory_types[stmt.buffer_var] = element
         self.line(f"{self.memory_type(element)} {name}[{count}];")
 
-    def array_facts(self, stmt: Any) -> tuple[str, int]:
+    def array_facts(self, stmt: Allocate) -> tuple[str, int]:
         """(element type, number of elements) of an allocation."""
         return dt.element_of(stmt.dtype), array_size(stmt, self.analyzer)
 
-    def visit_BufferStore(self, stmt: Any) -> None:
+    def visit_BufferStore(self, stmt: BufferStore) -> None:
         if stmt.predicate is not None:
             raise RelaxishError(f"{self.language} code generation has no predicated stores")
         if not self._whole(stmt.value):
@@ -152,15 +157,15 @@ class StatementPrinter(ExpressionPrinter):
             for i, place in enumerate(access.places):
                 self.store(stmt.buffer, access.element, self.index(place), self.lane(name, i))
 
-    def store(self, buffer: Any, element: str, index: Piece, value: Piece) -> None:
+    def store(self, buffer: Buffer, element: str, index: Piece, value: Piece) -> None:
         """One element."""
         self.line(f"{wrapped(self.pointer(buffer.data, element), 8)}[{index}] = {value};")
 
-    def store_vector(self, buffer: Any, element: str, count: int, index: Piece, value: Piece) -> None:
+    def store_vector(self, buffer: Buffer, element: str, count: int, index: Piece, value: Piece) -> None:
         """Consecutive elements."""
         raise RelaxishError(f"{self.language} code generation has no vectors ({element}x{count})")
 
-    def _narrower(self, stmt: Any) -> list[Any]:
+    def _narrower(self, stmt: BufferStore) -> list[Any]:
         """The store as stores of narrower vectors that the language has; none if there is no such width."""
         lanes = dt.lanes(stmt.value.dtype)
         if dt.lanes(stmt.buffer.dtype) != 1 or _reads(stmt.value, stmt.buffer):
@@ -174,7 +179,7 @@ class StatementPrinter(ExpressionPrinter):
                 return [type(stmt)(stmt.buffer, value, [at]) for value, at in zip(values, places, strict=True)]
         return []
 
-    def _store_lanes(self, stmt: Any) -> None:
+    def _store_lanes(self, stmt: BufferStore) -> None:
         access = access_of(stmt.buffer, stmt.indices, self.analyzer)
         element = dt.element_of(stmt.value.dtype)
         values = [self.expr(lane(stmt.value, i, self.lane_variables)) for i in range(access.count)]
@@ -187,13 +192,13 @@ class StatementPrinter(ExpressionPrinter):
             place = access.places[i] if access.base is None else self.analyzer.simplify(access.base + i)
             self.store(stmt.buffer, access.element, self.index(place), value)
 
-    def _whole(self, value: Any) -> bool:
+    def _whole(self, value: PrimExpr) -> bool:
         """Whether an expression can be computed with the language's own vectors."""
         return not any(v in self.lane_variables for v in _variables(value)) and all(
             self.vector_form(e) for e in _vector_parts(value)
         )
 
-    def vector_form(self, e: Any) -> bool:
+    def vector_form(self, e: PrimExpr) -> bool:
         """Whether this node, a vector, has a form in the language; comparisons and choices go lane by lane."""
         if isinstance(e, CmpOp | LogicalOp | Not | Select) or dt.is_bool(e.dtype):
             return False
@@ -201,17 +206,17 @@ class StatementPrinter(ExpressionPrinter):
             return False
         return self.has_vectors(e.dtype)
 
-    def vector_function(self, e: Any) -> bool:
+    def vector_function(self, e: PrimExpr) -> bool:
         """Whether an intrinsic works on vectors."""
         return False
 
-    def _scalars(self, value: Any) -> Any:
+    def _scalars(self, value: PrimExpr) -> PrimExpr:
         """Lanes of vectors that were bound lane by lane become their variables."""
         return lane(value, 0, self.lane_variables) if self.lane_variables and dt.lanes(value.dtype) == 1 else value
 
     # -- calls ---------------------------------------------------------------------------------------------
 
-    def visit_Evaluate(self, stmt: Any) -> None:
+    def visit_Evaluate(self, stmt: Evaluate) -> None:
         value = stmt.value
         name = op_name_of(value).removeprefix("tir.")
         special = getattr(self, f"do_{name}", None)
@@ -220,10 +225,10 @@ class StatementPrinter(ExpressionPrinter):
         elif isinstance(value, Call):
             self.line(f"{self.expr(value)};")
 
-    def do_assume(self, call: Any) -> None:
+    def do_assume(self, call: PrimExpr) -> None:
         return None
 
-    def do_thread_return(self, call: Any) -> None:
+    def do_thread_return(self, call: PrimExpr) -> None:
         self.line("return;")
 
     def offset(self, pointer: Piece, index: Piece) -> Piece:
@@ -231,10 +236,10 @@ class StatementPrinter(ExpressionPrinter):
         return pointer if index == "0" else infix("+", pointer, index, ADD)
 
 
-def _vector_parts(value: Any) -> list[Any]:
+def _vector_parts(value: PrimExpr) -> list[Any]:
     found: list[Any] = []
 
-    def look(node: Any) -> bool:
+    def look(node: Node) -> bool:
         if isinstance(node, BufferLoad):
             if dt.lanes(node.dtype) != 1:
                 found.append(node)
@@ -247,10 +252,10 @@ def _vector_parts(value: Any) -> list[Any]:
     return found
 
 
-def _variables(value: Any) -> list[Any]:
+def _variables(value: PrimExpr) -> list[Any]:
     found: list[Any] = []
 
-    def look(node: Any) -> bool:
+    def look(node: Node) -> bool:
         if isinstance(node, Var):
             found.append(node)
         return True

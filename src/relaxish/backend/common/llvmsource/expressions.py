@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ....ir.expr import PrimExpr
 from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.functor import Visitor, all_nodes
 from ....ir.op import Op
-from ....ir.prim import Call, IntImm
+from ....ir.prim import And, Broadcast, Call, Cast, CmpOp, FloatImm, IntImm, Let, Not, Or, Ramp, Var
 from ....support.errors import RelaxishError
 from ....tir.expr import BufferLoad
 from ..csource.access import access_of
@@ -89,13 +90,13 @@ class ExpressionWriter(IntrinsicWriter, Visitor):
     def default_visit(self, node: Any) -> Any:
         raise RelaxishError(f"{self.dialect.name} code generation does not know {type(node).__name__}")
 
-    def visit_Var(self, var: Any) -> str:
+    def visit_Var(self, var: Var) -> str:
         found = self.values.get(var)
         if found is None:
             raise RelaxishError(f"the variable {var.name} is used in a kernel but not defined in it")
         return found
 
-    def visit_IntImm(self, e: Any) -> str:
+    def visit_IntImm(self, e: IntImm | FloatImm) -> str:
         return constant(e.value, e.dtype)
 
     visit_FloatImm = visit_IntImm
@@ -125,7 +126,7 @@ class ExpressionWriter(IntrinsicWriter, Visitor):
         # The comparison gives b when either is NaN.
         return self.select(self.value(f"fcmp uno {kind} {a}, {a}"), lanes, kind, a, best)
 
-    def visit_CmpOp(self, e: Any) -> str:
+    def visit_CmpOp(self, e: CmpOp) -> str:
         return self._compare(type(e).__name__, self.visit(e.a), self.visit(e.b), e.a.dtype)
 
     def _compare(self, name: str, a: str, b: str, dtype: str) -> str:
@@ -135,17 +136,17 @@ class ExpressionWriter(IntrinsicWriter, Visitor):
         sign = "" if test in ("eq", "ne") else "s" if dt.is_int(dtype) else "u"
         return self.value(f"icmp {sign}{test} {llvm_type(dtype)} {a}, {b}")
 
-    def visit_And(self, e: Any) -> str:
+    def visit_And(self, e: And) -> str:
         if dt.lanes(e.dtype) == 1 and _reads_memory(e.b):
             return self.branches(self.visit(e.a), lambda: self.visit(e.b), lambda: "false", "i1")
         return self.value(f"and {llvm_type(e.dtype)} {self.visit(e.a)}, {self.visit(e.b)}")
 
-    def visit_Or(self, e: Any) -> str:
+    def visit_Or(self, e: Or) -> str:
         if dt.lanes(e.dtype) == 1 and _reads_memory(e.b):
             return self.branches(self.visit(e.a), lambda: "true", lambda: self.visit(e.b), "i1")
         return self.value(f"or {llvm_type(e.dtype)} {self.visit(e.a)}, {self.visit(e.b)}")
 
-    def visit_Not(self, e: Any) -> str:
+    def visit_Not(self, e: Not) -> str:
         kind = llvm_type(e.dtype)
         lanes = dt.lanes(e.dtype)
         ones = "true" if lanes == 1 else "<" + ", ".join(["i1 true"] * lanes) + ">"
@@ -175,7 +176,7 @@ class ExpressionWriter(IntrinsicWriter, Visitor):
         self.start_block(end)
         return self.value(f"phi {kind} [ {a}, %{after_then} ], [ {b}, %{after_other} ]")
 
-    def visit_Cast(self, e: Any) -> str:
+    def visit_Cast(self, e: Cast) -> str:
         return self.convert(self.visit(e.value), e.value.dtype, e.dtype)
 
     def convert(self, value: str, source: str, target: str) -> str:
@@ -198,17 +199,17 @@ class ExpressionWriter(IntrinsicWriter, Visitor):
             operation = ("zext" if unsigned else "sext") if wider else "trunc"
         return self.value(f"{operation} {a} {value} to {b}")
 
-    def visit_Let(self, e: Any) -> str:
+    def visit_Let(self, e: Let) -> str:
         self.values[e.var] = self.visit(e.value)
         made: str = self.visit(e.body)
         return made
 
     # -- vectors -------------------------------------------------------------------------------------------
 
-    def visit_Broadcast(self, e: Any) -> str:
+    def visit_Broadcast(self, e: Broadcast) -> str:
         return self.vector([self.visit(e.value)] * dt.lanes(e.dtype), e.dtype)
 
-    def visit_Ramp(self, e: Any) -> str:
+    def visit_Ramp(self, e: Ramp) -> str:
         from ..csource.lanes import lane
 
         return self.vector([self.visit(self.analyzer.simplify(lane(e, i))) for i in range(dt.lanes(e.dtype))], e.dtype)
@@ -234,7 +235,7 @@ class ExpressionWriter(IntrinsicWriter, Visitor):
 
     # -- memory --------------------------------------------------------------------------------------------
 
-    def pointer(self, data: Any, element: str, index: Any) -> tuple[str, str]:
+    def pointer(self, data: Any, element: str, index: PrimExpr) -> tuple[str, str]:
         """(pointer type, pointer) to an element of the memory behind ``data``."""
         if data not in self.values:
             raise RelaxishError(f"the memory {data.name} is used but neither a parameter nor allocated")
@@ -248,7 +249,7 @@ class ExpressionWriter(IntrinsicWriter, Visitor):
         )
         return kind, self.value(step)
 
-    def alignment(self, element: str, count: int, index: Any) -> int:
+    def alignment(self, element: str, count: int, index: PrimExpr) -> int:
         """Bytes that an access surely is aligned to; memory begins at multiples of 64."""
         size = dt.nbytes(element)
         modular = self.analyzer.modular_set(index)
@@ -258,14 +259,14 @@ class ExpressionWriter(IntrinsicWriter, Visitor):
             known //= 2
         return max(size, min(known, count * size))
 
-    def load(self, data: Any, element: str, count: int, index: Any) -> str:
+    def load(self, data: Var, element: str, count: int, index: PrimExpr) -> str:
         """Elements from ``index`` on."""
         dtype = dt.with_lanes(element, count)
         kind, place = self.pointer(data, element, index)
         made = self.value(f"load {memory_type(dtype)}, {kind} {place}, align {self.alignment(element, count, index)}")
         return self.convert(made, dt.with_lanes("uint8", count), dtype) if dt.is_bool(element) else made
 
-    def store(self, data: Any, element: str, count: int, index: Any, value: str) -> None:
+    def store(self, data: Var, element: str, count: int, index: PrimExpr, value: str) -> None:
         """Elements to ``index`` and on."""
         dtype = dt.with_lanes(element, count)
         if dt.is_bool(element):
@@ -274,7 +275,7 @@ class ExpressionWriter(IntrinsicWriter, Visitor):
         alignment = self.alignment(element, count, index)
         self.line(f"store {memory_type(dtype)} {value}, {kind} {place}, align {alignment}")
 
-    def visit_BufferLoad(self, e: Any) -> str:
+    def visit_BufferLoad(self, e: BufferLoad) -> str:
         if e.predicate is not None:
             raise RelaxishError(f"{self.dialect.name} code generation has no predicated loads")
         access = access_of(e.buffer, e.indices, self.analyzer)
@@ -285,7 +286,7 @@ class ExpressionWriter(IntrinsicWriter, Visitor):
 
     # -- calls ---------------------------------------------------------------------------------------------
 
-    def visit_Call(self, e: Any) -> str:
+    def visit_Call(self, e: Call) -> str:
         if not isinstance(e.op, Op):
             raise RelaxishError(f"a kernel calls {e.op}, which is no intrinsic")
         name = e.op.name.removeprefix("tir.")
@@ -293,7 +294,7 @@ class ExpressionWriter(IntrinsicWriter, Visitor):
         made: str = special(e) if special is not None else self.mathematics(name, e)
         return made
 
-    def call_if_then_else(self, e: Any) -> str:
+    def call_if_then_else(self, e: Call) -> str:
         condition, yes, no = e.args
         if not _reads_memory(yes) and not _reads_memory(no):
             return self.select(self.visit(condition), 1, llvm_type(e.dtype), self.visit(yes), self.visit(no))

@@ -7,10 +7,11 @@ from typing import Any
 from ....ir.op import op_name_of
 from ....ir import dtype as dt
 from ....ir.module import IRModule
-from ....ir.prim import Call
+from ....ir.prim import Call, Var
 from ....ir.types import PointerType
 from ....support.errors import RelaxishError
 from ....tir import PrimFunc
+from ....tir.stmt import Allocate, AssertStmt, AttrStmt, DeclBuffer, For, IfThenElse, LetStmt, SeqStmt, While
 from ..csource.access import access_of
 from ..csource.kernel import KernelFacts, device_functions, kernel_facts
 from ..csource.sizes import array_size
@@ -43,7 +44,7 @@ class _Kernel(ExpressionWriter):
         head = f"define {self.dialect.convention} void @{self.name}({', '.join(params)}) #0 {{"
         return "\n".join([*self.globals, head, "entry:", *self.arrays, *self.lines, "}", ""])
 
-    def _parameter(self, param: Any) -> str:
+    def _parameter(self, param: Var) -> str:
         name = self.values[param] = self.register("arg")
         if isinstance(param.type_annotation, PointerType):
             space = self.spaces[param] = self.dialect.spaces["global"]
@@ -56,14 +57,14 @@ class _Kernel(ExpressionWriter):
 
     # -- memory --------------------------------------------------------------------------------------------
 
-    def _shared(self, stmt: Any) -> None:
+    def _shared(self, stmt: Allocate) -> None:
         name = f"@{self.name}.{stmt.buffer_var.name}.{len(self.globals)}"
         space = self.dialect.spaces["shared"]
         kind = f"[{array_size(stmt, self.analyzer)} x {memory_type(dt.element_of(stmt.dtype))}]"
         self.globals.append(f"{name} = internal unnamed_addr addrspace({space}) global {kind} undef, align 64")
         self.values[stmt.buffer_var], self.spaces[stmt.buffer_var] = name, space
 
-    def visit_Allocate(self, stmt: Any) -> None:
+    def visit_Allocate(self, stmt: Allocate) -> None:
         if stmt.buffer_var not in self.values:
             scope = getattr(stmt.buffer_var.type_annotation, "storage_scope", "") or "global"
             if scope != "local":
@@ -86,26 +87,26 @@ class _Kernel(ExpressionWriter):
         for i, place in enumerate(access.places):
             self.store(stmt.buffer.data, access.element, 1, place, self.lane(value, stmt.value.dtype, i))
 
-    def visit_DeclBuffer(self, stmt: Any) -> None:
+    def visit_DeclBuffer(self, stmt: DeclBuffer) -> None:
         self.visit(stmt.body)
 
     # -- control -------------------------------------------------------------------------------------------
 
-    def visit_SeqStmt(self, stmt: Any) -> None:
+    def visit_SeqStmt(self, stmt: SeqStmt) -> None:
         for item in stmt.seq:
             self.visit(item)
 
-    def visit_AttrStmt(self, stmt: Any) -> None:
+    def visit_AttrStmt(self, stmt: AttrStmt) -> None:
         self.visit(stmt.body)
 
-    def visit_AssertStmt(self, stmt: Any) -> None:
+    def visit_AssertStmt(self, stmt: AssertStmt) -> None:
         self.visit(stmt.body)
 
-    def visit_LetStmt(self, stmt: Any) -> None:
+    def visit_LetStmt(self, stmt: LetStmt) -> None:
         self.values[stmt.var] = self.visit(stmt.value)
         self.visit(stmt.body)
 
-    def visit_IfThenElse(self, stmt: Any) -> None:
+    def visit_IfThenElse(self, stmt: IfThenElse) -> None:
         then, other, end = self.label("then"), self.label("else"), self.label("end")
         has_else = stmt.else_case is not None
         self.line(f"br i1 {self.visit(stmt.condition)}, label %{then}, label %{other if has_else else end}")
@@ -118,7 +119,7 @@ class _Kernel(ExpressionWriter):
             self.line(f"br label %{end}")
         self.start_block(end)
 
-    def visit_For(self, loop: Any) -> None:
+    def visit_For(self, loop: For) -> None:
         kind = llvm_type(loop.loop_var.dtype)
         first = self.visit(loop.min)
         stop = self.visit(self.analyzer.simplify(loop.min + loop.extent))
@@ -138,7 +139,7 @@ class _Kernel(ExpressionWriter):
         self.line(f"br label %{head}")
         self.start_block(end)
 
-    def visit_While(self, loop: Any) -> None:
+    def visit_While(self, loop: While) -> None:
         head, body, end = self.label("while"), self.label("body"), self.label("end")
         self.line(f"br label %{head}")
         self.start_block(head)

@@ -10,6 +10,7 @@ from typing import Any
 
 from .... import tir
 from ....arith import Analyzer
+from ....ir.expr import ExprLike
 from ....relax.scalars import const_int
 from ....script.ir_builder import IRBuilder
 from ....script.ir_builder import tir as T
@@ -34,7 +35,7 @@ __all__ = [
 _MMA_TYPES = {"float16": "fp16", "bfloat16": "bf16"}
 
 
-def float32(value: float) -> Any:
+def float32(value: float) -> tir.PrimExpr:
     """A float32 constant."""
     return tir.const(value, "float32")
 
@@ -50,7 +51,7 @@ def sync_threads() -> None:
 
 
 @contextmanager
-def only_if(condition: Any) -> Iterator[None]:
+def only_if(condition: tir.PrimExpr | None) -> Iterator[None]:
     """Put the statements of the ``with`` block under a condition; None means that it always holds."""
     if condition is None:
         yield
@@ -69,7 +70,7 @@ def register_loops(*extents: int) -> Iterator[tuple[Any, ...]]:
         yield tuple(0 if n == 1 else stack.enter_context(T.serial(n)) for n in extents)
 
 
-def bind(stack: ExitStack, name: str, value: Any) -> Any:
+def bind(stack: ExitStack, name: str, value: tir.PrimExpr) -> tir.PrimExpr:
     """Bind a value to a variable (``let``) in scope until ``stack`` closes; constants and variables stay as they are."""
     if isinstance(value, int) or const_int(value) is not None or isinstance(value, tir.Var):
         return value
@@ -78,14 +79,14 @@ def bind(stack: ExitStack, name: str, value: Any) -> Any:
     return made
 
 
-def local(stack: ExitStack, name: str, count: int, dtype: str = "float32") -> Any:
+def local(stack: ExitStack, name: str, count: int, dtype: str = "float32") -> tir.Buffer:
     """Allocate ``count`` registers in each thread, in scope until ``stack`` closes."""
     made = stack.enter_context(T.decl_buffer((count,), dtype, scope="local"))
     IRBuilder.name(name, made)
     return made
 
 
-def bind_register(stack: ExitStack, name: str, value: Any) -> Any:
+def bind_register(stack: ExitStack, name: str, value: tir.PrimExpr) -> tir.PrimExpr:
     """As :func:`bind`, but by a store to a register, so that no simplification computes the value again at its uses."""
     if const_int(value) is not None:
         return value
@@ -94,7 +95,7 @@ def bind_register(stack: ExitStack, name: str, value: Any) -> Any:
     return register[0]
 
 
-def flattened(stack: ExitStack, buffer: Any) -> Any:
+def flattened(stack: ExitStack, buffer: tir.Buffer) -> tir.Buffer:
     """A one-dimensional view of a buffer."""
     count: Any = 1
     for extent in buffer.shape:
@@ -104,7 +105,7 @@ def flattened(stack: ExitStack, buffer: Any) -> Any:
     return made
 
 
-def pairs(at: Any) -> Any:
+def pairs(at: tir.PrimExpr) -> tir.PrimExpr:
     """The indices ``at`` and ``at + 1``."""
     return tir.Ramp(tir.convert(at), tir.const(1, "int32"), 2)
 
@@ -164,37 +165,39 @@ class Block:
         """Query rows that one warp computes."""
         return 16 * self.tiling.row_tiles
 
-    def own_row(self, row_tile: Any, half: Any) -> Any:
+    def own_row(self, row_tile: Any, half: tir.Var) -> tir.PrimExpr:
         """The block's row to which this thread's elements of an ``mma`` result belong.
 
         ``row_tile`` numbers the warp's tiles of 16 rows, ``half`` is 0 for the upper and 1 for the lower eight of them.
         """
         return self.row_warp * self.warp_rows + row_tile * 16 + half * 8 + self.lane // 4
 
-    def position(self, row: Any) -> tuple[Any, Any]:
+    def position(self, row: tir.PrimExpr) -> tuple[Any, Any]:
         """(query, head within the group) of a row of the problem."""
         group = self.problem.group
         return (row, 0) if group == 1 else (row // group, row % group)
 
     # -- matrices from shared memory ------------------------------------------------------------------------
 
-    def by_rows(self, pitch: int) -> Any:
+    def by_rows(self, pitch: int) -> tir.PrimExpr:
         """The offset that this lane passes to ``ldmatrix`` for a 16 x 16 tile, in elements from the tile's first one.
 
         For a left operand, or a right one that ``ldmatrix`` transposes; ``pitch`` is the distance of rows.
         """
         return self.lane % 16 * pitch + self.lane // 16 * 8
 
-    def by_columns(self, pitch: int) -> Any:
+    def by_columns(self, pitch: int) -> tir.PrimExpr:
         """As :meth:`by_rows`, for a right operand that memory holds transposed."""
         return (self.lane % 8 + self.lane // 16 * 8) * pitch + self.lane // 8 % 2 * 8
 
-    def load(self, registers: Any, at: Any, place: Any, transposed: bool = False) -> None:
+    def load(self, registers: tir.Buffer, at: ExprLike, place: tir.PrimExpr, transposed: bool = False) -> None:
         """Load a 16 x 16 tile from shared memory (``ldmatrix``): eight elements for each thread, from ``registers[at]`` on."""
         dtype, shared = self.problem.dtype, self.shared.data
         emit_intrinsic("ptx_ldmatrix", transposed, 4, ".b16", registers.data, at, shared, place, dtype=dtype)
 
-    def multiply(self, sums: Any, at: Any, left: Any, left_at: Any, right: Any, right_at: Any) -> None:
+    def multiply(
+        self, sums: tir.Buffer, at: ExprLike, left: tir.Buffer, left_at: ExprLike, right: tir.Buffer, right_at: int
+    ) -> None:
         """Add the product of a 16 x 16 and a 16 x 8 tile to ``sums[at : at + 4]`` (``mma.sync``)."""
         kind = _MMA_TYPES[self.problem.dtype]
         emit_intrinsic(
@@ -202,7 +205,7 @@ class Block:
             sums.data, at, False, dtype="float32",
         )  # fmt: skip
 
-    def reduce_quad(self, combine: Callable[[Any, Any], Any], registers: Any, at: Any) -> None:
+    def reduce_quad(self, combine: Callable[[Any, Any], Any], registers: tir.Buffer, at: tir.PrimExpr) -> None:
         """Reduce ``registers[at]`` over the four threads that hold the same row; all of them get the result."""
         for distance in (1, 2):
             other = tir.call_intrin(

@@ -17,6 +17,7 @@ from typing import Any
 
 from .... import op
 from ....ir.op import Op
+from ....relax.block_builder import BlockBuilder
 from ....relax.expr import Call, Constant, Expr, Function, Var, VarBinding, const
 from ....relax.expr_functor import PyExprVisitor
 from ....relax.scalars import const_int, prove_equal
@@ -42,7 +43,7 @@ class Chain:
     mask: Expr | None = None
     shape: tuple[Any, ...] = ()
 
-    def emit_bias(self, builder: Any, renew: Callable[[Any], Any]) -> Any:
+    def emit_bias(self, builder: BlockBuilder, renew: Callable[[Any], Any]) -> Expr:
         """The bias as a tensor of four axes; ``renew`` gives expressions of the program being built."""
         bias = renew(self.bias)
         if self.mask is not None:
@@ -74,7 +75,7 @@ class _Uses(PyExprVisitor):
     def visit_var_(self, var: Var) -> None:
         self.count[var] += 1
 
-    def visit_dataflow_var_(self, var: Any) -> None:
+    def visit_dataflow_var_(self, var: Expr) -> None:
         self.count[var] += 1
 
 
@@ -100,7 +101,7 @@ class _Reader:
     def __init__(self, uses: _Uses) -> None:
         self.uses = uses
 
-    def _value(self, expr: Any) -> Any:
+    def _value(self, expr: Expr) -> Any:
         """What an expression that only this chain uses is computed by, behind conversions between floats."""
         while isinstance(expr, Var) and self.uses.count[expr] == 1:
             value = self.uses.values.get(expr)
@@ -175,7 +176,7 @@ def _shape(expr: Any) -> tuple[Any, ...] | None:
     return info.dims() if isinstance(info, TensorStructInfo) else None
 
 
-def _scalar(expr: Any) -> float | None:
+def _scalar(expr: Expr) -> float | None:
     """The value of a constant of one element."""
     if not isinstance(expr, Constant):
         return None
@@ -183,12 +184,12 @@ def _scalar(expr: Any) -> float | None:
     return float(array.reshape(-1)[0]) if array.size == 1 else None
 
 
-def _lowest(expr: Any) -> bool:
+def _lowest(expr: Expr) -> bool:
     value = _scalar(expr)
     return value is not None and value <= _LOWEST
 
 
-def _repeats(expr: Any, shape: tuple[Any, ...]) -> bool:
+def _repeats(expr: Expr, shape: tuple[Any, ...]) -> bool:
     """Whether a tensor has the shape of the scores but for axes of one element, or axes that are missing in front."""
     dims = _shape(expr)
     if dims is None or not 0 < len(dims) <= 4:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .... import tir
+from ....ir.expr import ExprLike
 from ....script.ir_builder import tir as T
 from .block import Block, emit_intrinsic, only_if, vector_width
 from .problem import Operand
@@ -35,7 +36,7 @@ def distribute_tile(block: Block, rows: int, columns: int, width: int, body: Cal
 
 
 def fetch(
-    block: Block, source: Any, operand: Operand, size: int, place: Any, rows: int, row_at: Callable[[Any], Any],
+    block: Block, source: tir.Buffer, operand: Operand, size: int, place: ExprLike, rows: int, row_at: Callable[[Any], Any],
     inside: Callable[[Any], Any] | None,
 ) -> None:  # fmt: skip
     """Issue the copies of ``rows`` rows of an operand to shared memory, from element ``place`` on.
@@ -46,7 +47,7 @@ def fetch(
     width = vector_width(size, operand.batch, operand.row, operand.head, operand.offset)
     pitch, columns = block.tiling.pitch(size), padded(size)
 
-    def piece(row: Any, column: Any) -> None:
+    def piece(row: tir.PrimExpr, column: tir.PrimExpr) -> None:
         conditions = [] if inside is None else [inside(row)]
         if columns != size:
             conditions.append(column < size)

@@ -6,6 +6,7 @@ from math import sqrt
 from typing import Any
 
 from .... import op
+from ....ir.expr import RelaxExpr
 from ....ir.module import IRModule
 from ....ir.op import op_name_of
 from ....ir.transform import Pass
@@ -47,7 +48,7 @@ class _Rewrite(PyExprMutator):
         super().__init__(mod)
         self.found = False
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> RelaxExpr:
         call = super().visit_call_(op)
         name = op_name_of(call)
         if name not in _OPERATORS or not self._on_gpu(call):

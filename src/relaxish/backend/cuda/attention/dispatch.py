@@ -8,6 +8,7 @@ from math import sqrt
 from typing import Any
 
 from .... import op
+from ....ir.expr import RelaxExpr
 from ....ir.module import IRModule
 from ....ir.op import op_name_of
 from ....ir.transform import Pass, PassContext, PassInfo
@@ -112,7 +113,7 @@ class _Rewrite(PyExprMutator):
         cleaned: Function = remove_all_unused(made)
         return cleaned
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> RelaxExpr:
         chain = self.chains.get(op)
         call = super().visit_call_(op)
         if chain is not None:
@@ -126,7 +127,7 @@ class _Rewrite(PyExprMutator):
             return self._as_reshape(call)
         return call
 
-    def _of_operator(self, op: Call, call: Call) -> Any:
+    def _of_operator(self, op: Call, call: Call) -> RelaxExpr | None:
         """The kernel for a call of an operator, whose result lies in memory as its users want it."""
         scale = call.attrs.scale
         factor = 1 / sqrt(_last(call.args[0]) or 1) if scale is None else plain_float(scale)
@@ -143,11 +144,11 @@ class _Rewrite(PyExprMutator):
             self.users = Users(self.func)
         return self.users.wants_transposed(call)
 
-    def _turned(self, value: Any) -> Any:
+    def _turned(self, value: RelaxExpr) -> RelaxExpr:
         """A tensor with its second and third axes exchanged."""
         return op.permute_dims(self.builder_.emit(value), [0, 2, 1, 3])
 
-    def _as_reshape(self, call: Call) -> Any:
+    def _as_reshape(self, call: Call) -> RelaxExpr:
         """Transposes that undo each other are at most a reshape."""
         view = view_of(call, self.lookup_binding)
         if view is None or not view.is_packed or view.dtype != call.struct_info.dtype:
@@ -157,7 +158,7 @@ class _Rewrite(PyExprMutator):
             return view.source
         return op.reshape(view.source, call.struct_info.shape)
 
-    def _of_chain(self, chain: Chain, call: Call, rows_first: bool) -> Any:
+    def _of_chain(self, chain: Chain, call: Call, rows_first: bool) -> RelaxExpr | None:
         """The attention of a chain; the products have heads before rows, and the result too unless ``rows_first``."""
         q, k, v = (self.visit_expr(e) for e in (chain.q, chain.k_transposed, chain.v))
         four = [self.builder_.emit(x) for x in (
@@ -175,7 +176,7 @@ class _Rewrite(PyExprMutator):
 
     # -- one attention ---------------------------------------------------------------------------------------
 
-    def _kernel(self, task: _Task, info: TensorStructInfo) -> Any:
+    def _kernel(self, task: _Task, info: TensorStructInfo) -> RelaxExpr | None:
         """A call of a kernel, or None where none fits. ``info`` is the result's, of axes batch, rows, heads, columns."""
         target = info.vdevice.target if info.vdevice is not None else self.target
         if target is None or not _has_kernels(target):
@@ -220,7 +221,7 @@ class _Rewrite(PyExprMutator):
             return asked
         return None, name, task.window if window is None else window
 
-    def _operands(self, qkv: Any) -> list[View] | None:
+    def _operands(self, qkv: Sequence[RelaxExpr]) -> list[View] | None:
         """Queries, keys and values in the memory they are in; heads of keys without the repeats of a group."""
         views = [view_of(x, self.lookup_binding) for x in qkv]
         grouped = [without_repeats(x, 2, self.lookup_binding) for x in qkv[1:]]
@@ -229,7 +230,7 @@ class _Rewrite(PyExprMutator):
         chosen = [v if v is not None and is_usable(v) else View.whole(x) for v, x in zip(views, qkv, strict=False)]
         return None if len(chosen) != 3 or any(v is None for v in chosen) else [v for v in chosen if v is not None]
 
-    def _call(self, problem: AttentionProblem, tiling: Tiling, args: list[Any], info: TensorStructInfo) -> Any:
+    def _call(self, problem: AttentionProblem, tiling: Tiling, args: list[Any], info: TensorStructInfo) -> RelaxExpr:
         fresh = with_fresh_vars(problem)
         kernel = self.builder_.add_func(attention_kernel(fresh, tiling), "attention")
         if tiling.parts == 1:
@@ -241,7 +242,7 @@ class _Rewrite(PyExprMutator):
         return call_tir(combine, pair, info)
 
 
-def _last(expr: Any) -> int | None:
+def _last(expr: RelaxExpr) -> int | None:
     dims = expr.struct_info.dims()
     return None if dims is None else const_int(dims[-1])
 

@@ -20,9 +20,11 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from .... import tir
+from ....ir.expr import ExprLike
 from ....relax.scalars import const_int
 from ....script.ir_builder import IRBuilder
 from ....script.ir_builder import tir as T
+from ....script.ir_builder.tir.frame import TIRFrame
 from .block import Block, bind, bind_register, flattened, float32, local, only_if, pairs, register_loops, sync_threads
 from .copies import commit_copies, fetch, wait_for_copies
 from .problem import AttentionProblem, Operand, is_multiple
@@ -77,7 +79,7 @@ def _ceil_div(a: Any, b: int) -> Any:
     return (a + (b - 1)) // b
 
 
-def _short(value: Any) -> Any:
+def _short(value: ExprLike) -> Any:
     """A size or a number of blocks as int32."""
     number = const_int(value)
     return tir.const(number, "int32") if number is not None else tir.Cast("int32", value)
@@ -124,7 +126,7 @@ class _Kernel:
 
     # -- the block -----------------------------------------------------------------------------------------
 
-    def _enter(self, frame: Any, name: str) -> Any:
+    def _enter(self, frame: TIRFrame, name: str) -> Any:
         made = self.stack.enter_context(frame)
         IRBuilder.name(name, made)
         return made
@@ -159,7 +161,7 @@ class _Kernel:
             lengths.append(bind_register(stack, f"length_{name}", starts[batch + 1] - self.starts[name]))
         return lengths[0] * problem.group, lengths[1]
 
-    def _start_of(self, name: str) -> Any:
+    def _start_of(self, name: str) -> tir.BufferLoad | int:
         """The first row of this batch's sequence among all queries ("q") or keys ("k")."""
         return self.starts.get(name, 0)
 
@@ -212,7 +214,7 @@ class _Kernel:
 
     # -- operands ------------------------------------------------------------------------------------------
 
-    def _first_element(self, operand: Operand, head: Any, start: Any) -> Any:
+    def _first_element(self, operand: Operand, head: Any, start: ExprLike) -> Any:
         base = operand.offset + self.block.batch * operand.batch + head * operand.head + start * operand.row
         return self.keep(self.stack, "base", base)
 
@@ -220,7 +222,7 @@ class _Kernel:
         problem, block = self.problem, self.block
         base = self._first_element(problem.q, block.kv_head * problem.group, self._start_of("q"))
 
-        def place(row: Any) -> Any:
+        def place(row: tir.FloorDiv) -> tir.Add:
             query, head = block.position(block.first_row + row)
             return base + query * problem.q.row + head * problem.q.head
 
@@ -281,13 +283,13 @@ class _Kernel:
             with register_loops(self.size // 16, self.tiling.row_tiles) as (k, m):
                 self._load_queries(k, m, (k * self.tiling.row_tiles + m) * 8)
 
-    def _load_queries(self, k: Any, m: Any, at: Any) -> None:
+    def _load_queries(self, k: Any, m: Any, at: tir.Mul) -> None:
         pitch = self.tiling.pitch(self.problem.size)
         self.block.load(self.queries, at, self.query_place + m * (16 * pitch) + k * 16)
 
     # -- one tile of keys ------------------------------------------------------------------------------------
 
-    def _step(self, inner: ExitStack, step: Any, stage: Any) -> None:
+    def _step(self, inner: ExitStack, step: tir.Var, stage: Any) -> None:
         first = bind(inner, "first_key", (self.first_tile + step) * self.tiling.keys)
         self._begin_scores(first)
         several = self.tiling.stages > 1
@@ -312,7 +314,7 @@ class _Kernel:
         self._multiply_values(stage)
 
     @contextmanager
-    def _next(self, step: Any, several: bool) -> Iterator[Callable[[Callable[[Any, Any], None]], None]]:
+    def _next(self, step: tir.Var, several: bool) -> Iterator[Callable[[Callable[[Any, Any], None]], None]]:
         """How to fetch something of the following tile, if there is one; a group is closed in any case."""
 
         def run(fetcher: Callable[[Any, Any], None]) -> None:
@@ -332,7 +334,7 @@ class _Kernel:
             key = first + self.block.key_warp * self.block.warp_keys + tile * 8 + self.block.quad * 2
             self._load_bias((m * tiles + tile) * 4 + half * 2, self.block.first_row + self.block.own_row(m, half), key)
 
-    def _load_bias(self, at: Any, row: Any, key: Any) -> None:
+    def _load_bias(self, at: tir.PrimExpr, row: tir.PrimExpr, key: tir.PrimExpr) -> None:
         """Products are added to the bias, so that the factor of scores must be taken out of it before."""
         problem, bias = self.problem, self.problem.bias
         assert bias is not None
@@ -340,7 +342,7 @@ class _Kernel:
         of_head = (self.block.kv_head * problem.group + head) * bias.head
         start = bias.offset + self.block.batch * bias.batch + of_head + query * bias.row
 
-        def scaled(value: Any, lanes: int) -> Any:
+        def scaled(value: tir.PrimExpr, lanes: int) -> tir.PrimExpr:
             factor = _wide(1.0 / problem.scale, lanes)
             return tir.Cast(factor.dtype, value) * factor
 
@@ -354,7 +356,7 @@ class _Kernel:
             value = tir.if_then_else(inside, scaled(self.bias[start + (key + i) * bias.column], 1), float32(0.0))
             T.buffer_store(self.scores, value, [at + i])
 
-    def _multiply_keys(self, stage: Any) -> None:
+    def _multiply_keys(self, stage: tir.PrimExpr) -> None:
         block, tiles = self.block, self.block.warp_keys // 8
         pitch, row_tiles = self.tiling.pitch(self.problem.size), self.tiling.row_tiles
         start = self.keys_at + stage * self.key_stage + self.key_place
@@ -370,7 +372,7 @@ class _Kernel:
                     block.multiply(self.scores, at, self.queries, left, self.operand, 0)
                     block.multiply(self.scores, at + 4, self.queries, left, self.operand, 4)
 
-    def _mask(self, first: Any) -> None:
+    def _mask(self, first: tir.PrimExpr) -> None:
         """Scores of keys that a row does not see become minus infinity, in tiles that have such keys."""
         problem, tiling, block = self.problem, self.tiling, self.block
         needed = []
@@ -397,7 +399,7 @@ class _Kernel:
                 visible = seen[0] if len(seen) == 1 else tir.all(*seen)
                 T.buffer_store(self.scores, tir.Select(visible, self.scores[at], float32(float("-inf"))), [at])
 
-    def _multiply_values(self, stage: Any) -> None:
+    def _multiply_values(self, stage: tir.PrimExpr) -> None:
         block, tiles, row_tiles = self.block, self.block.warp_keys // 8, self.tiling.row_tiles
         pitch, columns = self.tiling.pitch(self.problem.value_size), self.value_size // 8
         start = self.values_at + stage * self.value_stage + self.value_place

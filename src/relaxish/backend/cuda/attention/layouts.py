@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from ....ir.expr import RelaxExpr
 from ....relax.expr import Function, Var, VarBinding
 from ....relax.expr_functor import PyExprVisitor
 from .views import View, packed_strides, view_of
@@ -32,10 +33,10 @@ class Users(PyExprVisitor):
     def visit_var_(self, var: Var) -> None:
         self.bindings[var].append(self.binding)
 
-    def visit_dataflow_var_(self, var: Any) -> None:
+    def visit_dataflow_var_(self, var: RelaxExpr) -> None:
         self.bindings[var].append(self.binding)
 
-    def wants_transposed(self, value: Any) -> bool:
+    def wants_transposed(self, value: RelaxExpr) -> bool:
         """Whether a tensor of four axes had better lie in memory with its second and third axes exchanged.
 
         That is so if whoever uses it exchanges them, directly or behind reshapes, and nobody wants it as it is.
@@ -51,7 +52,7 @@ class Users(PyExprVisitor):
         other = (exchanged[0], exchanged[2], exchanged[1], exchanged[3])
         return not self._ends_packed(var, whole) and self._ends_packed(var, View(var, whole.dtype, whole.shape, other))
 
-    def _ends_packed(self, var: Any, view: View) -> bool:
+    def _ends_packed(self, var: RelaxExpr, view: View) -> bool:
         """Whether the tensor, if it lay in memory so, is packed after all that only rearranges it."""
         given, here = {var: view}, var
         while len(self.bindings[here]) == 1 and self.bindings[here][0] is not None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from ....ir.expr import RelaxExpr
 from ....ir.module import IRModule
 from ....relax.analysis import free_vars
 from ....relax.expr import (
@@ -77,7 +78,7 @@ def mask_of(bias: np.ndarray[Any, Any], rows: int, keys: int) -> tuple[str, int 
     return None
 
 
-def _computed(source: Any, lookup: Lookup) -> Any:
+def _computed(source: RelaxExpr, lookup: Lookup) -> np.ndarray[Any, Any] | None:
     """The array that a tensor is, where it depends on constants only; else None."""
     bindings: dict[Any, Any] = {}
     if not _collect(source, lookup, bindings):
@@ -94,7 +95,7 @@ def _computed(source: Any, lookup: Lookup) -> Any:
     return found.data.numpy() if isinstance(found, Constant) else None
 
 
-def _collect(expr: Any, lookup: Lookup, bindings: dict[Any, Any]) -> bool:
+def _collect(expr: RelaxExpr, lookup: Lookup, bindings: dict[Any, Any]) -> bool:
     """Note, in order, what the variables in ``expr`` are bound to; False where something is not known."""
     if isinstance(expr, Var):
         if expr in bindings:
@@ -110,7 +111,7 @@ def _collect(expr: Any, lookup: Lookup, bindings: dict[Any, Any]) -> bool:
     return known and all(_collect(arg, lookup, bindings) for arg in expr.args)
 
 
-def _is_small(info: Any) -> bool:
+def _is_small(info: TensorStructInfo) -> bool:
     dims = info.dims() if isinstance(info, TensorStructInfo) else None
     total = 1
     for extent in dims or ():

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ....ir.expr import ExprLike, PrimExpr
 from ....relax.scalars import const_int
 
 __all__ = ["AttentionProblem", "Bias", "Operand", "is_multiple"]
 
 
-def is_multiple(value: Any, of: int) -> bool:
+def is_multiple(value: ExprLike, of: int) -> bool:
     """Whether a size is a constant that can be divided by ``of``."""
     number = const_int(value)
     return number is not None and number % of == 0
@@ -89,6 +90,6 @@ class AttentionProblem:
     window: int | None = None
 
     @property
-    def rows(self) -> Any:
+    def rows(self) -> PrimExpr | int:
         """Rows of queries that meet the same keys: those of all heads of a group, head by head within a position."""
         return self.queries * self.group

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+from ....ir.expr import RelaxExpr
 from .... import tir
 from ....relax.expr import Var, is_call_of
 from ....relax.scalars import const_int, prim_vars, rename_prim
@@ -24,7 +25,7 @@ def is_usable(view: View) -> bool:
     return const_int(view.strides[3]) == 1 and vector_width(8, *view.strides[:3], view.offset) > 1
 
 
-def bias_view(bias: Any, lookup: Lookup) -> View | None:
+def bias_view(bias: RelaxExpr, lookup: Lookup) -> View | None:
     """The bias, seen through conversions between floats: the kernel adds in float32 anyway."""
     view = view_of(bias, lookup)
     while view is not None and isinstance(view.source, Var):
@@ -73,7 +74,7 @@ def read_problem(
     return None if min(widths) < 2 or empty or not _known_sizes(made) else made
 
 
-def of_sequences(problem: AttentionProblem, starts: Any) -> AttentionProblem:
+def of_sequences(problem: AttentionProblem, starts: int) -> AttentionProblem:
     """The problem of one batch as that of sequences laid one behind the other; ``starts`` is the length of their table."""
 
     def still(operand: Operand) -> Operand:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .... import tir
+from ....ir.expr import ExprLike
 from ....script.ir_builder import IRBuilder
 from ....script.ir_builder import tir as T
 from .block import Block, float32, only_if, pairs, register_loops, sync_threads, vector_width
@@ -28,7 +29,7 @@ class Partial:
     logarithms: Any
 
 
-def _ramp(at: Any, lanes: int) -> Any:
+def _ramp(at: tir.PrimExpr, lanes: int) -> tir.PrimExpr:
     return at if lanes == 1 else tir.Ramp(at, tir.const(1, at.dtype), lanes)
 
 
@@ -38,7 +39,13 @@ class Results:
     """
 
     def __init__(
-        self, block: Block, softmax: OnlineSoftmax, sums: Any, out: Any, partial: Partial | None, start: Any
+        self,
+        block: Block,
+        softmax: OnlineSoftmax,
+        sums: tir.Buffer,
+        out: tir.Buffer | None,
+        partial: Partial | None,
+        start: ExprLike,
     ) -> None:
         self.block, self.softmax, self.sums = block, softmax, sums
         self.out, self.partial, self.start = out, partial, start
@@ -55,7 +62,7 @@ class Results:
             with ExitStack() as stack:
                 self._add_up(stack)
 
-    def _inverse(self, total: Any) -> Any:
+    def _inverse(self, total: tir.PrimExpr) -> tir.PrimExpr:
         """The reciprocal of a row's total. A part, a sequence or a mask may leave a row no keys: its result is zero."""
         inverse = float32(1.0) / total
         if self.partial is None and self.block.problem.starts is None and self.block.problem.bias is None:
@@ -78,7 +85,7 @@ class Results:
         sync_threads()
         width = self._width()
 
-        def piece(row: Any, column: Any) -> None:
+        def piece(row: tir.PrimExpr, column: tir.PrimExpr) -> None:
             with only_if(self._inside(row, column)):
                 value = block.shared[_ramp(row * pitch + column, width)]
                 T.buffer_store(self.out, value, [_ramp(self._place(row) + column, width)])
@@ -89,14 +96,14 @@ class Results:
         out = self.block.problem.out
         return vector_width(self.block.problem.value_size, out.batch, out.row, out.head, out.offset)
 
-    def _inside(self, row: Any, column: Any) -> Any:
+    def _inside(self, row: tir.PrimExpr, column: tir.PrimExpr) -> tir.PrimExpr:
         problem = self.block.problem
         inside = self.block.first_row + row < self.block.rows
         return (
             inside if padded(problem.value_size) == problem.value_size else tir.all(inside, column < problem.value_size)
         )
 
-    def _place(self, row: Any) -> Any:
+    def _place(self, row: tir.PrimExpr) -> tir.PrimExpr:
         block, out = self.block, self.block.problem.out
         query, head = block.position(block.first_row + row)
         base = block.batch * out.batch + block.kv_head * block.problem.group * out.head + out.offset + self.start
@@ -130,7 +137,7 @@ class Results:
         sync_threads()
         self._sum_of_warps(wide, sums, pitch)
 
-    def _weigh(self, wide: Any, totals: int, index: Any, row: Any) -> None:
+    def _weigh(self, wide: tir.Buffer, totals: int, index: tir.PrimExpr, row: tir.PrimExpr) -> None:
         """The factor of this warp's sums of one row: what the whole row's largest score and total make of them."""
         softmax, key_warps, rows = self.softmax, self.block.tiling.key_warps, self.block.tiling.rows
         largest, total, shift, rescale = softmax.largest, softmax.total, softmax.shift, softmax.rescale
@@ -154,17 +161,17 @@ class Results:
                 logarithm = largest[index] * softmax.factor + tir.log2(total[index])
                 T.buffer_store(self.partial.logarithms, logarithm, [self._partial_row(row)])
 
-    def _partial_row(self, row: Any) -> Any:
+    def _partial_row(self, row: tir.PrimExpr) -> tir.PrimExpr:
         """The number of a row among those of all parts, batches and heads."""
         block, problem = self.block, self.block.problem
         of_head = (block.part * problem.batch + block.batch) * problem.kv_heads + block.kv_head
         return of_head * problem.rows + block.first_row + row
 
-    def _sum_of_warps(self, wide: Any, sums: int, pitch: int) -> None:
+    def _sum_of_warps(self, wide: tir.Buffer, sums: int, pitch: int) -> None:
         block, problem = self.block, self.block.problem
         width = vector_width(problem.value_size, 4) if self.partial is not None else min(4, self._width())
 
-        def piece(row: Any, column: Any) -> None:
+        def piece(row: tir.PrimExpr, column: tir.PrimExpr) -> None:
             with only_if(self._inside(row, column)):
                 value: Any = None
                 for warp in range(block.tiling.key_warps):

@@ -39,14 +39,14 @@ class OnlineSoftmax:
             T.buffer_store(self.largest, float32(_LOWEST), [row])
             T.buffer_store(self.total, float32(0.0), [row])
 
-    def shift_of(self, largest: Any) -> Any:
+    def shift_of(self, largest: tir.PrimExpr) -> tir.PrimExpr:
         """What to subtract from exponents: the scaled maximum, or 0 for a row without keys, where it is minus infinity."""
         return tir.Select(largest == float32(_LOWEST), float32(0.0), largest * self.factor)
 
-    def _at(self, row_tile: Any, tile: Any, half: Any) -> Any:
+    def _at(self, row_tile: Any, tile: tir.Var, half: tir.Var) -> tir.PrimExpr:
         return (row_tile * self.tiles + tile) * 4 + half * 2
 
-    def update(self, scores: Any, sums: Any, sum_tiles: int) -> None:
+    def update(self, scores: tir.Buffer, sums: tir.Buffer, sum_tiles: int) -> None:
         """Add a tile of scores to the state and turn them into weights, in place; ``sums`` of earlier tiles are rescaled."""
         row_tiles = self.block.tiling.row_tiles
         with register_loops(row_tiles, 2) as (m, half):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ....carver import GpuModel
 from ....relax.scalars import const_int
+from ....target.target import Target
 from .problem import AttentionProblem
 
 __all__ = ["Tiling", "choose_tiling", "padded"]
@@ -132,7 +132,7 @@ def _shapes(problem: AttentionProblem, limit: int) -> list[Tiling]:
     return found
 
 
-def choose_tiling(problem: AttentionProblem, target: Any) -> Tiling | None:
+def choose_tiling(problem: AttentionProblem, target: Target) -> Tiling | None:
     """The tiling with the most rows that still gives every multiprocessor a block; None where nothing fits.
 
     With few rows (a decoder's step) the keys are split among blocks too.

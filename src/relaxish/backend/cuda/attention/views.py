@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....arith import Analyzer
+from ....ir.expr import ExprLike, PrimExpr
 from ....ir.op import Op
 from ....relax.expr import Call, Expr, Tuple, TupleGetItem, Var, is_call_of
 from ....relax.scalars import const_int, prove_equal
@@ -28,13 +29,13 @@ __all__ = ["Lookup", "View", "packed_strides", "view_of", "without_repeats"]
 Lookup = Callable[[Var], Any]
 
 
-def _number(value: Any) -> Any:
+def _number(value: PrimExpr) -> Any:
     """A constant as an int, anything else as it is."""
     found = const_int(value)
     return value if found is None else found
 
 
-def _times(a: Any, b: Any) -> Any:
+def _times(a: Any, b: ExprLike) -> PrimExpr | int:
     return Analyzer().simplify(a * b) if not (isinstance(a, int) and isinstance(b, int)) else a * b
 
 
@@ -143,7 +144,7 @@ def _reshaped_strides(old: tuple[Any, ...], steps: tuple[Any, ...], new: tuple[A
     return None if have else tuple(strides)
 
 
-def _divides(part: Any, whole: Any) -> bool:
+def _divides(part: int, whole: int) -> bool:
     """Whether ``whole`` is ``part`` times some other number than one."""
     if isinstance(part, int) and isinstance(whole, int):
         return whole > part and whole % part == 0

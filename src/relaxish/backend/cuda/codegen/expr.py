@@ -6,11 +6,14 @@ from collections.abc import Callable
 from math import gcd
 from typing import Any
 
+from ....tir.expr import BufferLoad
+from ....tir.buffer import Buffer
 from ....arith import Analyzer
 from ....ir import dtype as dt
+from ....ir.expr import PrimExpr
 from ....ir.functor import Visitor
 from ....ir.op import Op, op_name_of
-from ....ir.prim import Cast, IntImm, Ramp
+from ....ir.prim import Cast, IntImm, Ramp, BinaryOp, Broadcast, Call, CmpOp, FloatImm, Let, LogicalOp, Not, Select, Var
 from ....support.errors import RelaxishError
 from ...common.csource.pieces import quoted
 from .narrow import narrowed
@@ -42,7 +45,7 @@ class ExprText(Visitor[str]):
 
     # -- what printers use -----------------------------------------------------------------------------------
 
-    def text(self, node: Any) -> str:
+    def text(self, node: PrimExpr) -> str:
         """The text of an expression."""
         self.uses(node.dtype)
         return self.visit(node)
@@ -69,7 +72,7 @@ class ExprText(Visitor[str]):
         """One line at the current depth."""
         raise NotImplementedError
 
-    def pointer(self, base: Any, offset: Any = None) -> str:
+    def pointer(self, base: PrimExpr, offset: Any = None) -> str:
         """An address: ``base`` is a pointer variable or a call that makes a pointer, ``offset`` counts its elements."""
         at = self.text(base)
         if offset is None or (isinstance(offset, IntImm) and offset.value == 0):
@@ -78,11 +81,11 @@ class ExprText(Visitor[str]):
             return f"({at} + ({self.offset(offset)}) / 2)"
         return f"({at} + {self.offset(offset)})"
 
-    def offset(self, index: Any) -> str:
+    def offset(self, index: PrimExpr) -> str:
         """The text of an index or a distance, computed in 32 bits where they suffice."""
         return self.text(self.index(index))
 
-    def index(self, index: Any) -> Any:
+    def index(self, index: PrimExpr) -> PrimExpr:
         """An index as it is computed: in 32 bits where they suffice."""
         return narrowed(index, self.analyzer)
 
@@ -91,16 +94,16 @@ class ExprText(Visitor[str]):
 
     # -- leaves --------------------------------------------------------------------------------------------
 
-    def visit_Var(self, var: Any) -> str:
+    def visit_Var(self, var: Var) -> str:
         name = self.names.get(var)
         if name is None:
             raise RelaxishError(f"the variable {var.name} is used in a kernel but not defined in it")
         return name
 
-    def visit_IntImm(self, e: Any) -> str:
+    def visit_IntImm(self, e: IntImm) -> str:
         return constant(e.value, e.dtype)
 
-    def visit_FloatImm(self, e: Any) -> str:
+    def visit_FloatImm(self, e: FloatImm) -> str:
         return constant(e.value, e.dtype)
 
     def visit_StringImm(self, e: Any) -> str:
@@ -108,7 +111,7 @@ class ExprText(Visitor[str]):
 
     # -- operators -----------------------------------------------------------------------------------------
 
-    def visit_BinaryOp(self, e: Any) -> str:
+    def visit_BinaryOp(self, e: BinaryOp) -> str:
         a, b = self.text(e.a), self.text(e.b)
         kind, element = type(e).__name__, dt.element_of(e.a.dtype)
         if kind == "Mod" and dt.is_float(element):
@@ -124,21 +127,21 @@ class ExprText(Visitor[str]):
         # C++ computes in int what is narrower; the result must be of the type.
         return f"(({type_name(e.dtype)}){made})" if e.dtype in _NARROW else made
 
-    def visit_CmpOp(self, e: Any) -> str:
+    def visit_CmpOp(self, e: CmpOp) -> str:
         sides = self.index(e.a), self.index(e.b)
         # Bounds of what is accessed are compared in 32 bits where the access is computed in 32 bits.
         return self.visit_BinaryOp(type(e)(*sides) if e.a.dtype == "int64" and sides[0].dtype == sides[1].dtype else e)
 
-    def visit_LogicalOp(self, e: Any) -> str:
+    def visit_LogicalOp(self, e: LogicalOp) -> str:
         return self.visit_BinaryOp(e)
 
     visit_And = visit_LogicalOp
     visit_Or = visit_LogicalOp
 
-    def visit_Not(self, e: Any) -> str:
+    def visit_Not(self, e: Not) -> str:
         return f"(!{self.text(e.a)})"
 
-    def visit_Cast(self, e: Any) -> str:
+    def visit_Cast(self, e: Cast) -> str:
         inner, target, source = self.text(e.value), dt.element_of(e.dtype), dt.element_of(e.value.dtype)
         if target == source:
             return inner
@@ -153,27 +156,27 @@ class ExprText(Visitor[str]):
             return f"Nibble<{name}>::from((unsigned int){inner})"
         return f"cast_to<{name}>({inner})"
 
-    def visit_Select(self, e: Any) -> str:
+    def visit_Select(self, e: Select) -> str:
         return self.choice(e.condition, e.true_value, e.false_value)
 
-    def choice(self, condition: Any, true_value: Any, false_value: Any) -> str:
+    def choice(self, condition: PrimExpr, true_value: PrimExpr, false_value: PrimExpr) -> str:
         """A conditional expression; with a scalar condition only the chosen value is computed, with a vector one both are."""
         c, a, b = self.text(condition), self.text(true_value), self.text(false_value)
         return f"vselect({c}, {a}, {b})" if dt.lanes(condition.dtype) != 1 else f"({c} ? {a} : {b})"
 
-    def visit_Let(self, e: Any) -> str:
+    def visit_Let(self, e: Let) -> str:
         value = self.text(e.value)
         self.names[e.var] = name = self.fresh(e.var.name)
         return f"([&]({type_name(e.value.dtype)} {name}) {{ return {self.text(e.body)}; }}({value}))"
 
     # -- vectors ---------------------------------------------------------------------------------------------
 
-    def visit_Broadcast(self, e: Any) -> str:
+    def visit_Broadcast(self, e: Broadcast) -> str:
         if dt.lanes(e.value.dtype) != 1:
             raise RelaxishError("CUDA code generation does not broadcast vectors")
         return f"{type_name(e.dtype)}::all({self.text(e.value)})"
 
-    def visit_Ramp(self, e: Any) -> str:
+    def visit_Ramp(self, e: Ramp) -> str:
         return f"{type_name(e.dtype)}::ramp({self.text(e.base)}, {self.text(e.stride)})"
 
     def visit_Shuffle(self, e: Any) -> str:
@@ -199,7 +202,7 @@ class ExprText(Visitor[str]):
 
     # -- memory ----------------------------------------------------------------------------------------------
 
-    def memory(self, buffer: Any) -> str:
+    def memory(self, buffer: Buffer) -> str:
         """A pointer to elements of the buffer's type; types of 4 bits are seen as bytes."""
         name = self.names.get(buffer.data)
         if name is None:
@@ -210,7 +213,7 @@ class ExprText(Visitor[str]):
             return name
         return f"(({type_name(kind)}*){name})"
 
-    def alignment(self, buffer: Any, base: Any, dtype: str) -> int:
+    def alignment(self, buffer: Buffer, base: PrimExpr, dtype: str) -> int:
         """Bytes by which the address of ``buffer[base]`` can be divided, as far as one can tell; at most 16."""
         known = self.analyzer.modular_set(base)
         step = size_of(buffer.dtype) * gcd(known.coeff, known.base) if known.coeff or known.base else 16
@@ -233,7 +236,7 @@ class ExprText(Visitor[str]):
             return gcd(size_of(pointer.args[0].dtype) * step, 16) if step else 16
         return size_of(element)
 
-    def visit_BufferLoad(self, e: Any) -> str:
+    def visit_BufferLoad(self, e: BufferLoad) -> str:
         index = self.index(e.indices[0])
         pointer, lanes = self.memory(e.buffer), dt.lanes(index.dtype)
         if is_nibble(e.buffer.dtype):
@@ -254,17 +257,17 @@ class ExprText(Visitor[str]):
             return f"load_kept<{kind}{natural}>({self.at(pointer, start)}, {self.kept[e.buffer.data]})"
         return f"load<{kind}{natural}>({self.at(pointer, start)})"
 
-    def at(self, pointer: str, start: Any) -> str:
+    def at(self, pointer: str, start: PrimExpr) -> str:
         """The address of an element."""
         return pointer if isinstance(start, IntImm) and start.value == 0 else f"{pointer} + {self.text(start)}"
 
-    def consecutive(self, buffer: Any, index: Any) -> Any:
+    def consecutive(self, buffer: Buffer, index: PrimExpr) -> PrimExpr | None:
         """The first of consecutive indices, if they are; volatile memory is accessed by single elements."""
         if isinstance(index, Ramp) and isinstance(index.stride, IntImm) and index.stride.value == 1:
             return None if buffer.data in self.volatile else index.base
         return None
 
-    def vector(self, buffer: Any, dtype: str, start: Any) -> tuple[str, str]:
+    def vector(self, buffer: Buffer, dtype: str, start: PrimExpr) -> tuple[str, str]:
         """(type of a vector, template argument for its alignment) of consecutive elements."""
         align = self.alignment(buffer, start, dtype)
         natural = _natural_alignment(dtype)
@@ -272,25 +275,25 @@ class ExprText(Visitor[str]):
             raise RelaxishError(f"elements of {buffer.name} are not whole bytes at {start}")
         return type_name(dtype), "" if align == natural else f", {align}"
 
-    def _gather(self, e: Any, pointer: str, index: Any) -> str:
+    def _gather(self, e: BufferLoad, pointer: str, index: PrimExpr) -> str:
         inner = dt.lanes(e.buffer.dtype)
         if inner == 1:
             return f"gather({pointer}, {self.text(index)})"
         raise RelaxishError(f"CUDA code generation does not gather vectors from {e.buffer.name}")
 
-    def _load_nibbles(self, e: Any, pointer: str, index: Any) -> str:
+    def _load_nibbles(self, e: PrimExpr, pointer: str, index: PrimExpr) -> str:
         kind = type_name(dt.element_of(e.dtype))
         if dt.lanes(e.dtype) == 1:
             return f"load_nibble<{kind}>({pointer}, {self.text(index)})"
         return f"unpacked<{kind}, {dt.lanes(e.dtype)}>({self.packed_nibbles(e, index)})"
 
-    def packed_nibbles(self, e: Any, index: Any) -> str:
+    def packed_nibbles(self, e: Any, index: PrimExpr) -> str:
         """The bytes of a vector of elements of 4 bits."""
         start, lanes = self.nibble_start(e.buffer, index), dt.lanes(e.dtype)
         align = self.alignment(e.buffer, start, e.dtype)
         return f"load<Vec<unsigned char, {lanes // 2}>, {align}>({self.memory(e.buffer)} + ({self.text(start)}) / 2)"
 
-    def nibble_start(self, buffer: Any, index: Any) -> Any:
+    def nibble_start(self, buffer: Buffer, index: Any) -> Any:
         """The first of consecutive elements of 4 bits. Raises RelaxishError if they do not fill whole bytes."""
         inner = dt.lanes(buffer.dtype)
         if dt.lanes(index.dtype) == 1:
@@ -303,7 +306,7 @@ class ExprText(Visitor[str]):
 
     # -- calls ---------------------------------------------------------------------------------------------
 
-    def visit_Call(self, e: Any) -> str:
+    def visit_Call(self, e: Call) -> str:
         if not isinstance(e.op, Op):
             raise RelaxishError(f"a kernel calls {e.op}, which is no intrinsic")
         printer = PRINTERS.get(e.op.name)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ....ir import dtype as dt
-from ....ir.prim import StringImm
+from ....ir.expr import PrimExpr
+from ....ir.prim import Call, StringImm
 from ....support import config
 from ....support.errors import RelaxishError
 from ...common.csource.intrinsics import C_FUNCTIONS
@@ -54,7 +55,7 @@ def library_names() -> set[str]:
 def _function(name: str) -> Printer:
     """The function itself, or that of a type wide enough to hold the argument exactly."""
 
-    def printer(gen: ExprText, e: Any) -> str:
+    def printer(gen: ExprText, e: Call) -> str:
         element = dt.element_of(e.args[0].dtype)
         found = call_name(name, element)
         if found is not None:
@@ -112,7 +113,7 @@ def _fma(gen: ExprText, e: Any) -> str:
 
 
 def _infix(sign: str) -> Printer:
-    def printer(gen: ExprText, e: Any) -> str:
+    def printer(gen: ExprText, e: Call) -> str:
         made = f"({gen.text(e.args[0])} {sign} {gen.text(e.args[1])})"
         narrow = dt.lanes(e.dtype) == 1 and dt.bits(e.dtype) < 32
         return f"(({type_name(e.dtype)}){made})" if narrow else made
@@ -182,13 +183,13 @@ def _multiply_shift_per_axis(gen: ExprText, e: Any) -> str:
     return f"multiply_shift_per_axis({', '.join(gen.text(a) for a in e.args)})"
 
 
-def _scalar(e: Any) -> Any:
+def _scalar(e: PrimExpr) -> Any:
     """What all lanes have in common."""
     return getattr(e, "value", e) if dt.lanes(e.dtype) != 1 else e
 
 
 @prints("tir.if_then_else")
-def _if_then_else(gen: ExprText, e: Any) -> str:
+def _if_then_else(gen: ExprText, e: Call) -> str:
     return gen.choice(*e.args)
 
 
@@ -207,7 +208,7 @@ prints("tir.likely", "tir.tvm_thread_invariant", "tir.ignore_loop_partition")(ca
 
 
 @prints("tir.undef")
-def _undefined(gen: ExprText, e: Any) -> str:
+def _undefined(gen: ExprText, e: PrimExpr) -> str:
     return f"({type_name(e.dtype)})0" if dt.lanes(e.dtype) == 1 else f"{type_name(e.dtype)}()"
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ....ir.op import op_name_of
 from ....ir import dtype as dt
+from ....ir.expr import PrimExpr
+from ....ir.prim import Call
 from ....support.errors import RelaxishError
 from .table import constant_argument, prints
 from .types import type_name
@@ -166,7 +168,7 @@ def _mma_store(gen: ExprText, e: Any) -> str:
     return f"store_tile_16x16{pairs}({gen.text(target)}, {gen.pointer(registers, at)}, {gen.offset(stride)})"
 
 
-def _is_even(gen: ExprText, e: Any) -> bool:
+def _is_even(gen: ExprText, e: PrimExpr) -> bool:
     known = gen.analyzer.modular_set(e)
     return known.coeff % 2 == 0 and known.base % 2 == 0
 
@@ -184,19 +186,19 @@ def fragment_element(dtype: str, scope: str) -> str:
     return type_name(dtype)
 
 
-def _fragment(gen: ExprText, buffer: Any, index: Any) -> str:
+def _fragment(gen: ExprText, buffer: PrimExpr, index: PrimExpr) -> str:
     gen.need("wmma")
     return f"{gen.text(buffer)}[{gen.offset(index)}]"
 
 
 @prints("tir.tvm_fill_fragment")
-def _fill(gen: ExprText, e: Any) -> str:
+def _fill(gen: ExprText, e: Call) -> str:
     buffer, _, _, _, index, value = e.args
     return f"nvcuda::wmma::fill_fragment({_fragment(gen, buffer, index)}, {gen.text(value)})"
 
 
 @prints("tir.tvm_load_matrix_sync")
-def _load(gen: ExprText, e: Any) -> str:
+def _load(gen: ExprText, e: Call) -> str:
     buffer, _, _, _, index, source, stride, layout = e.args
     fragment = _fragment(gen, buffer, index)
     function = "nvcuda::wmma::load_matrix_sync"
@@ -209,13 +211,13 @@ def _load(gen: ExprText, e: Any) -> str:
 
 
 @prints("tir.tvm_store_matrix_sync")
-def _store(gen: ExprText, e: Any) -> str:
+def _store(gen: ExprText, e: Call) -> str:
     buffer, _, _, _, index, target, stride, layout = e.args
     fragment = _fragment(gen, buffer, index)
     return f"nvcuda::wmma::store_matrix_sync({gen.text(target)}, {fragment}, {gen.offset(stride)}, nvcuda::wmma::mem_{layout.value})"
 
 
 @prints("tir.tvm_mma_sync", "tir.tvm_bmma_sync")
-def _multiply(gen: ExprText, e: Any) -> str:
+def _multiply(gen: ExprText, e: Call) -> str:
     parts = [_fragment(gen, b, i) for b, i in zip(e.args[::2], e.args[1::2], strict=True)]
     return f"nvcuda::wmma::{e.op.name.removeprefix('tir.tvm_')}({', '.join(parts)})"

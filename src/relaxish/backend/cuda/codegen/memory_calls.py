@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ....ir import dtype as dt
+from ....ir.prim import Call
 from ....support.errors import RelaxishError
 from .table import Printer, calls, constant_argument, prints
 from .types import is_nibble, type_name
@@ -28,7 +29,7 @@ def _access_ptr(gen: ExprText, e: Any) -> str:
 
 
 @prints("tir.address_of")
-def _address_of(gen: ExprText, e: Any) -> str:
+def _address_of(gen: ExprText, e: Call) -> str:
     load = e.args[0]
     index = gen.index(load.indices[0])
     start = index if dt.lanes(index.dtype) == 1 else gen.consecutive(load.buffer, index)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ....arith import Analyzer
 from ....ir import dtype as dt
+from ....ir.expr import PrimExpr
 from ....ir.functor import Mutator
-from ....ir.prim import Call, Cast, IntImm, Ramp, Var
+from ....ir.prim import BinaryOp, Call, Cast, IntImm, Ramp, Var
 
 __all__ = ["narrowed"]
 
@@ -25,49 +25,49 @@ class _Narrow(Mutator):
     def __init__(self, analyzer: Analyzer) -> None:
         self.analyzer = analyzer
 
-    def check(self, e: Any) -> None:
+    def check(self, e: PrimExpr) -> None:
         """Raise where the value is not known to fit."""
         low, high = self.analyzer.const_int_bound.bound(e)
         if low < _LOW or high > _HIGH:
             raise _TooWide
 
-    def visit_Var(self, e: Var) -> Any:
+    def visit_Var(self, e: Var) -> PrimExpr:
         if e.dtype != "int64":
             return e
         self.check(e)
         return Cast("int32", e)
 
-    def visit_IntImm(self, e: IntImm) -> Any:
+    def visit_IntImm(self, e: IntImm) -> PrimExpr:
         if e.dtype != "int64":
             return e
         self.check(e)
         return IntImm("int32", e.value)
 
-    def visit_Cast(self, e: Cast) -> Any:
+    def visit_Cast(self, e: Cast) -> PrimExpr:
         if e.dtype == "int64" and e.value.dtype == "int32":
             return e.value
         raise _TooWide
 
-    def visit_Ramp(self, e: Ramp) -> Any:
+    def visit_Ramp(self, e: Ramp) -> PrimExpr:
         return Ramp(self.visit(e.base), self.visit(e.stride), e.lanes)
 
-    def visit_BinaryOp(self, e: Any) -> Any:
+    def visit_BinaryOp(self, e: BinaryOp) -> PrimExpr:
         if dt.lanes(e.dtype) != 1:
             raise _TooWide
         self.check(e)
         return type(e)(self.visit(e.a), self.visit(e.b))
 
-    def visit_Call(self, e: Call) -> Any:
+    def visit_Call(self, e: Call) -> PrimExpr:
         if e.op.name not in _BITWISE or e.dtype != "int64":
             raise _TooWide
         self.check(e)
         return Call("int32", e.op, [self.visit(a) for a in e.args])
 
-    def visit_PrimExpr(self, e: Any) -> Any:
+    def visit_PrimExpr(self, e: PrimExpr) -> PrimExpr:
         raise _TooWide
 
 
-def narrowed(index: Any, analyzer: Analyzer) -> Any:
+def narrowed(index: PrimExpr, analyzer: Analyzer) -> PrimExpr:
     """The index in int32 where this cannot overflow, else itself."""
     if dt.element_of(index.dtype) != "int64":
         return index

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....ir.expr import GlobalVar
+from ....ir.expr import GlobalVar, RelaxExpr
 from ....ir.module import IRModule
 from ....ir.transform import Pass
 from ....relax.expr import Call, Function, ShapeExpr, is_call_of
@@ -22,7 +22,7 @@ _OUT_ELEMWISE_FUSABLE = 4
 
 
 class _Rewrite(PyExprMutator):
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> RelaxExpr:
         call: Any = super().visit_call_(op)
         if not is_call_of(call, *_NORMS):
             return call

@@ -19,12 +19,16 @@ import numpy as np
 
 from ....arith import Analyzer
 from ....ir import dtype as dt
-from ....ir.expr import Range
+from ....ir.expr import PrimExpr, Range
 from ....ir.module import IRModule
-from ....ir.prim import IntImm
+from ....ir.prim import IntImm, Var
 from ....ir.types import PointerType, PrimType
 from ....support.errors import RelaxishError
 from ....tir import ForKind, PrimFunc
+from ....tir.stmt import (
+    Allocate, AllocateConst, AssertStmt, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, IfThenElse, LetStmt,
+    SeqStmt, Stmt, While,
+)  # fmt: skip
 from ...common.csource.names import NameSupply
 from .expr import ExprText
 from .matrix_calls import FRAGMENT_SCOPES, fragment_element
@@ -91,7 +95,7 @@ class _Kernel(ExprText):
             return ""
         return f"__launch_bounds__({total}{f', {self.min_blocks}' if self.min_blocks else ''}) "
 
-    def _param(self, param: Any, constant_memory: bool) -> str:
+    def _param(self, param: Var, constant_memory: bool) -> str:
         name = self.names[param] = self.fresh(param.name)
         kind = param.type_annotation
         if not isinstance(kind, PointerType):
@@ -105,7 +109,7 @@ class _Kernel(ExprText):
         self._remember(param, element)
         return f"{'const ' if constant_memory else ''}{type_name(self.memory_types[param])}* __restrict__ {name}"
 
-    def _remember(self, var: Any, dtype: str) -> None:
+    def _remember(self, var: PrimExpr, dtype: str) -> None:
         """Record the element type of a pointer; elements of 4 bits are declared as bytes."""
         self.uses(dtype)
         if is_nibble(dtype):
@@ -116,7 +120,7 @@ class _Kernel(ExprText):
         """One line at the current depth."""
         self.lines.append("  " * self.depth + text)
 
-    def block(self, head: str, body: Any) -> None:
+    def block(self, head: str, body: Stmt) -> None:
         """A braced statement."""
         self.line(head + " {")
         self.depth += 1
@@ -126,11 +130,11 @@ class _Kernel(ExprText):
 
     # -- control -------------------------------------------------------------------------------------------
 
-    def visit_SeqStmt(self, stmt: Any) -> None:
+    def visit_SeqStmt(self, stmt: SeqStmt) -> None:
         for item in stmt.seq:
             self.visit(item)
 
-    def visit_For(self, loop: Any) -> None:
+    def visit_For(self, loop: For) -> None:
         if loop.kind in (ForKind.THREAD_BINDING, ForKind.VECTORIZED):
             raise RelaxishError(f"the loop {loop.loop_var.name} must be lowered before code generation")
         low, extent = self.text(loop.min), self.text(loop.extent)
@@ -144,20 +148,20 @@ class _Kernel(ExprText):
         stop = extent if isinstance(loop.min, IntImm) and loop.min.value == 0 else f"({low}) + ({extent})"
         self.block(f"for ({kind} {name} = {low}; {name} < {stop}; ++{name})", loop.body)
 
-    def _fills_registers(self, loop: Any) -> bool:
+    def _fills_registers(self, loop: For) -> bool:
         """Whether memory in registers is indexed by the loop: not unrolled, it would not stay in registers."""
         short = isinstance(loop.extent, IntImm) and loop.extent.value <= _UNROLLED_STEPS
         return short and indexes_registers(loop, self.registers)
 
-    def visit_While(self, loop: Any) -> None:
+    def visit_While(self, loop: While) -> None:
         self.block(f"while ({self.text(loop.condition)})", loop.body)
 
-    def visit_IfThenElse(self, stmt: Any) -> None:
+    def visit_IfThenElse(self, stmt: IfThenElse) -> None:
         self.block(f"if ({self.text(stmt.condition)})", stmt.then_case)
         if stmt.else_case is not None:
             self.block("else", stmt.else_case)
 
-    def visit_LetStmt(self, stmt: Any) -> None:
+    def visit_LetStmt(self, stmt: LetStmt) -> None:
         value = self.text(stmt.value)
         name = self.names[stmt.var] = self.fresh(stmt.var.name)
         kind = type_name(stmt.var.dtype)
@@ -174,7 +178,7 @@ class _Kernel(ExprText):
         self.line(f"{kind} {name} = {value};")
         self.visit(stmt.body)
 
-    def visit_AssertStmt(self, stmt: Any) -> None:
+    def visit_AssertStmt(self, stmt: AssertStmt) -> None:
         self.need("assert")
         message = self.text(stmt.message) if stmt.message.dtype == "handle" else '"assertion failed"'
         self.line(f"if (!({self.text(stmt.condition)})) assertion_failed({message});")
@@ -230,7 +234,7 @@ class _Kernel(ExprText):
         self.line(f"wait_copies<{inner.value.value}>();")
         self.visit(inner.body)
 
-    def _thread(self, stmt: Any) -> None:
+    def _thread(self, stmt: AttrStmt) -> None:
         var, tag = stmt.node.var, stmt.node.thread_tag
         kind = "" if var.dtype == "int32" else f"({type_name(var.dtype)})"
         if tag.startswith("clusterIdx."):
@@ -248,10 +252,10 @@ class _Kernel(ExprText):
 
     # -- memory --------------------------------------------------------------------------------------------
 
-    def visit_DeclBuffer(self, stmt: Any) -> None:
+    def visit_DeclBuffer(self, stmt: DeclBuffer) -> None:
         self.visit(stmt.body)
 
-    def visit_Allocate(self, stmt: Any) -> None:
+    def visit_Allocate(self, stmt: Allocate) -> None:
         scope = getattr(stmt.buffer_var.type_annotation, "storage_scope", "") or "global"
         name = self.names[stmt.buffer_var] = self.fresh(stmt.buffer_var.name)
         self._remember(stmt.buffer_var, stmt.dtype)
@@ -273,11 +277,11 @@ class _Kernel(ExprText):
             raise RelaxishError(f"CUDA code generation has no memory of scope {scope}")
         self.visit(stmt.body)
 
-    def _extent(self, stmt: Any) -> int:
+    def _extent(self, stmt: Allocate) -> int:
         count = _elements(stmt)
         return (count * dt.lanes(stmt.dtype) + 1) // 2 if is_nibble(stmt.dtype) else count
 
-    def visit_AllocateConst(self, stmt: Any) -> None:
+    def visit_AllocateConst(self, stmt: AllocateConst) -> None:
         if stmt.data is None:
             raise RelaxishError(f"the values of {stmt.buffer_var.name} are kept elsewhere; inline them first")
         name = self.names[stmt.buffer_var] = self.fresh(f"{self.name}_{stmt.buffer_var.name}")
@@ -292,7 +296,7 @@ class _Kernel(ExprText):
         self.helper(name, f"__device__ const __align__(16) {type_name(dtype)} {name}[{array.size}] = {{{texts}}};\n")
         self.visit(stmt.body)
 
-    def _fragment_array(self, stmt: Any, name: str, scope: str) -> None:
+    def _fragment_array(self, stmt: Allocate, name: str, scope: str) -> None:
         self.need("wmma")
         facts = self._fragment_facts(stmt)
         m, n, k = (int(v) for v in facts["fragment_shape"].split(","))
@@ -317,7 +321,7 @@ class _Kernel(ExprText):
             raise RelaxishError(f"the fragment buffer {stmt.buffer_var.name} has no fragment_shape; run InferFragment")
         return facts
 
-    def visit_BufferStore(self, stmt: Any) -> None:
+    def visit_BufferStore(self, stmt: BufferStore) -> None:
         (index,) = stmt.indices
         index = self.index(index)
         pointer = self.memory(stmt.buffer)
@@ -339,7 +343,7 @@ class _Kernel(ExprText):
         else:
             raise RelaxishError(f"CUDA code generation does not scatter vectors to {stmt.buffer.name}")
 
-    def _store_nibbles(self, stmt: Any, pointer: str, index: Any) -> None:
+    def _store_nibbles(self, stmt: Any, pointer: str, index: PrimExpr) -> None:
         if dt.lanes(stmt.value.dtype) == 1:
             # A neighbour may be another thread's, except in registers.
             alone = "store_nibble" if stmt.buffer.data in self.private else "share_nibble"
@@ -353,7 +357,7 @@ class _Kernel(ExprText):
         kind = f"Vec<unsigned char, {dt.lanes(stmt.value.dtype) // 2}>"
         self.line(f"store<{kind}, {align}>({pointer} + ({self.text(start)}) / 2, {value});")
 
-    def visit_Evaluate(self, stmt: Any) -> None:
+    def visit_Evaluate(self, stmt: Evaluate) -> None:
         if isinstance(stmt.value, IntImm):
             return
         text = self.text(stmt.value)
@@ -366,18 +370,18 @@ def is_tensor_map(kind: PointerType) -> bool:
     return type(kind.element_type).__name__ == "TensorMapType" or kind.storage_scope in ("grid_constant", "tensor_map")
 
 
-def _local_alignment(stmt: Any, count: int, asked: int) -> str:
+def _local_alignment(stmt: Allocate, count: int, asked: int) -> str:
     """Arrays of small elements are read as whole words, so they begin like them."""
     total = count * size_of(stmt.dtype)
     align = max(asked, next((n for n in (16, 8, 4) if total >= n), 0))
     return f"__align__({align}) " if align > size_of(stmt.dtype) else ""
 
 
-def _is_fragment_attr(stmt: Any, var: Any) -> bool:
+def _is_fragment_attr(stmt: Any, var: Var) -> bool:
     return getattr(stmt, "attr_key", "") in ("fragment_shape", "fragment_layout") and stmt.node is var
 
 
-def _elements(stmt: Any) -> int:
+def _elements(stmt: Allocate) -> int:
     """How many elements an allocation has; at most, where that depends on a shape: ``min(n, 16)``."""
     bounds = Analyzer().const_int_bound
     total = 1

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ....ir.expr import PrimExpr
 from ....ir.prim import IntImm
 from ....support.errors import RelaxishError
 
@@ -78,7 +79,7 @@ def calls_with_all(function: str, need: str | None = None) -> Printer:
     return printer
 
 
-def constant_argument(e: Any, what: str) -> int:
+def constant_argument(e: PrimExpr, what: str) -> int:
     """The value of an argument that becomes part of the instruction. Raises RelaxishError if it is not constant."""
     if not isinstance(e, IntImm):
         raise RelaxishError(f"{what} must be constant")

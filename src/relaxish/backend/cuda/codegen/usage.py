@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ....ir.node import Node
 from ....ir.op import op_name_of
 from ....ir.functor import all_nodes, pre_order_visit
 from ....ir.prim import Call, IntImm, Var
 from ....tir import BufferLoad, BufferStore, PrimFunc
+from ....tir.stmt import For
 
 __all__ = ["indexes_registers", "issues_bulk_copies", "read_only"]
 
@@ -24,7 +26,7 @@ def read_only(func: PrimFunc) -> set[Any]:
     """Pointer parameters that the kernel never writes to: only loaded from, or passed on to be read."""
     found = set(func.params)
 
-    def look(node: Any) -> bool:
+    def look(node: Node) -> bool:
         if isinstance(node, BufferStore):
             found.discard(node.buffer.data)
         elif isinstance(node, Call):
@@ -50,7 +52,7 @@ def _discard_written(call: Call, found: set[Any]) -> None:
             found.discard(arg)
 
 
-def indexes_registers(loop: Any, registers: set[Any]) -> bool:
+def indexes_registers(loop: For, registers: set[Any]) -> bool:
     """Whether the loop's variable is in an index of one of these buffers."""
     for node in all_nodes(loop.body):
         indices: Iterable[Any] = ()
@@ -63,7 +65,7 @@ def indexes_registers(loop: Any, registers: set[Any]) -> bool:
     return False
 
 
-def issues_bulk_copies(loop: Any) -> bool:
+def issues_bulk_copies(loop: For) -> bool:
     """Whether the loop's body gives work to the copy engine and computes no products: unrolling it gains nothing."""
     names = {op_name_of(node) for node in all_nodes(loop.body) if isinstance(node, Call)}
     products = any("wgmma" in name or name in _PRODUCTS for name in names)

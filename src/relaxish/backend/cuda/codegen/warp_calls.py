@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....ir import dtype as dt
+from ....ir.expr import PrimExpr
+from ....ir.prim import Call
 from ....support.errors import RelaxishError
 from .table import Printer, prints
 
@@ -17,7 +19,7 @@ _SYNC = {"warp": "__syncwarp()", "shared": "__syncthreads()", "shared.dyn": "__s
 
 
 @prints("tir.tvm_storage_sync")
-def _sync(gen: ExprText, e: Any) -> str:
+def _sync(gen: ExprText, e: Call) -> str:
     scope = e.args[0].value
     if scope == "global":
         # All blocks of the grid meet; they must all be resident at once.
@@ -30,7 +32,7 @@ def _sync(gen: ExprText, e: Any) -> str:
 
 
 def _shuffle(name: str) -> Printer:
-    def printer(gen: ExprText, e: Any) -> str:
+    def printer(gen: ExprText, e: Call) -> str:
         mask, value, lane, width = (gen.text(a) for a in e.args[:4])
         dtype = e.args[1].dtype
         simple = dt.lanes(dtype) == 1 and (dt.bits(dtype) >= 32 or dtype in ("float16", "bfloat16"))
@@ -51,5 +53,5 @@ for _op, _function in (
 
 
 @prints("tir.tvm_warp_activemask", "tir.cuda.__activemask")
-def _active(gen: ExprText, e: Any) -> str:
+def _active(gen: ExprText, e: PrimExpr) -> str:
     return "__activemask()"

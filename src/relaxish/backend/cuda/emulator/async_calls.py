@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ....ir.expr import PrimExpr
 from ....ir.op import Op
 from ....ir.prim import Call, Cast, IntImm
 from ....support.errors import RelaxishError
@@ -16,16 +17,16 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-def _bytes_at(gen: ThreadFunction, place: Place) -> Any:
+def _bytes_at(gen: ThreadFunction, place: Place) -> PrimExpr:
     return place.index * gen.bytes_of(place.dtype)
 
 
-def _address(gen: ThreadFunction, place: Place) -> Any:
+def _address(gen: ThreadFunction, place: Place) -> PrimExpr:
     return gen.as_number(place.address)
 
 
 @emulates("ptx_cp_async")
-def _copy_async(gen: ThreadFunction, call: Any) -> Any:
+def _copy_async(gen: ThreadFunction, call: Call) -> PrimExpr:
     """``(shared, offset, global, offset, bytes[, predicate])``."""
     target, t_at, source, s_at, size, *rest = call.args
     to, size = gen.place(target, t_at), int(size.value)
@@ -47,17 +48,17 @@ def _copy_async(gen: ThreadFunction, call: Any) -> Any:
     )  # fmt: skip
 
 
-def _base(place: Place) -> Any:
+def _base(place: Place) -> PrimExpr:
     return type(place)(place.data, place.dtype, IntImm("int64", 0)).address
 
 
 @emulates("ptx_commit_group")
-def _commit(gen: ThreadFunction, call: Any) -> Any:
+def _commit(gen: ThreadFunction, call: PrimExpr) -> PrimExpr:
     return gen.call("rx_commit_copies")
 
 
 @emulates("ptx_wait_group")
-def _wait(gen: ThreadFunction, call: Any) -> Any:
+def _wait(gen: ThreadFunction, call: Call) -> PrimExpr:
     return gen.call("rx_finish_copies", gen.integer(gen.visit(call.args[0])))
 
 
@@ -65,12 +66,12 @@ def _wait(gen: ThreadFunction, call: Any) -> Any:
 
 
 @emulates("create_barriers")
-def _create(gen: ThreadFunction, call: Any) -> Any:
+def _create(gen: ThreadFunction, call: Call) -> PrimExpr:
     gen.barriers_at = gen.static_room(8 * int(call.args[0].value))
     return IntImm("int32", 0)
 
 
-def _numbered(gen: ThreadFunction, number: Any) -> Any:
+def _numbered(gen: ThreadFunction, number: PrimExpr) -> Any:
     """The address of a barrier. Raises RelaxishError where the kernel has made none."""
     if gen.barriers_at is None:
         raise RelaxishError(f"kernel {gen.name} uses barriers that create_barriers has not made")
@@ -79,19 +80,19 @@ def _numbered(gen: ThreadFunction, number: Any) -> Any:
 
 
 @emulates("ptx_init_barrier_thread_count")
-def _init(gen: ThreadFunction, call: Any) -> Any:
+def _init(gen: ThreadFunction, call: Call) -> PrimExpr:
     count = gen.integer(gen.visit(call.args[1]))
     return gen.call("rx_mbarrier_init_fenced", _numbered(gen, call.args[0]), count, gen.site())
 
 
 @emulates("ptx_arrive_barrier", "ptx_arrive_barrier_expect_tx")
-def _arrive(gen: ThreadFunction, call: Any) -> Any:
+def _arrive(gen: ThreadFunction, call: Call) -> PrimExpr:
     expected = gen.integer(gen.visit(call.args[1])) if len(call.args) > 1 else 0
     return gen.call("rx_mbarrier_arrive", _numbered(gen, call.args[0]), 1, expected, gen.site())
 
 
 @emulates("ptx_wait_barrier")
-def _wait_barrier(gen: ThreadFunction, call: Any) -> Any:
+def _wait_barrier(gen: ThreadFunction, call: Call) -> PrimExpr:
     parity = gen.integer(gen.visit(call.args[1])) if len(call.args) > 1 else 0
     return gen.call("rx_mbarrier_wait", _numbered(gen, call.args[0]), parity, gen.site())
 
@@ -102,7 +103,7 @@ def _after_copies(gen: ThreadFunction, call: Any) -> Any:
 
 
 @emulates("ptx_cp_async_bulk")
-def _bulk(gen: ThreadFunction, call: Any) -> Any:
+def _bulk(gen: ThreadFunction, call: Call) -> PrimExpr:
     """``(shared, offset, global, offset, bytes, barrier)``."""
     target, t_at, source, s_at, size, barrier = call.args
     to, origin = gen.place(target, t_at), gen.place(source, s_at)

@@ -7,10 +7,11 @@ executed at once, but what they read and write counts as in use until their thre
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ....ir.prim import Cast, IntImm, Let, Var
+from ....ir.expr import PrimExpr
+from ....ir.prim import Call, Cast, IntImm, Let, Var
 from ....support.errors import RelaxishError
 from . import hopper_helpers, layout
 from .hopper_helpers import Operand
@@ -28,17 +29,17 @@ _OPERAND, _RESULT = 1, 2
 """Forms in which products use registers: results of equal shape are in order by themselves."""
 
 
-def _barrier(gen: ThreadFunction, pointer: Any) -> Any:
+def _barrier(gen: ThreadFunction, pointer: PrimExpr) -> Any:
     gen.clocks = True
     return gen.as_number(gen.place(pointer).address)
 
 
-def _number(gen: ThreadFunction, value: Any) -> Any:
+def _number(gen: ThreadFunction, value: PrimExpr) -> PrimExpr:
     return gen.integer(gen.visit(value))
 
 
 @emulates("ptx_tma_prefetch", "ptx_wgmma_fence_operand")
-def _nothing(gen: ThreadFunction, call: Any) -> Any:
+def _nothing(gen: ThreadFunction, call: PrimExpr) -> PrimExpr:
     """Intrinsics without an effect in the emulator; the last one only keeps the compiler from moving code."""
     return IntImm("int32", 0)
 
@@ -47,7 +48,7 @@ def _nothing(gen: ThreadFunction, call: Any) -> Any:
 
 
 def _ordering(name: str) -> Callable[[ThreadFunction, Any], Any]:
-    def entry(gen: ThreadFunction, call: Any) -> Any:
+    def entry(gen: ThreadFunction, call: Call) -> PrimExpr:
         if not gen.checked:
             return IntImm("int32", 0)
         gen.proxies = True
@@ -64,7 +65,7 @@ for _name, _function in {
 
 
 @emulates("ptx_setmaxnreg")
-def _set_registers(gen: ThreadFunction, call: Any) -> Any:
+def _set_registers(gen: ThreadFunction, call: Call) -> PrimExpr:
     if not gen.checked:
         return IntImm("int32", 0)
     count, increase = (_number(gen, a) for a in call.args)
@@ -72,12 +73,12 @@ def _set_registers(gen: ThreadFunction, call: Any) -> Any:
 
 
 @emulates("ptx_mbarrier_init")
-def _init(gen: ThreadFunction, call: Any) -> Any:
+def _init(gen: ThreadFunction, call: Call) -> PrimExpr:
     return gen.call("rx_mbarrier_init", _barrier(gen, call.args[0]), _number(gen, call.args[1]), gen.site())
 
 
 @emulates("ptx_mbarrier_arrive")
-def _arrive(gen: ThreadFunction, call: Any) -> Any:
+def _arrive(gen: ThreadFunction, call: Call) -> PrimExpr:
     address = _barrier(gen, call.args[0])
     if len(call.args) > 1:
         address = gen.call("rx_arrive_remote", address, _number(gen, call.args[1]), gen.site())
@@ -85,12 +86,12 @@ def _arrive(gen: ThreadFunction, call: Any) -> Any:
 
 
 @emulates("ptx_mbarrier_arrive_expect_tx")
-def _expect(gen: ThreadFunction, call: Any) -> Any:
+def _expect(gen: ThreadFunction, call: Call) -> PrimExpr:
     return gen.call("rx_mbarrier_arrive", _barrier(gen, call.args[0]), 1, _number(gen, call.args[1]), gen.site())
 
 
 @emulates("ptx_mbarrier_wait_parity")
-def _wait(gen: ThreadFunction, call: Any) -> Any:
+def _wait(gen: ThreadFunction, call: Call) -> PrimExpr:
     return gen.call("rx_mbarrier_wait", _barrier(gen, call.args[0]), _number(gen, call.args[1]), gen.site())
 
 
@@ -101,24 +102,24 @@ def _try_wait(gen: ThreadFunction, call: Any) -> Any:
 
 
 @emulates("ptx_fence_mbarrier_init")
-def _fence_barriers(gen: ThreadFunction, call: Any) -> Any:
+def _fence_barriers(gen: ThreadFunction, call: PrimExpr) -> PrimExpr:
     return gen.call("rx_fence_barriers") if gen.checked else IntImm("int32", 0)
 
 
 # ---- tensor copies
 
 
-def _map(gen: ThreadFunction, value: Any) -> Any:
+def _map(gen: ThreadFunction, value: PrimExpr) -> PrimExpr:
     return gen.as_number(value)
 
 
-def _coordinates(gen: ThreadFunction, values: Any) -> list[Any]:
+def _coordinates(gen: ThreadFunction, values: Sequence[PrimExpr]) -> list[Any]:
     made = [_number(gen, v) for v in values]
     return made + [gen.integer(0)] * (_MOST_COORDINATES - len(made))
 
 
 @emulates("ptx_tma_load")
-def _load(gen: ThreadFunction, call: Any) -> Any:
+def _load(gen: ThreadFunction, call: Call) -> PrimExpr:
     target, tensor, barrier, mask, *first = call.args
     place = gen.place(target)
     _note_bytes(gen, place)
@@ -132,7 +133,7 @@ def _load(gen: ThreadFunction, call: Any) -> Any:
 
 
 @emulates("ptx_tma_store")
-def _store(gen: ThreadFunction, call: Any) -> Any:
+def _store(gen: ThreadFunction, call: Call) -> PrimExpr:
     tensor, source, *first = call.args
     place = gen.place(source)
     at = place.index * gen.bytes_of(place.dtype)
@@ -145,7 +146,7 @@ def _store(gen: ThreadFunction, call: Any) -> Any:
     )
 
 
-def _site(gen: ThreadFunction, data: Any, kind: int, align: int = 127) -> int:
+def _site(gen: ThreadFunction, data: PrimExpr, kind: int, align: int = 127) -> int:
     """The site of a bulk copy's access, counted in bytes; the caller says in which units the memory is accessed."""
     memory = gen.memory_of[data]
     return gen.site(buffer=memory.name, memory=memory.number, unit=1, align=align if memory.shared else 0, kind=kind)
@@ -166,7 +167,9 @@ def _wide(dtype: str) -> str:
     return "int32" if dtype == "int32" else "float32"
 
 
-def _operand(gen: ThreadFunction, fields: Any, dtype: str) -> tuple[Operand, list[Any], Any]:
+def _operand(
+    gen: ThreadFunction, fields: tuple[Call, IntImm, IntImm, IntImm, IntImm], dtype: str
+) -> tuple[Operand, list[Any], Any]:
     """The constant properties of an operand in shared memory, the arguments that the helper takes for it, and its check."""
     pointer, leading, stride, swizzle, by_rows = fields
     place = gen.place(pointer)
@@ -179,7 +182,7 @@ def _operand(gen: ThreadFunction, fields: Any, dtype: str) -> tuple[Operand, lis
     return made, [place.data, start, *distances, gen.integer(site)], check
 
 
-def _product(gen: ThreadFunction, call: Any, in_registers: bool) -> Any:
+def _product(gen: ThreadFunction, call: Call, in_registers: bool) -> PrimExpr:
     n, a_dtype, b_dtype, c_dtype = call.args[0], *(str(t.value) for t in call.args[1:4])
     result = gen.place(call.args[4], call.args[5], c_dtype)
     if in_registers:
@@ -214,7 +217,7 @@ def _product(gen: ThreadFunction, call: Any, in_registers: bool) -> Any:
     return made
 
 
-def _uses(gen: ThreadFunction, place: Place, count: int, form: int) -> Any:
+def _uses(gen: ThreadFunction, place: Place, count: int, form: int) -> PrimExpr:
     """Mark registers as used by a product: ordinary code may not touch them until its group is waited for."""
     first = gen.registers.get(place.data)
     if first is None:
@@ -227,12 +230,12 @@ def _uses(gen: ThreadFunction, place: Place, count: int, form: int) -> Any:
 
 
 @emulates("ptx_wgmma_ss")
-def _wgmma_ss(gen: ThreadFunction, call: Any) -> Any:
+def _wgmma_ss(gen: ThreadFunction, call: Call) -> PrimExpr:
     return _product(gen, call, in_registers=False)
 
 
 @emulates("ptx_wgmma_rs")
-def _wgmma_rs(gen: ThreadFunction, call: Any) -> Any:
+def _wgmma_rs(gen: ThreadFunction, call: Call) -> PrimExpr:
     return _product(gen, call, in_registers=True)
 
 
@@ -240,38 +243,38 @@ def _wgmma_rs(gen: ThreadFunction, call: Any) -> Any:
 
 
 @emulates("ptx_elect_sync")
-def _elect(gen: ThreadFunction, call: Any) -> Any:
+def _elect(gen: ThreadFunction, call: PrimExpr) -> Any:
     return gen.call("rx_elect", gen.site()) != IntImm("int64", 0)
 
 
 @emulates("ptx_warp_group_index")
-def _warp_group(gen: ThreadFunction, call: Any) -> Any:
+def _warp_group(gen: ThreadFunction, call: PrimExpr) -> PrimExpr:
     return Cast("int32", gen.call("rx_warp_group"))
 
 
 @emulates("ptx_cluster_rank")
-def _rank(gen: ThreadFunction, call: Any) -> Any:
+def _rank(gen: ThreadFunction, call: PrimExpr) -> Any:
     return Cast("int32", gen.call("rx_rank"))
 
 
 @emulates("ptx_cluster_arrive")
-def _cluster_arrive(gen: ThreadFunction, call: Any) -> Any:
+def _cluster_arrive(gen: ThreadFunction, call: PrimExpr) -> PrimExpr:
     gen.clocks = True
     return gen.call("rx_cluster_arrive", int(id(gen.statement) in gen.meetings), gen.site())
 
 
 @emulates("ptx_cluster_arrive_relaxed")
-def _cluster_arrive_relaxed(gen: ThreadFunction, call: Any) -> Any:
+def _cluster_arrive_relaxed(gen: ThreadFunction, call: PrimExpr) -> PrimExpr:
     return gen.call("rx_cluster_arrive_relaxed", gen.site())
 
 
 @emulates("ptx_cluster_wait")
-def _cluster_wait(gen: ThreadFunction, call: Any) -> Any:
+def _cluster_wait(gen: ThreadFunction, call: PrimExpr) -> PrimExpr:
     return gen.call("rx_cluster_wait", gen.site())
 
 
 @emulates("ptx_cluster_read")
-def _cluster_read(gen: ThreadFunction, call: Any) -> Any:
+def _cluster_read(gen: ThreadFunction, call: Call) -> PrimExpr:
     """``(registers, shared, rank)``: 16 bytes from the place in that block's shared memory."""
     target, source, rank = call.args
     to, place = gen.place(target), gen.place(source)

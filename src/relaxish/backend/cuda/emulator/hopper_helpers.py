@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....ir import dtype as dt
+from ....ir.expr import PrimExpr
 from ....script import tir as T
 from ....tir import PrimFunc
 from .lane_program import LANE, checked_index, elements, fiber_words, scratch_room, wait_for_warp
@@ -28,7 +29,7 @@ class Operand:
         """A part of the helper's symbol."""
         return f"{self.dtype}_{self.swizzle}_{int(self.by_rows)}"
 
-    def offset(self, row: Any, column: Any, leading: Any, stride: Any) -> Any:
+    def offset(self, row: PrimExpr, column: PrimExpr, leading: PrimExpr, stride: PrimExpr) -> PrimExpr:
         """Where an element is, in bytes from the operand's address, before swizzling.
 
         The PTX manual calls the two directions leading and stride; which is which depends on the layout.
@@ -43,7 +44,7 @@ class Operand:
         return along // width * far + along % width + column % 8 * width + column // 8 * deep
 
 
-def swizzled(address: Any, width: int) -> Any:
+def swizzled(address: PrimExpr, width: int) -> PrimExpr:
     """Where a byte of a tile that is swizzled over ``width`` bytes really is (0: no swizzle)."""
     if not width:
         return address
@@ -61,7 +62,9 @@ def _chunks(operand: Operand, rows: int, k: int) -> tuple[int, Any]:
     return rows * across, lambda number, e: (number // across, number % across * run + e)
 
 
-def _begin(operand: Any, at: Any, number: Any, first_row: Any, start: Any, leading: Any, stride: Any) -> Any:
+def _begin(
+    operand: Any, at: Any, number: PrimExpr, first_row: PrimExpr, start: PrimExpr, leading: PrimExpr, stride: PrimExpr
+) -> PrimExpr:
     """The element that a piece begins with, in the operand's memory."""
     row, column = at(number, T.int64(0))
     place = swizzled(start + operand.offset(first_row + row, column, leading, stride), operand.swizzle)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....ir.expr import PrimExpr
 from ....script import tir as T
 from . import layout
 
@@ -19,22 +20,22 @@ LANE = layout.FIBER_LANE // 8
 _UNBOUNDED = 1 << 30
 
 
-def fiber_words(thread: Any) -> Any:
+def fiber_words(thread: PrimExpr) -> Any:
     """A thread's record, as 64-bit words."""
     return T.decl_buffer((layout.FIBER_BYTES // 8,), "int64", data=thread)
 
 
-def elements(data: Any, dtype: str) -> Any:
+def elements(data: PrimExpr, dtype: str) -> Any:
     """Memory whose size the program does not know, as elements of a type."""
     return T.decl_buffer((_UNBOUNDED,), dtype, data=data)
 
 
-def scratch_room(thread: Any) -> Any:
+def scratch_room(thread: PrimExpr) -> PrimExpr:
     """The pointer to the warp's scratch room, through which its lanes exchange elements."""
     return T.reinterpret("handle", T.call_extern("int64", "rx_scratch", thread))
 
 
-def wait_for_warp(thread: Any, site: Any) -> Any:
+def wait_for_warp(thread: PrimExpr, site: PrimExpr) -> None:
     """Wait until all lanes of the warp are here; what they wrote to the scratch room can be read afterwards."""
     return T.evaluate(T.call_extern("int64", "rx_gather", thread, site))
 

@@ -94,7 +94,7 @@ class TensorMap:
             return 0
         return self.element + sum((n - 1) * stride for n, stride in zip(self.sizes, self.strides, strict=True))
 
-    def words(self) -> Any:
+    def words(self) -> np.ndarray[Any, Any]:
         """The map as the runtime reads it."""
         made = np.zeros(layout.MAP_BYTES // 8, np.int64)
         made[:4] = self.address, self.element, len(self.sizes), self.swizzle

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ....ir import dtype as dt
-from ....ir.prim import Cast, FloatImm, IntImm
+from ....ir.expr import PrimExpr
+from ....ir.prim import Call, Cast, FloatImm, IntImm
 from ....support.errors import RelaxishError
 from ....tir.tensor_intrin.mma_fragments import MMA, MMA_SPARSE, PTX_TYPES
 from . import layout, matrix_helpers
@@ -48,7 +49,7 @@ def _element(gen: ThreadFunction, data: Any) -> str:
     return {"int4": "int8", "uint4": "uint8"}.get(dtype, dtype)
 
 
-def _lane_part(gen: ThreadFunction, data: Any, index: Any) -> tuple[Any, int, int]:
+def _lane_part(gen: ThreadFunction, data: PrimExpr, index: PrimExpr) -> tuple[Any, int, int]:
     """Where the lane's elements of the ``index``-th fragment begin, their number, and the fragment's columns."""
     rows, columns = _sizes(gen, data)
     count = rows * columns // 32
@@ -56,7 +57,7 @@ def _lane_part(gen: ThreadFunction, data: Any, index: Any) -> tuple[Any, int, in
 
 
 @emulates("tvm_fill_fragment")
-def _fill(gen: ThreadFunction, call: Any) -> Any:
+def _fill(gen: ThreadFunction, call: Call) -> PrimExpr:
     data, _, _, _, index, value = call.args
     at, count, _ = _lane_part(gen, data, index)
     dtype = _element(gen, data)
@@ -70,7 +71,7 @@ def _fill(gen: ThreadFunction, call: Any) -> Any:
     return gen.call(symbol, data, at, value, dtype="int32")
 
 
-def _moved(gen: ThreadFunction, call: Any, stores: bool) -> Any:
+def _moved(gen: ThreadFunction, call: Call, stores: bool) -> PrimExpr:
     data, _, _, _, index, pointer, stride, lies = call.args
     at, count, columns = _lane_part(gen, data, index)
     dtype, row_major = _element(gen, data), lies.value == "row_major"
@@ -106,17 +107,17 @@ def _moved_nibbles(gen: ThreadFunction, call: Any, stores: bool) -> Any:
 
 
 @emulates("tvm_load_matrix_sync")
-def _load(gen: ThreadFunction, call: Any) -> Any:
+def _load(gen: ThreadFunction, call: Call) -> PrimExpr:
     return _moved(gen, call, stores=False)
 
 
 @emulates("tvm_store_matrix_sync")
-def _store(gen: ThreadFunction, call: Any) -> Any:
+def _store(gen: ThreadFunction, call: Call) -> PrimExpr:
     return _moved(gen, call, stores=True)
 
 
 @emulates("tvm_mma_sync")
-def _product(gen: ThreadFunction, call: Any) -> Any:
+def _product(gen: ThreadFunction, call: Call) -> PrimExpr:
     d, a, b, c = call.args[0], call.args[2], call.args[4], call.args[6]
     m, n, k = gen.fragment_shape(d)
     types = [_element(gen, x) for x in (a, b, c)]
@@ -133,7 +134,7 @@ def _product(gen: ThreadFunction, call: Any) -> Any:
 # ---- mma.sync and what goes with it
 
 
-def _form(instruction: str, table: Mapping[tuple[str, int], _S], call: Any) -> tuple[str, _S, tuple[str, str, str]]:
+def _form(instruction: str, table: Mapping[tuple[str, int], _S], call: Call) -> tuple[str, _S, tuple[str, str, str]]:
     """(name of the shape, shape, dtypes of a, b and c) of a product. Raises RelaxishError for a form not in the table."""
     name, *layouts = (a.value for a in call.args[:3])
     written = [t.value for t in call.args[3:6]]
@@ -146,7 +147,7 @@ def _form(instruction: str, table: Mapping[tuple[str, int], _S], call: Any) -> t
 
 
 @emulates("ptx_mma")
-def _mma(gen: ThreadFunction, call: Any) -> Any:
+def _mma(gen: ThreadFunction, call: Call) -> PrimExpr:
     shape_name, shape, (a_dtype, b_dtype, c_dtype) = _form("mma", MMA, call)
     symbol = gen.helper(
         f"rx_mma_{shape_name}_{a_dtype}_{b_dtype}_{c_dtype}",
@@ -175,7 +176,7 @@ def _mma_sparse(gen: ThreadFunction, call: Any) -> Any:
     return gen.call(symbol, *parts, gen.site(), dtype="int32")
 
 
-def _registers(gen: ThreadFunction, pointer: Any, offset: Any, dtype: str) -> list[Any]:
+def _registers(gen: ThreadFunction, pointer: PrimExpr, offset: PrimExpr, dtype: str) -> list[Any]:
     """A thread's part of an operand, and its first element; the first byte for elements of 4 bits."""
     if not is_nibble(dtype):
         place = gen.place(pointer, offset, dtype)
@@ -185,7 +186,7 @@ def _registers(gen: ThreadFunction, pointer: Any, offset: Any, dtype: str) -> li
 
 
 @emulates("ptx_ldmatrix")
-def _ldmatrix(gen: ThreadFunction, call: Any) -> Any:
+def _ldmatrix(gen: ThreadFunction, call: Call) -> PrimExpr:
     transposed, count, _, local, local_at, source, source_at = call.args
     is_transposed, number = bool(transposed.value), int(count.value)
     target = gen.place(local, local_at)

@@ -9,8 +9,10 @@ matrix in row-major order (the hardware's own distribution is unspecified).
 # mypy: disable-error-code="valid-type, no-untyped-def, call-arg, operator"
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from ....ir.expr import PrimExpr
 from ....script import tir as T
 from ....tir import PrimFunc
 from . import layout
@@ -143,7 +145,7 @@ def _held(dtype: str) -> str:
     return "uint8" if is_nibble(dtype) else dtype
 
 
-def _operand(buffer: Any, first: Any, i: int, dtype: str, wide: str) -> Any:
+def _operand(buffer: Any, first: PrimExpr, i: int, dtype: str, wide: str) -> PrimExpr:
     """Element ``i`` of a thread's registers; elements of 4 bits are two to a byte."""
     if not is_nibble(dtype):
         return T.cast(buffer[first + T.int64(i)], wide)
@@ -151,7 +153,7 @@ def _operand(buffer: Any, first: Any, i: int, dtype: str, wide: str) -> Any:
     return T.cast(unpacked(raw, dtype == "int4"), wide)
 
 
-def _in_matrix(position: Any, lane: Any, i: int, across: int, by_columns: bool = False) -> Any:
+def _in_matrix(position: Callable[..., Any], lane: PrimExpr, i: int, across: int, by_columns: bool = False) -> PrimExpr:
     """Where a lane's element ``i`` goes in a matrix of rows (or columns) of ``across`` elements."""
     row, column = position(lane, T.int64(i))
     return column * across + row if by_columns else row * across + column

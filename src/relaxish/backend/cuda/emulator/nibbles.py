@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ....ir import dtype as dt
+from ....ir.expr import PrimExpr
 from ....ir.op import Op
 from ....ir.prim import Call, Cast, IntImm, Let, Ramp, Shuffle, Var
 from ....support.errors import RelaxishError
@@ -50,7 +51,7 @@ def _bits(name: str, a: Any, b: Any) -> Any:
     return Call("int32", Op.get(f"tir.{name}"), [a, b])
 
 
-def _first(gen: ThreadFunction, buffer: Buffer, index: Any) -> tuple[Any, int]:
+def _first(gen: ThreadFunction, buffer: Buffer, index: PrimExpr) -> tuple[Any, int]:
     """The first of consecutive elements, and their number. Raises RelaxishError where they are not consecutive."""
     inner, lanes = dt.lanes(buffer.dtype), dt.lanes(index.dtype)
     if isinstance(index, Ramp) and isinstance(index.stride, IntImm) and index.stride.value == 1:
@@ -63,7 +64,7 @@ def _first(gen: ThreadFunction, buffer: Buffer, index: Any) -> tuple[Any, int]:
     return first, inner * lanes
 
 
-def _checked(gen: ThreadFunction, buffer: Buffer, first: Any, count: int, kind: int) -> Any:
+def _checked(gen: ThreadFunction, buffer: Buffer, first: PrimExpr, count: int, kind: int) -> Any:
     if not gen.checked:
         return first
     memory = gen.memory_of.get(buffer.data)

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from ....interp import run_prim_func
+from ....interp.hopper import TensorMap as OtherTensorMap
 from ....interp.intrinsics import EXTERN, Pointer
+from ....ir.expr import GlobalVar
 from ....ir.functor import Mutator
 from ....ir.module import IRModule
 from ....ir.op import Op, op_name_of
@@ -93,11 +95,11 @@ class EmulatedModule:
         return 0
 
 
-def _symbol(var: Any, func: Any) -> str:
+def _symbol(var: GlobalVar, func: Any) -> str:
     return str((func.attrs or {}).get("global_symbol") or var.name_hint)
 
 
-def _memory(value: Any) -> tuple[int, int]:
+def _memory(value: np.ndarray[Any, Any]) -> tuple[int, int]:
     """Address and bytes of an array, or of what follows a pointer."""
     if isinstance(value, Pointer):
         data = value.data[value.offset :]
@@ -106,7 +108,7 @@ def _memory(value: Any) -> tuple[int, int]:
     return int(array.ctypes.data), int(array.nbytes)
 
 
-def _tensor_map(value: Any) -> TensorMap:
+def _tensor_map(value: OtherTensorMap) -> TensorMap:
     """The map that the interpreter made."""
     address = int(value.memory.ctypes.data) + value.start
     sizes, strides, box = (tuple(int(x) for x in part) for part in (value.sizes, value.strides, value.box))
@@ -120,7 +122,11 @@ def _shared_limit(target: Target) -> int:
 
 
 def emulate(
-    func_or_mod: Any, *args: Any, target: Any = "nvidia/nvidia-a100", check: bool = True, **limits: Any
+    func_or_mod: IRModule | PrimFunc,
+    *args: Any,
+    target: Target | str = "nvidia/nvidia-a100",
+    check: bool = True,
+    **limits: Any,
 ) -> None:
     """Run a scheduled GPU program on the CPU; see :func:`relaxish.testing.emulate_cuda`."""
     mod = func_or_mod
@@ -138,5 +144,5 @@ def emulate(
     module.run(name, *[_array(a) for a in args])
 
 
-def _array(value: Any) -> Any:
+def _array(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return value.numpy() if hasattr(value, "numpy") and not isinstance(value, np.ndarray) else value

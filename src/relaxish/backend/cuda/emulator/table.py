@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ....ir.op import Op
-from ....ir.prim import StringImm
+from ....ir.prim import Call, StringImm
 from ....support.errors import RelaxishError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def emulates_function(*names: str) -> Callable[[Entry], Entry]:
     return add
 
 
-def lookup(call: Any) -> Entry | None:
+def lookup(call: Call) -> Entry | None:
     """The entry for a call; None where CPU code generation already gives it the right meaning."""
     if not isinstance(call.op, Op):
         raise RelaxishError(f"a kernel calls {call.op}, which is no intrinsic")

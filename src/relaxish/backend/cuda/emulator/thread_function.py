@@ -15,14 +15,16 @@ may be compiled like any other. What intrinsics become is in :mod:`.table`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 import itertools
 from typing import Any
 
+from ....ir.node import Node
 from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.functor import Mutator, post_order_visit
 from ....ir.op import Op, op_name_of
-from ....ir.expr import PrimExpr, Range
+from ....ir.expr import PrimExpr, Range, ExprLike
 from ....ir.prim import Call, Cast, IntImm, Ramp, Shuffle, StringImm, Var, is_call_of
 from ....ir.types import PointerType, PrimType
 from ....support.errors import RelaxishError
@@ -30,6 +32,7 @@ from ....tir import (
     Allocate, AttrStmt, Buffer, BufferLoad, DeclBuffer, Evaluate, For, ForKind, LetStmt, PrimFunc, SeqStmt, While,
 )  # fmt: skip
 from ....tir.buffer import decl_buffer
+from ....tir.stmt import AssertStmt, BufferStore, IfThenElse, Stmt
 from . import layout, table
 from .nibbles import is_nibble, load_nibbles, nibble_bytes, store_nibbles
 from .program import Memory, Site, ThreadProgram
@@ -63,7 +66,7 @@ class Place:
         return Call("handle", Op.get("tir.tvm_access_ptr"), args)
 
 
-def registers_of_products(body: Any) -> list[Var]:
+def registers_of_products(body: Stmt) -> list[Var]:
     """Memory of threads in which products of warpgroups keep results or operands."""
     found: list[Var] = []
 
@@ -78,14 +81,14 @@ def registers_of_products(body: Any) -> list[Var]:
     return [var for var in found if isinstance(var, Var)]
 
 
-def meetings_of_clusters(body: Any) -> set[int]:
+def meetings_of_clusters(body: Stmt) -> set[int]:
     """Arrivals at the cluster's barrier with the wait right behind them, by identity."""
     found: set[int] = set()
 
-    def name(stmt: Any) -> str:
+    def name(stmt: Stmt) -> str:
         return getattr(getattr(getattr(stmt, "value", None), "op", None), "name", "")
 
-    def look(node: Any) -> None:
+    def look(node: Node) -> None:
         if isinstance(node, SeqStmt):
             for one, following in itertools.pairwise(node.seq):
                 if name(one) == "tir.ptx_cluster_arrive" and name(following) == "tir.ptx_cluster_wait":
@@ -234,7 +237,7 @@ class ThreadFunction(Mutator):
         """Bytes that an element takes in memory."""
         return max(1, dt.nbytes(dt.element_of(dtype))) * dt.lanes(dtype)
 
-    def place(self, pointer: Any, offset: Any = None, dtype: str | None = None) -> Place:
+    def place(self, pointer: PrimExpr, offset: PrimExpr | None = None, dtype: str | None = None) -> Place:
         """Where a pointer expression points, plus an offset in elements. Raises RelaxishError for other forms.
 
         Pointers to elements of 4 bits point to bytes.
@@ -244,7 +247,7 @@ class ThreadFunction(Mutator):
             return Place(found.data, "uint8", found.index * dt.lanes(found.dtype) // 2)
         return found
 
-    def _raw_place(self, pointer: Any, offset: Any = None, dtype: str | None = None) -> Place:
+    def _raw_place(self, pointer: PrimExpr, offset: PrimExpr | None = None, dtype: str | None = None) -> Place:
         found = self._place(pointer, dtype)
         if offset is not None and not (isinstance(offset, IntImm) and offset.value == 0):
             found = Place(found.data, found.dtype, found.index + self.integer(self.visit(offset)))
@@ -289,14 +292,14 @@ class ThreadFunction(Mutator):
             else "uint8"
         )
 
-    def helper(self, symbol: str, make: Any) -> str:
+    def helper(self, symbol: str, make: Callable[..., Any]) -> str:
         """The symbol of a helper, which ``make()`` builds when it is needed for the first time in this process."""
         self.helpers.setdefault(symbol, make)
         return symbol
 
     # ---- accesses
 
-    def flat(self, buffer: Buffer, indices: Any) -> PrimExpr:
+    def flat(self, buffer: Buffer, indices: Sequence[PrimExpr]) -> PrimExpr:
         """The one index of an access. Raises RelaxishError where the buffer has several dimensions."""
         if len(indices) != 1:
             raise RelaxishError(f"the emulator takes flat buffers; {buffer.name} has {len(indices)} dimensions")
@@ -353,18 +356,18 @@ class ThreadFunction(Mutator):
         low, high = self.analyzer.const_int_bound.bound(index)
         return 0 <= low and high < count
 
-    def _check(self, index: PrimExpr, shift: Any, count: int, site: int) -> PrimExpr:
+    def _check(self, index: PrimExpr, shift: ExprLike, count: int, site: int) -> PrimExpr:
         if isinstance(shift, int):
             return self.call("rx_check", self.integer(index), count, site)
         return self.call("rx_check", self.integer(index) + shift, count, site) - shift
 
-    def visit_BufferLoad(self, e: Any) -> Any:
+    def visit_BufferLoad(self, e: BufferLoad) -> PrimExpr:
         if is_nibble(e.buffer.dtype):
             return load_nibbles(self, e)
         index = self.visit(self.flat(e.buffer, e.indices))
         return e.with_fields(indices=(self.checked_index(e.buffer, index, layout.SITE_LOAD, dt.lanes(e.dtype)),))
 
-    def visit_BufferStore(self, stmt: Any) -> Any:
+    def visit_BufferStore(self, stmt: BufferStore) -> Stmt:
         self.statement = stmt
         if is_nibble(stmt.buffer.dtype):
             return store_nibbles(self, stmt)
@@ -373,7 +376,7 @@ class ThreadFunction(Mutator):
         index = self.checked_index(stmt.buffer, index, layout.SITE_STORE, dt.lanes(value.dtype))
         return stmt.with_fields(value=value, indices=(index,))
 
-    def visit_Call(self, e: Any) -> Any:
+    def visit_Call(self, e: Call) -> PrimExpr:
         entry = table.lookup(e)
         if entry is not None:
             return entry(self, e)
@@ -383,27 +386,27 @@ class ThreadFunction(Mutator):
 
     # ---- statements
 
-    def visit_Evaluate(self, stmt: Any) -> Any:
+    def visit_Evaluate(self, stmt: Evaluate) -> Stmt:
         self.statement = stmt
         value = self.visit(stmt.value)
         return stmt if value is stmt.value else Evaluate(value)
 
-    def visit_AssertStmt(self, stmt: Any) -> Any:
+    def visit_AssertStmt(self, stmt: AssertStmt) -> Stmt:
         # Device code has nobody to tell; the host checked what could be checked.
         return self.visit(stmt.body)
 
-    def visit_IfThenElse(self, stmt: Any) -> Any:
+    def visit_IfThenElse(self, stmt: IfThenElse) -> Stmt:
         self.statement = stmt
         return self.default_visit(stmt)
 
-    def visit_LetStmt(self, stmt: Any) -> Any:
+    def visit_LetStmt(self, stmt: LetStmt) -> Stmt:
         self.statement = stmt
         if dt.is_handle(stmt.var.dtype) and isinstance(stmt.value, (Call, Var)):
             self.aliases[stmt.var] = self._raw_place(stmt.value)
             return LetStmt(stmt.var, self.aliases[stmt.var].address, self.visit(stmt.body))
         return self.default_visit(stmt)
 
-    def visit_AttrStmt(self, stmt: Any) -> Any:
+    def visit_AttrStmt(self, stmt: Any) -> Stmt:
         key = stmt.attr_key
         if key == "thread_extent":
             return self._thread_index(stmt)
@@ -419,7 +422,7 @@ class ThreadFunction(Mutator):
             return SeqStmt([Evaluate(self.call("rx_finish_copies", waiting)), self.visit(stmt.body.body)])
         return self.visit(stmt.body)
 
-    def _thread_index(self, stmt: AttrStmt) -> Any:
+    def _thread_index(self, stmt: AttrStmt) -> Stmt:
         var, tag = stmt.node.var, stmt.node.thread_tag
         kind, axis = tag.split(".")
         if kind not in _INDICES:
@@ -427,7 +430,7 @@ class ThreadFunction(Mutator):
         value = self.word(_INDICES[kind] + 8 * "xyz".index(axis))
         return LetStmt(var, value if var.dtype == "int64" else Cast(var.dtype, value), self.visit(stmt.body))
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         before = self.turns
         extent = loop.extent.value if isinstance(loop.extent, IntImm) else None
         self.turns = before * extent if extent is not None else _UNCHARGED + 1
@@ -443,7 +446,7 @@ class ThreadFunction(Mutator):
         self.turns = before
         return made if charge is None else SeqStmt([charge, made])
 
-    def visit_While(self, loop: While) -> Any:
+    def visit_While(self, loop: While) -> Stmt:
         self.statement = loop
         self.loops = True
         turn = Evaluate(self.call("rx_spin", self.site()))
@@ -454,7 +457,7 @@ class ThreadFunction(Mutator):
 
     # ---- allocations
 
-    def visit_Allocate(self, stmt: Allocate) -> Any:
+    def visit_Allocate(self, stmt: Allocate) -> Stmt:
         scope = getattr(stmt.buffer_var.type_annotation, "storage_scope", "") or "global"
         if scope == "shared.dyn":
             return self._dynamic(stmt)
@@ -489,7 +492,7 @@ class ThreadFunction(Mutator):
             count *= most
         return count
 
-    def _dynamic(self, stmt: Allocate) -> Any:
+    def _dynamic(self, stmt: Allocate) -> Stmt:
         if self.dynamic is None:
             self.dynamic = self._memory(stmt.buffer_var, shared=True)
         self.memory_of[stmt.buffer_var] = self.dynamic
@@ -501,7 +504,7 @@ class ThreadFunction(Mutator):
         self.static_bytes = start + size
         return start
 
-    def _static(self, stmt: Allocate, size: int) -> Any:
+    def _static(self, stmt: Allocate, size: int) -> Stmt:
         start = self.static_room(size)
         self._memory(stmt.buffer_var, True, size, start)
         return LetStmt(stmt.buffer_var, self.as_pointer(self.call("rx_shared", start)), self.visit(stmt.body))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ....ir import dtype as dt
+from ....ir.expr import ExprLike, PrimExpr
 from ....ir.op import Op
 from ....ir.prim import Call, Cast, IntImm, Let, Shuffle, Var
 from ....support.errors import RelaxishError
@@ -22,7 +23,7 @@ _SHUFFLES = {"shuffle": 0, "shuffle_up": 1, "shuffle_down": 2, "shuffle_xor": 3}
 
 
 @emulates("tvm_storage_sync")
-def _sync(gen: ThreadFunction, call: Any) -> Any:
+def _sync(gen: ThreadFunction, call: Call) -> PrimExpr:
     scope = call.args[0].value
     if scope == "warp":
         return _sync_warp(gen, _ALL_LANES)
@@ -34,23 +35,23 @@ def _sync(gen: ThreadFunction, call: Any) -> Any:
     return gen.call("rx_barrier", 0, 0, 1, gen.site())
 
 
-def _sync_warp(gen: ThreadFunction, mask: Any) -> Any:
+def _sync_warp(gen: ThreadFunction, mask: ExprLike) -> PrimExpr:
     gen.clocks = True
     return gen.call("rx_sync_warp", gen.integer(mask), gen.site())
 
 
 @emulates_function("__syncthreads")
-def _sync_threads(gen: ThreadFunction, call: Any) -> Any:
+def _sync_threads(gen: ThreadFunction, call: PrimExpr) -> Any:
     return gen.call("rx_barrier", 0, 0, 1, gen.site())
 
 
 @emulates_function("__syncwarp")
-def _sync_lanes(gen: ThreadFunction, call: Any) -> Any:
+def _sync_lanes(gen: ThreadFunction, call: Call) -> PrimExpr:
     return _sync_warp(gen, gen.visit(call.args[1]) if len(call.args) > 1 else _ALL_LANES)
 
 
 @emulates("ptx_named_barrier_sync", "ptx_named_barrier_arrive")
-def _named(gen: ThreadFunction, call: Any) -> Any:
+def _named(gen: ThreadFunction, call: Call) -> PrimExpr:
     number, threads = (gen.integer(gen.visit(a)) for a in call.args)
     gen.clocks = True
     return gen.call("rx_barrier", number, threads, int(call.op.name.endswith("sync")), gen.site())
@@ -59,7 +60,7 @@ def _named(gen: ThreadFunction, call: Any) -> Any:
 # ---- shuffles
 
 
-def _bits(gen: ThreadFunction, value: Any) -> Any:
+def _bits(gen: ThreadFunction, value: PrimExpr) -> Any:
     """A value of at most 64 bits as int64."""
     dtype = value.dtype
     if dtype == "int64":
@@ -70,7 +71,7 @@ def _bits(gen: ThreadFunction, value: Any) -> Any:
     return Cast("int64", value)
 
 
-def _value(bits: Any, dtype: str) -> Any:
+def _value(bits: PrimExpr, dtype: str) -> PrimExpr:
     if dtype == "int64":
         return bits
     if dt.lanes(dtype) == 1 and (dt.is_int(dtype) or dt.is_uint(dtype) or dtype == "bool"):
@@ -79,7 +80,7 @@ def _value(bits: Any, dtype: str) -> Any:
     return Call(dtype, Op.get("tir.reinterpret"), [Cast(f"uint{total}", bits)])
 
 
-def _shuffled(gen: ThreadFunction, kind: int, args: list[Any]) -> Any:
+def _shuffled(gen: ThreadFunction, kind: int, args: list[Any]) -> PrimExpr:
     mask, value, lane, width = args
     dtype = value.dtype
     if dt.bits(dtype) * dt.lanes(dtype) > 64:
@@ -92,7 +93,7 @@ def _shuffled(gen: ThreadFunction, kind: int, args: list[Any]) -> Any:
 
 
 @emulates("tvm_warp_shuffle", "tvm_warp_shuffle_up", "tvm_warp_shuffle_down", "tvm_warp_shuffle_xor")
-def _shuffle(gen: ThreadFunction, call: Any) -> Any:
+def _shuffle(gen: ThreadFunction, call: Call) -> PrimExpr:
     kind = _SHUFFLES[call.op.name.removeprefix("tir.tvm_warp_")]
     return _shuffled(gen, kind, [gen.visit(a) for a in call.args[:4]])
 
@@ -117,17 +118,17 @@ def _named_shuffle(gen: ThreadFunction, call: Any) -> Any:
 
 
 @emulates("tvm_warp_activemask", "cuda.__activemask")
-def _active(gen: ThreadFunction, call: Any) -> Any:
+def _active(gen: ThreadFunction, call: PrimExpr) -> PrimExpr:
     return Cast(call.dtype, gen.call("rx_active_mask", gen.site()))
 
 
 @emulates_function("__activemask")
-def _active_by_name(gen: ThreadFunction, call: Any) -> Any:
+def _active_by_name(gen: ThreadFunction, call: PrimExpr) -> Any:
     return _active(gen, call)
 
 
 @emulates_function("__ballot_sync", "__any_sync", "__all_sync")
-def _vote(gen: ThreadFunction, call: Any) -> Any:
+def _vote(gen: ThreadFunction, call: Call) -> PrimExpr:
     mask, flag = (gen.visit(a) for a in call.args[1:3])
     flag = flag if flag.dtype == "bool" else flag != 0
     wanted = gen.integer(Cast("uint32", mask) if mask.dtype == "int32" else mask)
@@ -147,7 +148,7 @@ _SCOPES = ("", "_block", "_system")
 
 
 @emulates_function(*(f"atomic{how}{scope}" for how in _ATOMICS for scope in _SCOPES))
-def _atomic(gen: ThreadFunction, call: Any) -> Any:
+def _atomic(gen: ThreadFunction, call: Call) -> PrimExpr:
     """``(address, value)`` or ``(address, expected, value)``; the value of the call is what was there before.
 
     Threads run in turns: it needs no lock. CUDA C++ Programming Guide, "Atomic Functions".
@@ -177,5 +178,5 @@ def _atomic(gen: ThreadFunction, call: Any) -> Any:
 
 
 @emulates_function("__threadfence", "__threadfence_block", "__threadfence_system")
-def _fence(gen: ThreadFunction, call: Any) -> Any:
+def _fence(gen: ThreadFunction, call: PrimExpr) -> Any:
     return gen.call("rx_fence_memory") if gen.checked else IntImm("int32", 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....ir.expr import RelaxExpr
 from ....ir.module import IRModule
 from ....ir.transform import Pass
 from ....op import nn
@@ -25,7 +26,7 @@ class _Pad(PyExprMutator):
         super().__init__(mod)
         self.values = {b.var: b.value for block in func.body.blocks for b in block.bindings}
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> RelaxExpr:
         call = super().visit_call_(op)
         if not is_call_of(call, "relax.nn.conv2d") or not self._wants(op):
             return call

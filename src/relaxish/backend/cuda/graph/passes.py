@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ....ir.node import Node
 from .... import transform
 from ....ir.functor import pre_order_visit
 from ....ir.module import IRModule
@@ -72,7 +73,7 @@ def ChannelsLast() -> Pass:
 def _has_small_convolution(mod: IRModule) -> bool:
     found = False
 
-    def look(node: Any) -> bool:
+    def look(node: Node) -> bool:
         nonlocal found
         if is_call_of(node, "relax.nn.conv2d"):
             info = node.args[0].struct_info_

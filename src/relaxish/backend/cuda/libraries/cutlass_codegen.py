@@ -15,7 +15,7 @@ from typing import Any
 from .... import transform
 from ....ir.module import IRModule
 from ....ir.transform import Sequential
-from ....relax.expr import Constant, Function, Tuple, Var, is_call_of
+from ....relax.expr import Constant, Function, Tuple, Var, VarBinding, is_call_of
 from ....relax.struct_info import TensorStructInfo
 from ....runtime.external import KernelModule, Program, Step
 from ....runtime.registry import register_func
@@ -94,7 +94,7 @@ class _Programs:
         results = body.fields if isinstance(body, Tuple) else (body,)
         return Program(len(main.params), tuple(steps), tuple(names[r] for r in results))
 
-    def _step(self, symbol: str, mod: IRModule, binding: Any, names: Mapping[Any, str]) -> Step:
+    def _step(self, symbol: str, mod: IRModule, binding: VarBinding, names: Mapping[Any, str]) -> Step:
         call, info = binding.value, binding.var.struct_info
         if not is_call_of(call, "relax.call_tir"):
             raise RelaxishError(f"{symbol}: the CUTLASS code generator cannot make a kernel of {call}")

@@ -62,7 +62,7 @@ def coalesced_factor(part: Sequence[Any], whole: Sequence[int]) -> Any:
     return run
 
 
-def coalesced_elements(part: Sequence[Any], whole: Sequence[int], transaction: int) -> Any:
+def coalesced_elements(part: Sequence[Any], whole: Sequence[int], transaction: int) -> np.ndarray[Any, Any]:
     """Elements that are moved for a part of a tensor when memory is accessed ``transaction`` elements at a time."""
     run = coalesced_factor(part, whole)
     return np.where(product(part) == 0, 0, transaction * product(part) / np.maximum(1, np.minimum(transaction, run)))

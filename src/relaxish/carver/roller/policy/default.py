@@ -6,7 +6,7 @@ import functools
 import heapq
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -241,7 +241,7 @@ class DefaultPolicy:
         order = sorted((p for p, (_, valid) in visited.items() if valid), key=lambda p: visited[p][0])
         return [[s[i] for s, i in zip(steps, place, strict=True)] for place in order]
 
-    def _look_up(self, steps: list[list[int]], rsteps: Steps) -> Any:
+    def _look_up(self, steps: list[list[int]], rsteps: Steps) -> Callable[[tuple[int, ...]], tuple[float, bool]]:
         """A function from a tile's place in the grid of steps to its priority and whether it fits."""
         sizes = [len(s) for s in steps]
         if math.prod(sizes) > _MOST_AT_ONCE:

@@ -83,7 +83,7 @@ class WideFloat:
         """An operation, computed in float32 and rounded to its type."""
         return Cast(e.dtype, self.wide(e))
 
-    def comparison(self, e: CmpOp) -> PrimExpr:
+    def comparison(self, e: CmpOp) -> CmpOp:
         """A comparison of narrow floats; converting them changes nothing about it."""
         return type(e)(self.wide(e.a), self.wide(e.b))
 
