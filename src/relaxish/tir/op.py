@@ -60,10 +60,11 @@ def call_builtin(dtype: str, name: str, *args: CallArg, span: Span | None = None
 
 
 def _arg(value: CallArg) -> CallArg:
-    if isinstance(value, Buffer):
-        return value.data
-    if isinstance(value, Node) and not isinstance(value, PrimExpr) and hasattr(value, "__prim_expr__"):
-        return value.__prim_expr__()
+    match value:
+        case Buffer():
+            return value.data
+        case Node() if not isinstance(value, PrimExpr) and hasattr(value, "__prim_expr__"):
+            return value.__prim_expr__()
     return value
 
 

@@ -32,12 +32,13 @@ def _terms(expr: PrimExpr, ranges: Mapping[Any, Any]) -> tuple[list[tuple[Any, .
     for term in form.terms:
         if term.coef < 0:
             raise _NotSimple
-        if isinstance(term.var, Var):
-            out.append((term.var, 1, _extent(term.var, ranges), term.coef, term.var))
-        elif isinstance(term.var, (FloorDiv, FloorMod)) and isinstance(term.var.b, IntImm) and term.var.b.value > 0:
-            out.append(_split_term(term.var, term.var.b.value, ranges, term.coef))
-        else:
-            raise _NotSimple
+        match term.var:
+            case Var():
+                out.append((term.var, 1, _extent(term.var, ranges), term.coef, term.var))
+            case FloorDiv() | FloorMod() if isinstance(term.var.b, IntImm) and term.var.b.value > 0:
+                out.append(_split_term(term.var, term.var.b.value, ranges, term.coef))
+            case _:
+                raise _NotSimple
     return out, form.const
 
 

@@ -195,17 +195,18 @@ class Trace(Identity):
 
 
 def _mark_used(value: Argument, used: set[Any]) -> None:
-    if isinstance(value, (BlockRV, LoopRV, Var)):
-        used.add(value)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            _mark_used(item, used)
-    elif isinstance(value, dict):
-        _mark_used(list(value.values()), used)
-    elif isinstance(value, PrimExpr):
-        from .walk import vars_in
+    match value:
+        case BlockRV() | LoopRV() | Var():
+            used.add(value)
+        case list() | tuple():
+            for item in value:
+                _mark_used(item, used)
+        case dict():
+            _mark_used(list(value.values()), used)
+        case PrimExpr():
+            from .walk import vars_in
 
-        used.update(vars_in(value))
+            used.update(vars_in(value))
 
 
 def _name_output(rv: RAND_VAR_TYPE | None, names: dict[Any, str]) -> str:
@@ -239,18 +240,21 @@ def _input_to_json(value: Any, names: dict[Any, str]) -> Any:
     value = plain(value)
     if value is None:
         return "None"
-    if isinstance(value, str):
-        return f'"{value}"'
-    if isinstance(value, (list, tuple)):
-        return [_input_to_json(x, names) for x in value]
-    if isinstance(value, dict):
-        return _dict_to_json(value)
-    if isinstance(value, (bool, int, float)):
-        return value
-    if isinstance(value, IndexMap):
-        from ...ir.serial import save_json
+    match value:
+        case str():
+            return f'"{value}"'
+        case list() | tuple():
+            return [_input_to_json(x, names) for x in value]
+        case dict():
+            return _dict_to_json(value)
+        case bool() | int() | float():
+            return value
+        case IndexMap():
+            from ...ir.serial import save_json
 
-        return save_json(value.substitute_free({v: Var(names[v], v.dtype) for v in value.free_vars() if v in names}))
+            return save_json(
+                value.substitute_free({v: Var(names[v], v.dtype) for v in value.free_vars() if v in names})
+            )
     if isinstance(value, Var) or not isinstance(value, PrimExpr):
         return names[value]
     return "=" + _expr_text(value, names)
@@ -258,10 +262,11 @@ def _input_to_json(value: Any, names: dict[Any, str]) -> Any:
 
 def _dict_to_json(value: Any) -> Any:
     """Dictionaries hold plain values only, and these are written as they are."""
-    if isinstance(value, dict):
-        return {k: _dict_to_json(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_dict_to_json(x) for x in value]
+    match value:
+        case dict():
+            return {k: _dict_to_json(v) for k, v in value.items()}
+        case list():
+            return [_dict_to_json(x) for x in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise TypeError(f"a dictionary in a trace holds plain values, not {value!r}")
@@ -270,18 +275,21 @@ def _dict_to_json(value: Any) -> Any:
 def _input_to_python(value: Argument, names: dict[Any, str]) -> str:
     if isinstance(value, (BlockRV, LoopRV)) or (isinstance(value, Var) and value in names):
         return Raw(names[value])
-    if isinstance(value, (list, tuple)):
-        return Raw(f"[{', '.join(_input_to_python(x, names) for x in value)}]")
-    if isinstance(value, dict):
-        return Raw("{" + ", ".join(f'"{k}": {_input_to_python(v, names)}' for k, v in value.items()) + "}")
-    if isinstance(value, PrimExpr) and not isinstance(value, (IntImm, FloatImm, StringImm)):
-        return Raw(_expr_text(value, names))
-    if isinstance(value, IndexMap):
-        from .primitives.layout import index_map_text
+    match value:
+        case list() | tuple():
+            return Raw(f"[{', '.join(_input_to_python(x, names) for x in value)}]")
+        case dict():
+            return Raw("{" + ", ".join(f'"{k}": {_input_to_python(v, names)}' for k, v in value.items()) + "}")
+        case PrimExpr() if not isinstance(value, (IntImm, FloatImm, StringImm)):
+            return Raw(_expr_text(value, names))
+        case IndexMap():
+            from .primitives.layout import index_map_text
 
-        return Raw(
-            index_map_text(value.substitute_free({v: Var(names[v], v.dtype) for v in value.free_vars() if v in names}))
-        )
+            return Raw(
+                index_map_text(
+                    value.substitute_free({v: Var(names[v], v.dtype) for v in value.free_vars() if v in names})
+                )
+            )
     return Raw(python_text(value))
 
 

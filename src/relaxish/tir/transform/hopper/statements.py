@@ -28,10 +28,11 @@ def do(name: str, *args: Any) -> Stmt:
 
 def as_int32(e: PrimExpr | int) -> PrimExpr:
     """An index as int32, which is what coordinates of copies and numbers of blocks are."""
-    if isinstance(e, int):
-        return IntImm("int32", e)
-    if isinstance(e, IntImm):
-        return IntImm("int32", e.value)
+    match e:
+        case int():
+            return IntImm("int32", e)
+        case IntImm():
+            return IntImm("int32", e.value)
     return e if e.dtype == "int32" else Cast("int32", e)
 
 

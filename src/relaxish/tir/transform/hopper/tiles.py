@@ -404,14 +404,15 @@ def _smaller(a: PrimExpr, b: PrimExpr) -> PrimExpr | None:
 
 def _bounds(condition: PrimExpr, roles: set[Any]) -> dict[Any, Any] | None:
     """``role < extent and ...`` as a map; None for conditions of another kind."""
-    if isinstance(condition, And):
-        left, right = _bounds(condition.a, roles), _bounds(condition.b, roles)
-        if left is None or right is None:
-            return None
-        both = {role: _smaller(left[role], right[role]) for role in set(left) & set(right)}
-        return None if None in both.values() else {**left, **right, **both}
-    if isinstance(condition, LT) and condition.a in roles and not _mentions(condition.b, roles):
-        return {condition.a: condition.b}
+    match condition:
+        case And():
+            left, right = _bounds(condition.a, roles), _bounds(condition.b, roles)
+            if left is None or right is None:
+                return None
+            both = {role: _smaller(left[role], right[role]) for role in set(left) & set(right)}
+            return None if None in both.values() else {**left, **right, **both}
+        case LT() if condition.a in roles and (not _mentions(condition.b, roles)):
+            return {condition.a: condition.b}
     return None
 
 

@@ -266,10 +266,11 @@ class _Vectorizer(SeqMutator):
     # -- statements ----------------------------------------------------------------------------------------
 
     def visit_Stmt(self, stmt: Stmt) -> Stmt:
-        if isinstance(stmt, While):
-            raise LoweringError("A while loop inside a vectorized loop not supported.")
-        if isinstance(stmt, AssertStmt):
-            raise NeedsScalar("an assertion in a vectorized loop")
+        match stmt:
+            case While():
+                raise LoweringError("A while loop inside a vectorized loop not supported.")
+            case AssertStmt():
+                raise NeedsScalar("an assertion in a vectorized loop")
         return self.default_visit(stmt)
 
     def statement(self, stmt: Stmt) -> Stmt:

@@ -366,10 +366,11 @@ class _Guard(ExprAnalyzerMutator):
             stores = found
 
             def look(node: Node) -> bool:
-                if isinstance(node, BufferStore):
-                    stores.add(node.buffer.data)
-                elif isinstance(node, Call) and op_name_of(node).removeprefix("tir.").startswith("call_"):
-                    stores.add(None)
+                match node:
+                    case BufferStore():
+                        stores.add(node.buffer.data)
+                    case Call() if op_name_of(node).removeprefix("tir.").startswith("call_"):
+                        stores.add(None)
                 return True
 
             pre_order_visit(loop.body, look)

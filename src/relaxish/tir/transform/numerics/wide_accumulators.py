@@ -196,10 +196,11 @@ class Accumulators(StmtExprVisitor):
 
     def _bare(self, call: Call) -> None:
         def look(item: Node) -> bool:
-            if isinstance(item, BufferLoad):
-                self.opaque.add(item.buffer)
-            elif isinstance(item, Var):
-                self.opaque.update(self.by_data.get(item, ()))
+            match item:
+                case BufferLoad():
+                    self.opaque.add(item.buffer)
+                case Var():
+                    self.opaque.update(self.by_data.get(item, ()))
             return True
 
         pre_order_visit(call, look)
@@ -252,11 +253,12 @@ def _loads_of(value: PrimExpr, buffer: Buffer, lets: dict[Var, Any]) -> list[Buf
     seen: set[Any] = set()
 
     def look(item: PrimExpr | Buffer | Op) -> bool:
-        if isinstance(item, BufferLoad) and item.buffer is buffer:
-            found.append(item)
-        elif isinstance(item, Var) and item in lets and item not in seen:
-            seen.add(item)
-            pre_order_visit(lets[item], look)
+        match item:
+            case BufferLoad() if item.buffer is buffer:
+                found.append(item)
+            case Var() if item in lets and item not in seen:
+                seen.add(item)
+                pre_order_visit(lets[item], look)
         return True
 
     pre_order_visit(value, look)
