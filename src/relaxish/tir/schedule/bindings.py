@@ -7,6 +7,7 @@ from typing import Any
 
 from ...arith import Analyzer, IterMapLevel, detect_iter_map, iter_map_simplify
 from ...arith.affine import affine
+from ...arith.build import as_int
 from ...ir.expr import PrimExpr
 from ...ir.functor import Mutator
 from ...ir.structural import same_expression
@@ -141,7 +142,7 @@ def is_affine_binding(
     if not indices:
         return False
     for total in indices:
-        if total.args and not (isinstance(total.args[0].scale, IntImm) and total.args[0].scale.value == 1):
+        if total.args and as_int(total.args[0].scale) != 1:
             return False
     return True
 

@@ -70,7 +70,7 @@ def _declare_outermost(state: ScheduleState, sref: StmtSRef) -> None:
     assert parent is not None
     domains: dict[Any, Range] = {}
     at = parent
-    while isinstance(at.stmt, For):
+    while at.is_loop:
         domains[at.stmt.loop_var] = Range.from_min_extent(at.stmt.min, at.stmt.extent)
         assert at.parent is not None
         at = at.parent

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ....arith.build import as_int
 from ....ir.expr import ExprLike, PrimExpr, Range
 from ....ir.prim import Cast, IntImm, Var
 from ....ir.types import PointerType, PrimType
@@ -63,7 +64,7 @@ def loop(name: str, extent: PrimExpr | int, body: Body, kind: ForKind = ForKind.
     """A loop from 0; a loop of one turn is its body."""
     if isinstance(extent, int):
         extent = IntImm("int32", extent)
-    if isinstance(extent, IntImm) and extent.value == 1:
+    if as_int(extent) == 1:
         return body(IntImm(extent.dtype, 0))
     var = Var(name, extent.dtype)
     return For(var, IntImm(extent.dtype, 0), extent, kind, body(var))

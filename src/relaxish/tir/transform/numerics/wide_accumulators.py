@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ....arith.build import as_int
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr, Range
 from ....ir.functor import pre_order_visit
@@ -18,19 +19,8 @@ from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...op import max_value, min_value
 from ...stmt import (
-    AttrStmt,
-    Block,
-    BlockRealize,
-    BufferRegion,
-    BufferStore,
-    DeclBuffer,
-    For,
-    ForKind,
-    LetStmt,
-    MatchBufferRegion,
-    SeqStmt,
-    Stmt,
-    While,
+    AttrStmt, Block, BlockRealize, BufferRegion, BufferStore, DeclBuffer, For, ForKind, LetStmt, MatchBufferRegion,
+    SeqStmt, Stmt, While, stmt_list,
 )  # fmt: skip
 from ..base import PrimFuncPass, StmtExprMutator, StmtExprVisitor, func_pass, op_name
 from .wide_float import WideFloat, is_narrow_float
@@ -283,9 +273,10 @@ def _only_compares(value: PrimExpr, buffer: Buffer, lets: dict[Var, Any]) -> boo
 
 def _filled_by(block: Block) -> list[Buffer]:
     """Buffers of which a block with a first iteration writes every element."""
-    stores = list(block.init.seq) if isinstance(block.init, SeqStmt) else [block.init]
-    filled = []
-    for store in stores:
+    filled: list[Buffer] = []
+    if block.init is None:
+        return filled
+    for store in stmt_list(block.init):
         if not isinstance(store, BufferStore):
             continue
         whole = {iv.var: iv.dom for iv in block.iter_vars if iv.iter_type == IterVar.DataPar}
@@ -303,7 +294,7 @@ def _filled_by(block: Block) -> list[Buffer]:
 
 
 def _is(e: PrimExpr, value: int) -> bool:
-    return isinstance(e, IntImm) and e.value == value
+    return as_int(e) == value
 
 
 def _both(a: PrimExpr, b: PrimExpr) -> bool:

@@ -19,7 +19,7 @@ _MOST_REWRITES = 5
 def _constant(e: PrimExpr) -> int | None:
     """The value of a constant, or that of all lanes of a constant vector."""
     value = e.value if isinstance(e, Broadcast) else e
-    return value.value if isinstance(value, IntImm) else None
+    return B.as_int(value)
 
 
 def _scaled(e: PrimExpr) -> tuple[PrimExpr, int] | None:

@@ -37,7 +37,7 @@ class _Mutator(SeqMutator):
 
     def visit_For(self, loop: For) -> Stmt:
         with self.radix.scope():
-            if isinstance(loop.min, IntImm) and loop.min.value == 0:
+            if B.is_zero(loop.min):
                 self.radix.bind(loop.loop_var, loop.extent)
             return self.default_visit(loop)
 
@@ -50,7 +50,7 @@ class _Mutator(SeqMutator):
     def visit_Block(self, block: Block) -> Block:
         with self.radix.scope():
             for axis in block.iter_vars:
-                if axis.dom is not None and isinstance(axis.dom.min, IntImm) and axis.dom.min.value == 0:
+                if axis.dom is not None and B.is_zero(axis.dom.min):
                     self.radix.bind(axis.var, axis.dom.extent)
             return self.default_visit(block)
 
