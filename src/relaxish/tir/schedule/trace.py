@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING, TypeAlias
 
 from ...ir.prim import is_call_of
 from ...ir.expr import PrimExpr
@@ -22,6 +22,8 @@ __all__ = ["Trace"]
 
 # What primitives raise for inputs that the checks of their methods would have refused.
 _MISFITS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError, AssertionError)
+#: What JSON writes.
+Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
 DecisionProvider = Callable[[Instruction, Sequence[Any], Sequence[Any], Any], Any]
 
 
@@ -236,11 +238,11 @@ def _expr_text(expr: PrimExpr, names: dict[Any, str]) -> str:
     raise TypeError(f"a trace cannot hold the expression {expr}")
 
 
-def _input_to_json(value: Any, names: dict[Any, str]) -> Any:
+def _input_to_json(value: Argument, names: dict[Any, str]) -> Json:
     value = plain(value)
-    if value is None:
-        return "None"
     match value:
+        case None:
+            return "None"
         case str():
             return f'"{value}"'
         case list() | tuple():
@@ -260,15 +262,15 @@ def _input_to_json(value: Any, names: dict[Any, str]) -> Any:
     return "=" + _expr_text(value, names)
 
 
-def _dict_to_json(value: Any) -> Any:
+def _dict_to_json(value: object) -> Json:
     """Dictionaries hold plain values only, and these are written as they are."""
     match value:
         case dict():
             return {k: _dict_to_json(v) for k, v in value.items()}
         case list():
             return [_dict_to_json(x) for x in value]
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
+        case None | bool() | int() | float() | str():
+            return value
     raise TypeError(f"a dictionary in a trace holds plain values, not {value!r}")
 
 
@@ -293,7 +295,7 @@ def _input_to_python(value: Argument, names: dict[Any, str]) -> str:
     return Raw(python_text(value))
 
 
-def _trace_from_json(data: Any) -> Trace:
+def _trace_from_json(data: Sequence[Any]) -> Trace:
     try:
         json_insts, json_decisions = data
         decision_of = {int(index): value for index, value in json_decisions}
@@ -315,10 +317,10 @@ def _trace_from_json(data: Any) -> Trace:
     return trace
 
 
-def _input_from_json(value: Any, named: dict[str, Any]) -> Any:
+def _input_from_json(value: Json, named: dict[str, Any]) -> Argument:
     if isinstance(value, list):
         return [_input_from_json(x, named) for x in value]
-    if isinstance(value, dict) or not isinstance(value, str):
+    if not isinstance(value, str):
         return value
     if value == "None":
         return None
