@@ -208,6 +208,25 @@ def test_repacking_blocks_are_emptied() -> None:
     check(transform.RemoveWeightLayoutRewriteBlock(), before, after)
 
 
+def test_weights_packed_from_shifted_places_are_refused() -> None:
+    @T.prim_func(private=True)
+    def shifted(W: T.Buffer((9, 4), "float32"), C: T.Buffer((8, 4), "float32")):
+        T.func_attr({"layout_free_buffers": [0]})
+        P = T.alloc_buffer((4, 8), "float32")
+        for i, j in T.grid(8, 4):
+            with T.block("pack"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                T.block_attr({"meta_schedule.layout_rewrite_preproc": True})
+                P[vj, vi] = W[vi + 1, vj]
+        for i, j in T.grid(8, 4):
+            with T.block("use"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = P[vj, vi]
+
+    with pytest.raises(LoweringError, match="other places than its variables"):
+        apply(transform.RemoveWeightLayoutRewriteBlock(), shifted)
+
+
 def test_undefined_values_go_with_their_bindings() -> None:
     @T.prim_func(private=True)
     def before(A: T.Buffer((8,), "int32")):

@@ -43,14 +43,15 @@ class PrimFunc(BaseFunc):
         made: list[Var] = []
         for given in params:
             param = given.asobject() if isinstance(given, ObjectGeneric) else given
-            if isinstance(param, Buffer):
-                handle = Var(param.name, "handle")
-                buffers[handle] = param
-                made.append(handle)
-            elif isinstance(param, Var):
-                made.append(param)
-            else:
-                raise CheckTypeError(f"a PrimFunc parameter is a Var or a Buffer, not {type(given).__name__}")
+            match param:
+                case Buffer():
+                    handle = Var(param.name, "handle")
+                    buffers[handle] = param
+                    made.append(handle)
+                case Var():
+                    made.append(param)
+                case _:
+                    raise CheckTypeError(f"a PrimFunc parameter is a Var or a Buffer, not {type(given).__name__}")
         if not isinstance(body, Stmt):
             raise CheckTypeError(f"PrimFunc expects a Stmt as its body, but got {type(body).__name__}")
         for buffer in buffers.values():

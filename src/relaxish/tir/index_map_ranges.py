@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from ..ir.expr import PrimExpr, Range
 from ..support.errors import RelaxishError
-from ..ir.prim import IntImm, Var, const
+from ..ir.prim import Var, const
 from .. import arith
 from ..arith import Analyzer, IterSumExpr
+from ..arith.build import as_int
 from .functor import substitute
 from .index_map import IndexMap
 
@@ -72,7 +73,7 @@ def invert(
     for var, rng in zip(index_map.initial_indices, ranges):
         old = mapped.get(var)
         if old is None:
-            if not (isinstance(rng.extent, IntImm) and rng.extent.value == 1):
+            if as_int(rng.extent) != 1:
                 raise RelaxishError(f"the map drops index {var.name}, so it has no inverse")
             old = rng.min
         final.append(analyzer.simplify(old))

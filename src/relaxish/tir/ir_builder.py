@@ -91,12 +91,13 @@ def _unflattened(index: PrimExpr, shape: Sequence[Any]) -> list[Any]:
 
 
 def _loop_dtype(bound: PrimExpr | int) -> str:
-    if isinstance(bound, PrimExpr):
-        if not dt.is_int(bound.dtype):
-            raise NotImplementedError(f"a loop cannot run to a bound of type {bound.dtype}")
-        return bound.dtype
-    if isinstance(bound, int):
-        return "int32"
+    match bound:
+        case PrimExpr():
+            if not dt.is_int(bound.dtype):
+                raise NotImplementedError(f"a loop cannot run to a bound of type {bound.dtype}")
+            return bound.dtype
+        case int():
+            return "int32"
     raise NotImplementedError(f"a loop cannot run to a bound of type {type(bound).__name__}")
 
 

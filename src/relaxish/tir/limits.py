@@ -24,14 +24,15 @@ def _count(loop: For) -> int:
 
 
 def _parts(stmt: Stmt) -> list[Any]:
-    if isinstance(stmt, SeqStmt):
-        return list(stmt.seq)
-    if isinstance(stmt, BlockRealize):
-        return [stmt.block]
-    if isinstance(stmt, Block):
-        return [stmt.body] if stmt.init is None else [stmt.init, stmt.body]
-    if isinstance(stmt, IfThenElse):
-        return [stmt.then_case] if stmt.else_case is None else [stmt.then_case, stmt.else_case]
+    match stmt:
+        case SeqStmt():
+            return list(stmt.seq)
+        case BlockRealize():
+            return [stmt.block]
+        case Block():
+            return [stmt.body] if stmt.init is None else [stmt.init, stmt.body]
+        case IfThenElse():
+            return [stmt.then_case] if stmt.else_case is None else [stmt.then_case, stmt.else_case]
     body = getattr(stmt, "body", None)
     return [body] if isinstance(body, Stmt) else []
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from ..ir.errors import CheckTypeError, CheckValueError
@@ -45,6 +45,8 @@ __all__ = [
 
 #: What a call takes: scalars, texts and other nodes; a buffer stands for its data pointer.
 CallArg: TypeAlias = ExprLike | Node
+#: What is reduced: one value, or several side by side.
+Terms: TypeAlias = ExprLike | Sequence[ExprLike]
 
 for _name, _record in INTRINSICS.items():
     Op.register(f"tir.{_name}").set_attr("TCallEffectKind", _record.effect)
@@ -60,10 +62,11 @@ def call_builtin(dtype: str, name: str, *args: CallArg, span: Span | None = None
 
 
 def _arg(value: CallArg) -> CallArg:
-    if isinstance(value, Buffer):
-        return value.data
-    if isinstance(value, Node) and not isinstance(value, PrimExpr) and hasattr(value, "__prim_expr__"):
-        return value.__prim_expr__()
+    match value:
+        case Buffer():
+            return value.data
+        case Node() if not isinstance(value, PrimExpr) and hasattr(value, "__prim_expr__"):
+            return value.__prim_expr__()
     return value
 
 
@@ -485,7 +488,7 @@ def comm_reducer(
     >>> mul = tir.comm_reducer(lambda x, y: x * y, lambda t: tir.const(1, dtype=t), name="mul")
     """
 
-    def _over_axis(expr: Any, axis: Any, where: Any = None, init: Any = None) -> Any:
+    def _over_axis(expr: Terms, axis: IterVar | Sequence[IterVar], where: ExprLike | None, init: Terms | None) -> Terms:
         axes = axis if isinstance(axis, (list, tuple)) else [axis]
         condition = const(1, "bool") if where is None else as_expr(where)
         exprs = list(expr) if isinstance(expr, (tuple, list)) else [as_expr(expr)]
@@ -502,10 +505,16 @@ def comm_reducer(
         outputs = [Reduce(reducer, exprs, axes, condition, i, inits) for i in range(len(exprs))]
         return outputs[0] if single else tuple(outputs)
 
-    def reducer(expr: Any, axis: Any, where: Any = None, init: Any = None, *args: CallArg) -> Any:
-        first = axis[0] if isinstance(axis, (list, tuple)) and axis else axis
-        if isinstance(first, (IterVar, list, tuple)):
-            return _over_axis(expr, axis, where, init)
+    def reducer(
+        expr: Terms,
+        axis: IterVar | Sequence[IterVar] | ExprLike,
+        where: ExprLike | None = None,
+        init: Terms | None = None,
+        *args: ExprLike | None,
+    ) -> Terms:
+        match axis:
+            case IterVar() | [] | [IterVar() | list() | tuple(), *_]:
+                return _over_axis(expr, axis, where, init)
         out = fcombine(expr, axis)
         for item in (where, init, *args):
             if item is not None:

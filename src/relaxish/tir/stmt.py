@@ -84,14 +84,15 @@ def _annotations(value: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _annotation(value: Any) -> Any:
-    if isinstance(value, bool):
-        return const(value, "bool")
-    if isinstance(value, (int, float)):
-        return as_expr(value)
-    if isinstance(value, (list, tuple)):
-        return tuple(_annotation(v) for v in value)
-    if isinstance(value, dict):
-        return {k: _annotation(v) for k, v in value.items()}
+    match value:
+        case bool():
+            return const(value, "bool")
+        case int() | float():
+            return as_expr(value)
+        case list() | tuple():
+            return tuple(_annotation(v) for v in value)
+        case dict():
+            return {k: _annotation(v) for k, v in value.items()}
     return value
 
 

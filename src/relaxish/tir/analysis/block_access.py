@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from ...arith.build import as_int
 from ...ir.op import op_name_of
 from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Visitor
@@ -185,7 +186,7 @@ class _Detector(Visitor):
         if "inf" in str(type(low).__name__).lower() or _infinite(low) or _infinite(high):
             return Range.from_min_extent(const(0, extent.dtype), extent)
         size = self.analyzer.simplify(high - low + 1)
-        if isinstance(size, IntImm) and size.value == 1:
+        if as_int(size) == 1:
             return Range.from_min_extent(low, const(1, low.dtype))
         return Range.from_min_extent(self.analyzer.simplify(low), size)
 

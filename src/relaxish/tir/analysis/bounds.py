@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 
+from ...arith.build import as_int
 from ...ir.op import op_name_of
 from ...ir.expr import Range
 from ...ir.functor import Visitor
@@ -11,7 +12,7 @@ from ...ir.prim import Call
 from ...ir.transform import Pass, PassContext, PassInfo
 from ...support.errors import ScheduleError
 from ..buffer import Buffer
-from ..expr import BufferLoad, IntImm
+from ..expr import BufferLoad
 from ..function import PrimFunc
 from ..stmt import Block, BufferStore, For, IfThenElse
 
@@ -69,7 +70,7 @@ class _Accesses(Visitor):
         bounds = self.analyzer.const_int_bound
         for axis, (index, extent) in enumerate(zip(node.indices, node.buffer.shape, strict=True)):
             low, high = bounds.bound(index)
-            size = int(extent.value) if isinstance(extent, IntImm) else None
+            size = as_int(extent)
             too_far = size is not None and size <= high < _UNBOUNDED and not self.analyzer.can_prove(index < extent)
             if too_far or -_UNBOUNDED < low < 0 and not self.analyzer.can_prove(index >= 0):
                 self.found.append(

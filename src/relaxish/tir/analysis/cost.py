@@ -143,12 +143,13 @@ class _Bytes(Visitor):
 
 def calculate_allocated_bytes(func_or_mod: PrimFunc | IRModule) -> dict[str, Any]:
     """Bytes allocated per memory scope, at most at one time, for every function."""
-    if isinstance(func_or_mod, PrimFunc):
-        functions = {"main": func_or_mod}
-    elif isinstance(func_or_mod, IRModule):
-        functions = {gv.name_hint: f for gv, f in func_or_mod.functions.items() if isinstance(f, PrimFunc)}
-    else:
-        raise TypeError(f"expected an IRModule or a PrimFunc, got {type(func_or_mod).__name__}")
+    match func_or_mod:
+        case PrimFunc():
+            functions = {"main": func_or_mod}
+        case IRModule():
+            functions = {gv.name_hint: f for gv, f in func_or_mod.functions.items() if isinstance(f, PrimFunc)}
+        case _:
+            raise TypeError(f"expected an IRModule or a PrimFunc, got {type(func_or_mod).__name__}")
     out = {}
     for name, func in functions.items():
         worker = _Bytes()

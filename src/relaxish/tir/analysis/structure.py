@@ -36,12 +36,13 @@ def contains_block(stmt: Stmt | Sequence[Stmt]) -> bool:
     waiting = [stmt]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, BlockRealize):
-            return True
-        if isinstance(node, (tuple, list)):
-            waiting.extend(node)
-        elif isinstance(node, Stmt):
-            waiting.extend(c for c in node.iter_children() if isinstance(c, (Stmt, tuple)))
+        match node:
+            case BlockRealize():
+                return True
+            case tuple() | list():
+                waiting.extend(node)
+            case Stmt():
+                waiting.extend(c for c in node.iter_children() if isinstance(c, (Stmt, tuple)))
     return False
 
 

@@ -61,10 +61,11 @@ class _Definitions(Visitor):
 
 
 def _functions(obj: IRModule | PrimFunc) -> list[tuple[str, PrimFunc]]:
-    if isinstance(obj, PrimFunc):
-        return [("main", obj)]
-    if isinstance(obj, IRModule):
-        return [(gv.name_hint, f) for gv, f in obj.functions.items() if isinstance(f, PrimFunc)]
+    match obj:
+        case PrimFunc():
+            return [("main", obj)]
+        case IRModule():
+            return [(gv.name_hint, f) for gv, f in obj.functions.items() if isinstance(f, PrimFunc)]
     raise TypeError(f"expected an IRModule or a PrimFunc, got {type(obj).__name__}")
 
 

@@ -207,12 +207,13 @@ def verify_well_formed(obj: PrimFunc | IRModule, assert_mode: bool = True) -> bo
     a block with axes does not mention the loops around it; one variable stands for one thread axis.  With
     ``assert_mode`` a breach raises ValueError.
     """
-    if isinstance(obj, PrimFunc):
-        functions = [obj]
-    elif isinstance(obj, IRModule):
-        functions = [f for f in obj.functions.values() if isinstance(f, PrimFunc)]
-    else:
-        raise TypeError(f"expected an IRModule or a PrimFunc, got {type(obj).__name__}")
+    match obj:
+        case PrimFunc():
+            functions = [obj]
+        case IRModule():
+            functions = [f for f in obj.functions.values() if isinstance(f, PrimFunc)]
+        case _:
+            raise TypeError(f"expected an IRModule or a PrimFunc, got {type(obj).__name__}")
     scopes = _Scopes()
     try:
         for func in functions:

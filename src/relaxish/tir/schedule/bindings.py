@@ -7,6 +7,7 @@ from typing import Any
 
 from ...arith import Analyzer, IterMapLevel, detect_iter_map, iter_map_simplify
 from ...arith.affine import affine
+from ...arith.build import as_int
 from ...ir.expr import PrimExpr
 from ...ir.functor import Mutator
 from ...ir.structural import same_expression
@@ -32,12 +33,13 @@ def _terms(expr: PrimExpr, ranges: Mapping[Any, Any]) -> tuple[list[tuple[Any, .
     for term in form.terms:
         if term.coef < 0:
             raise _NotSimple
-        if isinstance(term.var, Var):
-            out.append((term.var, 1, _extent(term.var, ranges), term.coef, term.var))
-        elif isinstance(term.var, (FloorDiv, FloorMod)) and isinstance(term.var.b, IntImm) and term.var.b.value > 0:
-            out.append(_split_term(term.var, term.var.b.value, ranges, term.coef))
-        else:
-            raise _NotSimple
+        match term.var:
+            case Var():
+                out.append((term.var, 1, _extent(term.var, ranges), term.coef, term.var))
+            case FloorDiv() | FloorMod() if isinstance(term.var.b, IntImm) and term.var.b.value > 0:
+                out.append(_split_term(term.var, term.var.b.value, ranges, term.coef))
+            case _:
+                raise _NotSimple
     return out, form.const
 
 
@@ -140,7 +142,7 @@ def is_affine_binding(
     if not indices:
         return False
     for total in indices:
-        if total.args and not (isinstance(total.args[0].scale, IntImm) and total.args[0].scale.value == 1):
+        if total.args and as_int(total.args[0].scale) != 1:
             return False
     return True
 

@@ -10,7 +10,7 @@ from ...arith import neg_inf, pos_inf
 from ...arith.analyzer import Analyzer
 from ...ir.expr import PrimExpr, Range
 from ..expr import IntImm
-from ..stmt import Block, BufferRegion, For
+from ..stmt import Block, BufferRegion
 from .sref import DepKind, StmtSRef
 from .subst import realize_of
 
@@ -27,7 +27,7 @@ def loop_ranges(sref: StmtSRef | None, stop: StmtSRef | None = None) -> dict[Any
     """Ranges of the loops from ``sref`` outwards to the nearest block (or to ``stop``, excluded)."""
     out: dict[Any, Any] = {}
     at = sref
-    while at is not None and at is not stop and isinstance(at.stmt, For):
+    while at is not None and at is not stop and at.is_loop:
         loop = at.stmt
         out[loop.loop_var] = Range.from_min_extent(loop.min, loop.extent)
         at = at.parent
@@ -44,7 +44,7 @@ def affine_binding(state: ScheduleState, block_sref: StmtSRef) -> bool:
     realize = realize_of(block_sref)
     key: list[Any] = [*realize.iter_values, realize.predicate]
     at: StmtSRef | None = block_sref.parent
-    while at is not None and isinstance(at.stmt, For):
+    while at is not None and at.is_loop:
         key += [at.stmt.loop_var, at.stmt.extent]
         at = at.parent
     info = state.info(block_sref)
@@ -91,7 +91,7 @@ def region_flags(state: ScheduleState, block_sref: StmtSRef) -> None:
 
 def _enclosing_block(sref: StmtSRef) -> StmtSRef | None:
     at = sref.parent
-    while at is not None and not isinstance(at.stmt, Block):
+    while at is not None and not at.is_block:
         at = at.parent
     return at
 

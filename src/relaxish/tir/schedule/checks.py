@@ -7,9 +7,10 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from ...arith import Analyzer
+from ...arith.build import is_one, is_zero
 from ...ir.expr import PrimExpr, Range
 from ..buffer import Buffer
-from ..expr import IntImm, IterVar
+from ..expr import IterVar
 from ..op import all as tir_all
 from ..stmt import Block, BlockRealize, BufferStore, For
 from .errors import PrimitiveError
@@ -27,6 +28,8 @@ __all__ = [
     "check_runs_whole_domain",
     "complete_reason",
     "guarded_by_bounds_only",
+    "is_one",
+    "is_zero",
     "loops_above",
     "reduction_reason",
     "scope_root",
@@ -35,14 +38,14 @@ __all__ = [
 
 def check_block(sref: StmtSRef) -> Block:
     """The block behind ``sref``."""
-    if not isinstance(sref.stmt, Block):
+    if not sref.is_block:
         raise TypeError("expected a block, got a loop")
     return sref.stmt
 
 
 def check_loop(sref: StmtSRef) -> For:
     """The loop behind ``sref``."""
-    if not isinstance(sref.stmt, For):
+    if not sref.is_loop:
         raise TypeError("expected a loop, got a block or a compute-location mark")
     return sref.stmt
 
@@ -50,7 +53,7 @@ def check_loop(sref: StmtSRef) -> For:
 def scope_root(state: ScheduleState, sref: StmtSRef, require_stage_pipeline: bool = False) -> StmtSRef:
     """The block whose scope ``sref`` belongs to."""
     at = sref.parent
-    while at is not None and not isinstance(at.stmt, Block):
+    while at is not None and not at.is_block:
         at = at.parent
     if at is None:
         raise PrimitiveError(
@@ -71,7 +74,7 @@ def loops_above(sref: StmtSRef) -> list[StmtSRef]:
     """The loops between a block or loop and its enclosing block, outermost first."""
     out = []
     at = sref.parent
-    while at is not None and isinstance(at.stmt, For):
+    while at is not None and at.is_loop:
         out.append(at)
         at = at.parent
     out.reverse()
@@ -89,7 +92,7 @@ def _is_dominant(state: ScheduleState, scope: StmtSRef, block_sref: StmtSRef) ->
     Below a loop only writers inside other blocks count, not those blocks themselves: an initialisation split off a
     reduction may share the loop with it.
     """
-    if isinstance(scope.stmt, Block):
+    if scope.is_block:
         writers = state.get_block_scope(scope).buffer_writers
     else:
         writers = {}
@@ -117,7 +120,7 @@ def reduced_from_outside(block_sref: StmtSRef) -> str | None:
 
     Such a block goes on with its reduction each time that it is reached, and begins it the first time only.
     """
-    outer = {iv.var for above in block_sref.ancestors() if isinstance(above.stmt, Block) for iv in above.stmt.iter_vars}
+    outer = {iv.var for above in block_sref.ancestors() if above.is_block for iv in above.stmt.iter_vars}
     for iv, value in zip(block_sref.stmt.iter_vars, realize_of(block_sref).iter_values, strict=True):
         if iv.iter_type == IterVar.CommReduce and not outer.isdisjoint(vars_in(value)):
             return str(iv.var.name)
@@ -302,13 +305,3 @@ def check_runs_whole_domain(block_sref: StmtSRef) -> None:
     """Demand that no predicate takes anything out of the domain of a block."""
     if not guarded_by_bounds_only(realize_of(block_sref), [s.stmt for s in loops_above(block_sref)]):
         raise PrimitiveError("The block {0} runs under a predicate for part of its domain only.", [block_sref])
-
-
-def is_zero(expr: PrimExpr) -> bool:
-    """Whether ``expr`` is the constant zero."""
-    return isinstance(expr, IntImm) and expr.value == 0
-
-
-def is_one(expr: PrimExpr) -> bool:
-    """Whether ``expr`` is the constant one."""
-    return isinstance(expr, IntImm) and expr.value == 1

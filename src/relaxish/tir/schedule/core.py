@@ -132,13 +132,14 @@ class ScheduleCore:
 
     def get(self, rand_var_or_sref: RAND_VAR_TYPE | StmtSRef | PrimExpr) -> Any:
         """A block or loop random variable's statement; a sampled integer's value."""
-        if isinstance(rand_var_or_sref, StmtSRef):
-            return rand_var_or_sref.stmt
-        if isinstance(rand_var_or_sref, PrimExpr):
-            value = self.value_of(rand_var_or_sref)
-            return int(value.value) if isinstance(value, IntImm) else value
-        if isinstance(rand_var_or_sref, (BlockRV, LoopRV)):
-            return self.sref(rand_var_or_sref).stmt
+        match rand_var_or_sref:
+            case StmtSRef():
+                return rand_var_or_sref.stmt
+            case PrimExpr():
+                value = self.value_of(rand_var_or_sref)
+                return int(value.value) if isinstance(value, IntImm) else value
+            case BlockRV() | LoopRV():
+                return self.sref(rand_var_or_sref).stmt
         raise TypeError(f"not a random variable: {rand_var_or_sref!r}")
 
     @overload
@@ -147,10 +148,11 @@ class ScheduleCore:
     def get_sref(self, rand_var_or_stmt: BlockRV | LoopRV | Block | For) -> StmtSRef | None: ...
     def get_sref(self, rand_var_or_stmt: BlockRV | LoopRV | Block | For) -> StmtSRef | None:
         """The reference behind a random variable or a statement of the current program."""
-        if isinstance(rand_var_or_stmt, (Block, For)):
-            return self._state.get_sref(rand_var_or_stmt)
-        if isinstance(rand_var_or_stmt, (BlockRV, LoopRV)):
-            return self.sref(rand_var_or_stmt)
+        match rand_var_or_stmt:
+            case Block() | For():
+                return self._state.get_sref(rand_var_or_stmt)
+            case BlockRV() | LoopRV():
+                return self.sref(rand_var_or_stmt)
         raise TypeError(f"not a block or loop: {rand_var_or_stmt!r}")
 
     def remove_rv(self, rand_var: RAND_VAR_TYPE) -> None:
@@ -176,11 +178,12 @@ class ScheduleCore:
         """An expression over sampled integers with their values filled in."""
         from .walk import vars_in
 
-        if isinstance(expr, int):
-            return IntImm("int32", expr)
-        if isinstance(expr, Var):
-            found = self._symbols.get(expr)
-            return expr if found is None else IntImm("int32", found)
+        match expr:
+            case int():
+                return IntImm("int32", expr)
+            case Var():
+                found = self._symbols.get(expr)
+                return expr if found is None else IntImm("int32", found)
         if not isinstance(expr, PrimExpr):
             return expr
         values = {v: IntImm("int32", self._symbols[v]) for v in vars_in(expr) if v in self._symbols}
@@ -224,7 +227,7 @@ class ScheduleCore:
             return None
         rv: Any
         if isinstance(value, StmtSRef):
-            rv = BlockRV() if isinstance(value.stmt, Block) else LoopRV()
+            rv = BlockRV() if value.is_block else LoopRV()
         else:
             rv = Var(f"v{len(self._symbols) + 1}", "int32")
             value = int(plain(value))

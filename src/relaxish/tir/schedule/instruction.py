@@ -121,29 +121,31 @@ class Raw(str):
 
 def plain(value: object) -> Any:
     """IR literals as Python values, recursively."""
-    if isinstance(value, (IntImm, FloatImm, StringImm)):
-        return value.value
-    if isinstance(value, (tuple, list)):
-        return [plain(x) for x in value]
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
+    match value:
+        case IntImm() | FloatImm() | StringImm():
+            return value.value
+        case tuple() | list():
+            return [plain(x) for x in value]
+        case Mapping():
+            return {str(k): plain(v) for k, v in value.items()}
     return value
 
 
 def python_text(value: object) -> str:
     """A value as it is written in the text form."""
     value = plain(value)
-    if isinstance(value, Raw):
-        return str(value)
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
-    if isinstance(value, list):
-        return f"[{', '.join(python_text(x) for x in value)}]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{python_text(k)}: {python_text(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, float):
-        return f"{value:.17g}"
+    match value:
+        case Raw():
+            return str(value)
+        case str():
+            escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+            return f'"{escaped}"'
+        case list():
+            return f"[{', '.join(python_text(x) for x in value)}]"
+        case dict():
+            return "{" + ", ".join(f"{python_text(k)}: {python_text(v)}" for k, v in value.items()) + "}"
+        case float():
+            return f"{value:.17g}"
     return repr(value) if isinstance(value, (int, type(None))) else str(value)
 
 
@@ -180,33 +182,35 @@ class Instruction(Identity):
 
 def _short(value: object) -> str:
     """An input without context: random variables have no names here."""
-    if isinstance(value, (BlockRV, LoopRV, Var)):
-        return "_"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_short(x) for x in value)}]"
-    if isinstance(value, PrimExpr) and not isinstance(value, (IntImm, FloatImm, StringImm)):
-        from ..functor import substitute
-        from .walk import vars_in
+    match value:
+        case BlockRV() | LoopRV() | Var():
+            return "_"
+        case list() | tuple():
+            return f"[{', '.join(_short(x) for x in value)}]"
+        case PrimExpr() if not isinstance(value, (IntImm, FloatImm, StringImm)):
+            from ..functor import substitute
+            from .walk import vars_in
 
-        return str(substitute(value, {v: Var("_", v.dtype) for v in vars_in(value)}))
+            return str(substitute(value, {v: Var("_", v.dtype) for v in vars_in(value)}))
     return python_text(value)
 
 
 def map_rvs(value: Argument, lookup: Callable[[Any], Any]) -> Argument:
     """``value`` with random variables replaced, through lists, dicts and expressions."""
-    if isinstance(value, (BlockRV, LoopRV)):
-        return lookup(value)
-    if isinstance(value, Var):
-        return lookup(value)
-    if isinstance(value, (list, tuple)):
-        return [map_rvs(x, lookup) for x in value]
-    if isinstance(value, dict):
-        return {k: map_rvs(v, lookup) for k, v in value.items()}
-    if isinstance(value, PrimExpr) and not isinstance(value, (IntImm, FloatImm, StringImm)):
-        from ..functor import substitute
-        from .walk import vars_in
+    match value:
+        case BlockRV() | LoopRV():
+            return lookup(value)
+        case Var():
+            return lookup(value)
+        case list() | tuple():
+            return [map_rvs(x, lookup) for x in value]
+        case dict():
+            return {k: map_rvs(v, lookup) for k, v in value.items()}
+        case PrimExpr() if not isinstance(value, (IntImm, FloatImm, StringImm)):
+            from ..functor import substitute
+            from .walk import vars_in
 
-        return substitute(value, {v: lookup(v) for v in vars_in(value)})
-    if isinstance(value, IndexMap):
-        return value.substitute_free({v: lookup(v) for v in value.free_vars()})
+            return substitute(value, {v: lookup(v) for v in vars_in(value)})
+        case IndexMap():
+            return value.substitute_free({v: lookup(v) for v in value.free_vars()})
     return value

@@ -70,7 +70,7 @@ def _declare_outermost(state: ScheduleState, sref: StmtSRef) -> None:
     assert parent is not None
     domains: dict[Any, Range] = {}
     at = parent
-    while isinstance(at.stmt, For):
+    while at.is_loop:
         domains[at.stmt.loop_var] = Range.from_min_extent(at.stmt.min, at.stmt.extent)
         assert at.parent is not None
         at = at.parent
@@ -83,14 +83,15 @@ def _declare_outermost(state: ScheduleState, sref: StmtSRef) -> None:
 
 def _declared_in(body: Stmt, only: Block | None, domains: Mapping[Any, Range], reuse: dict[Any, Any]) -> Stmt:
     """A statement with its blocks (or only one of them) declared."""
-    if isinstance(body, SeqStmt):
-        return SeqStmt([_declared_in(part, only, domains, reuse) for part in body.seq])
-    if isinstance(body, For):
-        if only is None:
-            domains = {**domains, body.loop_var: Range.from_min_extent(body.min, body.extent)}
-        return body.with_fields(body=_declared_in(body.body, only, domains, reuse))
-    if isinstance(body, BlockRealize) and (only is None or body.block is only):
-        return _declared(body, domains, reuse)
+    match body:
+        case SeqStmt():
+            return SeqStmt([_declared_in(part, only, domains, reuse) for part in body.seq])
+        case For():
+            if only is None:
+                domains = {**domains, body.loop_var: Range.from_min_extent(body.min, body.extent)}
+            return body.with_fields(body=_declared_in(body.body, only, domains, reuse))
+        case BlockRealize() if only is None or body.block is only:
+            return _declared(body, domains, reuse)
     return body
 
 

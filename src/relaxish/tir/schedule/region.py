@@ -37,7 +37,7 @@ def loops_between(low: StmtSRef | None, high: StmtSRef | None, extra_scope: str 
     """
     out: dict[Any, Any] = {}
     at = low
-    while at is not None and at is not high and isinstance(at.stmt, For):
+    while at is not None and at is not high and at.is_loop:
         out[at.stmt.loop_var] = Range.from_min_extent(at.stmt.min, at.stmt.extent)
         at = at.parent
     if extra_scope not in ("", "global"):

@@ -22,7 +22,7 @@ def dead_statement(block_sref: StmtSRef, scope: StmtSRef) -> Stmt:
     """The outermost statement that holds nothing but this block, to be taken out of a sequence."""
     node: Any = realize_of(block_sref)
     at = block_sref.parent
-    while at is not None and at is not scope and isinstance(at.stmt, For) and at.stmt.body is node:
+    while at is not None and at is not scope and at.is_loop and at.stmt.body is node:
         node = at.stmt
         at = at.parent
     assert at is not None

@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Any
 
 from ...ir.module import IRModule
-from ..stmt import Block, SeqStmt
+from ..stmt import Block, For, SeqStmt
 from .identity import Identity
 
 __all__ = ["BlockDependenceInfo", "BlockScope", "DepKind", "Dependency", "StmtSRef"]
@@ -32,6 +32,16 @@ class StmtSRef(Identity):
         while ref is not None:
             yield ref
             ref = ref.parent
+
+    @property
+    def is_block(self) -> bool:
+        """Whether a block of the program is meant."""
+        return isinstance(self.stmt, Block)
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether a loop of the program is meant."""
+        return isinstance(self.stmt, For)
 
     @property
     def seq_index(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING, TypeAlias
 
 from ...ir.prim import is_call_of
 from ...ir.expr import PrimExpr
@@ -22,6 +22,8 @@ __all__ = ["Trace"]
 
 # What primitives raise for inputs that the checks of their methods would have refused.
 _MISFITS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError, AssertionError)
+#: What JSON writes.
+Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
 DecisionProvider = Callable[[Instruction, Sequence[Any], Sequence[Any], Any], Any]
 
 
@@ -195,17 +197,18 @@ class Trace(Identity):
 
 
 def _mark_used(value: Argument, used: set[Any]) -> None:
-    if isinstance(value, (BlockRV, LoopRV, Var)):
-        used.add(value)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            _mark_used(item, used)
-    elif isinstance(value, dict):
-        _mark_used(list(value.values()), used)
-    elif isinstance(value, PrimExpr):
-        from .walk import vars_in
+    match value:
+        case BlockRV() | LoopRV() | Var():
+            used.add(value)
+        case list() | tuple():
+            for item in value:
+                _mark_used(item, used)
+        case dict():
+            _mark_used(list(value.values()), used)
+        case PrimExpr():
+            from .walk import vars_in
 
-        used.update(vars_in(value))
+            used.update(vars_in(value))
 
 
 def _name_output(rv: RAND_VAR_TYPE | None, names: dict[Any, str]) -> str:
@@ -235,57 +238,64 @@ def _expr_text(expr: PrimExpr, names: dict[Any, str]) -> str:
     raise TypeError(f"a trace cannot hold the expression {expr}")
 
 
-def _input_to_json(value: Any, names: dict[Any, str]) -> Any:
+def _input_to_json(value: Argument, names: dict[Any, str]) -> Json:
     value = plain(value)
-    if value is None:
-        return "None"
-    if isinstance(value, str):
-        return f'"{value}"'
-    if isinstance(value, (list, tuple)):
-        return [_input_to_json(x, names) for x in value]
-    if isinstance(value, dict):
-        return _dict_to_json(value)
-    if isinstance(value, (bool, int, float)):
-        return value
-    if isinstance(value, IndexMap):
-        from ...ir.serial import save_json
+    match value:
+        case None:
+            return "None"
+        case str():
+            return f'"{value}"'
+        case list() | tuple():
+            return [_input_to_json(x, names) for x in value]
+        case dict():
+            return _dict_to_json(value)
+        case bool() | int() | float():
+            return value
+        case IndexMap():
+            from ...ir.serial import save_json
 
-        return save_json(value.substitute_free({v: Var(names[v], v.dtype) for v in value.free_vars() if v in names}))
+            return save_json(
+                value.substitute_free({v: Var(names[v], v.dtype) for v in value.free_vars() if v in names})
+            )
     if isinstance(value, Var) or not isinstance(value, PrimExpr):
         return names[value]
     return "=" + _expr_text(value, names)
 
 
-def _dict_to_json(value: Any) -> Any:
+def _dict_to_json(value: object) -> Json:
     """Dictionaries hold plain values only, and these are written as they are."""
-    if isinstance(value, dict):
-        return {k: _dict_to_json(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_dict_to_json(x) for x in value]
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
+    match value:
+        case dict():
+            return {k: _dict_to_json(v) for k, v in value.items()}
+        case list():
+            return [_dict_to_json(x) for x in value]
+        case None | bool() | int() | float() | str():
+            return value
     raise TypeError(f"a dictionary in a trace holds plain values, not {value!r}")
 
 
 def _input_to_python(value: Argument, names: dict[Any, str]) -> str:
     if isinstance(value, (BlockRV, LoopRV)) or (isinstance(value, Var) and value in names):
         return Raw(names[value])
-    if isinstance(value, (list, tuple)):
-        return Raw(f"[{', '.join(_input_to_python(x, names) for x in value)}]")
-    if isinstance(value, dict):
-        return Raw("{" + ", ".join(f'"{k}": {_input_to_python(v, names)}' for k, v in value.items()) + "}")
-    if isinstance(value, PrimExpr) and not isinstance(value, (IntImm, FloatImm, StringImm)):
-        return Raw(_expr_text(value, names))
-    if isinstance(value, IndexMap):
-        from .primitives.layout import index_map_text
+    match value:
+        case list() | tuple():
+            return Raw(f"[{', '.join(_input_to_python(x, names) for x in value)}]")
+        case dict():
+            return Raw("{" + ", ".join(f'"{k}": {_input_to_python(v, names)}' for k, v in value.items()) + "}")
+        case PrimExpr() if not isinstance(value, (IntImm, FloatImm, StringImm)):
+            return Raw(_expr_text(value, names))
+        case IndexMap():
+            from .primitives.layout import index_map_text
 
-        return Raw(
-            index_map_text(value.substitute_free({v: Var(names[v], v.dtype) for v in value.free_vars() if v in names}))
-        )
+            return Raw(
+                index_map_text(
+                    value.substitute_free({v: Var(names[v], v.dtype) for v in value.free_vars() if v in names})
+                )
+            )
     return Raw(python_text(value))
 
 
-def _trace_from_json(data: Any) -> Trace:
+def _trace_from_json(data: Sequence[Any]) -> Trace:
     try:
         json_insts, json_decisions = data
         decision_of = {int(index): value for index, value in json_decisions}
@@ -307,10 +317,10 @@ def _trace_from_json(data: Any) -> Trace:
     return trace
 
 
-def _input_from_json(value: Any, named: dict[str, Any]) -> Any:
+def _input_from_json(value: Json, named: dict[str, Any]) -> Argument:
     if isinstance(value, list):
         return [_input_from_json(x, named) for x in value]
-    if isinstance(value, dict) or not isinstance(value, str):
+    if not isinstance(value, str):
         return value
     if value == "None":
         return None

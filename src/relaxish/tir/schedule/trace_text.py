@@ -48,34 +48,37 @@ def _lambda(node: ast.Lambda) -> Callable[..., Any]:
 
 
 def _evaluate(node: ast.expr, env: dict[str, Any]) -> Any:
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.Name):
-        if node.id not in env:
-            raise _fail(node, "unknown name")
-        return env[node.id]
-    if isinstance(node, (ast.List, ast.Tuple)):
-        items = [_evaluate(x, env) for x in node.elts]
-        return items if isinstance(node, ast.List) else tuple(items)
-    if isinstance(node, ast.Dict):
-        return {
-            _evaluate(k, env): _evaluate(v, env) for k, v in zip(node.keys, node.values, strict=True) if k is not None
-        }
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_evaluate(node.operand, env)
-    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
-        return _BINARY[type(node.op)](_evaluate(node.left, env), _evaluate(node.right, env))
-    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARE:
-        return _COMPARE[type(node.ops[0])](_evaluate(node.left, env), _evaluate(node.comparators[0], env))
-    if isinstance(node, ast.Lambda):
-        return _lambda(node)
-    if isinstance(node, ast.Call):
-        return _call(node, env)
-    if isinstance(node, ast.Attribute):
-        from ..index_map import IndexMap
+    match node:
+        case ast.Constant():
+            return node.value
+        case ast.Name():
+            if node.id not in env:
+                raise _fail(node, "unknown name")
+            return env[node.id]
+        case ast.List() | ast.Tuple():
+            items = [_evaluate(x, env) for x in node.elts]
+            return items if isinstance(node, ast.List) else tuple(items)
+        case ast.Dict():
+            return {
+                _evaluate(k, env): _evaluate(v, env)
+                for k, v in zip(node.keys, node.values, strict=True)
+                if k is not None
+            }
+        case ast.UnaryOp() if isinstance(node.op, ast.USub):
+            return -_evaluate(node.operand, env)
+        case ast.BinOp() if type(node.op) in _BINARY:
+            return _BINARY[type(node.op)](_evaluate(node.left, env), _evaluate(node.right, env))
+        case ast.Compare() if len(node.ops) == 1 and type(node.ops[0]) in _COMPARE:
+            return _COMPARE[type(node.ops[0])](_evaluate(node.left, env), _evaluate(node.comparators[0], env))
+        case ast.Lambda():
+            return _lambda(node)
+        case ast.Call():
+            return _call(node, env)
+        case ast.Attribute():
+            from ..index_map import IndexMap
 
-        if node.attr == "AXIS_SEPARATOR":
-            return IndexMap.AXIS_SEPARATOR
+            if node.attr == "AXIS_SEPARATOR":
+                return IndexMap.AXIS_SEPARATOR
     raise _fail(node, "not allowed in a trace")
 
 
@@ -144,17 +147,19 @@ def apply_text(text: str, sch: Schedule) -> None:
 
     env: dict[str, Any] = {}
     for stmt in _statements(textwrap.dedent(text)):
-        if isinstance(stmt, ast.Pass):
-            continue
-        if isinstance(stmt, ast.Expr):
-            _apply_call(stmt.value, env, sch)
-            continue
+        match stmt:
+            case ast.Pass():
+                continue
+            case ast.Expr():
+                _apply_call(stmt.value, env, sch)
+                continue
         if not isinstance(stmt, ast.Assign) or len(stmt.targets) != 1:
             raise _fail(stmt, "not allowed in a trace")
         result = _apply_call(stmt.value, env, sch)
         target = stmt.targets[0]
-        if isinstance(target, ast.Name):
-            env[target.id] = result[0] if isinstance(result, list) and len(result) == 1 else result
-        elif isinstance(target, (ast.Tuple, ast.List)):
-            for name, value in zip(target.elts, result, strict=True):
-                env[name.id] = value  # type: ignore[attr-defined]
+        match target:
+            case ast.Name():
+                env[target.id] = result[0] if isinstance(result, list) and len(result) == 1 else result
+            case ast.Tuple() | ast.List():
+                for name, value in zip(target.elts, result, strict=True):
+                    env[name.id] = value  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir.expr import PrimExpr
+from .mma_layouts import Index
 
 __all__ = ["MMA", "MMA_SPARSE", "PTX_TYPES", "Position", "Shape", "Sparse"]
 
@@ -41,11 +41,11 @@ class Shape:
     c: Position
 
 
-def _c_16(lane: PrimExpr, i: PrimExpr) -> tuple[Any, Any]:
+def _c_16(lane: Index, i: Index) -> tuple[Index, Index]:
     return lane // 4 + 8 * (i // 2), lane % 4 * 2 + i % 2
 
 
-def _c_8(lane: PrimExpr, i: PrimExpr) -> tuple[Any, Any]:
+def _c_8(lane: Index, i: Index) -> tuple[Index, Index]:
     return lane // 4, lane % 4 * 2 + i
 
 
@@ -104,7 +104,7 @@ class Sparse:
         """Elements of a chunk: 2 (one is there), 4 (two are) or 8 (two pairs)."""
         return {32: 2, 4: 8}.get(self.bits, 4)
 
-    def where(self, row: PrimExpr, chunk: Any, selector: int) -> tuple[Any, Any]:
+    def where(self, row: Index, chunk: Index, selector: int) -> tuple[Index, Index]:
         """The lane that holds the metadata of a chunk, and the lowest bit of it there.
 
         For elements of 16 bits and more two rows, eight apart, share a word; for smaller ones each has its own.
@@ -114,7 +114,7 @@ class Sparse:
             return first + chunk // 4, row // 8 * 16 + chunk % 4 * 4
         return first + chunk // 8 * 2 + row // 8, chunk % 8 * 4
 
-    def column(self, bits: PrimExpr, held: Any) -> Any:
+    def column(self, bits: Index, held: Index) -> Index:
         """The column that an element of a row has in the whole matrix, from the four bits of its chunk."""
         if self.chunk == 2:
             return held * 2 + bits // 2 % 2

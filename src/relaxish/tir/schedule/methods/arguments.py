@@ -63,27 +63,28 @@ class Arguments(ScheduleCore):
             if required is None:
                 raise TypeError("an index alone does not say whether the buffer is read or written")
             buffer = (required, buffer)
-        if isinstance(buffer, (tuple, list)):
-            kind, index = buffer
-            assert kind in ("read", "write"), f'the buffer is given as ("read" or "write", index), got {kind!r}'
-            same = [r for r in regions if r[0] == kind]
-            assert 0 <= index < len(same), (
-                f"Invalid buffer_index {index}. Block {node.name_hint} has only {len(same)} {kind} buffers."
-            )
-            found = same[index]
-        elif isinstance(buffer, str):
-            named = [r for r in regions if r[2].name == buffer]
-            assert named, f"Could not find buffer '{buffer}' in block '{node.name_hint}'"
-            assert all(r[2] is named[0][2] for r in named), (
-                f"Multiple buffers named '{buffer}' in block '{node.name_hint}'"
-            )
-            found = named[-1] if required is None else next((r for r in named if r[0] == required), named[-1])
-        elif isinstance(buffer, Buffer):
-            named = [r for r in regions if r[2] is buffer]
-            assert named, f"Could not find buffer '{buffer.name}' in block '{node.name_hint}'"
-            found = named[0] if required is None else next((r for r in named if r[0] == required), named[0])
-        else:
-            raise TypeError(f"Invalid type for argument 'buffer': {type(buffer)}")
+        match buffer:
+            case tuple() | list():
+                kind, index = buffer
+                assert kind in ("read", "write"), f'the buffer is given as ("read" or "write", index), got {kind!r}'
+                same = [r for r in regions if r[0] == kind]
+                assert 0 <= index < len(same), (
+                    f"Invalid buffer_index {index}. Block {node.name_hint} has only {len(same)} {kind} buffers."
+                )
+                found = same[index]
+            case str():
+                named = [r for r in regions if r[2].name == buffer]
+                assert named, f"Could not find buffer '{buffer}' in block '{node.name_hint}'"
+                assert all(r[2] is named[0][2] for r in named), (
+                    f"Multiple buffers named '{buffer}' in block '{node.name_hint}'"
+                )
+                found = named[-1] if required is None else next((r for r in named if r[0] == required), named[-1])
+            case Buffer():
+                named = [r for r in regions if r[2] is buffer]
+                assert named, f"Could not find buffer '{buffer.name}' in block '{node.name_hint}'"
+                found = named[0] if required is None else next((r for r in named if r[0] == required), named[0])
+            case _:
+                raise TypeError(f"Invalid type for argument 'buffer': {type(buffer)}")
         assert required is None or found[0] == required, (
             f"Expected buffer to be {required} buffer, but {found[2].name} was a {found[0]} buffer in the specified block"
         )

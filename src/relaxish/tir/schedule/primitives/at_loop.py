@@ -10,7 +10,7 @@ from ....ir.expr import Range
 from ....ir.prim import const
 from ...expr import BufferLoad, IntImm, IterVar, Var
 from ...functor import substitute
-from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt, Stmt
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt, Stmt, stmt_list
 from .. import checks
 from ..block_info import contains, loop_ranges
 from ..buffers import compact, with_scope
@@ -41,7 +41,7 @@ class _Move:
         checks.check_block(block)
         self.buffer = checks.nth_buffer(block, index, write=not reading)
         self.staged = compact(with_scope(self.buffer, storage_scope))
-        self.parts = list(self.loop.body.seq) if isinstance(self.loop.body, SeqStmt) else [self.loop.body]
+        self.parts = stmt_list(self.loop.body)
         self.analyzer = Analyzer()
         for var, dom in loop_ranges(loop_sref).items():
             self.analyzer.bind(var, dom)

@@ -12,7 +12,7 @@ from ....ir.prim import const
 from ...buffer import Buffer
 from ...expr import BufferLoad, IntImm, IterVar, Var
 from ...op import all as tir_all
-from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt, Stmt
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, Stmt, stmt_list
 from .. import checks
 from ..block_info import contains, loop_ranges
 from ..buffers import compact, with_scope
@@ -173,7 +173,7 @@ def check_reads_follow(
 def _parts(body: Stmt) -> Sequence[Any]:
     """The statements of a body."""
     body = unwrap(body)[1]
-    return body.seq if isinstance(body, SeqStmt) else (body,)
+    return stmt_list(body)
 
 
 def stage_location(writer: StmtSRef, scope: StmtSRef, related: Sequence[StmtSRef]) -> tuple[StmtSRef, int]:
@@ -418,7 +418,7 @@ def cache_read(
         return (not chosen or node in chosen) and not _writes(node, buffer) and _mentions(node, buffer)
 
     check_region(block_sref, buffer, region, at)
-    stage = Stage(buffer, storage_scope, region, isinstance(at.stmt, For), reading=True)
+    stage = Stage(buffer, storage_scope, region, at.is_loop, reading=True)
     return _apply(state, scope, at, position, stage, redirect)
 
 
@@ -448,7 +448,7 @@ def cache_write(
     def redirect(node: Block) -> bool:
         return node is own or (node in chosen and _mentions(node, buffer))
 
-    stage = Stage(buffer, storage_scope, region, isinstance(at.stmt, For), reading=False)
+    stage = Stage(buffer, storage_scope, region, at.is_loop, reading=False)
     return _apply(state, scope, at, position, stage, redirect)
 
 

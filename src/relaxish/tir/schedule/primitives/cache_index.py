@@ -14,7 +14,7 @@ from ....ir.structural import same_expression
 from ...buffer import Buffer, decl_buffer
 from ...expr import Broadcast, BufferLoad, IterVar, Ramp, Var
 from ...functor import substitute
-from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt, stmt_list
 from .. import checks
 from ..block_info import loop_ranges
 from ..instruction import Decision, InstructionKind, plain, register_kind
@@ -221,7 +221,7 @@ def cache_index(state: ScheduleState, sref: StmtSRef, storage_scope: str, thresh
     made = block.with_fields(body=worker.visit(block.body))
     rewriter = _Insert(block, made)
     old = scope.stmt
-    parts = list(old.body.seq) if isinstance(old.body, SeqStmt) else [old.body]
+    parts = stmt_list(old.body)
     at = next(i for i, p in enumerate(parts) if any(r.block is block for r in block_realizes_below(p)))
     parts = [rewriter.visit(p) for p in parts]
     parts = [*parts[:at], *[s.nest for s in stages], *parts[at:]]

@@ -90,7 +90,7 @@ def _insertion_point(loop: For, producers: Sequence[StmtSRef], consumers: Sequen
 
 def _check_place(block: StmtSRef, loop: StmtSRef, scope: StmtSRef) -> None:
     at: StmtSRef | None = loop
-    while at is not None and isinstance(at.stmt, For):
+    while at is not None and at.is_loop:
         at = at.parent
     if at is not scope:
         raise PrimitiveError("Expected block {0} and loop {1} to be under the same block scope.", [block, loop])
@@ -567,7 +567,7 @@ def _loops_to_try(state: ScheduleState, block: StmtSRef) -> list[tuple[int, Stmt
     if not consumers:
         return []
     boundary = lowest_common_ancestor(consumers) if len(consumers) > 1 else consumers[0].parent
-    if boundary is None or not isinstance(boundary.stmt, For):
+    if boundary is None or not boundary.is_loop:
         return []
     loops = checks.loops_above(consumers[0])
     loops = loops[: loops.index(boundary) + 1]

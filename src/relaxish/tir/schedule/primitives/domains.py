@@ -168,22 +168,23 @@ class BlockDomains:
             return True
         if not point:
             return False
-        if isinstance(low, Var):
-            self._set(low, want, (zero, last))
-            return True
-        if isinstance(low, FloorDiv) and self.analyzer.can_prove_greater_equal(low.b, 1):
-            step = low.b
-            end = want[1] if want[1] is pos_inf() else self.simplify(want[1] * step + step - 1)
-            wider = (want[0] * step, end)
-            if not isinstance(low.a, Var):
-                return self._solve_dimension(low.a, True, wider, last)
-            self._set(low.a, wider, (zero, self.simplify(last * step + step - 1)))
-            return True
-        if isinstance(low, FloorMod):
-            if isinstance(low.a, Var):
+        match low:
+            case Var():
+                self._set(low, want, (zero, last))
                 return True
-            if want[0] is not neg_inf() and self.analyzer.can_prove_greater_equal(want[0], 0):
-                return self._solve_dimension(low.a, True, (want[0], pos_inf()), last)
+            case FloorDiv() if self.analyzer.can_prove_greater_equal(low.b, 1):
+                step = low.b
+                end = want[1] if want[1] is pos_inf() else self.simplify(want[1] * step + step - 1)
+                wider = (want[0] * step, end)
+                if not isinstance(low.a, Var):
+                    return self._solve_dimension(low.a, True, wider, last)
+                self._set(low.a, wider, (zero, self.simplify(last * step + step - 1)))
+                return True
+            case FloorMod():
+                if isinstance(low.a, Var):
+                    return True
+                if want[0] is not neg_inf() and self.analyzer.can_prove_greater_equal(want[0], 0):
+                    return self._solve_dimension(low.a, True, (want[0], pos_inf()), last)
         return False
 
     def _set(self, var: PrimExpr, dom: Interval, bound: Interval) -> None:

@@ -490,7 +490,7 @@ def _check_covered(
     analyzer: arith.Analyzer,
 ) -> None:
     """Every instance of the consumer must take its place with one of the producer's, and with the right one."""
-    around = [a.stmt for a in producer_sref.ancestors() if isinstance(a.stmt, Block) and checks.in_scope_of(a, scope)]
+    around = [a.stmt for a in producer_sref.ancestors() if a.is_block and checks.in_scope_of(a, scope)]
     doms = {
         iv.var: arith.IntervalSet(iv.dom.min, iv.dom.min + iv.dom.extent - 1)
         for block in (producer_sref.stmt, *around)
@@ -548,7 +548,7 @@ def _in_loops(
     doms = {loop.loop_var: Range.from_min_extent(loop.min, loop.extent) for loop in _inner_loops(producer_sref.stmt)}
     at: StmtSRef | None = producer_sref
     while at is not None and at is not scope:
-        if isinstance(at.stmt, Block):
+        if at.is_block:
             realize, loops = realize_of(at), [s.stmt for s in checks.loops_above(at)]
             symbolic = any(not isinstance(loop.extent, IntImm) for loop in loops)
             if symbolic and state.is_affine(at) and checks.guarded_by_bounds_only(realize, loops):

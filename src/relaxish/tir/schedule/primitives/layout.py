@@ -15,7 +15,7 @@ from ...functor import substitute
 from ...index_map import IndexMap
 from ...analysis.block_access import get_block_read_write_region
 from ...buffer import Buffer
-from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt, Stmt
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt, Stmt, stmt_list
 from .. import checks
 from ..accesses import AccessMutator, AccessSimplifier
 from ..errors import PrimitiveError
@@ -127,10 +127,11 @@ def fit(expr: PrimExpr, dtype: str) -> PrimExpr:
     """An index expression in another integer type; casts of what already has the type fall away."""
     if expr.dtype == dtype:
         return expr
-    if isinstance(expr, IntImm):
-        return IntImm(dtype, expr.value)
-    if isinstance(expr, Cast) and expr.value.dtype == dtype:
-        return expr.value
+    match expr:
+        case IntImm():
+            return IntImm(dtype, expr.value)
+        case Cast() if expr.value.dtype == dtype:
+            return expr.value
     return expr.astype(dtype)
 
 
@@ -222,7 +223,7 @@ def transform_layout(
     made = worker.visit(scope.stmt)
     if plan is not None and plan.prologue is not None:
         old_made = made
-        body = made.body.seq if isinstance(made.body, SeqStmt) else (made.body,)
+        body = stmt_list(made.body)
         made = made.with_fields(body=SeqStmt((plan.prologue, *body)))
         worker.reuse = {k: made if v is old_made else v for k, v in worker.reuse.items()}
     state.replace(scope, made, {**worker.reuse, scope.stmt: made})
@@ -258,7 +259,7 @@ def _padding(index_map: IndexMap, buffer: Buffer, pad_value: IndexMap | None, sr
         raise PrimitiveError(
             f"The index map cannot be inverted for the buffer of block {{0}}: {err}.", [sref]
         ) from None
-    if isinstance(condition, IntImm) and condition.value == 0:
+    if checks.is_zero(condition):
         return None
     if pad_value is None:
         raise PrimitiveError(

@@ -21,7 +21,9 @@ from ...functor import substitute
 from ...index_map import IndexMap
 from ...op import assume, effect_of, if_then_else, logical_not_
 from ...op import any as tir_any
-from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, Evaluate, For, ForKind, LetStmt, SeqStmt, Stmt
+from ...stmt import (
+    Block, BlockRealize, BufferRegion, BufferStore, Evaluate, For, ForKind, LetStmt, SeqStmt, Stmt, stmt_list,
+)  # fmt: skip
 from ..errors import PrimitiveError
 from ..walk import vars_in
 
@@ -303,5 +305,5 @@ class _Traverse(Mutator):
 
 def following(body: Stmt, extra: Stmt) -> SeqStmt:
     """``body`` and then ``extra``."""
-    parts = body.seq if isinstance(body, SeqStmt) else (body,)
+    parts = stmt_list(body)
     return SeqStmt((*parts, extra))

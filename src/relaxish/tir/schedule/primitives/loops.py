@@ -347,7 +347,7 @@ def _chain_through(ordered: Sequence[StmtSRef], wanted: dict[StmtSRef, None]) ->
 def _loops_up(loop: StmtSRef) -> list[StmtSRef]:
     out = []
     at = loop.parent
-    while at is not None and isinstance(at.stmt, For):
+    while at is not None and at.is_loop:
         out.append(at)
         at = at.parent
     return out
@@ -433,7 +433,7 @@ class AddUnitLoop(InstructionKind):
     ) -> tuple[list[Any], Any]:
         sref = sch.sref(inputs[0])
         state = sch.state
-        if isinstance(sref.stmt, For):
+        if sref.is_loop:
             made = For(Var("u", "int32"), 0, 1, ForKind.SERIAL, sref.stmt)
             state.replace(sref, made)
             return [state.stmt2ref[made]], None

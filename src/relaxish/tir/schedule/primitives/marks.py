@@ -76,7 +76,7 @@ def _check_size(loop: StmtSRef, kind: ForKind) -> None:
     around = loop.parent
     size = measure(loop.stmt.with_fields(kind=kind))
     while around is not None:
-        if isinstance(around.stmt, For) and around.stmt.kind == kind and isinstance(around.stmt.extent, IntImm):
+        if around.is_loop and around.stmt.kind == kind and isinstance(around.stmt.extent, IntImm):
             size *= around.stmt.extent.value
         around = around.parent
     name = loop.stmt.loop_var.name
@@ -173,18 +173,19 @@ class Annotate(InstructionKind):
 
 def _annotation_value(sch: Schedule, value: Argument) -> Any:
     """What a program holds for a value given to ``annotate``: sampled integers are filled in. Raises TypeError."""
-    if isinstance(value, (list, tuple)):
-        return [_annotation_value(sch, x) for x in value]
-    if isinstance(value, Mapping):
-        if not all(isinstance(k, (str, StringImm)) for k in value):
-            raise TypeError("the keys of an annotation that is a dictionary are strings")
-        return {str(plain(k)): _annotation_value(sch, v) for k, v in value.items()}
-    if isinstance(value, bool):
-        return IntImm("bool", int(value))
-    if isinstance(value, PrimExpr) and not isinstance(value, StringImm):
-        return sch.value_of(value)
-    if isinstance(value, (str, int, float)):
-        return value
+    match value:
+        case list() | tuple():
+            return [_annotation_value(sch, x) for x in value]
+        case Mapping():
+            if not all(isinstance(k, (str, StringImm)) for k in value):
+                raise TypeError("the keys of an annotation that is a dictionary are strings")
+            return {str(plain(k)): _annotation_value(sch, v) for k, v in value.items()}
+        case bool():
+            return IntImm("bool", int(value))
+        case PrimExpr() if not isinstance(value, StringImm):
+            return sch.value_of(value)
+        case str() | int() | float():
+            return value
     raise TypeError(f"an annotation is a string, a number, an expression, a list or a dictionary, not {value!r}")
 
 

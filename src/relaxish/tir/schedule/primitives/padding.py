@@ -15,7 +15,7 @@ from ...expr import BufferLoad, IntImm, IterVar, Var
 from ...op import all as tir_all
 from ...op import ceildiv, if_then_else
 from ...op import min as tir_min
-from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt, Stmt
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, Stmt, stmt_list
 from .. import checks
 from ..errors import PrimitiveError
 from ..instruction import Decision, InstructionKind, plain, register_kind
@@ -215,7 +215,7 @@ def pad_einsum(state: ScheduleState, sref: StmtSRef, padding: Sequence[int]) -> 
     written = [c for c in (_padded(r, block, extents) for r in block.writes) if c is not None]
     worker = _Pad(extents, {c.buffer: c.padded for c in (*read, *written)})
     old = scope.stmt
-    parts = list(old.body.seq) if isinstance(old.body, SeqStmt) else [old.body]
+    parts = stmt_list(old.body)
     at = next(i for i, part in enumerate(parts) if any(r.block is block for r in block_realizes_below(part)))
     before = [c.nest(True, analyzer) for c in read]
     after = [c.nest(False, analyzer) for c in written]

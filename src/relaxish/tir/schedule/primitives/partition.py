@@ -43,7 +43,7 @@ def merge_loops(state: ScheduleState, loops: Sequence[StmtSRef]) -> StmtSRef:
         while chain[0].parent is not lca:
             above = chain[0].parent
             assert above is not None
-            if not isinstance(above.stmt, For):
+            if not above.is_loop:
                 raise PrimitiveError("The loop {0} is in another scope than the loops it is to merge with.", [loop])
             if above.stmt.body is not chain[0].stmt:
                 raise not_only_child(above, chain[0])

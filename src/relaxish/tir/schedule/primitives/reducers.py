@@ -12,7 +12,7 @@ from ....ir.structural import same_expression
 from ...expr import Add, And, BufferLoad, FloatImm, IntImm, Max, Min, Mul, Or, Select, Var
 from ...functor import substitute
 from ...op import max_value, min_value
-from ...stmt import BufferStore, LetStmt, SeqStmt, Stmt
+from ...stmt import BufferStore, LetStmt, Stmt, stmt_list
 from ..errors import PrimitiveError
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def _same_value(a: PrimExpr, b: PrimExpr) -> bool:
 
 
 def _flat(stmt: Stmt) -> list[Any]:
-    return list(stmt.seq) if isinstance(stmt, SeqStmt) else [stmt]
+    return stmt_list(stmt)
 
 
 def _updates(sref: StmtSRef, body: Stmt) -> tuple[dict[Any, Any], list[BufferStore]]:

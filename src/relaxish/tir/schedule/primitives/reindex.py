@@ -15,7 +15,7 @@ from ...expr import BufferLoad, IntImm, IterVar, Var
 from ...index_map import IndexMap
 from ...op import all as tir_all
 from ...functor import substitute
-from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt, Stmt
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, Stmt, stmt_list
 from .. import checks
 from ..buffers import compact, derived_buffer
 from ..errors import PrimitiveError
@@ -129,7 +129,7 @@ class _Insert(ScopeRewriter):
             return self.made
         if node is not self.scope:
             return super().rewrite_block(node)
-        parts = list(node.body.seq) if isinstance(node.body, SeqStmt) else [node.body]
+        parts = stmt_list(node.body)
         at = next(i for i, p in enumerate(parts) if any(r.block is self.block for r in block_realizes_below(p)))
         parts = [self.visit(p) for p in parts]
         parts.insert(at + 1 if self.after else at, self.stage)

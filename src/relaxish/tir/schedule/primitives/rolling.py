@@ -15,7 +15,7 @@ from ...expr import BufferLoad, FloorDiv, FloorMod, IntImm, IterVar, Mul, Var
 from ...functor import substitute
 from ...op import all as tir_all
 from ...op import any as tir_any
-from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, Stmt
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, Stmt
 from .. import checks
 from ..block_info import covered
 from ..errors import PrimitiveError
@@ -52,12 +52,13 @@ def _axis(dim: Range) -> _Axis | None:
         low, divisor = low.a, int(low.b.value)
         if not isinstance(low, Mul):
             return None
-    if isinstance(low, Var):
-        var, step = low, 1
-    elif isinstance(low, Mul) and isinstance(low.a, Var) and isinstance(low.b, IntImm):
-        var, step = low.a, -(-int(low.b.value) // divisor)
-    else:
-        return None
+    match low:
+        case Var():
+            var, step = low, 1
+        case Mul() if isinstance(low.a, Var) and isinstance(low.b, IntImm):
+            var, step = low.a, -(-int(low.b.value) // divisor)
+        case _:
+            return None
     overlap = int(dim.extent.value) - step
     # Without overlap there is nothing to keep; compacting the buffer is another pass's work.
     return _Axis(var if overlap > 0 else None, overlap)
@@ -156,7 +157,7 @@ def rolling_buffer(state: ScheduleState, sref: StmtSRef, index: int) -> None:
         if dep.kind != DepKind.RAW:
             raise PrimitiveError("The target block {0} is required to have only RAW dependencies.", [sref])
     lca = lowest_common_ancestor([*checks.consumers_of(state, sref, scope), sref])
-    if lca is None or not isinstance(lca.stmt, For):
+    if lca is None or not lca.is_loop:
         raise PrimitiveError(
             "rolling_buffer expects block {0} to be under a loop that its consumers share.",
             [sref],

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from ....arith.build import as_int
 from ....ir.plain import plain_int, plain_ints
 from ....support.errors import InternalError
-from ...expr import IntImm
 from .. import checks
 from ..instruction import Decision, InstructionKind, plain, register_kind
 from ..sampling import sample_partitioned_factors, sample_perfect_factors
@@ -68,7 +68,7 @@ class SamplePerfectTile(InstructionKind):
 def _size(sch: Schedule, loop: LoopRV) -> int | None:
     """The length of a loop, None if it is not known."""
     extent = checks.check_loop(sch.sref(loop)).extent
-    return int(extent.value) if isinstance(extent, IntImm) else None
+    return as_int(extent)
 
 
 def _whole_outside(n: int) -> list[int]:

@@ -13,7 +13,7 @@ from ....ir.structural import same_expression
 from ...expr import BufferLoad, Call, IntImm, Var
 from ...function import PrimFunc, TensorIntrin
 from ...functor import renew_defs
-from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, MatchBufferRegion, SeqStmt, Stmt
+from ...stmt import BlockRealize, BufferRegion, BufferStore, For, MatchBufferRegion, SeqStmt, Stmt
 from .. import checks
 from ..errors import PrimitiveError
 from ..index_dtype import index_dtype_of, with_index_dtype
@@ -141,17 +141,18 @@ class TensorMatch:
 
     def expr(self, have: PrimExpr, want: PrimExpr) -> None:
         """Compare scalar expressions."""
-        if isinstance(want, Var):
-            if self.vars.get(want) is not have:
-                raise self._differ("variables", have, want)
-            return
-        if isinstance(want, BufferLoad) and isinstance(have, BufferLoad):
-            self._access(have, want)
-            return
-        if isinstance(want, IntImm) and isinstance(have, IntImm):
-            if want.value != have.value:
-                raise self._differ("constants", have, want)
-            return
+        match want:
+            case Var():
+                if self.vars.get(want) is not have:
+                    raise self._differ("variables", have, want)
+                return
+            case BufferLoad() if isinstance(have, BufferLoad):
+                self._access(have, want)
+                return
+            case IntImm() if isinstance(have, IntImm):
+                if want.value != have.value:
+                    raise self._differ("constants", have, want)
+                return
         if type(have) is not type(want) or (have.dtype != want.dtype and not isinstance(want, Call)):
             raise self._differ("expressions", have, want)
         if isinstance(want, Call) and isinstance(have, Call) and have.op is not want.op:
@@ -161,13 +162,14 @@ class TensorMatch:
             raise self._differ("expressions", have, want)
         for name in children:
             a, b = getattr(have, name), getattr(want, name)
-            if isinstance(a, tuple):
-                if len(a) != len(b):
-                    raise self._differ("argument counts", have, want)
-                for x, y in zip(a, b, strict=True):
-                    self.expr(x, y)
-            elif isinstance(a, PrimExpr):
-                self.expr(a, b)
+            match a:
+                case tuple():
+                    if len(a) != len(b):
+                        raise self._differ("argument counts", have, want)
+                    for x, y in zip(a, b, strict=True):
+                        self.expr(x, y)
+                case PrimExpr():
+                    self.expr(a, b)
 
 
 def _cast(expr: PrimExpr, dtype: str) -> PrimExpr:
@@ -236,7 +238,7 @@ def tensorize(state: ScheduleState, sref: StmtSRef, name: str, keep_units: bool)
     """Apply the intrinsic to a block or to the subtree at a loop."""
     intrin = TensorIntrin.get(name)
     assert intrin is not None
-    if isinstance(sref.stmt, Block):
+    if sref.is_block:
         realize = realize_of(sref)
     else:
         block_sref, child = only_realize_below(state, sref)
@@ -252,7 +254,7 @@ def tensorize(state: ScheduleState, sref: StmtSRef, name: str, keep_units: bool)
         made = tensorize_realize(realize, intrin)
     except Mismatch as why:
         raise PrimitiveError(f'{{0}} does not match the tensor intrinsic "{name}": {why}.', [sref]) from None
-    if isinstance(sref.stmt, Block):
+    if sref.is_block:
         replace_realize(state, sref, realize, made)
         state.mark_new_block(state.stmt2ref[made.block])
     else:

@@ -115,14 +115,15 @@ def _overlap(bound: Range) -> tuple[Var | None, int]:
     divisor = 1
     if isinstance(start, FloorDiv):
         start, divisor = start.a, _constant(start.b)
-    if isinstance(start, IntImm):
-        return None, 0
-    if isinstance(start, Var):
-        var, stride = start, 1
-    elif isinstance(start, Mul) and isinstance(start.a, Var) and isinstance(start.b, IntImm):
-        var, stride = start.a, start.b.value
-    else:
-        raise LoweringError("Rolling buffer injection failed: the buffer striding is unsupported")
+    match start:
+        case IntImm():
+            return None, 0
+        case Var():
+            var, stride = start, 1
+        case Mul() if isinstance(start.a, Var) and isinstance(start.b, IntImm):
+            var, stride = start.a, start.b.value
+        case _:
+            raise LoweringError("Rolling buffer injection failed: the buffer striding is unsupported")
     return var, _constant(bound.extent) - -(-stride // divisor)
 
 

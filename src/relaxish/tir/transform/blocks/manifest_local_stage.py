@@ -11,7 +11,7 @@ from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...functor import substitute
-from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt, Stmt
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt, Stmt, stmt_list
 from ..base import LoweringError, PrimFuncPass, StmtMutator, func_pass
 
 _KEY = "tir.manifest_shared_memory_local_stage"
@@ -46,7 +46,7 @@ class _Manifest(StmtMutator):
     def visit_Block(self, block: Block) -> Block:
         if _KEY in block.annotations:
             return self._through_registers(block)
-        parts = list(block.body.seq) if isinstance(block.body, SeqStmt) else [block.body]
+        parts = stmt_list(block.body)
         out: list[Stmt] = []
         added: list[Buffer] = []
         changed = False

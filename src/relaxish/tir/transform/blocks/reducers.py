@@ -12,7 +12,7 @@ from ....ir.prim import EQ, GE, GT, LE, LT, Add, And, CommReducer, Max, Min, Mul
 from ...expr import BufferLoad
 from ...functor import substitute
 from ...op import max_value, min_value
-from ...stmt import Block, BufferStore, LetStmt, SeqStmt, Stmt
+from ...stmt import Block, BufferStore, LetStmt, Stmt, stmt_list
 
 Combiner = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
 Identity = Callable[[Sequence[str]], list[Any]]
@@ -132,10 +132,11 @@ def _find(patterns: list[Any], exprs: list[Any], variables: list[Var]) -> dict[A
 
 
 def _stores(stmt: Stmt | None) -> list[BufferStore]:
-    out: list[Any] = list(stmt.seq) if isinstance(stmt, SeqStmt) else [stmt]
-    if not all(isinstance(s, BufferStore) for s in out):
+    parts = [] if stmt is None else stmt_list(stmt)
+    stores = [part for part in parts if isinstance(part, BufferStore)]
+    if not stores or len(stores) != len(parts):
         raise ReductionError("the init or update of the block is not a sequence of stores")
-    return out
+    return stores
 
 
 def _updates(body: Stmt) -> tuple[dict[Any, Any], list[BufferStore]]:

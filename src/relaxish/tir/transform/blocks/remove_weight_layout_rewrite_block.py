@@ -51,9 +51,10 @@ class _Empty(StmtMutator):
         store = made.body
         if not isinstance(store, BufferStore) or not isinstance(store.value, BufferLoad):
             raise LoweringError(f"block {made.name_hint} is marked {KEY}, but is no plain copy")
-        indices = [index for index in store.value.indices if isinstance(index, Var)]
-        if len(indices) != len(store.value.indices):
+        if not all(isinstance(index, (Var, IntImm)) for index in store.value.indices):
             raise LoweringError(f"block {made.name_hint} is marked {KEY}, but reads other places than its variables")
+        # Where a place is constant, the dimension has but one.
+        indices = [index if isinstance(index, Var) else Var("one", index.dtype) for index in store.value.indices]
         self.found.append(_Packing(store, store.value, indices))
         return made.with_fields(reads=(), writes=(), body=Evaluate(0))
 

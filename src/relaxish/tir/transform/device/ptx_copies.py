@@ -34,10 +34,11 @@ def _is_zero(e: PrimExpr) -> bool:
 
 def _base(e: PrimExpr) -> PrimExpr | None:
     """The first lane of consecutive indices, also where the offset in a merged pool is added."""
-    if isinstance(e, Ramp):
-        return e.base
-    if isinstance(e, Add) and isinstance(e.a, Ramp) and isinstance(e.b, Broadcast):
-        return Add(e.a.base, e.b.value)
+    match e:
+        case Ramp():
+            return e.base
+        case Add() if isinstance(e.a, Ramp) and isinstance(e.b, Broadcast):
+            return Add(e.a.base, e.b.value)
     return None
 
 

@@ -217,7 +217,7 @@ def _axes(earlier: Access, later: Access) -> list[Any]:
 
 def _is_unit(axis: IterVar) -> bool:
     extent = getattr(axis.dom, "extent", None)
-    return isinstance(extent, IntImm) and extent.value == 1
+    return B.is_one(extent)
 
 
 class _Planner(_Accesses):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....arith import Analyzer
+from ....arith.build import as_int
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.functor import post_order_visit
@@ -82,7 +83,7 @@ def _even(program: TileProgram, load: BufferLoad, predicate: PrimExpr | None) ->
     own = strides.pop(program.roles.column, None)
     if own is None:
         return True
-    if not (isinstance(own, IntImm) and own.value == 1):
+    if as_int(own) != 1:
         return False
     extent = access.extents[program.roles.column]
     return all(analyzer.can_prove_equal(e % 2, IntImm(e.dtype, 0)) for e in (*strides.values(), access.base, extent))

@@ -6,7 +6,7 @@ from typing import Any
 
 from ....ir.functor import all_nodes
 from ...function import PrimFunc
-from ...stmt import Block, BlockRealize, For, SeqStmt, Stmt
+from ...stmt import Block, BlockRealize, For, Stmt, stmt_list
 from ..base import PrimFuncPass, func_pass, seq
 from .kernel import build_kernel
 from .operand import plan_operand
@@ -26,7 +26,7 @@ def tile_programs(func: PrimFunc) -> list[TileProgram]:
     if not isinstance(root, BlockRealize) or not has_tiles(root):
         return []
     body = root.block.body
-    return [parse_tiles(item) for item in (body.seq if isinstance(body, SeqStmt) else [body]) if has_tiles(item)]
+    return [parse_tiles(item) for item in stmt_list(body) if has_tiles(item)]
 
 
 def bulk_operands(func: PrimFunc) -> tuple[bool, bool]:
@@ -47,7 +47,7 @@ def lower_tiles(func: PrimFunc) -> PrimFunc:
     if not isinstance(root, BlockRealize) or not has_tiles(root):
         return func
     block = root.block
-    items = list(block.body.seq) if isinstance(block.body, SeqStmt) else [block.body]
+    items = stmt_list(block.body)
     gone: set[Any] = set()
     made = []
     for item in items:

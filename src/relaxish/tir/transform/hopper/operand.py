@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....arith import Analyzer
+from ....arith.build import as_int, is_one
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr, Range
 from ....ir.prim import Call, IntImm, Var, const
@@ -73,7 +74,7 @@ def plan_map(
         return None
     item, analyzer = dt.bits(access.buffer.dtype) // 8, Analyzer()
     for role, stride in strides.items():
-        one = isinstance(stride, IntImm) and stride.value == 1
+        one = as_int(stride) == 1
         if one is not (role is inner):
             return None
         if role is not inner and not analyzer.can_prove_equal(stride * item % _UNIT, IntImm(stride.dtype, 0)):
@@ -242,7 +243,7 @@ def plan_operand(name: str, program: TileProgram, source: Elementwise, row: Var,
     dtype = source.target.dtype
     access = linear_access(program, source.value)
     strides = dict(access.strides) if access is not None else {}
-    by_rows = _is_one(strides.get(row)) and not _is_one(strides.get(program.roles.depth))
+    by_rows = is_one(strides.get(row)) and not is_one(strides.get(program.roles.depth))
     if by_rows and dt.bits(dtype) != 16:
         by_rows = False
     layout = tile_layout(rows, depth, dtype, by_rows)
@@ -254,7 +255,3 @@ def plan_operand(name: str, program: TileProgram, source: Elementwise, row: Var,
         box = (layout.width, layout.lines // shares)
         plan = plan_map(f"{name}_map", program, access, inner, second, box, layout.swizzle)
     return Operand(program, row, layout, source.value, plan, shares if plan is not None else 1)
-
-
-def _is_one(e: PrimExpr | None) -> bool:
-    return isinstance(e, IntImm) and e.value == 1

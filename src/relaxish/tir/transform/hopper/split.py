@@ -67,7 +67,7 @@ class SplitEpilogue(DirectEpilogue):
         share = -(-self.quads // self.split)
 
         def finish(row: Var, column: Var) -> Stmt:
-            def one(turn: Any, sums: Any, parts: Any) -> Stmt:
+            def one(turn: PrimExpr, sums: Buffer, parts: Buffer) -> Stmt:
                 quad = at.rank * share + turn
                 fetch = loop("part", self.split, lambda part: do(
                     "ptx_cluster_read", address(parts, part * _QUAD), address(view, where(quad)), part

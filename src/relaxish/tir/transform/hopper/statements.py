@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ....arith.build import as_int
 from ....ir.expr import ExprLike, PrimExpr, Range
 from ....ir.prim import Cast, IntImm, Var
 from ....ir.types import PointerType, PrimType
@@ -28,10 +29,11 @@ def do(name: str, *args: Any) -> Stmt:
 
 def as_int32(e: PrimExpr | int) -> PrimExpr:
     """An index as int32, which is what coordinates of copies and numbers of blocks are."""
-    if isinstance(e, int):
-        return IntImm("int32", e)
-    if isinstance(e, IntImm):
-        return IntImm("int32", e.value)
+    match e:
+        case int():
+            return IntImm("int32", e)
+        case IntImm():
+            return IntImm("int32", e.value)
     return e if e.dtype == "int32" else Cast("int32", e)
 
 
@@ -62,7 +64,7 @@ def loop(name: str, extent: PrimExpr | int, body: Body, kind: ForKind = ForKind.
     """A loop from 0; a loop of one turn is its body."""
     if isinstance(extent, int):
         extent = IntImm("int32", extent)
-    if isinstance(extent, IntImm) and extent.value == 1:
+    if as_int(extent) == 1:
         return body(IntImm(extent.dtype, 0))
     var = Var(name, extent.dtype)
     return For(var, IntImm(extent.dtype, 0), extent, kind, body(var))

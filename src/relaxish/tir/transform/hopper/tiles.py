@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ....arith import Analyzer
+from ....arith.build import is_one
 from ....arith.functor import uses_var
 from ....arith.linear import detect_linear_equation
 from ....ir.expr import PrimExpr, Range
@@ -34,7 +35,7 @@ from ....ir.structural import same_expression
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...functor import substitute
-from ...stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
+from ...stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, Stmt, stmt_list
 from ..base import LoweringError, call, is_call
 
 __all__ = [
@@ -154,10 +155,6 @@ def _as(kind: type[_N], node: Node | None, reason: str) -> _N:
     return node
 
 
-def _items(stmt: Stmt) -> list[Any]:
-    return list(stmt.seq) if isinstance(stmt, SeqStmt) else [stmt]
-
-
 def _nest(stmt: Stmt) -> _Nest:
     loops = []
     while isinstance(stmt, For):
@@ -165,10 +162,6 @@ def _nest(stmt: Stmt) -> _Nest:
         loops.append(stmt)
         stmt = stmt.body
     return _Nest(tuple(loops), _as(BlockRealize, stmt, "a tile statement is not one block"))
-
-
-def _is_one(e: PrimExpr) -> bool:
-    return isinstance(e, IntImm) and e.value == 1
 
 
 class _Parser:
@@ -185,12 +178,12 @@ class _Parser:
         while isinstance(stmt, For) and not stmt.annotations.get(STAGES):
             tag = stmt.thread_binding.thread_tag if stmt.thread_binding is not None else ""
             _require(
-                tag.startswith("blockIdx.") or _is_one(stmt.extent), "a loop around the tiles is not bound to blocks"
+                tag.startswith("blockIdx.") or is_one(stmt.extent), "a loop around the tiles is not bound to blocks"
             )
             self.grid.append((stmt.loop_var, stmt.extent))
             self.analyzer.bind(stmt.loop_var, _range(stmt))
             stmt = stmt.body
-        parts = _items(stmt)
+        parts = stmt_list(stmt)
         _require(len(parts) == 2, "a tile is a loop over the depth and one write-back")
         loop, tail = parts
         if not isinstance(loop, For) or STAGES not in loop.annotations or loop.kind != ForKind.SERIAL:
@@ -199,7 +192,7 @@ class _Parser:
         return self._assemble(loop, int(loop.annotations[STAGES]), _nest(tail))
 
     def _assemble(self, loop: For, stages: int, tail: _Nest) -> TileProgram:
-        nests = [_nest(s) for s in _items(loop.body)]
+        nests = [_nest(s) for s in stmt_list(loop.body)]
         products = [n for n in nests if GEMM in n.block.annotations]
         _require(len(products) == 1, "there is no one product in the loop over the depth")
         (product,) = products
@@ -404,14 +397,15 @@ def _smaller(a: PrimExpr, b: PrimExpr) -> PrimExpr | None:
 
 def _bounds(condition: PrimExpr, roles: set[Any]) -> dict[Any, Any] | None:
     """``role < extent and ...`` as a map; None for conditions of another kind."""
-    if isinstance(condition, And):
-        left, right = _bounds(condition.a, roles), _bounds(condition.b, roles)
-        if left is None or right is None:
-            return None
-        both = {role: _smaller(left[role], right[role]) for role in set(left) & set(right)}
-        return None if None in both.values() else {**left, **right, **both}
-    if isinstance(condition, LT) and condition.a in roles and not _mentions(condition.b, roles):
-        return {condition.a: condition.b}
+    match condition:
+        case And():
+            left, right = _bounds(condition.a, roles), _bounds(condition.b, roles)
+            if left is None or right is None:
+                return None
+            both = {role: _smaller(left[role], right[role]) for role in set(left) & set(right)}
+            return None if None in both.values() else {**left, **right, **both}
+        case LT() if condition.a in roles and (not _mentions(condition.b, roles)):
+            return {condition.a: condition.b}
     return None
 
 

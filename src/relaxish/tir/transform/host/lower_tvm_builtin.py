@@ -178,7 +178,7 @@ class _Lower(StmtExprMutator):
         size = 1
         for extent in stmt.extents:
             size *= B.as_int(extent) or 0
-        on_cpu = isinstance(self.device_type, IntImm) and self.device_type.value == _CPU
+        on_cpu = B.as_int(self.device_type) == _CPU
         if on_cpu and pointer_scope(stmt.buffer_var) in ("", "global") and 0 < size * nbytes < _MAX_STACK:
             return made
         self._need_device()
@@ -285,7 +285,7 @@ class _Lower(StmtExprMutator):
         data, shape, strides, ndim, element, offset = made.args
         dtype = element.dtype
         nbytes = (dt.bits(dtype) * dt.lanes(dtype) + 7) // 8
-        if isinstance(strides, IntImm) and strides.value == 0:
+        if B.is_zero(strides):
             strides = _null()
         if not B.is_zero(offset):
             offset = offset * B.const(offset.dtype, nbytes)

@@ -52,13 +52,14 @@ class _Analyze(StmtExprVisitor):
 
     def _height(self, stmt: Stmt, depth: int, parallel: bool) -> int:
         """How many loops are nested below a statement, at most; only plain nests are looked into."""
-        if isinstance(stmt, SeqStmt):
-            return self._siblings([s for s in stmt.seq if isinstance(s, For)], depth, parallel)
-        if isinstance(stmt, For):
-            return self._siblings([stmt], depth, parallel)
-        if isinstance(stmt, IfThenElse):
-            branches = [stmt.then_case] if stmt.else_case is None else [stmt.then_case, stmt.else_case]
-            return max(self._height(s, depth, parallel) for s in branches)
+        match stmt:
+            case SeqStmt():
+                return self._siblings([s for s in stmt.seq if isinstance(s, For)], depth, parallel)
+            case For():
+                return self._siblings([stmt], depth, parallel)
+            case IfThenElse():
+                branches = [stmt.then_case] if stmt.else_case is None else [stmt.then_case, stmt.else_case]
+                return max(self._height(s, depth, parallel) for s in branches)
         return self._height(stmt.body, depth, parallel) if isinstance(stmt, (LetStmt, AttrStmt, Allocate)) else 0
 
     def _siblings(self, loops: list[For], depth: int, parallel: bool) -> int:

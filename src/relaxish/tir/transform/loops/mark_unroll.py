@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ....arith.build import as_int
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.functor import Mutator, all_nodes, pre_order_visit
@@ -179,4 +180,4 @@ def _tile_product(stmt: Stmt) -> Call | None:
 
 
 def _is_one(extent: PrimExpr) -> bool:
-    return isinstance(extent, IntImm) and extent.value == 1
+    return as_int(extent) == 1

@@ -216,7 +216,7 @@ class _Vectorizer(SeqMutator):
             raise NeedsScalar("a range of indices that differs between lanes")
         if value is e.args[0]:
             return e
-        if not all(isinstance(a, IntImm) and a.value == 0 for a in e.args[1:3]):
+        if not all(B.is_zero(a) for a in e.args[1:3]):
             raise NeedsScalar("a range of indices that begins elsewhere in each lane")
         return Call(dt.with_lanes(dt.element_of(e.dtype), _lanes(value)), e.op, (value, *rest), e.annotations)
 
@@ -266,10 +266,11 @@ class _Vectorizer(SeqMutator):
     # -- statements ----------------------------------------------------------------------------------------
 
     def visit_Stmt(self, stmt: Stmt) -> Stmt:
-        if isinstance(stmt, While):
-            raise LoweringError("A while loop inside a vectorized loop not supported.")
-        if isinstance(stmt, AssertStmt):
-            raise NeedsScalar("an assertion in a vectorized loop")
+        match stmt:
+            case While():
+                raise LoweringError("A while loop inside a vectorized loop not supported.")
+            case AssertStmt():
+                raise NeedsScalar("an assertion in a vectorized loop")
         return self.default_visit(stmt)
 
     def statement(self, stmt: Stmt) -> Stmt:
@@ -424,7 +425,7 @@ class _Loops(SeqMutator):
         if not constant and not (_is_scalable(extent) and _has_scalable_vectors(self.target)):
             raise LoweringError(f"Failed to vectorize loop with extent {extent} for target {self.target}")
         body = self.visit(loop.body)
-        if isinstance(extent, IntImm) and extent.value == 1:
+        if B.is_one(extent):
             return substitute(body, {loop.loop_var: loop.min})
         if not B.is_zero(loop.min):
             body = substitute(body, {loop.loop_var: B.add(loop.loop_var, loop.min)})

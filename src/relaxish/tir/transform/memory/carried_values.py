@@ -153,7 +153,7 @@ def _seen(region: Sequence[Range], inside: Sequence[For], former: For | None, an
     elif former.loop_var in used:
         one = B.const(former.loop_var.dtype, 1)
         domains[former.loop_var] = IntervalSet(former.min, former.loop_var - one)
-    return _Seen(_relaxed(region, domains, analyzer), turns.value if isinstance(turns, IntImm) else None)
+    return _Seen(_relaxed(region, domains, analyzer), B.as_int(turns))
 
 
 class _Seen(NamedTuple):

@@ -349,18 +349,19 @@ class _Scaled:
 
 def _scaled(e: PrimExpr, of: Mapping[Buffer, _Moments], square: bool = False) -> _Scaled | None:
     """A sum of elements (or of their squares) divided by integers."""
-    if isinstance(e, BufferLoad):
-        moments = of.get(e.buffer)
-        wanted = None if moments is None else moments.squares if square else moments.sums
-        return None if moments is None or e.buffer is not wanted else _Scaled(moments, e.buffer, e.indices, [])
-    if isinstance(e, Div):
-        divisors, inner = _factors(e.b), e.a
-    elif isinstance(e, Mul) and isinstance(e.b, FloatImm):
-        whole = round(1.0 / e.b.value) if e.b.value else 0
-        exact = 0 < whole < _MOST_EXACT and abs(e.b.value * whole - 1.0) <= 2.0**-24
-        divisors, inner = [const(whole, "int64")] if exact else None, e.a
-    else:
-        return None
+    match e:
+        case BufferLoad():
+            moments = of.get(e.buffer)
+            wanted = None if moments is None else moments.squares if square else moments.sums
+            return None if moments is None or e.buffer is not wanted else _Scaled(moments, e.buffer, e.indices, [])
+        case Div():
+            divisors, inner = _factors(e.b), e.a
+        case Mul() if isinstance(e.b, FloatImm):
+            whole = round(1.0 / e.b.value) if e.b.value else 0
+            exact = 0 < whole < _MOST_EXACT and abs(e.b.value * whole - 1.0) <= 2.0**-24
+            divisors, inner = [const(whole, "int64")] if exact else None, e.a
+        case _:
+            return None
     made = None if divisors is None else _scaled(inner, of, square)
     if made is not None:
         made.divisors += divisors or ()
@@ -369,13 +370,14 @@ def _scaled(e: PrimExpr, of: Mapping[Buffer, _Moments], square: bool = False) ->
 
 def _factors(e: PrimExpr) -> list[PrimExpr] | None:
     """The integers of which a float is the product."""
-    if isinstance(e, FloatImm):
-        return [const(int(e.value), "int64")] if e.value == int(e.value) else None
-    if isinstance(e, Cast) and dt.is_int(e.value.dtype):
-        return [e.value]
-    if isinstance(e, Mul):
-        a, b = _factors(e.a), _factors(e.b)
-        return None if a is None or b is None else a + b
+    match e:
+        case FloatImm():
+            return [const(int(e.value), "int64")] if e.value == int(e.value) else None
+        case Cast() if dt.is_int(e.value.dtype):
+            return [e.value]
+        case Mul():
+            a, b = _factors(e.a), _factors(e.b)
+            return None if a is None or b is None else a + b
     return None
 
 

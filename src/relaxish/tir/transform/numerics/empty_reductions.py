@@ -7,10 +7,11 @@ memory held.  Such a loop becomes one step that only writes the start.
 from __future__ import annotations
 
 
+from ....arith.build import as_int
 from ....ir.expr import PrimExpr, Range
 from ....ir.functor import all_nodes
 from ....ir.node import Node
-from ....ir.prim import IntImm, IterVar, Var
+from ....ir.prim import IterVar, Var
 from ...function import PrimFunc
 from ...functor import pre_order_visit
 from ...stmt import BlockRealize, For, Stmt
@@ -20,7 +21,7 @@ __all__ = ["FillEmptyReductions", "fill_empty_reductions", "has_empty_loop"]
 
 
 def _is_zero(extent: PrimExpr) -> bool:
-    return isinstance(extent, IntImm) and extent.value == 0
+    return as_int(extent) == 0
 
 
 def has_empty_loop(func: PrimFunc) -> bool:

@@ -262,7 +262,7 @@ class _Plan:
             return
         for start in self.uses.stores[at.buffer]:
             number = start.value
-            if isinstance(number, IntImm) and number.value == -1:
+            if B.as_int(number) == -1:
                 self.stores[id(start)] = IntImm(number.dtype, dt.max_value(number.dtype))
 
     # Padding: elements outside that only a reduction to the extreme ever sees.
@@ -399,7 +399,7 @@ def _exact_reducer(reducer: CommReducer) -> CommReducer:
     if _is_worst(starts[value], pair.kind):
         starts[value] = _infinite(starts[value], pair.kind)
     number = starts[at]
-    if pair.first_wins and isinstance(number, IntImm) and number.value == -1:
+    if pair.first_wins and B.as_int(number) == -1:
         starts[at] = IntImm(number.dtype, dt.max_value(number.dtype))
     return reducer.with_fields(result=tuple(results), identity_element=tuple(starts))
 

@@ -131,14 +131,15 @@ class _Sums(Accumulators):
 
     def _factors(self, e: PrimExpr) -> list[PrimExpr]:
         """What a product consists of, numbers that are read nowhere left out."""
-        if isinstance(e, Var) and e in self.lets:
-            return self._factors(self.lets[e])
-        if isinstance(e, Broadcast):
-            return self._factors(e.value)
-        if isinstance(e, Mul):
-            return [*self._factors(e.a), *self._factors(e.b)]
-        if isinstance(e, Div) and self.is_free(e.b):
-            return self._factors(e.a)
+        match e:
+            case Var() if e in self.lets:
+                return self._factors(self.lets[e])
+            case Broadcast():
+                return self._factors(e.value)
+            case Mul():
+                return [*self._factors(e.a), *self._factors(e.b)]
+            case Div() if self.is_free(e.b):
+                return self._factors(e.a)
         return [] if self.is_free(e) else [e]
 
     def is_free(self, e: PrimExpr) -> bool:
@@ -149,10 +150,11 @@ class _Sums(Accumulators):
         found: set[Buffer] = set()
 
         def look(item: Node) -> bool:
-            if isinstance(item, BufferLoad):
-                found.add(item.buffer)
-            elif isinstance(item, Var) and item in self.lets:
-                found.update(self._loaded(self.lets[item]))
+            match item:
+                case BufferLoad():
+                    found.add(item.buffer)
+                case Var() if item in self.lets:
+                    found.update(self._loaded(self.lets[item]))
             return True
 
         pre_order_visit(e, look)
@@ -223,12 +225,13 @@ class _Rewrite(StmtExprMutator):
         """Whether an expression of float32 is a number computed from the sums alone."""
         if dt.element_of(e.dtype) != "float32":
             return False
-        if isinstance(e, BufferLoad):
-            return e.buffer in self.twins
-        if isinstance(e, Var):
-            return e in self.variables
-        if isinstance(e, Broadcast):
-            return self._computes(e.value)
+        match e:
+            case BufferLoad():
+                return e.buffer in self.twins
+            case Var():
+                return e in self.variables
+            case Broadcast():
+                return self._computes(e.value)
         if not isinstance(e, _ARITHMETIC):
             return False
         parts = [self._computes(p) for p in (e.a, e.b)]
@@ -236,21 +239,23 @@ class _Rewrite(StmtExprMutator):
 
     def _wide(self, e: PrimExpr) -> PrimExpr:
         """The float64 value of an expression: arithmetic on the sums in float64, everything else converted."""
-        if isinstance(e, FloatImm):
-            return FloatImm("float64", _exact(e.value))
-        if isinstance(e, Broadcast):
-            return Broadcast(self._wide(e.value), e.lanes)
-        if isinstance(e, Select):
-            return Select(self.visit(e.condition), self._wide(e.true_value), self._wide(e.false_value))
+        match e:
+            case FloatImm():
+                return FloatImm("float64", _exact(e.value))
+            case Broadcast():
+                return Broadcast(self._wide(e.value), e.lanes)
+            case Select():
+                return Select(self.visit(e.condition), self._wide(e.true_value), self._wide(e.false_value))
         if is_call(e, "if_then_else"):
             chosen = [self.visit(e.args[0]), *(self._wide(a) for a in e.args[1:])]
             return type(e)(dt.with_lanes("float64", dt.lanes(e.dtype)), e.op, chosen)
-        if isinstance(e, BufferLoad) and e.buffer in self.twins:
-            return BufferLoad(self.twins[e.buffer], self.visit(e.indices), e.predicate and self.visit(e.predicate))
-        if isinstance(e, Var) and e in self.variables:
-            return self.variables[e]
-        if isinstance(e, Mul) and not self._computes(e):
-            return Mul(self._converted(e.a), self._converted(e.b))
+        match e:
+            case BufferLoad() if e.buffer in self.twins:
+                return BufferLoad(self.twins[e.buffer], self.visit(e.indices), e.predicate and self.visit(e.predicate))
+            case Var() if e in self.variables:
+                return self.variables[e]
+            case Mul() if not self._computes(e):
+                return Mul(self._converted(e.a), self._converted(e.b))
         if self._computes(e) or isinstance(e, Add) and (self._computes(e.a) or self._computes(e.b)):
             return self._arithmetic(e)
         return self._converted(e)

@@ -331,7 +331,7 @@ class _Guard(ExprAnalyzerMutator):
             return None
         least, last = bound.loop.min, B.sub(bound.loop.extent, B.const(bound.loop.extent.dtype, 1))
         if divide is not None or modulo is not None:
-            if not (isinstance(least, IntImm) and least.value == 0):
+            if not B.is_zero(least):
                 return None
             if divide is not None:
                 last = B.floordiv(last, B.const(last.dtype, divide))
@@ -366,10 +366,11 @@ class _Guard(ExprAnalyzerMutator):
             stores = found
 
             def look(node: Node) -> bool:
-                if isinstance(node, BufferStore):
-                    stores.add(node.buffer.data)
-                elif isinstance(node, Call) and op_name_of(node).removeprefix("tir.").startswith("call_"):
-                    stores.add(None)
+                match node:
+                    case BufferStore():
+                        stores.add(node.buffer.data)
+                    case Call() if op_name_of(node).removeprefix("tir.").startswith("call_"):
+                        stores.add(None)
                 return True
 
             pre_order_visit(loop.body, look)
@@ -470,7 +471,7 @@ def _reads(e: PrimExpr, pointers: set[Any]) -> bool:
 
 
 def _plus(value: PrimExpr, rest: PrimExpr) -> PrimExpr:
-    return value if isinstance(rest, IntImm) and rest.value == 0 else Add(value, rest)
+    return value if B.is_zero(rest) else Add(value, rest)
 
 
 def _clamped(value: PrimExpr, extent: PrimExpr, offset: PrimExpr, span: PrimExpr) -> PrimExpr:

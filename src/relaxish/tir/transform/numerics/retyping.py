@@ -39,8 +39,9 @@ class RetypingMutator(StmtExprMutator):
 
     def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
         made: Any = self.default_visit(attr)
-        if isinstance(attr.node, Buffer) and attr.node in self.buffers:
-            return made.with_fields(node=self.buffers[attr.node])
-        if isinstance(attr.node, Var) and attr.node in self.variables:
-            return made.with_fields(node=self.variables[attr.node])
+        match attr.node:
+            case Buffer() if attr.node in self.buffers:
+                return made.with_fields(node=self.buffers[attr.node])
+            case Var() if attr.node in self.variables:
+                return made.with_fields(node=self.variables[attr.node])
         return made

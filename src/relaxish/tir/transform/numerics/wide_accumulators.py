@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ....arith.build import as_int
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr, Range
 from ....ir.functor import pre_order_visit
@@ -18,19 +19,8 @@ from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...op import max_value, min_value
 from ...stmt import (
-    AttrStmt,
-    Block,
-    BlockRealize,
-    BufferRegion,
-    BufferStore,
-    DeclBuffer,
-    For,
-    ForKind,
-    LetStmt,
-    MatchBufferRegion,
-    SeqStmt,
-    Stmt,
-    While,
+    AttrStmt, Block, BlockRealize, BufferRegion, BufferStore, DeclBuffer, For, ForKind, LetStmt, MatchBufferRegion,
+    SeqStmt, Stmt, While, stmt_list,
 )  # fmt: skip
 from ..base import PrimFuncPass, StmtExprMutator, StmtExprVisitor, func_pass, op_name
 from .wide_float import WideFloat, is_narrow_float
@@ -196,10 +186,11 @@ class Accumulators(StmtExprVisitor):
 
     def _bare(self, call: Call) -> None:
         def look(item: Node) -> bool:
-            if isinstance(item, BufferLoad):
-                self.opaque.add(item.buffer)
-            elif isinstance(item, Var):
-                self.opaque.update(self.by_data.get(item, ()))
+            match item:
+                case BufferLoad():
+                    self.opaque.add(item.buffer)
+                case Var():
+                    self.opaque.update(self.by_data.get(item, ()))
             return True
 
         pre_order_visit(call, look)
@@ -252,11 +243,12 @@ def _loads_of(value: PrimExpr, buffer: Buffer, lets: dict[Var, Any]) -> list[Buf
     seen: set[Any] = set()
 
     def look(item: PrimExpr | Buffer | Op) -> bool:
-        if isinstance(item, BufferLoad) and item.buffer is buffer:
-            found.append(item)
-        elif isinstance(item, Var) and item in lets and item not in seen:
-            seen.add(item)
-            pre_order_visit(lets[item], look)
+        match item:
+            case BufferLoad() if item.buffer is buffer:
+                found.append(item)
+            case Var() if item in lets and item not in seen:
+                seen.add(item)
+                pre_order_visit(lets[item], look)
         return True
 
     pre_order_visit(value, look)
@@ -281,9 +273,10 @@ def _only_compares(value: PrimExpr, buffer: Buffer, lets: dict[Var, Any]) -> boo
 
 def _filled_by(block: Block) -> list[Buffer]:
     """Buffers of which a block with a first iteration writes every element."""
-    stores = list(block.init.seq) if isinstance(block.init, SeqStmt) else [block.init]
-    filled = []
-    for store in stores:
+    filled: list[Buffer] = []
+    if block.init is None:
+        return filled
+    for store in stmt_list(block.init):
         if not isinstance(store, BufferStore):
             continue
         whole = {iv.var: iv.dom for iv in block.iter_vars if iv.iter_type == IterVar.DataPar}
@@ -301,7 +294,7 @@ def _filled_by(block: Block) -> list[Buffer]:
 
 
 def _is(e: PrimExpr, value: int) -> bool:
-    return isinstance(e, IntImm) and e.value == value
+    return as_int(e) == value
 
 
 def _both(a: PrimExpr, b: PrimExpr) -> bool:

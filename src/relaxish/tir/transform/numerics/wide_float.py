@@ -67,14 +67,15 @@ class WideFloat:
         """Whether ``e`` is an operation on narrow floats, or already there in float32."""
         if not self.match(getattr(e, "dtype", "")):
             return False
-        if isinstance(e, BufferLoad):
-            return e.buffer in self.buffers
-        if isinstance(e, Var):
-            return e in self.variables
-        if isinstance(e, Select):
-            return self.computes(e.true_value) or self.computes(e.false_value)
-        if isinstance(e, Broadcast):
-            return self.computes(e.value)
+        match e:
+            case BufferLoad():
+                return e.buffer in self.buffers
+            case Var():
+                return e in self.variables
+            case Select():
+                return self.computes(e.true_value) or self.computes(e.false_value)
+            case Broadcast():
+                return self.computes(e.value)
         if is_call(e, *_CHOICES):
             return any(self.computes(a) for a in e.args)
         return isinstance(e, _ARITHMETIC) or op_name(e) in _FUNCTIONS
@@ -101,22 +102,24 @@ class WideFloat:
             return FloatImm("float32", e.value)
         if isinstance(e, _ARITHMETIC):
             return type(e)(self.wide(e.a), self.wide(e.b))
-        if isinstance(e, Select):
-            return Select(self.keep(e.condition), self.wide(e.true_value), self.wide(e.false_value))
-        if isinstance(e, Broadcast):
-            return Broadcast(self.wide(e.value), e.lanes)
-        if isinstance(e, Cast):
-            inner = self.wide(e.value) if self.match(e.value.dtype) else self.keep(e.value)
-            return inner if inner.dtype == full else Cast(full, inner)
-        if isinstance(e, Call):
-            name = op_name(e)
-            if name in _FUNCTIONS or name in _CHOICES:
-                return Call(full, e.op, [self.wide(a) for a in e.args])
-        if isinstance(e, BufferLoad) and e.buffer in self.buffers:
-            indices = [self.keep(i) for i in e.indices]
-            return BufferLoad(self.buffers[e.buffer], indices, e.predicate)
-        if isinstance(e, Var) and e in self.variables:
-            return self.variables[e]
+        match e:
+            case Select():
+                return Select(self.keep(e.condition), self.wide(e.true_value), self.wide(e.false_value))
+            case Broadcast():
+                return Broadcast(self.wide(e.value), e.lanes)
+            case Cast():
+                inner = self.wide(e.value) if self.match(e.value.dtype) else self.keep(e.value)
+                return inner if inner.dtype == full else Cast(full, inner)
+            case Call():
+                name = op_name(e)
+                if name in _FUNCTIONS or name in _CHOICES:
+                    return Call(full, e.op, [self.wide(a) for a in e.args])
+        match e:
+            case BufferLoad() if e.buffer in self.buffers:
+                indices = [self.keep(i) for i in e.indices]
+                return BufferLoad(self.buffers[e.buffer], indices, e.predicate)
+            case Var() if e in self.variables:
+                return self.variables[e]
         return Cast(full, self.keep(e))
 
 

@@ -79,13 +79,14 @@ class _Eliminate(Mutator):
         values: list[PrimExpr] = []
 
         def note(node: Node) -> None:
-            if isinstance(node, Var):
-                self.names.add(node.name)
-            elif isinstance(node, For):
-                bindable.add(node.loop_var)
-            elif isinstance(node, (LetStmt, Let)):
-                bindable.add(node.var)
-                values.append(node.value)
+            match node:
+                case Var():
+                    self.names.add(node.name)
+                case For():
+                    bindable.add(node.loop_var)
+                case LetStmt() | Let():
+                    bindable.add(node.var)
+                    values.append(node.value)
 
         post_order_visit(func.body, note)
         self.terms = Terms(equivalent, bindable)

@@ -122,14 +122,15 @@ def _linear(e: PrimExpr, var: Var) -> tuple[int, Any] | None:
 
 def _normal(condition: PrimExpr) -> tuple[str, Any] | None:
     """A comparison as ``e == 0`` or ``e >= 0``."""
-    if isinstance(condition, EQ):
-        return "eq", condition.a - condition.b
-    if isinstance(condition, (LT, GT)):
-        small, large = (condition.a, condition.b) if isinstance(condition, LT) else (condition.b, condition.a)
-        return "ge", large - small - 1
-    if isinstance(condition, (LE, GE)):
-        small, large = (condition.a, condition.b) if isinstance(condition, LE) else (condition.b, condition.a)
-        return "ge", large - small
+    match condition:
+        case EQ():
+            return "eq", condition.a - condition.b
+        case LT() | GT():
+            small, large = (condition.a, condition.b) if isinstance(condition, LT) else (condition.b, condition.a)
+            return "ge", large - small - 1
+        case LE() | GE():
+            small, large = (condition.a, condition.b) if isinstance(condition, LE) else (condition.b, condition.a)
+            return "ge", large - small
     return None
 
 

@@ -204,14 +204,15 @@ def _uses_buffer(body: Stmt | PrimExpr, buffer: Buffer) -> bool:
         x = stack.pop()
         if x is buffer:
             return True
-        if isinstance(x, Node):
-            if not isinstance(x, (IntImm, Buffer)):
-                stack.extend(child for name in x._child_fields if (child := getattr(x, name)) is not None)
-        elif isinstance(x, (tuple, list)):
-            stack.extend(x)
-        elif isinstance(x, dict):
-            stack.extend(x)
-            stack.extend(x.values())
+        match x:
+            case Node():
+                if not isinstance(x, (IntImm, Buffer)):
+                    stack.extend(child for name in x._child_fields if (child := getattr(x, name)) is not None)
+            case tuple() | list():
+                stack.extend(x)
+            case dict():
+                stack.extend(x)
+                stack.extend(x.values())
     return False
 
 

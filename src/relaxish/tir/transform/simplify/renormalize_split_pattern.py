@@ -19,7 +19,7 @@ _MOST_REWRITES = 5
 def _constant(e: PrimExpr) -> int | None:
     """The value of a constant, or that of all lanes of a constant vector."""
     value = e.value if isinstance(e, Broadcast) else e
-    return value.value if isinstance(value, IntImm) else None
+    return B.as_int(value)
 
 
 def _scaled(e: PrimExpr) -> tuple[PrimExpr, int] | None:
@@ -101,12 +101,13 @@ class _Renormalize(ExprAnalyzerMutator):
 
     def visit_Not(self, e: Not) -> PrimExpr:
         inner: Any = self.visit(e.a)
-        if isinstance(inner, Not):
-            return inner.a
-        if isinstance(inner, (LE, GT)):
-            return LT(inner.b, inner.a) if isinstance(inner, LE) else LE(inner.a, inner.b)
-        if isinstance(inner, (LT, GE)):
-            return LE(inner.b, inner.a) if isinstance(inner, LT) else LT(inner.a, inner.b)
+        match inner:
+            case Not():
+                return inner.a
+            case LE() | GT():
+                return LT(inner.b, inner.a) if isinstance(inner, LE) else LE(inner.a, inner.b)
+            case LT() | GE():
+                return LE(inner.b, inner.a) if isinstance(inner, LT) else LT(inner.a, inner.b)
         return e if inner is e.a else Not(inner)
 
 

@@ -37,7 +37,7 @@ class _Mutator(SeqMutator):
 
     def visit_For(self, loop: For) -> Stmt:
         with self.radix.scope():
-            if isinstance(loop.min, IntImm) and loop.min.value == 0:
+            if B.is_zero(loop.min):
                 self.radix.bind(loop.loop_var, loop.extent)
             return self.default_visit(loop)
 
@@ -50,7 +50,7 @@ class _Mutator(SeqMutator):
     def visit_Block(self, block: Block) -> Block:
         with self.radix.scope():
             for axis in block.iter_vars:
-                if axis.dom is not None and isinstance(axis.dom.min, IntImm) and axis.dom.min.value == 0:
+                if axis.dom is not None and B.is_zero(axis.dom.min):
                     self.radix.bind(axis.var, axis.dom.extent)
             return self.default_visit(block)
 
@@ -67,14 +67,15 @@ class _Mutator(SeqMutator):
     def _learn(self, condition: PrimExpr) -> None:
         if is_call(condition, "likely"):
             condition = condition.args[0]
-        if isinstance(condition, And):
-            self._learn(condition.a)
-            self._learn(condition.b)
-        elif isinstance(condition, (LT, LE, GT, GE)) and condition.a.dtype in _INTEGERS:
-            low, high = condition.a, condition.b
-            if isinstance(condition, (GT, GE)):
-                low, high = high, low
-            self.radix.below(low, B.add(high, B.const(high.dtype, 1)) if isinstance(condition, (LE, GE)) else high)
+        match condition:
+            case And():
+                self._learn(condition.a)
+                self._learn(condition.b)
+            case LT() | LE() | GT() | GE() if condition.a.dtype in _INTEGERS:
+                low, high = condition.a, condition.b
+                if isinstance(condition, (GT, GE)):
+                    low, high = high, low
+                self.radix.below(low, B.add(high, B.const(high.dtype, 1)) if isinstance(condition, (LE, GE)) else high)
 
     # -- expressions ---------------------------------------------------------------------------------------
 
@@ -162,11 +163,12 @@ def _sizes(func: PrimFunc) -> list[Var]:
     found: dict[Var, None] = {}
 
     def look(extent: PrimExpr) -> None:
-        if isinstance(extent, Var):
-            found[extent] = None
-        elif isinstance(extent, Mul):
-            look(extent.a)
-            look(extent.b)
+        match extent:
+            case Var():
+                found[extent] = None
+            case Mul():
+                look(extent.a)
+                look(extent.b)
 
     for buffer in func.buffer_map.values():
         for extent in buffer.shape:
