@@ -80,8 +80,9 @@ class DevicePlan:
         if len(args) != len(inputs):
             return self._otherwise(*args)
         for arg, spec in zip(args, inputs):
-            fits = arg.__class__ is NDArray and spec is not None and arg.device is self.device
-            if not fits or arg.shape != spec.shape or arg.dtype != spec.dtype:
+            if spec is None or arg.__class__ is not NDArray or arg.device is not self.device:
+                return self._otherwise(*args)
+            if arg.shape != spec.shape or arg.dtype != spec.dtype:
                 return self._otherwise(*args)
         places = [self._place(slot.kind, slot.index, slot.nbytes, args) for slot in self.plan.slots]
         if self._entry is not None:
