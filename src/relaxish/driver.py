@@ -299,7 +299,7 @@ def _composed(module: IRModule, where: Target, options: dict[str, Any]) -> Execu
         built = build(placed.module, home, **options)
     assert isinstance(built, Executable)
     if where.runtime in ("aot", "graph"):
-        _check_static(built, where.runtime)
+        _make_static(built, placed.module, where.runtime)
     for part in placed.nested:
         built.external_modules.append(_nested_module(part, options))
     built.metadata = {**built.metadata, "target": str(where), "devices": [list(d) for d in placed.devices]}
@@ -328,16 +328,34 @@ def _nested_module(part: Nested, options: dict[str, Any]) -> NestedModule:
     return NestedModule(part.place.name, built, symbols, built.metadata["devices"])
 
 
-def _check_static(executable: Executable, runtime: str) -> None:
-    """Raise RelaxishError unless every function is one straight run of kernels over memory planned ahead."""
+def _make_static(executable: Executable, graph: IRModule, runtime: str) -> None:
+    """Every function becomes one straight run of kernels over memory planned ahead; those of a device get their plans here.
+
+    Raises RelaxishError for functions that cannot be such.
+    """
+    modules = executable.device_modules
+    reasons: dict[str, str] = {}
+    if modules:
+        executable.plans = {p.name: p for p in _plans(executable, graph, reasons, on_device=True)}
     loose = [name for name in executable.function_names if name not in executable.plans]
-    if executable.device_modules:
-        raise RelaxishError(f"runtime {runtime} is for programs of the processor alone; kernels of devices need vm")
     if loose:
+        why = "; ".join(f"{name}: {reasons[name]}" for name in loose if name in reasons)
         raise RelaxishError(
             f"runtime {runtime} needs functions of known shapes and without branches, and {', '.join(loose)} "
-            "is none; use runtime vm, or fix the shapes with relax.transform.BindSymbolicVars"
+            f"is none{f' ({why})' if why else ''}; use runtime vm, or fix the shapes with relax.transform.BindSymbolicVars"
         )
+    if runtime == "aot" and modules:
+        module = next(
+            m for m in modules if all(c.kernel in m.programs for p in executable.plans.values() for c in p.calls)
+        )
+        module.entries = list(executable.plans.values())
+        there = () if module.host_code is None else module.host_code.entries
+        textual = [plan.name for plan in module.entries if plan.symbol not in there]
+        if textual:
+            raise RelaxishError(
+                f"runtime aot needs the host parts of kernels as machine code, and those that {', '.join(textual)} calls "
+                "call packed functions, or llvmlite is not installed; use runtime graph"
+            )
 
 
 def _machine_programs(module: IRModule, where: Target, options: dict[str, Any]) -> MachinePrograms:
@@ -561,16 +579,24 @@ def _native(
     return executable
 
 
-def _plans(executable: Executable, graph: IRModule) -> Iterator[ExecutionPlan]:
-    """Plans of all functions that have one; the others run as bytecode."""
+def _plans(
+    executable: Executable, graph: IRModule, reasons: dict[str, str] | None = None, on_device: bool = False
+) -> Iterator[ExecutionPlan]:
+    """Plans of all functions that have one; the others run as bytecode, for ``reasons``."""
+    kernels = executable.kernels
+    if on_device:
+        kernels = {name: spec for m in executable.device_modules[:1] for name, spec in m.kernels.items()}
     for var, func in graph.functions.items():
         if not isinstance(func, Function):
             continue
         name = symbol_of(var, func)
         try:
-            yield plan_function(name, executable.functions, executable.constants, executable.kernels, plan_inputs(func))
+            inputs = plan_inputs(func)
+            yield plan_function(name, executable.functions, executable.constants, kernels, inputs, on_device)
         except NotPlannable as reason:
             _log.info("%s runs as bytecode: %s", name, reason)
+            if reasons is not None:
+                reasons[name] = str(reason)
 
 
 def _interpreted(builder: ExecBuilder, kernels: IRModule) -> Executable:

@@ -263,8 +263,70 @@ def test_runtimes_of_one_native_call(runtime: str) -> None:
     np.testing.assert_allclose(_run(executable, [HOST]).numpy(), np.maximum(_product(), 0), rtol=1e-5, atol=1e-5)
     with pytest.raises(RelaxishError, match="needs functions of known shapes"):
         relaxish.build(WithStrategy, f"llvm -runtime={runtime}")
-    with pytest.raises(RelaxishError, match="kernels of devices need vm"):
-        relaxish.build(Plain, f"cuda -arch=sm_80 -runtime={runtime}")
+
+
+@I.ir_module
+class Layers:
+    @R.function
+    def main(x: R.Tensor((4, 8), "float32"), w: R.Tensor((8, 5), "float32")):
+        with R.dataflow():
+            a = R.nn.relu(R.matmul(x, w))
+            b = R.reshape(R.nn.softmax(a, axis=-1), (2, 10))
+            c = R.sum(R.multiply(b, R.const(np.arange(20).reshape(2, 10).astype("float32"))), axis=1)
+            R.output(a, c)
+        return (a, (c, x))
+
+
+def _layers() -> tuple[np.ndarray, np.ndarray]:
+    a = np.maximum(_product(), 0)
+    e = np.exp(a - a.max(-1, keepdims=True))
+    b = (e / e.sum(-1, keepdims=True)).reshape(2, 10)
+    return a, (b * np.arange(20).reshape(2, 10)).sum(1)
+
+
+@pytest.mark.parametrize("runtime", ["aot", "graph"])
+def test_plans_on_devices(runtime: str, tmp_path: Any) -> None:
+    executable = relaxish.build(Layers, f"cuda -arch=sm_80 -runtime={runtime}")
+    (plan,) = executable.plans.values()
+    assert len(plan.calls) >= 3 and {s.kind for s in plan.slots} >= {"input", "output", "constant", "workspace"}
+    programs = [executable]
+    if nvrtc.available():
+        executable.export_library(tmp_path / "model.so")
+        programs.append(relaxish.runtime.load_module(tmp_path / "model.so"))
+    with use_cuda_provider("emulator"):
+        for program in programs:
+            machine = relaxish.VirtualMachine(program, GPU)
+            launches: list[Any] = []
+            entry = program.device_modules[0].native_entry(plan.symbol)
+            assert (entry is not None) == (runtime == "aot")
+            bytecode = machine._run
+            machine._run = lambda *args, launches=launches, run=bytecode: (launches.append(args), run(*args))[1]
+            inputs = [relaxish.nd.array(a, GPU) for a in _inputs()]
+            for _ in range(2):
+                a, (c, x) = machine["main"](*inputs)
+                for have, want in zip((a, c), _layers(), strict=True):
+                    assert have.device == GPU
+                    np.testing.assert_allclose(have.numpy(), want, rtol=1e-4, atol=1e-5)
+                assert x is inputs[0]
+            assert not launches  # no bytecode ran
+            with pytest.raises(ValueError, match="requires 2 inputs"):
+                machine["main"](inputs[0])
+            with pytest.raises(ValueError, match="shape"):
+                machine["main"](inputs[1], inputs[0])
+
+
+@pytest.mark.parametrize("runtime", ["aot", "graph"])
+def test_what_has_no_plan_on_devices(runtime: str) -> None:
+    @I.ir_module
+    class Dynamic:
+        @R.function
+        def main(x: R.Tensor(("n", 8), "float32")):
+            return R.nn.relu(x)
+
+    with pytest.raises(RelaxishError, match="main: parameter x has no static shape.*BindSymbolicVars"):
+        relaxish.build(Dynamic, f"cuda -arch=sm_80 -runtime={runtime}")
+    with pytest.raises(RelaxishError, match="main: .* of several devices|main: it calls"):
+        relaxish.build(Hinted, {"host": "llvm", "vdevice0": CUDA, "vdevice1": "llvm", "runtime": runtime})
 
 
 def test_target_host_is_the_host_of_the_build() -> None:

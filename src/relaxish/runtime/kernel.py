@@ -26,6 +26,7 @@ from .exports.shared_library import SharedLibrary as SharedLibrary
 
 PACKED_SUFFIX = "__packed"
 _PACKED_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
+_HOLDING_TYPE = ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 
 
 @dataclass(frozen=True)
@@ -108,9 +109,12 @@ class UnknownFunctionError(RelaxishError, ValueError):
     """The machine has no function, or no inputs or outputs kept for it."""
 
 
-def packed_entry(library: NativeLibrary, symbol: str) -> Callable[[int], int]:
-    """The ``i32 symbol(ptr)`` function as a Python callable taking an address."""
-    return _PACKED_TYPE(library.address(symbol))
+def packed_entry(library: NativeLibrary, symbol: str, *, holds_lock: bool = False) -> Callable[[int], int]:
+    """The ``i32 symbol(ptr)`` function as a Python callable taking an address.
+
+    ``holds_lock`` is for short functions that call back: other threads of Python wait meanwhile.
+    """
+    return (_HOLDING_TYPE if holds_lock else _PACKED_TYPE)(library.address(symbol))
 
 
 def scalar_bits(value: float, dtype: str) -> int:
@@ -137,18 +141,23 @@ class NativeKernel:
 
     ``call`` trusts its arguments, ``guarded`` makes sure that arrays are what the kernel was compiled for (the way of the
     virtual machine), ``__call__`` checks everything and accepts NumPy and torch tensors as well: strided outputs are
-    written through, and arguments that share memory with an output are read before it is written.
+    written through, and arguments that share memory with an output are read before it is written. ``holds_lock`` as for
+    :func:`packed_entry`.
     """
 
-    def __init__(self, spec: KernelSpec, library: NativeLibrary, messages: Sequence[str] = ()) -> None:
+    def __init__(
+        self, spec: KernelSpec, library: NativeLibrary, messages: Sequence[str] = (), *, holds_lock: bool = False
+    ) -> None:
         self.spec = spec
         self.messages = messages  # of the assertions, by error code from 1
         self.name = spec.name
         self.library = library
-        self._entry = packed_entry(library, spec.name + PACKED_SUFFIX)
+        self._entry = packed_entry(library, spec.name + PACKED_SUFFIX, holds_lock=holds_lock)
         self._slot_count = len(spec.params) + len(spec.shape_vars) + bool(spec.result)
         self._frames: list[tuple[Any, int]] = []
-        self._all_tensors = all(p.kind == "tensor" for p in spec.params) and not spec.shape_vars and not spec.result
+        self._scalars = [(i, p.dtype) for i, p in enumerate(spec.params) if p.kind != "tensor"]
+        self._sizes = [(s.param_index, s.dim_index) for s in spec.shape_vars]
+        self._all_tensors = not self._scalars and not self._sizes and not spec.result
         self._guard = Guard(spec, self.call, _HOST)
         self.guarded = self._guard.trusting
 
@@ -164,12 +173,12 @@ class NativeKernel:
         if self._all_tensors:
             slots[:] = [a.ptr for a in args]
         else:
-            spec = self.spec
-            values = [
-                a.ptr if p.kind == "tensor" else scalar_bits(a, p.dtype) for a, p in zip(args, spec.params, strict=True)
-            ]
-            values += [args[s.param_index].shape[s.dim_index] for s in spec.shape_vars]
-            slots[:] = [*values, 0] if spec.result else values
+            values = list(args)
+            for i, dtype in self._scalars:
+                values[i] = scalar_bits(values[i], dtype)
+            values = [getattr(v, "ptr", v) for v in values]
+            values += [args[i].shape[axis] for i, axis in self._sizes]
+            slots[:] = [*values, 0] if self.spec.result else values
         code = self._entry(address)
         result = scalar_value(slots[-1], self.spec.result) if self.spec.result else None
         frames.append(frame)

@@ -20,6 +20,7 @@ from . import ndarray_cache
 from .benchmark import BenchmarkResult, HostTimer, time_evaluator
 from .bytecode.bound_plan import BoundPlan
 from .bytecode.builtins import VMClosure
+from .bytecode.device_plan import DevicePlan
 from .bytecode.instructions import VM_REGISTER, VOID_REGISTER, Arg, CallOp, FunctionInfo, GotoOp, RetOp
 from .container import ShapeTuple, type_key_of
 from .device import Device, cpu
@@ -368,6 +369,8 @@ class VirtualMachine:
 
         plan = self.executable.plans.get(name)
         if plan is not None and not self._profile_enabled and not self.executable.python_kernels:
+            if self._instrument is None and self.executable.device_modules:
+                return DevicePlan(plan, self.executable, self._allocators[0], self._constant, call).run
             if self._instrument is None:
                 return BoundPlan(plan, self.executable, self._allocators[-1], call).run
         return call

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from ...runtime.bytecode.plan import ExecutionPlan
 from ...support.entry_points import load
 from ...support.errors import RelaxishError
 
@@ -42,8 +43,11 @@ class NativeCompiler(Protocol):
         """
         ...
 
-    def host_code(self, functions: Sequence[tuple[str, Any]], target: Any, table: str) -> Any:
-        """Host programs of devices as an object for a target, and LLVM text as another: a ``HostCode``."""
+    def host_code(
+        self, functions: Sequence[tuple[str, Any]], target: Any, table: str, plans: Sequence[ExecutionPlan] = ()
+    ) -> Any:
+        """Host programs of devices, and entries that call them, as an object for a target; LLVM text as another: a
+        ``HostCode``."""
         ...
 
 

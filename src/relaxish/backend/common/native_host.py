@@ -14,6 +14,7 @@ Before (what host/device splitting leaves) and after::
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...ir import dtype as dt
@@ -23,6 +24,7 @@ from ...ir.module import IRModule
 from ...ir.op import Op, op_name_of
 from ...ir.prim import Call, Cast, IntImm, StringImm, Var
 from ...ir.types import PointerType, PrimType
+from ...runtime.bytecode.plan import ExecutionPlan, KernelCall, Operand
 from ...runtime.devices.host_program import KernelInfo
 from ...runtime.devices.native_host import ALLOCATE, ELEMENTS, LAUNCH, SUFFIX, TABLE, TENSOR_MAP, HostCode
 from ...support.errors import RelaxishError
@@ -178,13 +180,26 @@ def native_functions(host: IRModule, infos: Mapping[str, KernelInfo]) -> list[tu
     return made
 
 
+def _on_host(plan: ExecutionPlan, sizes: Mapping[str, int]) -> ExecutionPlan:
+    """The plan over the machine code of host programs: behind the slots stands the number of the call, which they take
+    before the sizes of shapes."""
+    number = Operand("word", slot=len(plan.slots))
+    calls = []
+    for call in plan.calls:
+        count = sizes[call.kernel]
+        operands = (*call.operands[:count], number, *call.operands[count:])
+        calls.append(KernelCall(call.kernel + SUFFIX, operands))
+    return replace(plan, calls=tuple(calls))
+
+
 def host_maker(host: IRModule, infos: Mapping[str, KernelInfo], target: Target | None) -> Callable[..., Any]:
     """A function that compiles the host functions for the host of a target, when they are asked for.
 
     It gives None where that cannot be done: no compiler for processors is installed, or nothing can be machine code.
+    Plans given become entries that call them, where all that they call is machine code.
     """
 
-    def make() -> HostCode | None:
+    def make(plans: Sequence[ExecutionPlan] = ()) -> HostCode | None:
         functions = native_functions(host, infos)
         where = target if target is not None and target.kind.name == "llvm" else Target("llvm")
         if not functions:
@@ -194,7 +209,10 @@ def host_maker(host: IRModule, infos: Mapping[str, KernelInfo], target: Target |
         except (ImportError, RelaxishError) as error:
             _log.info("host programs stay text: %s", error)
             return None
-        code: HostCode = compiler.host_code([(name + SUFFIX, f) for name, f in functions], where, _TABLE_TEXT)
+        params = {name: len(f.params) - 1 for name, f in functions}  # the last is the number of the call
+        entries = [_on_host(p, params) for p in plans if all(call.kernel in params for call in p.calls)]
+        named = [(name + SUFFIX, f) for name, f in functions]
+        code: HostCode = compiler.host_code(named, where, _TABLE_TEXT, entries)
         return code
 
     return make

@@ -15,10 +15,15 @@ def generate_entry(module: ModuleWriter, plan: ExecutionPlan) -> None:
     lines: list[str] = ["entry:"]
     slots: dict[int, str] = {}
     pointers: dict[tuple[int, int], str] = {}
+    words: set[str] = set()
     for call in plan.calls:
         for operand in call.operands:
             if operand.kind == "ptr":
                 _pointer(lines, slots, pointers, operand.slot, operand.offset)
+            elif operand.kind == "word" and f"%word{operand.slot}" not in words:
+                words.add(f"%word{operand.slot}")
+                lines.append(f"  %atw{operand.slot} = getelementptr i64, ptr %slots, i64 {operand.slot}")
+                lines.append(f"  %word{operand.slot} = load i64, ptr %atw{operand.slot}, align 8")
     for index, call in enumerate(plan.calls):
         args, types = [], []
         for operand in call.operands:
@@ -66,6 +71,8 @@ def _pointer(
 def _argument(operand: Any, pointers: dict[tuple[int, int], str]) -> tuple[str, str]:
     if operand.kind == "ptr":
         return "ptr", pointers[(operand.slot, operand.offset)]
+    if operand.kind == "word":
+        return "i64", f"%word{operand.slot}"
     if operand.kind == "int":
         return "i64", str(int(operand.value))
     return "double", float_literal(float(operand.value), "float64")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...runtime.bytecode.plan import ExecutionPlan
 from ...runtime.kernel import PACKED_SUFFIX, NativeLibrary
 from ...runtime.devices.native_host import HostCode
 from ...target import Target
@@ -56,19 +57,22 @@ class HostCompiler:
         wanted = [name for name, _ in functions] + list(exports)
         return _Code(*engine.session().load(body, wanted, imports))
 
-    def host_code(self, functions: Sequence[tuple[str, Any]], target: Target, table: str) -> HostCode:
-        """Host programs of devices as an object for a target, and LLVM text as another."""
+    def host_code(
+        self, functions: Sequence[tuple[str, Any]], target: Target, table: str, plans: Sequence[ExecutionPlan] = ()
+    ) -> HostCode:
+        """Host programs of devices, and entries that call them, as an object for a target; LLVM text as another."""
         kernels = {name: kernel_spec(name, func) for name, func in functions}
         # A few integers are computed: code for any processor of the triple is as good.
         generic = Target({"kind": "llvm", "mtriple": engine.triple_of(target), "mcpu": "generic"})
-        body = self._object(generate_text(functions, generic)[1], generic)
+        body = self._object(generate_text(functions, generic, plans)[1], generic)
         whole = f'target triple = "TRIPLE"\n{table}'
+        entries = [plan.symbol for plan in plans]
 
         def load(imports: Mapping[str, int]) -> NativeLibrary:
-            symbols = [name + PACKED_SUFFIX for name in kernels]
+            symbols = [name + PACKED_SUFFIX for name in kernels] + entries
             return _Loaded(*engine.session().load(body, symbols, imports))
 
-        return HostCode(body, kernels, self._object(whole, generic), engine.linker_of(target), load)
+        return HostCode(body, kernels, self._object(whole, generic), engine.linker_of(target), load, tuple(entries))
 
     @staticmethod
     def _object(text: str, target: Target) -> bytes:

@@ -78,11 +78,16 @@ class _Machine:
     """Abstract execution of bytecode."""
 
     def __init__(
-        self, functions: Sequence[FunctionInfo], constants: Sequence[Any], kernels: Mapping[str, KernelSpec]
+        self,
+        functions: Sequence[FunctionInfo],
+        constants: Sequence[Any],
+        kernels: Mapping[str, KernelSpec],
+        on_device: bool = False,
     ) -> None:
         self.functions = functions
         self.constants = constants
         self.kernels = kernels
+        self.on_device = on_device
         self.calls: list[_RecordedCall] = []
         self.constant_blocks: dict[int, _Tensor] = {}
         self.depth = 0
@@ -134,7 +139,7 @@ class _Machine:
     def _record(self, name: str, args: list[Any]) -> None:
         spec = self.kernels.get(name)
         if spec is None:
-            raise NotPlannable(f"kernel {name} has no known signature")
+            raise NotPlannable(f"kernel {name} " + ("runs on the host" if self.on_device else "has no known signature"))
         if len(args) != len(spec.params):
             raise NotPlannable(f"kernel {name} is called with {len(args)} arguments, it has {len(spec.params)}")
         index = len(self.calls)
@@ -163,6 +168,8 @@ class _Machine:
         dims = shape if isinstance(shape, tuple) else (shape,)
         if not all(isinstance(d, int) for d in dims) or scope not in ("global", ""):
             raise NotPlannable("it allocates memory of a size or scope known only at run time")
+        if self.on_device and args[2] != 0:
+            raise NotPlannable("it uses memory of several devices")
         nbytes = itemsize(dtype) if dtype else 1
         for dim in dims:
             nbytes *= dim
@@ -259,15 +266,17 @@ def plan_function(
     constants: Sequence[Any],
     kernels: Mapping[str, KernelSpec],
     inputs: Sequence[TensorSpec],
+    on_device: bool = False,
 ) -> ExecutionPlan:
     """The plan of a static function; raises :class:`NotPlannable` when it is not static.
 
-    ``inputs`` gives the declared shape and dtype of each parameter.
+    ``inputs`` gives the declared shape and dtype of each parameter. ``on_device``: the kernels are those of a device, where
+    all memory is to be.
     """
     info = next((f for f in functions if f.is_vm and f.name == name), None)
     if info is None:
         raise NotPlannable(f"there is no function {name}")
-    machine = _Machine(functions, constants, kernels)
+    machine = _Machine(functions, constants, kernels, on_device)
     args = [_Tensor(_Block("input", i), 0, spec.shape, spec.dtype) for i, spec in enumerate(inputs)]
     result = machine.run(info, args)
     outputs: list[_Block] = []

@@ -31,7 +31,7 @@ class Operand:
     """One kernel argument.
 
     ``kind`` "ptr": pointer in slot ``slot`` plus ``offset`` bytes; "int" or "float": the immediate ``value``
-    (passed as i64 or double).
+    (passed as i64 or double); "word": the integer that slot ``slot`` holds (made for entries on devices, never stored).
     """
 
     kind: str

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 import os
 
 from ...support import entry_points
 from ...support.errors import RelaxishError
 from ..device import Device
+from ..bytecode.plan import ExecutionPlan
 from .host_program import DeviceFunction, HostProgram, HostRuntime, KernelInfo
 from ..kernel import KernelSpec, MissingFunctionError
 from ..exports.linking import is_foreign
 from ..module import Module
+
+if TYPE_CHECKING:
+    from .native_host import NativeHost
 
 __all__ = ["DeviceModule"]
 
@@ -52,20 +56,36 @@ class DeviceModule(Module):
         self._makers = dict(makers or {})
         self._runtimes: dict[int, HostRuntime] = {}
         # Compiles the host programs for the target's host; None where they are text alone.
-        self.host_maker: Callable[[], Any] | None = None
-        self.native: Any = None  # their machine code in this process, if there is any
+        self.host_maker: Callable[..., Any] | None = None
+        self.entries: list[ExecutionPlan] = []  # plans that get an entry in the machine code of the host
+        self.native: NativeHost | None = None  # their machine code in this process, if there is any
         self.host_library: Any = None  # the library it was loaded with
 
     @functools.cached_property
     def host_code(self) -> Any:
         """The host programs as machine code of the target's host, compiled when first asked for; None if they cannot be."""
-        return None if self.host_maker is None else self.host_maker()
+        return None if self.host_maker is None else self.host_maker(self.entries)
 
     def use_native_host(self) -> bool:
         """Let machine code take the place of the programs' texts in this process; whether there is any.
 
         What it does is the same. Launches from a program's text take less time here, where the launching is Python's.
         """
+        native = self._native_host()
+        if native is None:
+            return False
+        for name in native.programs:
+            self.programs[name].run_natively(native.function(name))
+        self._functions.clear()
+        return True
+
+    def native_entry(self, symbol: str) -> Callable[[HostRuntime, list[int]], int] | None:
+        """The entry of a plan in machine code, called with a device's runtime and the slots; None if there is none."""
+        native = self._native_host() if self.entries or self.host_library is not None else None
+        return None if native is None else native.entry(symbol)
+
+    def _native_host(self) -> NativeHost | None:
+        """The machine code of the host programs in this process; None where there is none for it."""
         from .native_host import SUFFIX, NativeHost, bind, call_addresses
 
         if self.native is None and self.host_library is not None:
@@ -73,12 +93,7 @@ class DeviceModule(Module):
         if self.native is None and self.host_code is not None and not is_foreign(self.host_code.linker.triple):
             specs = {name.removesuffix(SUFFIX): spec for name, spec in self.host_code.specs.items()}
             self.native = NativeHost(self.host_code.load(call_addresses()), specs, self.infos)
-        if self.native is None:
-            return False
-        for name in self.native.programs:
-            self.programs[name].run_natively(self.native.function(name))
-        self._functions.clear()
-        return True
+        return self.native
 
     @property
     def kernel_names(self) -> list[str]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from typing import Any
 
 from ...support.errors import RelaxishError
 from .host_program import HostRuntime, KernelInfo
-from ..kernel import PACKED_SUFFIX, KernelSpec, NativeKernel, NativeLibrary, ParamSpec, scalar_value
+from ..kernel import PACKED_SUFFIX, KernelSpec, NativeKernel, NativeLibrary, ParamSpec, packed_entry
 
 __all__ = ["ALLOCATE", "ELEMENTS", "LAUNCH", "SUFFIX", "TABLE", "TENSOR_MAP", "HostCode", "NativeHost"]
 
@@ -38,11 +39,11 @@ ELEMENTS = (
 )  # fmt: skip
 _TAIL = 3  # numbers behind the box
 
-_LaunchType = ctypes.CFUNCTYPE(
-    None, ctypes.c_int64, ctypes.c_int32, ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(ctypes.c_int64)
-)
+# Addresses come as numbers: what is there is read in one piece.
+_LaunchType = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int32, ctypes.c_int64, ctypes.c_int64)
 _AllocateType = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 _TensorMapType = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_int64))
+_SIZES = struct.Struct("<10q")
 
 
 @dataclass(frozen=True)
@@ -54,36 +55,63 @@ class HostCode:
     table_object: bytes
     linker: Any
     load: Callable[[Mapping[str, int]], NativeLibrary]
+    entries: tuple[str, ...] = ()  # symbols of plans that call the programs
+
+
+class _Kernel:
+    """How a launch finds the arguments of a kernel: their layout in memory, and the places of tensor maps."""
+
+    __slots__ = ("layout", "maps", "name")
+
+    def __init__(self, info: KernelInfo) -> None:
+        self.name = info.name
+        codes = ["d" if kind.startswith(("float", "bfloat")) else "q" for kind in info.kinds]
+        self.layout = struct.Struct("<" + "".join(codes))
+        self.maps = [i for i, kind in enumerate(info.kinds) if kind == "tensor_map"]
 
 
 class _Call:
     """One call of a host program: who launches its kernels, the workspace it asked for, and the first error."""
 
-    __slots__ = ("error", "infos", "maps", "names", "runtime", "storage")
+    __slots__ = ("error", "kernels", "maps", "runtime", "storage")
 
-    def __init__(self, runtime: HostRuntime, names: Sequence[str], infos: Mapping[str, KernelInfo]) -> None:
-        self.runtime = runtime
-        self.names = names
-        self.infos = infos
+    def __init__(self, kernels: Sequence[_Kernel]) -> None:
+        self.kernels = kernels
+        self.runtime: Any = None
         self.storage: list[Any] = []
         self.maps: list[Any] = []
         self.error: BaseException | None = None
+
+
+class _Numbered:
+    """A call and its number, by which machine code names it; they serve one call after another."""
+
+    __slots__ = ("call", "number")
+
+    def __init__(self, kernels: Sequence[_Kernel]) -> None:
+        self.number = next(_NUMBERS)
+        self.call = _CALLS[self.number] = _Call(kernels)
+
+    def __del__(self) -> None:
+        _CALLS.pop(self.number, None)
 
 
 _CALLS: dict[int, _Call] = {}
 _NUMBERS = itertools.count(1)
 
 
-def _launch(number: int, kernel: int, arguments: Any, sizes: Any) -> None:
+def _launch(number: int, kernel: int, arguments: int, sizes: int) -> None:
     call = _CALLS[number]
     if call.error is not None:
         return
     try:
-        name = call.names[kernel]
-        kinds = call.infos[name].kinds
-        values = tuple(_value(call, arguments[i], kind) for i, kind in enumerate(kinds))
-        s = [int(sizes[i]) for i in range(10)]
-        call.runtime.launch(name, values, tuple(s[:3]), tuple(s[3:6]), s[6], tuple(s[7:]))
+        known = call.kernels[kernel]
+        layout = known.layout
+        values = layout.unpack(ctypes.string_at(arguments, layout.size))
+        if known.maps:
+            values = tuple([call.maps[v - 1] if i in known.maps else v for i, v in enumerate(values)])
+        gx, gy, gz, bx, by, bz, shared, *cluster = _SIZES.unpack(ctypes.string_at(sizes, _SIZES.size))
+        call.runtime.launch(known.name, values, (gx, gy, gz), (bx, by, bz), shared, tuple(cluster))
     except BaseException as error:  # it cannot pass through machine code
         call.error = error
 
@@ -112,12 +140,6 @@ def _tensor_map(number: int, words: Any) -> int:
     return len(call.maps)
 
 
-def _value(call: _Call, bits: int, kind: str) -> Any:
-    if kind == "tensor_map":
-        return call.maps[bits - 1]
-    return int(bits) if kind == "pointer" or not kind.startswith(("float", "bfloat")) else scalar_value(bits, kind)
-
-
 _POINTERS = {
     LAUNCH: _LaunchType(_launch),
     ALLOCATE: _AllocateType(_allocate),
@@ -140,27 +162,58 @@ class NativeHost:
             table = (ctypes.c_void_p * 3).from_address(library.address(TABLE))
             addresses = call_addresses()
             table[0], table[1], table[2] = (addresses[name] for name in (LAUNCH, ALLOCATE, TENSOR_MAP))
-        self.infos = dict(infos)
-        self.names = sorted(infos)
-        self.programs = {name: NativeKernel(spec, library) for name, spec in specs.items()}
+        self.library = library
+        self.programs = {name: NativeKernel(spec, library, holds_lock=True) for name, spec in specs.items()}
+        # Machine code numbers kernels in the order of their names.
+        self._kernels = [_Kernel(infos[name]) for name in sorted(infos)]
+        self._calls: list[_Numbered] = []  # those that are over
 
     def function(self, name: str) -> Callable[..., Any]:
         """A program, called as its text is: with the runtime of the device, then the arguments."""
-        kernel = self.programs[name]
+        kernel = self.programs[name].call
+        tensors = [i for i, p in enumerate(self.programs[name].spec.params) if p.kind == "tensor"]
 
         def run(runtime: HostRuntime, *args: Any) -> Any:
-            tensors = [a for a in args if hasattr(a, "device")]
-            if any(t.device is not runtime.device for t in tensors):
-                runtime.misplaced(name, *tensors)
-            number = next(_NUMBERS)
-            call = _CALLS[number] = _Call(runtime, self.names, self.infos)
-            try:
-                result = kernel.call(*args, number)
-            finally:
-                del _CALLS[number]
+            device = runtime.device
+            for i in tensors:
+                if args[i].device is not device:
+                    runtime.misplaced(name, *[args[t] for t in tensors])
+            return self._under_number(runtime, lambda number: kernel(*args, number))
+
+        return run
+
+    def _under_number(self, runtime: HostRuntime, run: Callable[[int], Any]) -> Any:
+        """What ``run`` gives, with a number by which its machine code reaches the runtime."""
+        numbered = self._calls.pop() if self._calls else _Numbered(self._kernels)
+        call = numbered.call
+        call.runtime = runtime
+        try:
+            result = run(numbered.number)
             if call.error is not None:
                 raise call.error
-            return result
+        finally:
+            call.runtime = call.error = None
+            if call.storage or call.maps:
+                call.storage, call.maps = [], []
+            self._calls.append(numbered)
+        return result
+
+    def entry(self, symbol: str) -> Callable[[HostRuntime, list[int]], int] | None:
+        """A plan in machine code: called with the runtime of the device and its slots it gives the plan's code; None if
+        the library has no such symbol."""
+        try:
+            function = packed_entry(self.library, symbol, holds_lock=True)
+        except (KeyError, RelaxishError):
+            return None
+
+        def run(runtime: HostRuntime, slots: list[int]) -> int:
+            words = (ctypes.c_int64 * (len(slots) + 1))(*slots)
+
+            def numbered(number: int) -> int:
+                words[len(slots)] = number
+                return int(function(ctypes.addressof(words)))
+
+            return int(self._under_number(runtime, numbered))
 
         return run
 

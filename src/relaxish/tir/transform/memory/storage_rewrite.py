@@ -273,6 +273,8 @@ class _Rewrite(StmtExprMutator):
             return self.visit(stmt.body)
         body = self.visit(stmt.body)
         home = self.plan.home.get(stmt.buffer.data)
+        if home is None and stmt.buffer.data in self.plan.allocs:
+            return body  # nobody uses the allocation, which is gone
         buffer = stmt.buffer if home is None else self._remap(stmt.buffer, home.var)
         return stmt if body is stmt.body and buffer is stmt.buffer else DeclBuffer(buffer, body)
 
