@@ -338,7 +338,7 @@ def _check_last_turn_produces(
         realize = realize_of(producer)
         bindings = zip(realize.block.iter_vars, realize.iter_values, strict=True)
         summed = vars_in(tuple(value for iv, value in bindings if iv.iter_type == IterVar.CommReduce))
-        idle = [n for n in above if n.loop_var not in driven and n.loop_var not in summed]
+        idle = [n for n in above if not checks.is_one(n.extent) and n.loop_var not in driven | summed]
         last = {n.loop_var: n.min + n.extent - 1 for n in idle}
         analyzer = Analyzer()
         for var, dom in loop_ranges(producer.parent).items():
