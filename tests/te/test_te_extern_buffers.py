@@ -7,6 +7,7 @@ import numpy as np
 from relaxish import te, tir
 from relaxish.driver import build_tir
 from relaxish.runtime.ndarray import array
+from relaxish.tir.schedule import Schedule
 
 
 def _doubled() -> te.Tensor:
@@ -23,6 +24,23 @@ def test_extern_buffers_may_lie_at_an_offset() -> None:
     for buffer in func.buffer_map.values():
         assert isinstance(buffer.elem_offset, tir.Var)
         assert int(buffer.offset_factor) == 1
+
+
+def test_the_only_extern_call_is_the_root_and_names_no_regions() -> None:
+    out = _doubled()
+    func = te.create_prim_func([out.op.inputs[0], out])
+    assert not func.body.block.reads and not func.body.block.writes and func.body.block.name_hint == "doubled"
+    x, made = np.arange(4, dtype="float32"), array(np.zeros(4, "float32"))
+    build_tir(func)["main"](array(x), made)
+    np.testing.assert_array_equal(made.numpy(), x * 2)
+
+
+def test_an_extern_call_beside_other_stages_names_what_it_touches() -> None:
+    first = _doubled()
+    result = te.compute((4,), lambda i: first[i] + 1.0, name="plus")
+    sch = Schedule(te.create_prim_func([first.op.inputs[0], result]))
+    block = sch.get(sch.get_block("doubled"))
+    assert [r.buffer.name for r in block.reads] == ["A"] and [r.buffer.name for r in block.writes] == ["doubled"]
 
 
 def test_extern_results_between_stages_lie_at_the_start_of_their_memory() -> None:

@@ -405,7 +405,10 @@ def _create(
             params.append(arg)
     body = _seq(stmts)
     has_root = not builder.root_alloc and isinstance(body, BlockRealize) and not body.block.iter_vars
-    if not has_root:
+    if has_root:
+        # The root of a function names no regions: it may touch all there is.
+        body = body.with_fields(block=body.block.with_fields(reads=(), writes=()))
+    else:
         root = Block((), (), (), "root", body, None, tuple(builder.root_alloc), (), {})
         body = BlockRealize((), const(True, "bool"), root)
     func = PrimFunc(tuple(params), body, None, buffer_map)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ... import op, relax
 from ...ir import dtype as dt
-from ...relax.expr import Expr
+from ...relax.expr import Expr, prim_of
 from ...relax.scalars import prove_equal_shapes
 from .importer import dtype_of, Importer
 from .table import Converter, CONVERTERS
@@ -34,7 +34,7 @@ def _upsample(method: str) -> Converter:
             for axis, scale in enumerate(scales, 2):
                 x = _along(self, x, axis, size[axis - 2], scale, method)
             return x
-        if method != "cubic" and prove_equal_shapes(size, self.shape(x)[2:]):
+        if method != "cubic" and prove_equal_shapes(map(prim_of, size), map(prim_of, self.shape(x)[2:])):
             return x  # a neighbour of no weight counts nothing, be it infinite
         mode = "align_corners" if align else "asymmetric" if method == "nearest_neighbor" else "half_pixel"
         rounding = "floor" if method == "nearest_neighbor" else ""

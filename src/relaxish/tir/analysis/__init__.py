@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from . import _ffi_api
 from .block_access import get_block_access_region, get_block_read_write_region
 from .bounds import OOBChecker
 from .cost import calculate_allocated_bytes, estimate_tir_flops
 from .gpu import verify_gpu_code
 from .lca import detect_buffer_access_lca
+from .memcpy import identify_memcpy
 from .memory import get_vtcm_compaction_passes
 from .structure import (
     assert_pure_function,
@@ -20,6 +22,7 @@ from .well_formed import verify_well_formed
 
 __all__ = [
     "OOBChecker",
+    "_ffi_api",
     "assert_pure_function",
     "calculate_allocated_bytes",
     "detect_buffer_access_lca",
@@ -29,6 +32,7 @@ __all__ = [
     "get_block_access_region",
     "get_block_read_write_region",
     "get_vtcm_compaction_passes",
+    "identify_memcpy",
     "is_pure_function",
     "undefined_vars",
     "verify_gpu_code",

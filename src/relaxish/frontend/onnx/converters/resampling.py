@@ -65,8 +65,8 @@ def _resize(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     else:
         raise ValueError("Resize needs scales or sizes")
     mode = attrs.get("coordinate_transformation_mode", "half_pixel")
-    unscaled = all(factors[-2:] == 1) if sizes is None and factors is not None else prove_equal_shapes(target, dims[-2:])
-    if unscaled and mode in (*_SCALED, "align_corners", "half_pixel_symmetric"):
+    by_one = prove_equal_shapes(target, dims[-2:]) if factors is None or sizes is not None else all(factors[-2:] == 1)
+    if by_one and mode in (*_SCALED, "align_corners", "half_pixel_symmetric"):
         return x  # a neighbour of no weight counts nothing, be it infinite
     if sizes is None and factors is not None and mode in _SCALED:
         lengths = [const_int(d) for d in dims[-2:]]
