@@ -282,8 +282,8 @@ class _Open:
                     _pointer(kept.view, at, "w"), const(kept.pitch, "int32"), "row_major",
                 )))  # fmt: skip
         loops = ((Var("i", "int32"), const(m, "int32")), (Var("j", "int32"), const(self.n, "int32")))
-        at = [v for v, _ in loops]
-        add = BufferStore(c, BufferLoad(c, at) + BufferLoad(buffer, at), at)
+        place = [v for v, _ in loops]
+        add = BufferStore(c, BufferLoad(c, place) + BufferLoad(buffer, place), place)
         return [
             kernel.step(seq(stores), [], [buffer]),
             kernel.elementwise(Nest("gemm", loops, add, None, {}, "SS")),
