@@ -172,7 +172,7 @@ _PARTS = {
     "relaxish.runtime": "disco",
     "relaxish.script": "highlight ir ir_builder parser printer relax tir",
     "relaxish.script.ir_builder": "ir relax tir",
-    "relaxish.tile": "autotuner language profiler",
+    "relaxish.tile": "autotuner language layout profiler",
     "relaxish.tir": "analysis generic ir_builder schedule tensor_intrin transform",
     "relaxish.tir.schedule": "_type_checker analysis state testing",
     "relaxish.tir.tensor_intrin": (

@@ -7,7 +7,9 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ...meta_schedule.builder import BuilderInput
+from ...ir import IRModule
+from ...meta_schedule.measure import Candidate, MeasureEngine
+from ...meta_schedule.runner import LocalRunner
 from ...support.errors import RelaxishError
 from ...support.log import get_logger
 from ...target import Target
@@ -84,8 +86,6 @@ def _compile_all(
     import tempfile
     from pathlib import Path
 
-    from ...ir import IRModule
-
     if store.is_emulated(options.target):  # its kernels cannot leave the process that compiles them
         return [_or_none(p, options, ignore_error) for p in programs]
     keys = [_key(p, options) for p in programs]
@@ -96,20 +96,22 @@ def _compile_all(
     builder = warm_builder(_compile_in_worker, 600.0, workers)
     folder = tempfile.mkdtemp(prefix="relaxish-tile-")
     try:
-        inputs = []
+        candidates = []
         for index in todo:
             place = os.path.join(folder, str(index))
             os.mkdir(place, 0o700)
             mod = IRModule({kernel_name(programs[index]): programs[index]})
-            inputs.append(BuilderInput(mod, options.target, {"options": options, "folder": place}))
-        for index, built in zip(todo, builder.build(inputs), strict=True):
-            if built.artifact_path is None:
-                message = f"the kernel {index} ({kernel_name(programs[index])}) cannot be compiled: {built.error_msg}"
+            params = {"options": options, "folder": place}
+            candidates.append(Candidate(functools.partial(_itself, mod), args_info=(), params=params))
+        engine = MeasureEngine(options.target, builder, LocalRunner())
+        for index, built in zip(todo, engine.build(candidates), strict=True):
+            if built.artifact is None:
+                message = f"the kernel {index} ({kernel_name(programs[index])}) cannot be compiled: {built.error}"
                 if not ignore_error:
                     raise RelaxishError(message)
                 _log.warning("%s", message)
                 continue
-            made = Path(str(built.artifact_path))
+            made = Path(str(built.artifact))
             store.put(paths[index], functools.partial(_copy_entry, made))
             kernel = JITKernel.load(made, options)
             kernel.settle(programs[index], paths[index])
@@ -121,6 +123,10 @@ def _compile_all(
         shutil.rmtree(folder, ignore_errors=True)
     first = {key: kernel for key, kernel in zip(keys, found, strict=True) if kernel is not None}
     return [remember(key, first[key]) if key in first else None for key in keys]
+
+
+def _itself(mod: IRModule) -> IRModule:
+    return mod
 
 
 def _or_none(program: PrimFunc, options: CompileOptions, ignore_error: bool) -> JITKernel | None:

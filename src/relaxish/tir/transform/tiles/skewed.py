@@ -138,13 +138,10 @@ class Plan:
         touched: dict[Any, list[tuple[int, bool, bool]]] = {}
         buffers: dict[Any, Buffer] = {}
         for n, item in enumerate(self.items):
-            writes, reads = (
-                {s.buffer.data: s.buffer for s in stores_of(item)},
-                {x.buffer.data: x.buffer for x in loads_of(item)},
-            )
-            for data, buffer in (writes | reads).items():
+            stored, loaded = ({x.buffer.data: x.buffer for x in found} for found in (stores_of(item), loads_of(item)))
+            for data, buffer in {**stored, **loaded}.items():
                 buffers[data] = buffer
-                touched.setdefault(data, []).append((n, data in writes, data in reads))
+                touched.setdefault(data, []).append((n, data in stored, data in loaded))
         for data, uses in touched.items():
             if not any(writes for _, writes, _ in uses):
                 continue
