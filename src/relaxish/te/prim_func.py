@@ -404,8 +404,7 @@ def _create(
         else:
             params.append(arg)
     body = _seq(stmts)
-    has_root = not builder.root_alloc and isinstance(body, BlockRealize) and not body.block.iter_vars
-    if has_root:
+    if not builder.root_alloc and isinstance(body, BlockRealize) and not body.block.iter_vars:
         # The root of a function names no regions: it may touch all there is.
         body = body.with_fields(block=body.block.with_fields(reads=(), writes=()))
     else:

@@ -489,7 +489,7 @@ def comm_reducer(
     """
 
     def _over_axis(expr: Terms, axis: IterVar | Sequence[IterVar], where: ExprLike | None, init: Terms | None) -> Terms:
-        axes = axis if isinstance(axis, (list, tuple)) else [axis]
+        axes = [axis] if isinstance(axis, IterVar) else list(axis)
         condition = const(1, "bool") if where is None else as_expr(where)
         exprs = list(expr) if isinstance(expr, (tuple, list)) else [as_expr(expr)]
         exprs = [as_expr(e) for e in exprs]
@@ -501,7 +501,7 @@ def comm_reducer(
         result = fcombine(lhs[0], rhs[0]) if single else fcombine(lhs, rhs)
         results = list(result) if isinstance(result, (tuple, list)) else [result]
         reducer = CommReducer(lhs, rhs, results, identities)
-        inits = [] if init is None else list(init) if isinstance(init, (tuple, list)) else [init]
+        inits = [] if init is None else [as_expr(e) for e in (init if isinstance(init, (tuple, list)) else [init])]
         outputs = [Reduce(reducer, exprs, axes, condition, i, inits) for i in range(len(exprs))]
         return outputs[0] if single else tuple(outputs)
 

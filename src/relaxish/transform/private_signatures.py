@@ -79,8 +79,9 @@ def _apply(mod: IRModule, analyse: Callable[[GlobalVar, Function], Change | None
     changes: dict[str, tuple[GlobalVar, Any]] = {}
     values = _functions_as_values(mod)
     for var, func in mod.functions.items():
-        private = isinstance(func, Function) and symbol_of(func) is None and var.name_hint not in values
-        change = analyse(var, func) if private else None
+        if not isinstance(func, Function) or symbol_of(func) is not None or var.name_hint in values:
+            continue
+        change = analyse(var, func)
         if change is not None:
             name = GlobalVar(var.name_hint)
             del out[var]

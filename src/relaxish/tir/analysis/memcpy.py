@@ -74,11 +74,11 @@ def _copy_of(loop: For, analyzer: Analyzer) -> Copy:
     if not isinstance(load, BufferLoad) or load.predicate is not None:
         raise _Refused(f"Expected BufferStore's value to be BufferLoad, but instead found {load}")
     steps = analyzer.simplify(steps)
-    terms = [
+    read, written = (
         _terms(side, access.buffer, access.indices, ranges, steps, analyzer)
         for side, access in (("src", load), ("dst", body))
-    ]
-    _check_order(*terms, analyzer)
+    )
+    _check_order(read, written, analyzer)
     source, target = (
         BufferRegion(buffer, domain_touched(loop, buffer, True, True)) for buffer in (load.buffer, body.buffer)
     )

@@ -146,9 +146,9 @@ class Plan:
             if not any(writes for _, writes, _ in uses):
                 continue
             name = buffers[data].name
-            for at, (one, stored, _) in enumerate(uses):
+            for at, (one, writes, _) in enumerate(uses):
                 for other, writes_too, _ in uses[at + 1 :]:
-                    if not (stored or writes_too):
+                    if not (writes or writes_too):
                         continue
                     if self.stage[one] > self.stage[other]:
                         _fail(f"statement {other} is in stage {self.stage[other]} and needs {name} as statement {one} leaves it, which is "
