@@ -14,6 +14,7 @@ import onnx.reference  # noqa: E402
 
 from onnx_node import Case, ours, reference  # noqa: E402
 from test_onnx_quantized import cases as quantized_cases  # noqa: E402
+from test_onnx_vision import cases as vision_cases  # noqa: E402
 
 from relaxish.frontend.onnx.context import CONVERTERS, table_name  # noqa: E402
 
@@ -324,5 +325,5 @@ def test_every_converter_has_a_case() -> None:
     seen |= {op for chain in _SEQUENCES.values() for op, *_ in chain}
     seen |= {"If", "Loop", "Scan", "RNN", "GRU", "LSTM"}  # test_onnx_control_flow, test_onnx_recurrent
     seen |= {"com.microsoft.QuantizeLinear", "com.microsoft.DequantizeLinear"}  # the standard's own
-    seen |= {table_name(case.op, case.domain) for case in quantized_cases().values()}
+    seen |= {table_name(case.op, case.domain) for case in (quantized_cases() | vision_cases()).values()}
     assert sorted(set(CONVERTERS) - seen) == []

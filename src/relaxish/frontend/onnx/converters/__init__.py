@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from . import activation, contrib, control, convolution, creation, elementwise, indexing, linear, normalization
-from . import pooling, quantized, recurrent, reduction, resampling, sequence, shaping
+from . import pooling, quantized, recurrent, reduction, resampling, sequence, shaping, vision
 
 __all__ = [
     "activation", "contrib", "control", "convolution", "creation", "elementwise", "indexing", "linear", "normalization",
-    "pooling", "quantized", "recurrent", "reduction", "resampling", "sequence", "shaping",
+    "pooling", "quantized", "recurrent", "reduction", "resampling", "sequence", "shaping", "vision",
 ]  # fmt: skip

@@ -114,16 +114,20 @@ _extreme("ArgMax", op.argmax)
 _extreme("ArgMin", op.argmin)
 
 
-@convert("CumSum")
-def _cumsum(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
-    x = ctx.tensor(inputs[0])
-    axis = int(ctx.need_constant(inputs[1], "the axis of CumSum").reshape(-1)[0])
-    exclusive, reverse = bool(attrs.get("exclusive", 0)), bool(attrs.get("reverse", 0))
-    axis %= ctx.ndim(x)
-    if reverse:
-        x = ctx.emit(op.flip(x, axis))
-    out = op.cumsum(x, axis, exclusive=exclusive)
-    return op.flip(ctx.emit(out), axis) if reverse else out
+def _running(name: str, emit: Callable[..., Expr]) -> None:
+    @convert(name)
+    def run(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
+        x = ctx.tensor(inputs[0])
+        axis = int(ctx.need_constant(inputs[1], f"the axis of {name}").reshape(-1)[0]) % ctx.ndim(x)
+        reverse = bool(attrs.get("reverse", 0))
+        if reverse:
+            x = ctx.emit(op.flip(x, axis))
+        out = emit(x, axis, exclusive=bool(attrs.get("exclusive", 0)))
+        return op.flip(ctx.emit(out), axis) if reverse else out
+
+
+_running("CumSum", op.cumsum)
+_running("CumProd", op.cumprod)
 
 
 @convert("TopK")
