@@ -8,7 +8,7 @@ from typing import Any
 from ....arith.affine import coefficient
 from ....ir import dtype as dt
 from ....ir.functor import Mutator, all_nodes, post_order_visit
-from ....ir.prim import GE, GT, LE, LT, And, Div, FloorDiv, FloorMod, IntImm, Mod, Select, Var, const
+from ....ir.prim import And, Div, FloorDiv, FloorMod, GE, GT, IntImm, LE, LT, Mod, Select, Var, const, is_one
 from ...expr import BufferLoad
 from ...functor import substitute
 from ...stmt import BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
@@ -23,7 +23,7 @@ def serial_loops(loops: Sequence[tuple[Var, Any]], body: Stmt, kind: ForKind = F
     """Nested loops from 0."""
     for var, extent in reversed(loops):
         extent = const(extent, var.dtype) if isinstance(extent, int) else extent
-        if isinstance(extent, IntImm) and extent.value == 1:
+        if is_one(extent):
             body = substitute(body, {var: const(0, var.dtype)})
         else:
             body = For(var, const(0, var.dtype), extent, kind, body)
