@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import IntEnum, IntFlag
-from typing import Any, Protocol
+from typing import Any
 
 from ..ir import dtype as dt
 from ..ir.expr import ExprLike, as_expr
@@ -17,6 +17,7 @@ from .canonical_simplify import CanonicalSimplifier
 from .const_int_bound import ConstIntBound, ConstIntBoundAnalyzer
 from .constraints import lasting
 from .int_set import IntervalSet, IntSet, IntSetEvaluator, constraint_sets, from_min_extent, simplify_set, to_int_set
+from .memo import Remembers
 from .modular_set import ModularSet, ModularSetAnalyzer
 from .rewrite_simplify import RewriteSimplifier
 from .statistics import RewriteSimplifyStats
@@ -39,16 +40,6 @@ class Extension(IntFlag):
     ConvertBooleanToAndOfOrs = 2
     ApplyConstraintsToBooleanBranches = 4
     ComparisonOfProductAndSum = 8
-
-
-class _Remembers(Protocol):
-    """A part of the analyzer: it keeps results, which hold as long as nothing else is learnt."""
-
-    def clear_memo(self) -> None:
-        """Forget results."""
-
-    def swap_memos(self, memos: tuple[Any, ...] | None) -> tuple[Any, ...]:
-        """Work with these results, or none, from now on; returns those known so far."""
 
 
 class ConstraintScope:
@@ -88,7 +79,7 @@ class Analyzer:
         self.rewrite = RewriteSimplifier(self)
         self.canonical = CanonicalSimplifier(self)
         self.transitive = TransitiveComparisons(self)
-        self._parts: tuple[_Remembers, ...] = (self.const_int_bound, self.modular_set, self.rewrite, self.canonical)
+        self._parts: tuple[Remembers, ...] = (self.const_int_bound, self.modular_set, self.rewrite, self.canonical)
         self._domains: dict[Any, IntervalSet] = {}
         self._set_facts: list[tuple[PrimExpr, IntervalSet]] = []
         self._extensions = Extension.NoExtensions

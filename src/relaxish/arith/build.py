@@ -13,10 +13,16 @@ from typing import Any
 from ..ir import dtype as dt
 from ..ir.errors import CheckDivisionError
 from ..ir.prim import const as large_const
+from ..ir.prim import const_int
+from ..ir.prim import is_one as is_one
+from ..ir.prim import is_zero as is_zero
 from ._ir import (
     EQ, GE, GT, LE, LT, NE, Add, And, Broadcast, Cast, Div, FloatImm, FloorDiv, FloorMod, IntImm, Max, Min, Mod, Mul,
     Not, Or, PrimExpr, Ramp, Select, Sub, Var, binary_classes,
 )  # fmt: skip
+
+
+as_int = const_int
 
 
 @lru_cache(maxsize=4096)
@@ -378,25 +384,6 @@ def deep_equal(a: Any, b: Any) -> bool:
         if x is not y and not deep_equal(x, y):
             return False
     return True
-
-
-def as_int(e: Any) -> int | None:
-    """The value of an integer literal, else None."""
-    if type(e) is IntImm:
-        return int(e.value)
-    if isinstance(e, int):
-        return e
-    return None
-
-
-def is_zero(e: Any) -> bool:
-    """Whether ``e`` is the literal 0."""
-    return type(e) is IntImm and e.value == 0
-
-
-def is_one(e: PrimExpr) -> bool:
-    """Whether ``e`` is the literal 1."""
-    return type(e) is IntImm and e.value == 1
 
 
 def constant_as(expr: PrimExpr, dtype: str) -> PrimExpr:

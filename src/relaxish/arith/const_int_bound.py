@@ -16,6 +16,7 @@ from ._ir import (
     Ramp, Select, SizeVar, Sub, Var,
 )  # fmt: skip
 from .constraints import split_conjunction
+from .memo import Remembers
 from .scalable import known_vscale_values
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def _intersect(a: Bound, b: Bound) -> Bound:
     return max(a[0], b[0]), min(a[1], b[1])
 
 
-class ConstIntBoundAnalyzer:
+class ConstIntBoundAnalyzer(Remembers):
     """Computes :class:`ConstIntBound`; calling it on an expression gives the bound."""
 
     def __init__(self, parent: Analyzer) -> None:
@@ -118,16 +119,6 @@ class ConstIntBoundAnalyzer:
     def __call__(self, expr: PrimExpr) -> ConstIntBound:
         low, high = self.bound(expr)
         return ConstIntBound(low, high)
-
-    def clear_memo(self) -> None:
-        """Forget results; bindings changed."""
-        self._memo.clear()
-
-    def swap_memos(self, memos: tuple[Any, ...] | None) -> tuple[Any, ...]:
-        """Work with these results, or none, from now on; returns those known so far."""
-        old = (self._memo,)
-        (self._memo,) = ({},) if memos is None else memos
-        return old
 
     def update(self, var: Var, bound: Bound, allow_override: bool = False) -> None:
         """Set the bound of a variable. Raises InternalError where it contradicts an earlier one."""

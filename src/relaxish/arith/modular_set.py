@@ -13,6 +13,7 @@ from ._ir import (
     EQ, Add, Call, Cast, Div, FloorDiv, FloorMod, IntImm, Let, Max, Min, Mod, Mul, PrimExpr, Select, SizeVar, Sub, Var,
 )  # fmt: skip
 from .constraints import split_conjunction
+from .memo import Remembers
 
 if TYPE_CHECKING:
     from .analyzer import Analyzer
@@ -68,7 +69,7 @@ def _intersect(a: Entry, b: Entry) -> Entry:
     return _norm(a[0] * m, a[1] + a[0] * k)
 
 
-class ModularSetAnalyzer:
+class ModularSetAnalyzer(Remembers):
     """Computes :class:`ModularSet`; calling it on an expression gives the set."""
 
     def __init__(self, parent: Analyzer) -> None:
@@ -78,16 +79,6 @@ class ModularSetAnalyzer:
 
     def __call__(self, expr: PrimExpr) -> ModularSet:
         return ModularSet(*self.entry(expr))
-
-    def clear_memo(self) -> None:
-        """Forget results; bindings changed."""
-        self._memo.clear()
-
-    def swap_memos(self, memos: tuple[Any, ...] | None) -> tuple[Any, ...]:
-        """Work with these results, or none, from now on; returns those known so far."""
-        old = (self._memo,)
-        (self._memo,) = ({},) if memos is None else memos
-        return old
 
     def update(self, var: Var, entry: Entry, allow_override: bool = False) -> None:
         """Set what is known of a variable. Raises InternalError where it contradicts an earlier fact."""

@@ -23,6 +23,7 @@ from ._ir import (
 from .calls import simplify_call
 from .const_int_bound import inf_add
 from .constraints import split_conjunction
+from .memo import Remembers
 from .products import product_terms
 from .rules import RuleTable, is_droppable
 from .scalable import contains_vscale
@@ -52,7 +53,7 @@ _SUB = _ByType((RA.SUB, RA.SUB_SELECT), (RA.SUB_VECTOR, RA.SUB_OTHER, RA.SUB_SEL
 _MUL = _ByType((RA.MUL,), (RA.MUL_VECTOR,))
 
 
-class RewriteSimplifier(Mutator):
+class RewriteSimplifier(Remembers, Mutator):
     """See the module docstring; :meth:`simplify` is the entry."""
 
     def __init__(self, analyzer: Analyzer) -> None:
@@ -76,16 +77,6 @@ class RewriteSimplifier(Mutator):
                 return new
             result = new
         return result
-
-    def clear_memo(self) -> None:
-        """Forget results; bindings changed."""
-        self._memo.clear()
-
-    def swap_memos(self, memos: tuple[Any, ...] | None) -> tuple[Any, ...]:
-        """Work with these results, or none, from now on; returns those known so far."""
-        old = (self._memo,)
-        (self._memo,) = ({},) if memos is None else memos
-        return old
 
     def again(self, expr: PrimExpr) -> PrimExpr:
         """Simplify the result of a rule, unless that went on for too long."""

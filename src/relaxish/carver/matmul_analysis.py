@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from ..ir.expr import PrimExpr
-from ..ir.prim import IntImm, IterVar, Mul, Var
+from ..ir.prim import IntImm, IterVar, Mul, Var, is_one
 from ..support.errors import ScheduleError
 from ..target import Target
 from ..tir import Block, BufferLoad, Cast, IndexMap, PrimFunc
@@ -87,7 +87,7 @@ def _access_axes(region: Sequence[Any]) -> set[Var] | None:
     """Variables of the indices of an element access; None if the region is larger than an element."""
     axes: set[Var] = set()
     for dim in region:
-        if not (isinstance(dim.extent, IntImm) and dim.extent.value == 1):
+        if not is_one(dim.extent):
             return None
         axes |= set(undefined_vars(dim.min))
     return axes
@@ -95,7 +95,7 @@ def _access_axes(region: Sequence[Any]) -> set[Var] | None:
 
 def _kind(axis: IterVar, in_a: bool, in_b: bool, in_c: bool) -> IterKind | None:
     extent = _extent_of(axis)
-    if isinstance(extent, IntImm) and extent.value == 1:
+    if is_one(extent):
         return IterKind.kIter_T
     table = {
         (IterVar.DataPar, True, True, True): IterKind.kIter_S,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..ir.prim import is_call_of
+from ..ir.prim import is_call_of, is_zero
 from .. import tir
 from ..ir import dtype as dt
 from ..ir.functor import Visitor
@@ -190,11 +190,7 @@ class Compiler(Visitor[Any]):
         if view is not None:
             base, strides, _ = view
             return " + ".join([base, *[f"{i} * {s}" for i, s in zip(texts, strides)]])
-        elem = (
-            ""
-            if isinstance(buffer.elem_offset, tir.IntImm) and buffer.elem_offset.value == 0
-            else (f" + {self.expr(buffer.elem_offset)}")
-        )
+        elem = "" if is_zero(buffer.elem_offset) else (f" + {self.expr(buffer.elem_offset)}")
         if buffer.layout_strides:
             terms = [f"{i} * {self.expr(s)}" for i, s in zip(texts, buffer.strides)]
             return (" + ".join(terms) or "0") + elem

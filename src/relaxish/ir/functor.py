@@ -16,7 +16,9 @@ from typing_extensions import TypeVar
 
 from .node import Node
 
-__all__ = ["Mutator", "Rewritable", "Visitor", "all_nodes", "post_order_visit", "pre_order_visit"]
+__all__ = [
+    "Mutator", "Rewritable", "Visitor", "all_nodes", "mentions", "post_order_visit", "pre_order_visit",
+]  # fmt: skip
 
 R = TypeVar("R", default=None)
 _R = TypeVar("_R")
@@ -210,6 +212,11 @@ def all_nodes(root: object) -> Iterator[Any]:
             stack += [item for pair in reversed(x.items()) for item in reversed(pair)]
         elif isinstance(x, (tuple, list)):
             stack += reversed(x)
+
+
+def mentions(root: object, node: Node) -> bool:
+    """Whether ``node`` itself (a variable, a buffer) is somewhere below ``root``."""
+    return any(found is node for found in all_nodes(root))
 
 
 def post_order_visit(node: object, callback: Callable[[Any], Any]) -> None:

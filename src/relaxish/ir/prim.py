@@ -29,7 +29,7 @@ __all__ = [
     "Add", "And", "Any_", "BinaryOp", "Broadcast", "Call", "Cast", "CmpOp", "CommReducer", "ConstExpr", "Div", "EQ", "FloatImm",
     "FloorDiv", "FloorMod", "GE", "GT", "IntImm", "IterVar", "LE", "LT", "Let", "LogicalOp", "Max", "Min", "Mod",
     "Mul", "NE", "Not", "Or", "Ramp", "Reduce", "Select", "Shuffle", "SizeVar", "StringImm", "Sub", "Var",
-    "const", "is_call_of", "lanes_expr",
+    "const", "const_int", "is_call_of", "is_one", "is_zero", "lanes_expr",
 ]  # fmt: skip
 
 
@@ -137,6 +137,23 @@ class IntImm(ConstExpr):
         if isinstance(other, (int, IntImm)):
             return self.value != int(other)
         return super().__ne__(other)
+
+
+def const_int(value: object) -> int | None:
+    """The value of an integer literal, or of a Python integer; None of anything else."""
+    if type(value) is IntImm:
+        return value.value
+    return value if isinstance(value, int) else None
+
+
+def is_zero(expr: object) -> bool:
+    """Whether an expression is the literal 0 (or false)."""
+    return type(expr) is IntImm and expr.value == 0
+
+
+def is_one(expr: object) -> bool:
+    """Whether an expression is the literal 1 (or true)."""
+    return type(expr) is IntImm and expr.value == 1
 
 
 _FLOAT_LIMITS = {"float32": 3.4028235677973366e38, "float16": 65504.0, "bfloat16": 3.895313892515355e38}

@@ -11,7 +11,7 @@ import numpy as np
 from .. import te, topi
 from ..ir import dtype as dt
 from ..ir.attrs import Attrs
-from ..ir.prim import IntImm
+from ..ir.prim import IntImm, is_zero
 from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, Expr, Var
 from ..relax.op_table import Gradient, Sample
@@ -70,7 +70,7 @@ def te_mean(x: te.Tensor, axis: Sequence[int] | None, keepdims: bool) -> te.Tens
     count: Any = const(1, "int32")
     for a in topi_axes(x, axis):
         count = count * x.shape[a]
-    if isinstance(count, IntImm) and count.value == 0 and dt.is_float(x.dtype):
+    if is_zero(count) and dt.is_float(x.dtype):
         # Of nothing there is no mean.
         return topi.multiply(topi.sum(x, axis, keepdims), const(math.nan, x.dtype))
     if isinstance(count, IntImm) and x.dtype == "float16" and count.value > _MOST_IN_HALF:

@@ -9,6 +9,7 @@ from ..arith.analyzer import Analyzer
 from ..ir.expr import PrimExpr
 from ..ir.functor import Mutator, Visitor
 from ..ir.prim import IntImm
+from ..ir.prim import const_int as const_int
 from ..ir.prim import Var as TirVar
 
 __all__ = [
@@ -41,13 +42,6 @@ def _shared() -> Analyzer:
     return _Shared.analyzer
 
 
-def const_int(value: object) -> int | None:
-    """The Python int an expression stands for, or None."""
-    if isinstance(value, IntImm):
-        return value.value
-    return value if isinstance(value, int) else None
-
-
 def prove_equal(lhs: PrimExpr | int, rhs: PrimExpr | int, analyzer: Analyzer | None = None) -> bool:
     """Whether both are provably equal."""
     if lhs is rhs:
@@ -62,7 +56,9 @@ def prove_equal(lhs: PrimExpr | int, rhs: PrimExpr | int, analyzer: Analyzer | N
     return bool((analyzer or _shared()).can_prove_equal(lhs, rhs))
 
 
-def prove_equal_shapes(lhs: Iterable[PrimExpr | int], rhs: Iterable[PrimExpr | int], analyzer: Analyzer | None = None) -> bool:
+def prove_equal_shapes(
+    lhs: Iterable[PrimExpr | int], rhs: Iterable[PrimExpr | int], analyzer: Analyzer | None = None
+) -> bool:
     """Whether two lists of dimensions are provably equal."""
     left, right = tuple(lhs), tuple(rhs)
     return len(left) == len(right) and all(prove_equal(a, b, analyzer) for a, b in zip(left, right))

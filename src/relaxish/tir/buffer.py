@@ -10,7 +10,7 @@ from ..ir import dtype as dt
 from ..ir.expr import ExprLike, PrimExpr, Range, ShapeLike, as_expr, as_exprs
 from ..ir.node import Node, field
 from ..ir.op import Op
-from ..ir.prim import Call, IntImm, Ramp, Var, const
+from ..ir.prim import Call, IntImm, Ramp, Var, const, is_one, is_zero
 from ..ir.primops import div
 from ..ir.source import Span
 from ..ir.types import PointerType, PrimType
@@ -162,7 +162,7 @@ class Buffer(Node):
         from .. import arith
 
         lanes = arith.Analyzer().simplify(floordiv(stop - start + step - 1, step))
-        if isinstance(lanes, IntImm) and lanes.value == 1:
+        if is_one(lanes):
             return start
         return Ramp(start, const(int(step), start.dtype), lanes)
 
@@ -278,7 +278,7 @@ def flat_offsets(buffer: Buffer, indices: Sequence[PrimExpr]) -> list[PrimExpr]:
                 offset = indices[dim] if offset is None else offset * buffer.shape[dim] + indices[dim]
         out.append(const(0, buffer._index_dtype()) if offset is None else offset)
     elem = buffer.elem_offset
-    if out and not (isinstance(elem, IntImm) and elem.value == 0):
+    if out and not is_zero(elem):
         out[-1] = out[-1] + elem
     return out
 

@@ -10,7 +10,7 @@ from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir import dtype as dt
 from ..ir.expr import ExprLike, PrimExpr, Range, ShapeLike, as_expr, as_exprs, optional_expr
 from ..ir.node import Converted, Node, field
-from ..ir.prim import IntImm, IterVar, Let, StringImm, Var, const
+from ..ir.prim import IntImm, IterVar, Let, StringImm, Var, const, is_one, is_zero
 from ..ir.source import Span
 from .buffer import INDEXING, Buffer
 from .expr import BufferLoad, _index_lanes, check_predicate
@@ -243,7 +243,7 @@ class DeclBuffer(Stmt):
 
 
 def _is_no_op(stmt: Stmt) -> bool:
-    return isinstance(stmt, Evaluate) and isinstance(stmt.value, IntImm) and stmt.value.value == 0
+    return isinstance(stmt, Evaluate) and is_zero(stmt.value)
 
 
 def _parts(stmts: Iterable[Stmt]) -> tuple[Stmt, ...]:
@@ -343,7 +343,7 @@ class BufferRegion(Node, checked=True):
 
         indices: list[PrimExpr] = []
         for item in self.region:
-            if isinstance(item.extent, IntImm) and item.extent.value == 1:
+            if is_one(item.extent):
                 indices.append(item.min)
             else:
                 indices.append(Ramp(item.min, const(1, item.min.dtype), item.extent))

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 import numpy as np
 
+from ..ir.prim import const_int as const_int
 from ..ir.errors import CheckIndexError, CheckValueError
 from .. import te, tir
 from ..target import Target
 from ..te.tensor import Dim, ExprLike
-from ..tir import FloatImm, IntImm, PrimExpr, const, floordiv, floormod
+from ..tir import FloatImm, PrimExpr, const, floordiv, floormod
 from . import tag as tags
 
 __all__ = [
@@ -61,15 +62,6 @@ def ax_compute(
     """``te.compute`` whose axes are called ``ax0, ax1, ...``; ``body`` takes the list of indices."""
     names = [f"ax{i}" for i in range(len(shape))]
     return te.compute(shape, lambda *i: body(list(i)), name, tag, attrs, names)
-
-
-def const_int(value: object) -> int | None:
-    """The integer a constant holds, else ``None``."""
-    if isinstance(value, IntImm):
-        return int(value.value)
-    if isinstance(value, int):
-        return int(value)
-    return None
 
 
 def const_matrix(matrix: np.ndarray, name: str = "const_matrix", attrs: dict[str, Any] | None = None) -> te.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ...ir import dtype as dt
 from ...ir.expr import PrimExpr
-from ...ir.prim import BinaryOp, Broadcast, IntImm
+from ...ir.prim import BinaryOp, Broadcast, const_int
 
 __all__ = ["constant_of", "is_safe_divisor"]
 
@@ -14,7 +14,7 @@ def constant_of(expr: PrimExpr) -> int | None:
     """The value of a constant, or of one in all lanes."""
     if isinstance(expr, Broadcast):
         expr = expr.value
-    return expr.value if isinstance(expr, IntImm) else None
+    return const_int(expr)
 
 
 def is_safe_divisor(node: BinaryOp) -> bool:

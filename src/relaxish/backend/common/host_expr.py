@@ -10,7 +10,7 @@ from ...ir.expr import GlobalVar, PrimExpr
 from ...ir.functor import Visitor
 from ...ir.node import Node
 from ...ir.op import Op
-from ...ir.prim import BinaryOp, Call, Cast, FloatImm, IntImm, Let, Not, Select, StringImm, Var
+from ...ir.prim import BinaryOp, Call, Cast, FloatImm, IntImm, Let, Not, Select, StringImm, Var, is_zero
 from ...support.errors import RelaxishError
 from ...tir.expr import BufferLoad
 
@@ -132,7 +132,7 @@ class HostExpr(Visitor[str]):
 
     def _offset(self, data: Var, index: Any, dtype: str) -> str:
         pointer = self.text(data)
-        if isinstance(index, IntImm) and index.value == 0:
+        if is_zero(index):
             return pointer
         return f"({pointer} + {self.text(index)} * {dt.nbytes(dtype)})"
 

@@ -27,7 +27,7 @@ from ...arith.affine import affine
 from ...ir.expr import PrimExpr
 from ...ir.functor import Mutator
 from ...ir.op import Op
-from ...ir.prim import LT, Call, FloorDiv, FloorMod, IntImm, Sub, Var
+from ...ir.prim import Call, FloorDiv, FloorMod, IntImm, LT, Sub, Var, is_zero
 from ...ir.structural import same_expression
 from ...tir import BufferStore, Evaluate, For, ForKind, IfThenElse
 from ...tir.functor import substitute
@@ -42,7 +42,7 @@ def split_ragged(loop: For) -> list[Any] | None:
     extent = outer.extent
     if loop.kind != ForKind.SERIAL or type(extent) is not FloorDiv or not isinstance(extent.b, IntImm):
         return None
-    if not isinstance(outer.min, IntImm) or outer.min.value != 0:
+    if not is_zero(outer.min):
         return None
     finder = _Guards(outer, extent.b.value)
     finder.visit(outer.body)
@@ -84,7 +84,7 @@ class _Guards(Mutator):
         self.guarded = False
 
     def visit_For(self, loop: For) -> Stmt:
-        fits = isinstance(loop.min, IntImm) and loop.min.value == 0
+        fits = is_zero(loop.min)
         fits = fits and isinstance(loop.extent, IntImm) and loop.extent.value == self.size
         self.open += [loop.loop_var] if fits else []
         self.default_visit(loop)

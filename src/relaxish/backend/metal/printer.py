@@ -62,6 +62,7 @@ class MetalPrinter(KernelPrinter):
         "bool": "bool", "int8": "char", "uint8": "uchar", "int16": "short", "uint16": "ushort", "int32": "int",
         "uint32": "uint", "int64": "long", "uint64": "ulong", "float16": "half", "float32": "float",
     }  # fmt: skip
+    suffixes: ClassVar[dict[str, str]] = {"int64": "L", "uint64": "UL", "uint32": "U"}
     functions: ClassVar[dict[str, str]] = {
         **C_FUNCTIONS, **{n: n for n in _OWN}, "round": "rint", "nearbyint": "rint",
     }  # fmt: skip
@@ -72,10 +73,6 @@ class MetalPrinter(KernelPrinter):
         self.scalar_fields: list[str] = []
         self.buffers = 0
         self.reads_lane = False
-
-    def integer(self, value: int, dtype: str) -> Piece:
-        made = super().integer(value, dtype)
-        return Piece(made.replace("ULL", "UL").replace("LL", "L"), made.level)
 
     # -- vectors -------------------------------------------------------------------------------------------
 

@@ -53,6 +53,8 @@ class OpenCLPrinter(KernelPrinter):
         "float64": "double",
     }  # fmt: skip
     memory_scalars: ClassVar[dict[str, str]] = {"bool": "uchar", "float16": "mem16"}
+    # OpenCL's long has 64 bits, and its compilers know no LL.
+    suffixes: ClassVar[dict[str, str]] = {"int64": "L", "uint64": "UL", "uint32": "U"}
     functions: ClassVar[dict[str, str]] = {
         **C_FUNCTIONS, **{n: n for n in _OWN}, "round": "rint", "nearbyint": "rint",
     }  # fmt: skip
@@ -70,11 +72,6 @@ class OpenCLPrinter(KernelPrinter):
         element = dt.element_of(dtype)
         if element in ("float16", "float64"):
             self.features.add(element)
-
-    def integer(self, value: int, dtype: str) -> Piece:
-        made = super().integer(value, dtype)
-        # OpenCL's long has 64 bits, and its compilers know no LL.
-        return Piece(made.replace("ULL", "UL").replace("LL", "L"), made.level)
 
     # -- vectors -------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from ...ir.functor import Mutator, all_nodes, pre_order_visit
 from ...ir.module import IRModule
 from ...ir.node import Node
 from ...ir.op import Op
-from ...ir.prim import FloorDiv, FloorMod, IntImm
+from ...ir.prim import FloorDiv, FloorMod, IntImm, is_one
 from ...ir.transform import Pass, PassContext, PassInfo
 from ...relax.expr import Call, Constant, Function, Tuple
 from ...relax.expr_functor import PyExprMutator
@@ -221,7 +221,7 @@ class _Reindex(Mutator):
         *lead, last = region.region
         size = IntImm(last.min.dtype, width)
         strip, within = FloorDiv(last.min, size), FloorMod(last.min, size)
-        if not (isinstance(last.extent, IntImm) and last.extent.value == 1):
+        if not is_one(last.extent):
             # More than one column: all of them, which is a superset whatever the alignment.
             zero = IntImm(last.min.dtype, 0)
             whole = [Range.from_min_extent(zero, packed.shape[0]), *lead, Range.from_min_extent(zero, size)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ...ir.prim import const_int
 from ...ir.prim import is_call_of
 from ...ir.functor import all_nodes
 from ...tir import (
@@ -15,7 +16,6 @@ from ...tir import (
     For,
     ForKind,
     IfThenElse,
-    IntImm,
     IterVar,
     PrimFunc,
     Schedule,
@@ -61,13 +61,6 @@ TILING_KEY = "meta_schedule.tiling_structure"
 def vars_in(expr: Any) -> set[Var]:
     """The variables an expression mentions."""
     return {node for node in all_nodes(expr) if isinstance(node, Var)}
-
-
-def const_int(expr: Any) -> int | None:
-    """The value of an integer literal, else None."""
-    if isinstance(expr, int):
-        return expr
-    return expr.value if isinstance(expr, IntImm) else None
 
 
 def int_extent(loop: For) -> int | None:

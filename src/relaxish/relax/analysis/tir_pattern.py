@@ -9,7 +9,7 @@ from typing import Any
 from ...arith.analyzer import Analyzer
 from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Visitor
-from ...ir.prim import Add, Cast, IntImm, Mul
+from ...ir.prim import Add, Cast, IntImm, Mul, is_one, is_zero
 from ...ir.prim import Var as TirVar
 from ...tir import BufferLoad, BufferStore, IterVar, PrimFunc
 from ...tir.buffer import Buffer
@@ -42,7 +42,7 @@ def _same_index(a: PrimExpr, b: PrimExpr) -> bool:
 def _is_broadcast(store: BufferStore, load: BufferLoad) -> bool:
     position = 0
     for size, index in zip(load.buffer.shape, load.indices):
-        if isinstance(size, IntImm) and size.value == 1 and isinstance(index, IntImm) and index.value == 0:
+        if is_one(size) and is_zero(index):
             continue
         while position < len(store.indices) and not _same_index(store.indices[position], index):
             position += 1

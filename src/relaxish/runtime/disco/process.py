@@ -18,8 +18,8 @@ from ...support.errors import RelaxishError
 from ..rpc.trust import introduce
 from ..rpc.wire import RPCError
 from .links import PeerLinks
-from .messages import Peer, as_error, next_visitor, pack, portable, unpack
-from .session import Session
+from .messages import Peer, next_visitor, pack, portable, unpack
+from .session import PeerSession
 from .worker import Worker
 
 __all__ = ["ProcessSession", "run_worker"]
@@ -42,7 +42,7 @@ def _reach(path: Path, key: bytes) -> Peer:
     return peer
 
 
-class ProcessSession(Session):
+class ProcessSession(PeerSession):
     """Workers that are processes of this machine; ``entrypoint`` is the module that they run."""
 
     def __init__(self, num_workers: int, num_groups: int = 1, entrypoint: str = module_name("disco.worker")) -> None:
@@ -52,7 +52,6 @@ class ProcessSession(Session):
         self._folder = tempfile.TemporaryDirectory(prefix="relaxish-disco-")  # readable by this user only
         folder = Path(self._folder.name)
         (folder / "key").write_bytes(key)
-        self._peers: dict[int, Peer] = {}
         with _listen(folder / "controller", num_workers) as listener:
             listener.settimeout(_START_SECONDS)
             arguments = [str(num_workers), str(num_groups), self._folder.name]
@@ -74,18 +73,8 @@ class ProcessSession(Session):
         if peer is not None and len(first) == 2 and first[0] == "worker" and first[1] in range(self._num_workers):
             self._peers[first[1]] = peer
 
-    def _tell(self, worker_id: int, command: tuple[Any, ...]) -> None:
-        self._peers[worker_id].send(pack(list(command)))
-
-    def _hear(self, worker_id: int) -> tuple[bool, Any]:
-        fine, value = self._peers[worker_id].recv()
-        return (True, unpack(value)) if fine else (False, as_error(*value))
-
     def _stop(self) -> None:
-        for process in self._processes:
-            process.wait()
-        for peer in self._peers.values():
-            peer.channel.close()
+        super()._stop()
         self._folder.cleanup()
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import queue
+import subprocess
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,9 +24,10 @@ from ..device import Device
 from ..ndarray import NDArray, array
 from . import collectives
 from .links import ThreadHub, ThreadLinks
+from .messages import Peer, as_error, pack, unpack
 from .worker import Ref, Worker
 
-__all__ = ["DModule", "DPackedFunc", "DRef", "Session", "ThreadedSession"]
+__all__ = ["DModule", "DPackedFunc", "DRef", "PeerSession", "Session", "ThreadedSession"]
 
 
 class DRef:
@@ -270,3 +272,25 @@ class ThreadedSession(Session):
     def _stop(self) -> None:
         for thread in self._threads:
             thread.join()
+
+
+class PeerSession(Session):
+    """Workers that are processes, each at the other end of a connection."""
+
+    def __init__(self, num_workers: int, num_groups: int) -> None:
+        super().__init__(num_workers, num_groups)
+        self._peers: dict[int, Peer] = {}
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def _tell(self, worker_id: int, command: tuple[Any, ...]) -> None:
+        self._peers[worker_id].send(pack(list(command)))
+
+    def _hear(self, worker_id: int) -> tuple[bool, Any]:
+        fine, value = self._peers[worker_id].recv()
+        return (True, unpack(value)) if fine else (False, as_error(*value))
+
+    def _stop(self) -> None:
+        for process in self._processes:
+            process.wait()
+        for peer in self._peers.values():
+            peer.channel.close()

@@ -27,8 +27,8 @@ from ..rpc.server import listen
 from ..rpc.trust import introduce, require_trust, secret
 from ..rpc.wire import RPCError
 from .links import PeerLinks
-from .messages import Peer, as_error, next_visitor, pack, portable, unpack
-from .session import Session
+from .messages import Peer, next_visitor, pack, portable, unpack
+from .session import PeerSession
 from .worker import Worker
 
 __all__ = ["SocketSession", "run_remote_node", "run_socket_worker"]
@@ -38,7 +38,7 @@ _ATTEMPTS, _PAUSE = 300, 0.1
 _WORKER_PROGRAM = module_name("disco.remote_worker")
 
 
-class SocketSession(Session):
+class SocketSession(PeerSession):
     """``num_workers_per_node`` workers on each of ``num_nodes`` machines, this one among them.
 
     The constructor returns when all other nodes have come. ``port`` 0 takes any that is free (see ``self.port``).
@@ -50,7 +50,6 @@ class SocketSession(Session):
         key = secret(None)
         require_trust("a session of workers", host, key, insecure=False)
         super().__init__(num_nodes * num_workers_per_node, num_groups)
-        self._peers: dict[int, Peer] = {}
         with listen(host, port, port + 1, True) as listener:
             self.host, self.port = host, int(listener.getsockname()[1])
             self._processes = [
@@ -81,19 +80,6 @@ class SocketSession(Session):
         table = [addresses[w] for w in range(self._num_workers)]
         for peer in self._peers.values():
             peer.send(table)
-
-    def _tell(self, worker_id: int, command: tuple[Any, ...]) -> None:
-        self._peers[worker_id].send(pack(list(command)))
-
-    def _hear(self, worker_id: int) -> tuple[bool, Any]:
-        fine, value = self._peers[worker_id].recv()
-        return (True, unpack(value)) if fine else (False, as_error(*value))
-
-    def _stop(self) -> None:
-        for process in self._processes:
-            process.wait()
-        for peer in self._peers.values():
-            peer.channel.close()
 
 
 def _start_worker(host: str, port: int, worker_id: int, count: int, groups: int) -> subprocess.Popen[bytes]:

@@ -11,7 +11,8 @@ from .doc import AssignDoc, Doc, ExprDoc, ExprStmtDoc, ListDoc, LiteralDoc, Scop
 from .docsifier import Docsifier, Frame, assign, printer_of
 from .tir_buffer import buffer_decl, define_buffer
 from .tir_expr import define_var
-from .tir_stmt import body_into, is_one, is_zero
+from ...ir.prim import is_one, is_zero
+from .tir_stmt import body_into
 
 __all__: list[str] = []
 

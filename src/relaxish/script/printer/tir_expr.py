@@ -9,7 +9,7 @@ from ...ir import dtype as dt
 from ...ir import primops
 from ...ir.expr import GlobalVar, Range
 from ...ir.op import Op
-from ...ir.prim import CommReducer, IterVar, Let, Reduce
+from ...ir.prim import CommReducer, IterVar, Let, Reduce, is_one
 from ...ir.types import FuncType, PointerType, PrimType, TensorType, TupleType
 from ...support.object_path import ObjectPath
 from .doc import (
@@ -231,7 +231,7 @@ def buffer_slices(region: Any, path: ObjectPath, d: Docsifier) -> list[Doc]:
     for i, item in enumerate(region):
         here = path.array_index(i)
         low = d.doc(item.min, here.attr("min"))
-        if isinstance(item.extent, tir.IntImm) and item.extent.value == 1:
+        if is_one(item.extent):
             out.append(low)
         else:
             out.append(SliceDoc(low, d.doc(item.min + item.extent, here.attr("extent"))))

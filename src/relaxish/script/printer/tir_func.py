@@ -14,7 +14,8 @@ from .doc import AssignDoc, CommentDoc, Doc, ExprDoc, ExprStmtDoc, FunctionDoc, 
 from .docsifier import Docsifier, Frame, assign, header, printer_of
 from .tir_buffer import buffer_annotation, buffer_decl, define_buffer, is_simple_buffer
 from .tir_expr import define_var
-from .tir_stmt import body_into, is_one
+from ...ir.prim import is_one
+from .tir_stmt import body_into
 
 __all__ = ["function_name", "is_var_or_buffer", "show_attrs"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.prim import is_one, is_zero
 from ... import tir
 from ...ir.op import Op
 from ...ir.types import PrimType, TupleType
@@ -17,16 +18,6 @@ from .tir_buffer import buffer_decl, define_buffer
 from .tir_expr import buffer_indices, buffer_slices, define_var
 
 __all__ = ["body_into"]
-
-
-def is_one(value: Any) -> bool:
-    """Whether an expression is the constant 1 (or true)."""
-    return isinstance(value, tir.IntImm) and value.value == 1
-
-
-def is_zero(value: Any) -> bool:
-    """Whether an expression is the constant 0."""
-    return isinstance(value, tir.IntImm) and value.value == 0
 
 
 def body_into(stmt: Any, path: ObjectPath, frame: Frame, d: Docsifier) -> None:

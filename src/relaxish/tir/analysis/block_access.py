@@ -12,7 +12,7 @@ from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Visitor
 from ...arith.functor import free_vars
 from ...arith.int_set import IntervalSet
-from ...ir.prim import Call, IntImm, Let, Not, Ramp, Var, const
+from ...ir.prim import Call, IntImm, Let, Not, Ramp, Var, const, is_one
 from ...ir.primops import max_, min_
 from ..buffer import Buffer
 from ..expr import BufferLoad
@@ -58,7 +58,7 @@ class _Detector(Visitor):
         table[buffer] = box if known is None else union_sets(known, box, self.analyzer)
 
     def _is_point(self, region: list[Range]) -> bool:
-        if any(not isinstance(r.extent, IntImm) or r.extent.value != 1 for r in region):
+        if any(not is_one(r.extent) for r in region):
             return False
         return not self.loops or not any(v in self.loops for r in region for v in free_vars(r.min))
 

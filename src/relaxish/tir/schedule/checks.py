@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from ...arith import Analyzer
-from ...arith.build import is_one, is_zero
+from ...ir.prim import is_one, is_zero
 from ...ir.expr import PrimExpr, Range
 from ..buffer import Buffer
 from ..expr import IterVar

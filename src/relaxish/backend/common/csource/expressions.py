@@ -42,6 +42,7 @@ class ExpressionPrinter(IntrinsicPrinter, Visitor[Piece]):
     reserved: ClassVar[frozenset[str]] = frozenset()
     scalars: ClassVar[dict[str, str]] = {}
     memory_scalars: ClassVar[dict[str, str]] = {}
+    suffixes: ClassVar[dict[str, str]] = {"int64": "LL", "uint64": "ULL", "uint32": "U"}
 
     def __init__(self) -> None:
         self.names: dict[Any, Piece] = {}
@@ -126,7 +127,7 @@ class ExpressionPrinter(IntrinsicPrinter, Visitor[Piece]):
 
     def integer(self, value: int, dtype: str) -> Piece:
         """An integer constant."""
-        suffix = {"int64": "LL", "uint64": "ULL", "uint32": "U"}.get(dtype, "")
+        suffix = self.suffixes.get(dtype, "")
         if dt.is_int(dtype) and value < 0 and value == dt.min_value(dtype) and dt.bits(dtype) >= 32:
             return Piece(f"-{-(value + 1)}{suffix} - 1", ADD)
         text = Piece(f"{value}{suffix}", UNARY if value < 0 else 8)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
-from ....ir.prim import Call, IntImm
+from ....ir.prim import Call, is_zero
 from ....support.errors import RelaxishError
 from ....tir.intrinsics import INTRINSICS, named
 from .pieces import ADD, BITS, MUL, RELATION, UNARY, Piece, infix, wrapped
@@ -136,7 +136,7 @@ class IntrinsicPrinter:
 
     def moved(self, pointer: Piece, offset: PrimExpr) -> Piece:
         """A pointer some elements on."""
-        if isinstance(offset, IntImm) and offset.value == 0:
+        if is_zero(offset):
             return pointer
         return infix("+", pointer, self.expr(offset), ADD)
 

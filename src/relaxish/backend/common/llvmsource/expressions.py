@@ -10,7 +10,7 @@ from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.functor import Visitor, all_nodes
 from ....ir.op import Op
-from ....ir.prim import And, Broadcast, Call, Cast, CmpOp, FloatImm, IntImm, Let, Not, Or, Ramp, Var
+from ....ir.prim import And, Broadcast, Call, Cast, CmpOp, FloatImm, IntImm, Let, Not, Or, Ramp, Var, is_zero
 from ....support.errors import RelaxishError
 from ....tir.expr import BufferLoad
 from ..csource.access import access_of
@@ -241,7 +241,7 @@ class ExpressionWriter(IntrinsicWriter, Visitor):
             raise RelaxishError(f"the memory {data.name} is used but neither a parameter nor allocated")
         space = self.spaces[data]
         kind = f"ptr addrspace({space})" if space else "ptr"
-        if isinstance(index, IntImm) and index.value == 0:
+        if is_zero(index):
             return kind, self.values[data]
         at = self.visit(index)
         step = (

@@ -13,7 +13,23 @@ from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.functor import Visitor
 from ....ir.op import Op, op_name_of
-from ....ir.prim import Cast, IntImm, Ramp, BinaryOp, Broadcast, Call, CmpOp, FloatImm, Let, LogicalOp, Not, Select, Var
+from ....ir.prim import (
+    BinaryOp,
+    Broadcast,
+    Call,
+    Cast,
+    CmpOp,
+    FloatImm,
+    IntImm,
+    Let,
+    LogicalOp,
+    Not,
+    Ramp,
+    Select,
+    Var,
+    is_one,
+    is_zero,
+)
 from ....support.errors import RelaxishError
 from ...common.csource.pieces import quoted
 from .narrow import narrowed
@@ -75,7 +91,7 @@ class ExprText(Visitor[str]):
     def pointer(self, base: PrimExpr, offset: Any = None) -> str:
         """An address: ``base`` is a pointer variable or a call that makes a pointer, ``offset`` counts its elements."""
         at = self.text(base)
-        if offset is None or (isinstance(offset, IntImm) and offset.value == 0):
+        if offset is None or is_zero(offset):
             return at
         if base in self.nibbles:
             return f"({at} + ({self.offset(offset)}) / 2)"
@@ -259,11 +275,11 @@ class ExprText(Visitor[str]):
 
     def at(self, pointer: str, start: PrimExpr) -> str:
         """The address of an element."""
-        return pointer if isinstance(start, IntImm) and start.value == 0 else f"{pointer} + {self.text(start)}"
+        return pointer if is_zero(start) else f"{pointer} + {self.text(start)}"
 
     def consecutive(self, buffer: Buffer, index: PrimExpr) -> PrimExpr | None:
         """The first of consecutive indices, if they are; volatile memory is accessed by single elements."""
-        if isinstance(index, Ramp) and isinstance(index.stride, IntImm) and index.stride.value == 1:
+        if isinstance(index, Ramp) and is_one(index.stride):
             return None if buffer.data in self.volatile else index.base
         return None
 

@@ -21,7 +21,7 @@ from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr, Range
 from ....ir.module import IRModule
-from ....ir.prim import IntImm, Var
+from ....ir.prim import IntImm, Var, is_zero
 from ....ir.types import PointerType, PrimType
 from ....support.errors import RelaxishError
 from ....tir import ForKind, PrimFunc
@@ -145,7 +145,7 @@ class _Kernel(ExprText):
         elif issues_bulk_copies(loop):
             self.line("#pragma unroll 1")
         kind = type_name(loop.loop_var.dtype)
-        stop = extent if isinstance(loop.min, IntImm) and loop.min.value == 0 else f"({low}) + ({extent})"
+        stop = extent if is_zero(loop.min) else f"({low}) + ({extent})"
         self.block(f"for ({kind} {name} = {low}; {name} < {stop}; ++{name})", loop.body)
 
     def _fills_registers(self, loop: For) -> bool:
@@ -221,7 +221,7 @@ class _Kernel(ExprText):
 
     def _queue(self, stmt: Any) -> None:
         """Groups of asynchronous copies; the device has one queue of them."""
-        if not isinstance(stmt.value, IntImm) or stmt.value.value != 0:
+        if not is_zero(stmt.value):
             raise RelaxishError("For CUDA, the index of an async queue must be 0.")
         self.need("async")
         if stmt.attr_key == "async_commit_queue_scope":

@@ -7,7 +7,7 @@ from typing import Any
 
 from ....ir.node import Node
 from ....ir.op import op_name_of
-from ....ir.functor import all_nodes, pre_order_visit
+from ....ir.functor import all_nodes, mentions, pre_order_visit
 from ....ir.prim import Call, IntImm, Var
 from ....tir import BufferLoad, BufferStore, PrimFunc
 from ....tir.stmt import For
@@ -60,7 +60,7 @@ def indexes_registers(loop: For, registers: set[Any]) -> bool:
             indices = node.indices
         elif isinstance(node, Call):
             indices = _register_indices(node, registers)
-        if any(_mentions(i, loop.loop_var) for i in indices):
+        if any(mentions(i, loop.loop_var) for i in indices):
             return True
     return False
 
@@ -81,7 +81,3 @@ def _register_indices(call: Call, registers: set[Any]) -> list[Any]:
         for p in places
         if isinstance(call.args[p], Var) and call.args[p] in registers
     ]
-
-
-def _mentions(expr: Any, var: Any) -> bool:
-    return any(node is var for node in all_nodes(expr))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.op import Op
-from ....ir.prim import Call, Cast, IntImm, Let, Ramp, Shuffle, Var
+from ....ir.prim import Call, Cast, IntImm, Let, Ramp, Shuffle, Var, is_one
 from ....support.errors import RelaxishError
 from ....tir import Buffer, BufferLoad, BufferStore, LetStmt, SeqStmt
 from ....tir.buffer import decl_buffer
@@ -54,7 +54,7 @@ def _bits(name: str, a: Any, b: Any) -> Any:
 def _first(gen: ThreadFunction, buffer: Buffer, index: PrimExpr) -> tuple[Any, int]:
     """The first of consecutive elements, and their number. Raises RelaxishError where they are not consecutive."""
     inner, lanes = dt.lanes(buffer.dtype), dt.lanes(index.dtype)
-    if isinstance(index, Ramp) and isinstance(index.stride, IntImm) and index.stride.value == 1:
+    if isinstance(index, Ramp) and is_one(index.stride):
         index = index.base
     elif lanes > 1:
         raise RelaxishError(f"kernel {gen.name} gathers elements of 4 bits from {buffer.name}, which the device cannot")

@@ -25,7 +25,7 @@ from ....ir import dtype as dt
 from ....ir.functor import Mutator, post_order_visit
 from ....ir.op import Op, op_name_of
 from ....ir.expr import PrimExpr, Range, ExprLike
-from ....ir.prim import Call, Cast, IntImm, Ramp, Shuffle, StringImm, Var, is_call_of
+from ....ir.prim import Call, Cast, IntImm, Ramp, Shuffle, StringImm, Var, const_int, is_call_of, is_one, is_zero
 from ....ir.types import PointerType, PrimType
 from ....support.errors import RelaxishError
 from ....tir import (
@@ -249,7 +249,7 @@ class ThreadFunction(Mutator):
 
     def _raw_place(self, pointer: PrimExpr, offset: PrimExpr | None = None, dtype: str | None = None) -> Place:
         found = self._place(pointer, dtype)
-        if offset is not None and not (isinstance(offset, IntImm) and offset.value == 0):
+        if offset is not None and not is_zero(offset):
             found = Place(found.data, found.dtype, found.index + self.integer(self.visit(offset)))
         return found
 
@@ -274,7 +274,7 @@ class ThreadFunction(Mutator):
 
     def _shifted(self, inner: Place, dtype: str, offset: PrimExpr) -> PrimExpr:
         start = inner.index
-        if isinstance(start, IntImm) and start.value == 0:
+        if is_zero(start):
             return self.integer(offset)
         if is_nibble(inner.dtype) or is_nibble(dtype):
             return start * dt.bits(inner.dtype) * dt.lanes(inner.dtype) // (
@@ -316,12 +316,12 @@ class ThreadFunction(Mutator):
         if local is not None and held is None and self._within(index, local // unit):
             return index
         scalar = dt.lanes(index.dtype) == 1
-        contiguous = isinstance(index, Ramp) and isinstance(index.stride, IntImm) and index.stride.value == 1
+        contiguous = isinstance(index, Ramp) and is_one(index.stride)
         span = self.bytes_of(buffer.dtype) * (1 if scalar else dt.lanes(index.dtype))
         wide = (inner > 1 or contiguous) and span & (span - 1) == 0
         site = self.access(Place(buffer.data, buffer.dtype, index), kind, min(16, span) if wide else 0)
         offset = buffer.elem_offset
-        shift = 0 if offset is None or isinstance(offset, IntImm) and offset.value == 0 else self.integer(offset)
+        shift = 0 if offset is None or is_zero(offset) else self.integer(offset)
         if held is not None:
             return self._check_registers(index, site, held)
         if scalar:
@@ -432,7 +432,7 @@ class ThreadFunction(Mutator):
 
     def visit_For(self, loop: For) -> Stmt:
         before = self.turns
-        extent = loop.extent.value if isinstance(loop.extent, IntImm) else None
+        extent = const_int(loop.extent)
         self.turns = before * extent if extent is not None else _UNCHARGED + 1
         self.statement = loop
         charge = None

@@ -9,7 +9,7 @@ from typing import Any
 from .... import tir
 from ....ir import dtype as dt
 from ....ir.expr import Range, as_expr, convert
-from ....ir.prim import IterVar, const, is_call_of
+from ....ir.prim import IterVar, const, is_call_of, is_one
 from ....ir.primops import cast, floordiv
 from ....ir.types import PointerType, PrimType
 from ....support.errors import InternalError
@@ -619,7 +619,7 @@ def _store_index(index: Any) -> Any:
     step = 1 if index.step is None else index.step
     start = as_expr(0 if index.start is None else index.start)
     lanes = _simplify(floordiv(index.stop - start + step - 1, step))
-    if isinstance(lanes, tir.IntImm) and lanes.value == 1:
+    if is_one(lanes):
         return start
     return tir.Ramp(start, const(int(step), start.dtype) if isinstance(step, int) else step, lanes)
 

@@ -7,7 +7,7 @@ from typing import Any
 from ....arith import Analyzer
 from ....arith import build as B
 from ....ir.expr import PrimExpr, Range
-from ....ir.functor import all_nodes
+from ....ir.functor import all_nodes, mentions
 from ....ir.node import Node
 from ....ir.op import Op
 from ....ir.prim import Call, IntImm, IterVar, StringImm, Var
@@ -32,10 +32,6 @@ def _has_barrier(stmt: Stmt) -> bool:
 
 def _by_name(dtype: str, name: str, *args: Any) -> Call:
     return Call(dtype, Op.get("tir.call_extern"), [StringImm(name), *args])
-
-
-def _mentions(expr: PrimExpr, var: Var) -> bool:
-    return any(node is var for node in all_nodes(expr))
 
 
 class _Mask(StmtMutator):
@@ -79,7 +75,7 @@ class _Mask(StmtMutator):
             return False
         analyzer = Analyzer()
         analyzer.bind(self.lane, Range(0, _WARP))
-        return not _mentions(analyzer.simplify(substitute(condition, self.values)), self.lane)
+        return not mentions(analyzer.simplify(substitute(condition, self.values)), self.lane)
 
     def visit_Evaluate(self, stmt: Evaluate) -> Stmt:
         if self.mask is None or not _is_barrier(stmt.value):

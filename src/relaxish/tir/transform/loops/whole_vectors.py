@@ -25,7 +25,7 @@ from typing import Any
 
 from ....arith.affine import coefficient
 from ....ir.expr import PrimExpr
-from ....ir.prim import And, GE, GT, IntImm, LE, LT, Var, const, is_call_of
+from ....ir.prim import And, GE, GT, IntImm, LE, LT, Var, const, is_call_of, is_zero
 from ...functor import substitute
 from ...function import PrimFunc
 from ...stmt import BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
@@ -69,7 +69,7 @@ class _Splitter(StmtMutator):
         body = loop.body
         if not isinstance(body, IfThenElse) or body.else_case is not None or not _only_stores(body.then_case):
             return None
-        if not isinstance(loop.extent, IntImm) or not isinstance(loop.min, IntImm) or loop.min.value != 0:
+        if not isinstance(loop.extent, IntImm) or not is_zero(loop.min):
             return None
         whole: Any = None
         for part in _parts(body.condition):

@@ -12,7 +12,7 @@ from typing import Any
 
 from ....arith.affine import coefficient
 from ....ir import dtype as dt
-from ....ir.prim import Cast, IntImm, Var, const
+from ....ir.prim import Cast, IntImm, Var, const, is_one
 from ....ir.types import PointerType, PrimType
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
@@ -429,7 +429,7 @@ class _Fused:
 
 def _one_or_loop(loop: For) -> Any:
     """A vector of one is a statement."""
-    if isinstance(loop.extent, IntImm) and loop.extent.value == 1:
+    if is_one(loop.extent):
         return substitute(loop.body, {loop.loop_var: const(0, loop.loop_var.dtype)})
     return loop
 

@@ -14,7 +14,7 @@ from ....arith.affine import coefficient
 from ....ir.expr import Range
 from ....ir.functor import Mutator
 from ....support.log import get_logger
-from ....ir.prim import Cast, IntImm, IterVar, Var, const
+from ....ir.prim import Cast, IterVar, Var, const, is_zero
 from ...buffer import decl_buffer
 from ...expr import BufferLoad
 from ...functor import substitute
@@ -125,7 +125,7 @@ class _Rewrite:
         p = product_of(products[0])
         _require(not p.clear and p.a.buffer in copies and p.b.buffer in copies)
         _require(all(x.buffer.scope() in SHARED for x in (p.a, p.b)))
-        _require(isinstance(loop.min, IntImm) and loop.min.value == 0)
+        _require(is_zero(loop.min))
         return copies, p
 
     def _laid_out(self, p: Product) -> None:
@@ -175,7 +175,7 @@ class _Rewrite:
 
     def _reach(self, base: Any, size: int) -> Any:
         """How far tiles of all blocks go along an axis."""
-        if isinstance(base, IntImm) and base.value == 0:
+        if is_zero(base):
             return const(size, base.dtype)
         axes = [(v, e) for v, e in self.kernel.grid if coefficient(base, v) not in (0, None)]
         _require(len(axes) == 1 and coefficient(base, axes[0][0]) == size)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....ir import dtype as dt
-from ....ir.prim import IntImm, Var
+from ....ir.prim import IntImm, Var, is_one, is_zero
 from .layout import Digit, Layout, natural
 from .names import FRAGMENT
 from .program import Kernel, Nest, TileLoweringError, Walk, as_int, loads_of, stores_of
@@ -46,7 +46,7 @@ def plain_dims(indices: Sequence[Any], loops: Sequence[tuple[Var, Any]], shape: 
     for index, extent in zip(indices, shape, strict=True):
         if isinstance(index, Var) and index in places and places[index] not in dims:
             dims.append(places[index])
-        elif isinstance(index, IntImm) and index.value == 0 and isinstance(extent, IntImm) and extent.value == 1:
+        elif is_zero(index) and is_one(extent):
             dims.append(-1)
         else:
             return None
@@ -55,7 +55,7 @@ def plain_dims(indices: Sequence[Any], loops: Sequence[tuple[Var, Any]], shape: 
 
 def covering(nest: Nest, layouts: dict[Any, Layout]) -> Layout | None:
     """The layout of the loops that a fragment over all of them gives."""
-    wide = {n for n, (_, e) in enumerate(nest.loops) if not (isinstance(e, IntImm) and e.value == 1)}
+    wide = {n for n, (_, e) in enumerate(nest.loops) if not is_one(e)}
     for buffer, indices in accesses_of(nest):
         layout = layouts.get(buffer)
         dims = None if layout is None else plain_dims(indices, nest.loops, buffer.shape)

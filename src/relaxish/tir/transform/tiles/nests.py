@@ -7,8 +7,8 @@ from typing import Any
 
 from ....arith.affine import coefficient
 from ....ir import dtype as dt
-from ....ir.functor import Mutator, all_nodes, post_order_visit
-from ....ir.prim import GE, GT, LE, LT, And, Div, FloorDiv, FloorMod, IntImm, Mod, Select, Var, const
+from ....ir.functor import Mutator, mentions, post_order_visit
+from ....ir.prim import And, Div, FloorDiv, FloorMod, GE, GT, IntImm, LE, LT, Mod, Select, Var, const, is_one
 from ...expr import BufferLoad
 from ...functor import substitute
 from ...stmt import BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
@@ -23,7 +23,7 @@ def serial_loops(loops: Sequence[tuple[Var, Any]], body: Stmt, kind: ForKind = F
     """Nested loops from 0."""
     for var, extent in reversed(loops):
         extent = const(extent, var.dtype) if isinstance(extent, int) else extent
-        if isinstance(extent, IntImm) and extent.value == 1:
+        if is_one(extent):
             body = substitute(body, {var: const(0, var.dtype)})
         else:
             body = For(var, const(0, var.dtype), extent, kind, body)
@@ -145,18 +145,14 @@ def vectorizable(body: Any, var: Var, private: Sequence[Any] = ()) -> bool:
             factors = [coefficient(i, var) for i in node.indices]
             fine = fine and node.buffer not in private and any(f not in (None, 0) for f in factors)
         elif isinstance(node, IfThenElse):
-            fine = fine and not _mentions(node.condition, var)
+            fine = fine and not mentions(node.condition, var)
         elif op_name(node) == "if_then_else":
-            fine = fine and not _mentions(node.args[0], var)
+            fine = fine and not mentions(node.args[0], var)
         elif isinstance(node, Stmt) and not isinstance(node, SeqStmt):
             fine = False
 
     post_order_visit(body, look)
     return fine
-
-
-def _mentions(e: Any, var: Var) -> bool:
-    return any(node is var for node in all_nodes(e))
 
 
 def vector_loop(var: Var, extent: Any, body: Stmt, lanes: int) -> Stmt:

@@ -13,7 +13,7 @@ from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr, Range
 from ....ir.functor import Mutator, post_order_visit
-from ....ir.prim import And, IntImm, Var, const
+from ....ir.prim import And, IntImm, Var, const, is_zero
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...functor import substitute
@@ -357,7 +357,7 @@ class Spread:
 
 
 def _is_zero(e: Any) -> bool:
-    return e is None or (isinstance(e, IntImm) and e.value == 0)
+    return e is None or is_zero(e)
 
 
 def _divides(e: Any, width: int, analyzer: Analyzer) -> bool:
