@@ -104,14 +104,15 @@ def create_lower_func(extern_func_map: Mapping[Any, str]) -> Callable[[Any], Cal
         if key not in extern_func_map:
             raise RuntimeError(f"missing key {key} in extern_func_map for {op}")
         name, dtype = extern_func_map[key], lowered_dtype(op.dtype)
-        if isinstance(op, Cast):
-            return _extern(dtype, name, op.value)
-        if isinstance(op, FloatImm):
-            return _extern(dtype, name, FloatImm("float32", op.value))
-        if isinstance(op, Call):
-            return _extern(dtype, name, *op.args)
-        if isinstance(op, (BinaryOp, CmpOp)):
-            return _extern(dtype, name, op.a, op.b)
+        match op:
+            case Cast():
+                return _extern(dtype, name, op.value)
+            case FloatImm():
+                return _extern(dtype, name, FloatImm("float32", op.value))
+            case Call():
+                return _extern(dtype, name, *op.args)
+            case BinaryOp() | CmpOp():
+                return _extern(dtype, name, op.a, op.b)
         raise RuntimeError(f"lowering unsupported op: {op}")
 
     return lower

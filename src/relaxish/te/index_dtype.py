@@ -179,10 +179,11 @@ def _indexed_by_data(block: Block) -> bool:
 
 
 def _swap(value: Any, typer: _IndexTyper) -> Any:
-    if isinstance(value, Buffer):
-        return typer.visit_Buffer(value)
-    if isinstance(value, (list, tuple)):
-        return tuple(_swap(v, typer) for v in value)
+    match value:
+        case Buffer():
+            return typer.visit_Buffer(value)
+        case list() | tuple():
+            return tuple(_swap(v, typer) for v in value)
     return value
 
 

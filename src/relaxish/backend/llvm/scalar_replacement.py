@@ -147,14 +147,15 @@ def _spreads(index: PrimExpr, unrolled: set[Any]) -> bool:
 
     Where they meet run-time values in a minimum, say, two iterations may share a place without it showing.
     """
-    if isinstance(index, (Add, Sub, Mul)):
-        return _spreads(index.a, unrolled) and _spreads(index.b, unrolled)
-    if isinstance(index, Cast):
-        return _spreads(index.value, unrolled)
-    if isinstance(index, Ramp):
-        return _spreads(index.base, unrolled)
-    if isinstance(index, Broadcast):
-        return _spreads(index.value, unrolled)
+    match index:
+        case Add() | Sub() | Mul():
+            return _spreads(index.a, unrolled) and _spreads(index.b, unrolled)
+        case Cast():
+            return _spreads(index.value, unrolled)
+        case Ramp():
+            return _spreads(index.base, unrolled)
+        case Broadcast():
+            return _spreads(index.value, unrolled)
     if isinstance(index, (Var, IntImm)) or not _uses(index, unrolled):
         return True
     if isinstance(index, (FloorDiv, FloorMod)):

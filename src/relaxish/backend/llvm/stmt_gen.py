@@ -416,13 +416,14 @@ class StmtGen(ExprGen):
         found: set[Any] = set()
 
         def look(item: Node) -> bool:
-            if isinstance(item, BufferStore):
-                found.add(self.alias_key(item.buffer.data))
-                # Memory allocated inside ``node`` becomes private, and gets another key, only once that is reached.
-                found.add(self.roots.get(item.buffer.data, item.buffer.data))
-            elif isinstance(item, Call):
-                if passes_pointer(item):
-                    found.add(None)
+            match item:
+                case BufferStore():
+                    found.add(self.alias_key(item.buffer.data))
+                    # Memory allocated inside ``node`` becomes private, and gets another key, only once that is reached.
+                    found.add(self.roots.get(item.buffer.data, item.buffer.data))
+                case Call():
+                    if passes_pointer(item):
+                        found.add(None)
             return True
 
         pre_order_visit(node, look)
@@ -468,14 +469,15 @@ def _sum(a: Any, b: Any) -> Any:
 
 def _pointer_source(value: PrimExpr) -> PrimExpr | None:
     """The buffer variable a pointer expression points into, if it says so."""
-    if isinstance(value, Var):
-        return value
-    if isinstance(value, Call):
-        name = op_name_of(value)
-        if name == "tir.address_of":
-            return value.args[0].buffer.data
-        if name == "tir.tvm_access_ptr":
-            return value.args[1]
+    match value:
+        case Var():
+            return value
+        case Call():
+            name = op_name_of(value)
+            if name == "tir.address_of":
+                return value.args[0].buffer.data
+            if name == "tir.tvm_access_ptr":
+                return value.args[1]
     return None
 
 

@@ -232,10 +232,11 @@ class OpenCLPrinter(KernelPrinter):
         self.note(e.dtype)
         place = f"(int2)({self.expr(x)}, {self.expr(y)})"
         whole = self.call(function, self.expr(texture), "image_sampler", place)
-        if isinstance(channel, Ramp):
-            return whole
-        if isinstance(channel, IntImm):
-            return self.lane(whole, int(channel.value))
+        match channel:
+            case Ramp():
+                return whole
+            case IntImm():
+                return self.lane(whole, int(channel.value))
         pixel = self.supply.fresh("pixel")
         self.line(self.declaration(dt.with_lanes(dt.element_of(e.dtype), 4), pixel, whole))
         return Piece(f"(({self.type_name(dt.element_of(e.dtype))}*)&{pixel})[{self.expr(channel)}]")

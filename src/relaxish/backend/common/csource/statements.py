@@ -240,12 +240,13 @@ def _vector_parts(value: PrimExpr) -> list[Any]:
     found: list[Any] = []
 
     def look(node: Node) -> bool:
-        if isinstance(node, BufferLoad):
-            if dt.lanes(node.dtype) != 1:
+        match node:
+            case BufferLoad():
+                if dt.lanes(node.dtype) != 1:
+                    found.append(node)
+                return False
+            case PrimExpr() if dt.lanes(node.dtype) != 1:
                 found.append(node)
-            return False
-        if isinstance(node, PrimExpr) and dt.lanes(node.dtype) != 1:
-            found.append(node)
         return isinstance(node, PrimExpr | tuple)
 
     pre_order_visit(value, look)
