@@ -6,7 +6,7 @@ import itertools
 import math
 from typing import Any
 
-from ..ir.prim import IntImm
+from ..arith.build import as_int
 from ..tir import PrimFunc
 from .arch import CUDA, TileDevice
 from .gpu import GpuModel, KernelWork
@@ -52,9 +52,7 @@ def _of_product(what: Product, arch: TileDevice, topk: int) -> list[Hint]:
 
 def _product_of(func: PrimFunc, tags: dict[str, Any]) -> Product:
     block = PrimFuncNode(func, tags).tiled.block
-    batch, rows, columns, depth = (
-        v.dom.extent.value if isinstance(v.dom.extent, IntImm) else None for v in block.iter_vars
-    )
+    batch, rows, columns, depth = (as_int(v.dom.extent) for v in block.iter_vars)
     info = tags["intrin_info"]
     return Product(batch, rows, columns, depth, info["in_dtype"], info["out_dtype"])
 

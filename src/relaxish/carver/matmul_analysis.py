@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from ..arith.build import as_int
 from ..ir.expr import PrimExpr
 from ..ir.prim import IntImm, IterVar, Mul, Var
 from ..support.errors import ScheduleError
@@ -87,7 +88,7 @@ def _access_axes(region: Sequence[Any]) -> set[Var] | None:
     """Variables of the indices of an element access; None if the region is larger than an element."""
     axes: set[Var] = set()
     for dim in region:
-        if not (isinstance(dim.extent, IntImm) and dim.extent.value == 1):
+        if as_int(dim.extent) != 1:
             return None
         axes |= set(undefined_vars(dim.min))
     return axes
@@ -95,7 +96,7 @@ def _access_axes(region: Sequence[Any]) -> set[Var] | None:
 
 def _kind(axis: IterVar, in_a: bool, in_b: bool, in_c: bool) -> IterKind | None:
     extent = _extent_of(axis)
-    if isinstance(extent, IntImm) and extent.value == 1:
+    if as_int(extent) == 1:
         return IterKind.kIter_T
     table = {
         (IterVar.DataPar, True, True, True): IterKind.kIter_S,

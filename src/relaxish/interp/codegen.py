@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..arith.build import as_int
 from ..ir.prim import is_call_of
 from .. import tir
 from ..ir import dtype as dt
@@ -190,11 +191,7 @@ class Compiler(Visitor[Any]):
         if view is not None:
             base, strides, _ = view
             return " + ".join([base, *[f"{i} * {s}" for i, s in zip(texts, strides)]])
-        elem = (
-            ""
-            if isinstance(buffer.elem_offset, tir.IntImm) and buffer.elem_offset.value == 0
-            else (f" + {self.expr(buffer.elem_offset)}")
-        )
+        elem = "" if as_int(buffer.elem_offset) == 0 else (f" + {self.expr(buffer.elem_offset)}")
         if buffer.layout_strides:
             terms = [f"{i} * {self.expr(s)}" for i, s in zip(texts, buffer.strides)]
             return (" + ".join(terms) or "0") + elem

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..arith.build import as_int
 from ..ir import Range
 from ..ir.errors import CheckValueError
 from ..support.errors import ScheduleError
@@ -72,7 +73,7 @@ class CacheOp(Operation):
 def axis_extent(axis: IterVar) -> int | None:
     """How many values an axis has, None if that is not known yet."""
     extent = axis.dom.extent if axis.dom is not None else None
-    return int(extent.value) if isinstance(extent, IntImm) else None
+    return as_int(extent)
 
 
 def _axis(name: str, like: IterVar, extent: int | None) -> IterVar:

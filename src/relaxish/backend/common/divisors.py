@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 
+from ...arith.build import as_int
 from ...ir import dtype as dt
 from ...ir.expr import PrimExpr
-from ...ir.prim import BinaryOp, Broadcast, IntImm
+from ...ir.prim import BinaryOp, Broadcast
 
 __all__ = ["constant_of", "is_safe_divisor"]
 
@@ -14,7 +15,7 @@ def constant_of(expr: PrimExpr) -> int | None:
     """The value of a constant, or of one in all lanes."""
     if isinstance(expr, Broadcast):
         expr = expr.value
-    return expr.value if isinstance(expr, IntImm) else None
+    return as_int(expr)
 
 
 def is_safe_divisor(node: BinaryOp) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...arith.build import as_int
 from ...ir import dtype as dt
 from ...ir.expr import GlobalVar, PrimExpr
 from ...ir.functor import Visitor
@@ -132,7 +133,7 @@ class HostExpr(Visitor[str]):
 
     def _offset(self, data: Var, index: Any, dtype: str) -> str:
         pointer = self.text(data)
-        if isinstance(index, IntImm) and index.value == 0:
+        if as_int(index) == 0:
             return pointer
         return f"({pointer} + {self.text(index)} * {dt.nbytes(dtype)})"
 

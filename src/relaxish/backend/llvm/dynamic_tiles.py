@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...arith.build import as_int
 from ...arith.affine import affine
 from ...ir.expr import PrimExpr
 from ...ir.functor import Mutator
@@ -84,8 +85,8 @@ class _Guards(Mutator):
         self.guarded = False
 
     def visit_For(self, loop: For) -> Stmt:
-        fits = isinstance(loop.min, IntImm) and loop.min.value == 0
-        fits = fits and isinstance(loop.extent, IntImm) and loop.extent.value == self.size
+        fits = as_int(loop.min) == 0
+        fits = fits and as_int(loop.extent) == self.size
         self.open += [loop.loop_var] if fits else []
         self.default_visit(loop)
         if fits:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...arith.build import as_int
 from ...ir.expr import BaseFunc, GlobalVar, PrimExpr, RelaxExpr
 from ...ir.module import IRModule
 from ...ir.op import Op
@@ -72,7 +73,7 @@ def declared_of(info: StructInfo) -> Declared | None:
         case TensorStructInfo():
             extents = None
             if isinstance(info.shape, ShapeExpr):
-                extents = tuple(int(d.value) if isinstance(d, IntImm) else None for d in info.shape.values)
+                extents = tuple(as_int(d) for d in info.shape.values)
             return ("tensor", "" if info.dtype in (None, "", "void") else str(info.dtype), int(info.ndim), extents)
         case ShapeStructInfo():
             return ("shape", int(info.ndim))

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arith.build import as_int
 from ...ir.expr import GlobalVar, Range, PrimExpr, RelaxExpr
 from ...ir.functor import Mutator, all_nodes, pre_order_visit
 from ...ir.module import IRModule
@@ -221,7 +222,7 @@ class _Reindex(Mutator):
         *lead, last = region.region
         size = IntImm(last.min.dtype, width)
         strip, within = FloorDiv(last.min, size), FloorMod(last.min, size)
-        if not (isinstance(last.extent, IntImm) and last.extent.value == 1):
+        if as_int(last.extent) != 1:
             # More than one column: all of them, which is a superset whatever the alignment.
             zero = IntImm(last.min.dtype, 0)
             whole = [Range.from_min_extent(zero, packed.shape[0]), *lead, Range.from_min_extent(zero, size)]

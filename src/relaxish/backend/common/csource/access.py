@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ....arith.build import as_int
 from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
-from ....ir.prim import IntImm, Ramp
+from ....ir.prim import Ramp
 from ....support.errors import RelaxishError
 from ....tir.buffer import Buffer
 from .lanes import lane
@@ -36,7 +37,7 @@ def access_of(buffer: Buffer, indices: Sequence[PrimExpr], analyzer: Analyzer) -
     many = dt.lanes(index.dtype)
     if many == 1:
         return Access(element, width, _scaled(index, width, analyzer))
-    if isinstance(index, Ramp) and isinstance(index.stride, IntImm) and index.stride.value == 1:
+    if isinstance(index, Ramp) and as_int(index.stride) == 1:
         return Access(element, many * width, _scaled(index.base, width, analyzer))
     starts = [_scaled(lane(index, i), width, analyzer) for i in range(many)]
     places = tuple(analyzer.simplify(start + offset) for start in starts for offset in range(width))

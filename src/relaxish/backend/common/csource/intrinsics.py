@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ....arith.build import as_int
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
-from ....ir.prim import Call, IntImm
+from ....ir.prim import Call
 from ....support.errors import RelaxishError
 from ....tir.intrinsics import INTRINSICS, named
 from .pieces import ADD, BITS, MUL, RELATION, UNARY, Piece, infix, wrapped
@@ -136,7 +137,7 @@ class IntrinsicPrinter:
 
     def moved(self, pointer: Piece, offset: PrimExpr) -> Piece:
         """A pointer some elements on."""
-        if isinstance(offset, IntImm) and offset.value == 0:
+        if as_int(offset) == 0:
             return pointer
         return infix("+", pointer, self.expr(offset), ADD)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....arith.build import as_int
 from ....ir.node import Node
 from ....ir.op import op_name_of
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.functor import all_nodes, pre_order_visit
-from ....ir.prim import Call, CmpOp, IntImm, LogicalOp, Not, Select, Var
+from ....ir.prim import Call, CmpOp, LogicalOp, Not, Select, Var
 from ....support.errors import RelaxishError
 from ....tir import ForKind
 from ....tir.buffer import Buffer
@@ -55,7 +56,7 @@ class StatementPrinter(ExpressionPrinter):
 
     def visit_For(self, loop: For) -> None:
         first, extent = self.expr(loop.min), self.expr(loop.extent)
-        zero = isinstance(loop.min, IntImm) and loop.min.value == 0
+        zero = as_int(loop.min) == 0
         stop = extent if zero else self.expr(self.analyzer.simplify(loop.min + loop.extent))
         name = self.bind(loop.loop_var)
         if loop.kind == ForKind.UNROLLED:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ....arith.build import as_int
 from ....ir.expr import PrimExpr
 from ....arith import Analyzer
 from ....ir import dtype as dt
@@ -241,7 +242,7 @@ class ExpressionWriter(IntrinsicWriter, Visitor):
             raise RelaxishError(f"the memory {data.name} is used but neither a parameter nor allocated")
         space = self.spaces[data]
         kind = f"ptr addrspace({space})" if space else "ptr"
-        if isinstance(index, IntImm) and index.value == 0:
+        if as_int(index) == 0:
             return kind, self.values[data]
         at = self.visit(index)
         step = (

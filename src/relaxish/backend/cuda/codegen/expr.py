@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import gcd
 from typing import Any
 
+from ....arith.build import as_int
 from ....tir.expr import BufferLoad
 from ....tir.buffer import Buffer
 from ....arith import Analyzer
@@ -75,7 +76,7 @@ class ExprText(Visitor[str]):
     def pointer(self, base: PrimExpr, offset: Any = None) -> str:
         """An address: ``base`` is a pointer variable or a call that makes a pointer, ``offset`` counts its elements."""
         at = self.text(base)
-        if offset is None or (isinstance(offset, IntImm) and offset.value == 0):
+        if offset is None or as_int(offset) == 0:
             return at
         if base in self.nibbles:
             return f"({at} + ({self.offset(offset)}) / 2)"
@@ -259,11 +260,11 @@ class ExprText(Visitor[str]):
 
     def at(self, pointer: str, start: PrimExpr) -> str:
         """The address of an element."""
-        return pointer if isinstance(start, IntImm) and start.value == 0 else f"{pointer} + {self.text(start)}"
+        return pointer if as_int(start) == 0 else f"{pointer} + {self.text(start)}"
 
     def consecutive(self, buffer: Buffer, index: PrimExpr) -> PrimExpr | None:
         """The first of consecutive indices, if they are; volatile memory is accessed by single elements."""
-        if isinstance(index, Ramp) and isinstance(index.stride, IntImm) and index.stride.value == 1:
+        if isinstance(index, Ramp) and as_int(index.stride) == 1:
             return None if buffer.data in self.volatile else index.base
         return None
 

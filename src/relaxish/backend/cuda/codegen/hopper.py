@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ....arith.build import as_int
 from ....ir import dtype as dt
-from ....ir.prim import IntImm
 from ....support.errors import RelaxishError
 from .table import calls_with_all, constant_argument, prints
 from .types import type_name
@@ -71,7 +71,7 @@ def _bulk_load(gen: ExprText, e: Any) -> str:
     """``(target, map, barrier, multicast mask, coordinates...)``."""
     gen.need(_SECTION)
     target, tensor, barrier, mask, *at = e.args
-    multicast = not (isinstance(mask, IntImm) and mask.value == 0)
+    multicast = as_int(mask) != 0
     rank = len(at)
     name = f"bulk_load_{rank}d{'_multicast' if multicast else ''}"
     names = ", ".join(f"int c{i}" for i in range(rank))
@@ -159,7 +159,7 @@ def _held(gen: ExprText, data: Any, offset: Any, dtype: str, kind: str) -> str:
     base = gen.text(data)
     if gen.memory_types.get(data) != dtype:  # they may have been declared as vectors
         base = f"(({type_name(dtype)}*){base})"
-    at = base if isinstance(offset, IntImm) and offset.value == 0 else f"({base} + {gen.text(offset)})"
+    at = base if as_int(offset) == 0 else f"({base} + {gen.text(offset)})"
     return at if type_name(dtype) == kind else f"({kind}*){at}"
 
 

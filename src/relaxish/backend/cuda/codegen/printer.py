@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ....arith.build import as_int
 from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr, Range
@@ -145,7 +146,7 @@ class _Kernel(ExprText):
         elif issues_bulk_copies(loop):
             self.line("#pragma unroll 1")
         kind = type_name(loop.loop_var.dtype)
-        stop = extent if isinstance(loop.min, IntImm) and loop.min.value == 0 else f"({low}) + ({extent})"
+        stop = extent if as_int(loop.min) == 0 else f"({low}) + ({extent})"
         self.block(f"for ({kind} {name} = {low}; {name} < {stop}; ++{name})", loop.body)
 
     def _fills_registers(self, loop: For) -> bool:

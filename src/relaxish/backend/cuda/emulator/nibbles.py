@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ....arith.build import as_int
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.op import Op
@@ -54,7 +55,7 @@ def _bits(name: str, a: Any, b: Any) -> Any:
 def _first(gen: ThreadFunction, buffer: Buffer, index: PrimExpr) -> tuple[Any, int]:
     """The first of consecutive elements, and their number. Raises RelaxishError where they are not consecutive."""
     inner, lanes = dt.lanes(buffer.dtype), dt.lanes(index.dtype)
-    if isinstance(index, Ramp) and isinstance(index.stride, IntImm) and index.stride.value == 1:
+    if isinstance(index, Ramp) and as_int(index.stride) == 1:
         index = index.base
     elif lanes > 1:
         raise RelaxishError(f"kernel {gen.name} gathers elements of 4 bits from {buffer.name}, which the device cannot")

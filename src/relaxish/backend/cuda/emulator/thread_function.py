@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 import itertools
 from typing import Any
 
+from ....arith.build import as_int
 from ....ir.node import Node
 from ....arith import Analyzer
 from ....ir import dtype as dt
@@ -250,7 +251,7 @@ class ThreadFunction(Mutator):
 
     def _raw_place(self, pointer: PrimExpr, offset: PrimExpr | None = None, dtype: str | None = None) -> Place:
         found = self._place(pointer, dtype)
-        if offset is not None and not (isinstance(offset, IntImm) and offset.value == 0):
+        if offset is not None and as_int(offset) != 0:
             found = Place(found.data, found.dtype, found.index + self.integer(self.visit(offset)))
         return found
 
@@ -275,7 +276,7 @@ class ThreadFunction(Mutator):
 
     def _shifted(self, inner: Place, dtype: str, offset: PrimExpr) -> PrimExpr:
         start = inner.index
-        if isinstance(start, IntImm) and start.value == 0:
+        if as_int(start) == 0:
             return self.integer(offset)
         if is_nibble(inner.dtype) or is_nibble(dtype):
             return start * dt.bits(inner.dtype) * dt.lanes(inner.dtype) // (
@@ -317,12 +318,12 @@ class ThreadFunction(Mutator):
         if local is not None and held is None and self._within(index, local // unit):
             return index
         scalar = dt.lanes(index.dtype) == 1
-        contiguous = isinstance(index, Ramp) and isinstance(index.stride, IntImm) and index.stride.value == 1
+        contiguous = isinstance(index, Ramp) and as_int(index.stride) == 1
         span = self.bytes_of(buffer.dtype) * (1 if scalar else dt.lanes(index.dtype))
         wide = (inner > 1 or contiguous) and span & (span - 1) == 0
         site = self.access(Place(buffer.data, buffer.dtype, index), kind, min(16, span) if wide else 0)
         offset = buffer.elem_offset
-        shift = 0 if offset is None or isinstance(offset, IntImm) and offset.value == 0 else self.integer(offset)
+        shift = 0 if offset is None or as_int(offset) == 0 else self.integer(offset)
         if held is not None:
             return self._check_registers(index, site, held)
         if scalar:
@@ -433,7 +434,7 @@ class ThreadFunction(Mutator):
 
     def visit_For(self, loop: For) -> Stmt:
         before = self.turns
-        extent = loop.extent.value if isinstance(loop.extent, IntImm) else None
+        extent = as_int(loop.extent)
         self.turns = before * extent if extent is not None else _UNCHARGED + 1
         self.statement = loop
         charge = None
