@@ -246,7 +246,7 @@ gt = _fold_cmp(GT, lambda a, b: a > b)
 ge = _fold_cmp(GE, lambda a, b: a >= b)
 
 
-def and_(a: Any, b: PrimExpr) -> PrimExpr:
+def and_(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     """``a and b``."""
     if type(a) is IntImm:
         return b if a.value else a
@@ -255,7 +255,7 @@ def and_(a: Any, b: PrimExpr) -> PrimExpr:
     return And(a, b)
 
 
-def or_(a: PrimExpr, b: Any) -> PrimExpr:
+def or_(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     """``a or b``."""
     if type(a) is IntImm:
         return a if a.value else b
@@ -271,7 +271,7 @@ def not_(a: PrimExpr) -> PrimExpr:
     return Not(a)
 
 
-def select(cond: Any, a: PrimExpr, b: PrimExpr) -> PrimExpr:
+def select(cond: PrimExpr, a: PrimExpr, b: PrimExpr) -> PrimExpr:
     """``a if cond else b`` (both evaluated)."""
     if type(cond) is IntImm:
         return a if cond.value else b
@@ -333,7 +333,7 @@ BUILDERS: dict[Any, Any] = {
 }
 
 
-def try_fold(cls: Any, a: PrimExpr, b: Any) -> PrimExpr | None:
+def try_fold(cls: Any, a: PrimExpr, b: PrimExpr) -> PrimExpr | None:
     """The constant-folded ``cls(a, b)``, or None where nothing folds."""
     ka, kb = type(a), type(b)
     if ka is not IntImm and kb is not IntImm and ka is not FloatImm and kb is not FloatImm and a is not b:
@@ -380,7 +380,7 @@ def deep_equal(a: Any, b: Any) -> bool:
     return True
 
 
-def as_int(e: Any) -> int | None:
+def as_int(e: PrimExpr | int | None) -> int | None:
     """The value of an integer literal, else None."""
     if type(e) is IntImm:
         return int(e.value)
@@ -389,12 +389,12 @@ def as_int(e: Any) -> int | None:
     return None
 
 
-def is_zero(e: Any) -> bool:
+def is_zero(e: PrimExpr) -> bool:
     """Whether ``e`` is the literal 0."""
     return type(e) is IntImm and e.value == 0
 
 
-def is_one(e: PrimExpr) -> bool:
+def is_one(e: PrimExpr | None) -> bool:
     """Whether ``e`` is the literal 1."""
     return type(e) is IntImm and e.value == 1
 

@@ -71,7 +71,7 @@ def _device_of(target: Target | TileDevice) -> TileDevice:
     return auto_infer_current_arch() if target is None else get_arch(target)
 
 
-def _function_of(func: Any, target: Any) -> PrimFunc | list[OutputNode]:
+def _function_of(func: Any, target: Target | TileDevice) -> PrimFunc | list[OutputNode]:
     from .template import BaseTemplate
 
     if isinstance(func, BaseTemplate):

@@ -62,7 +62,9 @@ def prove_equal(lhs: PrimExpr | int, rhs: PrimExpr | int, analyzer: Analyzer | N
     return bool((analyzer or _shared()).can_prove_equal(lhs, rhs))
 
 
-def prove_equal_shapes(lhs: Iterable[PrimExpr | int], rhs: Iterable[PrimExpr | int], analyzer: Analyzer | None = None) -> bool:
+def prove_equal_shapes(
+    lhs: Iterable[PrimExpr | int], rhs: Iterable[PrimExpr | int], analyzer: Analyzer | None = None
+) -> bool:
     """Whether two lists of dimensions are provably equal."""
     left, right = tuple(lhs), tuple(rhs)
     return len(left) == len(right) and all(prove_equal(a, b, analyzer) for a, b in zip(left, right))

@@ -97,7 +97,7 @@ def create_lower_func(extern_func_map: Mapping[Any, str]) -> Callable[[Any], Cal
     ``extern_func_map`` goes from numbers of bits to names; for casts, from pairs (source bits, result bits).
     """
 
-    def lower(op: Any) -> Call:
+    def lower(op: Call) -> Call:
         key: Any = dt.bits(op.dtype)
         if isinstance(op, Cast):
             key = (dt.bits(op.value.dtype), key)
@@ -118,11 +118,11 @@ def create_lower_func(extern_func_map: Mapping[Any, str]) -> Callable[[Any], Cal
     return lower
 
 
-def lower_ite(ite_op: Any) -> Call:
+def lower_ite(ite_op: Call) -> Call:
     """Lower ``if_then_else`` on a custom type to the same on bits."""
     return Call(lowered_dtype(ite_op.dtype), Op.register("tir.if_then_else"), ite_op.args)
 
 
-def lower_call_pure_extern(op: Any) -> Call:
+def lower_call_pure_extern(op: Call) -> Call:
     """Lower ``call_pure_extern`` returning a custom type to one returning bits."""
     return Call(lowered_dtype(op.dtype), Op.register("tir.call_pure_extern"), op.args)

@@ -278,7 +278,7 @@ class Stage:
         """Not available: raises ScheduleError that says what to use."""
         raise ScheduleError("env_threads is not available; bind axes of the stages to te.thread_axis(...)")
 
-    def set_store_predicate(self, predicate: Any) -> None:
+    def set_store_predicate(self, predicate: PrimExpr) -> None:
         """Not available: raises ScheduleError that says what to use."""
         raise ScheduleError("set_store_predicate is not available; guards come from splits that do not divide")
 

@@ -9,6 +9,7 @@ and releases them at its end, so each thread of a parallel loop has its own conf
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...ir.expr import PrimExpr
@@ -244,7 +245,7 @@ def _only_calls(stmt: Stmt, loops: list[For]) -> list[tuple[Call, list[For]]]:
     return []
 
 
-def _mentions(exprs: Any, variables: set[Any]) -> bool:
+def _mentions(exprs: Sequence[PrimExpr], variables: set[Any]) -> bool:
     return any(
         isinstance(item, Var) and (not dt.is_handle(item.dtype)) and (item in variables)
         for expr in exprs

@@ -26,7 +26,9 @@ from .index_set_splitting import split_loop
 from .transpose import transpose_loops
 from .vectorize import vector_loop
 from ...ir.plain import plain_str
-from ...tir.stmt import Allocate, AssertStmt, DeclBuffer, Evaluate, IfThenElse, LetStmt, SeqStmt, Stmt, While
+from ...tir.stmt import (
+    Allocate, AllocateConst, AssertStmt, AttrStmt, DeclBuffer, Evaluate, IfThenElse, LetStmt, SeqStmt, Stmt, While,
+)  # fmt: skip
 
 # Stack space for one buffer and for all buffers of a function; more comes from the heap.
 _STACK_BYTES = 128 * 1024
@@ -124,7 +126,7 @@ class StmtGen(ExprGen):
             self.vars[var] = self.visit(node.value)
         self.stmt(node.body)
 
-    def stmt_AttrStmt(self, node: Any) -> None:
+    def stmt_AttrStmt(self, node: AttrStmt) -> None:
         if node.attr_key in ("thread_extent", "virtual_thread"):
             raise RelaxishError("the program binds GPU threads and cannot be compiled for a CPU target")
         self.stmt(node.body)
@@ -202,7 +204,7 @@ class StmtGen(ExprGen):
         self.heap.remove(raw)
         w.line(f"call void @free(ptr {raw})")
 
-    def stmt_AllocateConst(self, node: Any) -> None:
+    def stmt_AllocateConst(self, node: AllocateConst) -> None:
         import numpy as np
 
         data = node.data

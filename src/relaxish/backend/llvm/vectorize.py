@@ -6,7 +6,7 @@ vector length divides, and reductions along the contiguous axis. A loop becomes 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...tir.stmt import Stmt
@@ -113,7 +113,7 @@ class _Widen:
         return Call(dt.with_lanes(expr.dtype, self.lanes), expr.op, self.level(*args))
 
 
-def _loads(exprs: Any) -> bool:
+def _loads(exprs: Sequence[PrimExpr]) -> bool:
     return any(isinstance(item, BufferLoad) for expr in exprs for item in all_nodes(expr))
 
 
@@ -291,7 +291,7 @@ def _as_reduction(store: Any, var: PrimExpr) -> tuple[Any, type, Any] | None:
     return None
 
 
-def _reads(expr: Any, data: Any) -> bool:
+def _reads(expr: PrimExpr, data: Var) -> bool:
     return any(isinstance(item, BufferLoad) and item.buffer.data is data for item in all_nodes(expr))
 
 
@@ -425,5 +425,5 @@ def _rest(gen: StmtGen, node: For, store: BufferStore, span: Any, acc: Any) -> N
         gen._loop_plain(node, (low[0], low[1] + int(done)), ({}, known - int(done)))
 
 
-def _read_keys(gen: StmtGen, expr: Any) -> set[Any]:
+def _read_keys(gen: StmtGen, expr: PrimExpr) -> set[Any]:
     return {gen.alias_key(item.buffer.data) for item in all_nodes(expr) if isinstance(item, BufferLoad)}

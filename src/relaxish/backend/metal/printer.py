@@ -166,7 +166,7 @@ class MetalPrinter(KernelPrinter):
         function = "simdgroup_barrier" if scope == "warp" else "threadgroup_barrier"
         self.line(f"{function}(mem_flags::mem_threadgroup);")
 
-    def call_reinterpret(self, e: Any) -> Piece:
+    def call_reinterpret(self, e: Call) -> Piece:
         return self.call(f"as_type<{self.type_name(e.dtype)}>", self.expr(e.args[0]))
 
     def _shuffle(self, kind: str, e: Call) -> Piece:

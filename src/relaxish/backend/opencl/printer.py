@@ -201,12 +201,12 @@ class OpenCLPrinter(KernelPrinter):
             raise RelaxishError("OpenCL cannot synchronise all blocks of a kernel")
         self.line("barrier(CLK_LOCAL_MEM_FENCE);")
 
-    def call_call_extern(self, e: Any) -> Piece:
+    def call_call_extern(self, e: Call) -> Piece:
         made = super().call_call_extern(e)
         # Its long has 64 bits.
         return Piece(made.replace("%ll", "%l")) if e.args[0].value == "printf" else made
 
-    def call_reinterpret(self, e: Any) -> Piece:
+    def call_reinterpret(self, e: Call) -> Piece:
         if "float16" in (dt.element_of(e.dtype), dt.element_of(e.args[0].dtype)):
             raise RelaxishError("OpenCL code generation does not reinterpret halves: devices may compute with floats")
         return self.call(f"as_{self.type_name(e.dtype)}", self.expr(e.args[0]))
@@ -226,7 +226,7 @@ class OpenCLPrinter(KernelPrinter):
     def call_tvm_warp_activemask(self, e: PrimExpr) -> Piece:
         return Piece("0xffffffffU")
 
-    def call_texture2d_load(self, e: Any) -> Piece:
+    def call_texture2d_load(self, e: Call) -> Piece:
         texture, x, y, channel = e.args
         function = "read_imager16" if dt.element_of(e.dtype) == "float16" else "read_imagef"
         self.note(e.dtype)
@@ -241,7 +241,7 @@ class OpenCLPrinter(KernelPrinter):
         self.line(self.declaration(dt.with_lanes(dt.element_of(e.dtype), 4), pixel, whole))
         return Piece(f"(({self.type_name(dt.element_of(e.dtype))}*)&{pixel})[{self.expr(channel)}]")
 
-    def do_texture2d_store(self, call: Any) -> None:
+    def do_texture2d_store(self, call: Call) -> None:
         texture, x, y, value = call.args
         function = "write_imager16" if dt.element_of(value.dtype) == "float16" else "write_imagef"
         self.note(value.dtype)

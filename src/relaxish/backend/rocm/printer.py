@@ -158,15 +158,15 @@ class HIPPrinter(KernelPrinter):
             raise RelaxishError("HIP cannot synchronise all blocks of a kernel")
         self.line("__builtin_amdgcn_wave_barrier();" if scope == "warp" else "__syncthreads();")
 
-    def call_reinterpret(self, e: Any) -> Piece:
+    def call_reinterpret(self, e: Call) -> Piece:
         return self.call("__builtin_bit_cast", self.type_name(e.dtype), self.expr(e.args[0]))
 
-    def call_popcount(self, e: Any) -> Piece:
+    def call_popcount(self, e: Call) -> Piece:
         unsigned = f"uint{max(32, dt.bits(e.args[0].dtype))}"
         function = "__builtin_popcountll" if unsigned == "uint64" else "__builtin_popcount"
         return self.call(function, self.cast(self.expr(e.args[0]), e.args[0].dtype, unsigned))
 
-    def call_clz(self, e: Any) -> Piece:
+    def call_clz(self, e: Call) -> Piece:
         wide = dt.bits(e.args[0].dtype) == 64
         made = self.call("__clzll" if wide else "__clz", self.expr(e.args[0]))
         spare = 32 - dt.bits(e.args[0].dtype)
@@ -187,7 +187,7 @@ class HIPPrinter(KernelPrinter):
     def call_tvm_warp_activemask(self, e: PrimExpr) -> Piece:
         return self.cast(self.call("__ballot", "1"), "uint64", e.dtype)
 
-    def call_dp4a(self, e: Any) -> Piece:
+    def call_dp4a(self, e: Call) -> Piece:
         a, b = (self.call("__builtin_bit_cast", "int", self.expr(x)) for x in e.args[:2])
         return self.call("__builtin_amdgcn_sdot4", a, b, self.expr(e.args[2]) if len(e.args) > 2 else "0", "false")
 

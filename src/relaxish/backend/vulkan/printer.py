@@ -103,11 +103,11 @@ class GLSLPrinter(ShaderPrinter):
         quotient = self.call("trunc", infix("/", a, b, MUL))
         return infix("-", a, infix("*", b, quotient, MUL), ADD)
 
-    def call_isfinite(self, e: Any) -> Piece:
+    def call_isfinite(self, e: Call) -> Piece:
         value = self.expr(e.args[0])
         return Piece(f"!(isnan({value}) || isinf({value}))", UNARY)
 
-    def call_popcount(self, e: Any) -> Piece:
+    def call_popcount(self, e: Call) -> Piece:
         return self.cast(self.call("bitCount", self.expr(e.args[0])), "int32", e.dtype)
 
     def call_reinterpret(self, e: Call) -> Piece:

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from ...ir import dtype as dt
 from ...ir.expr import PrimExpr
 from ...ir.module import IRModule
-from ...ir.prim import IntImm
+from ...ir.prim import Call, IntImm
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc
 from ..common.csource import Piece, ShaderPrinter, device_functions
@@ -112,17 +112,17 @@ class WGSLPrinter(ShaderPrinter):
     def call_shift_right(self, e: PrimExpr) -> Piece:
         return self._shift(">>", e)
 
-    def call_reinterpret(self, e: Any) -> Piece:
+    def call_reinterpret(self, e: Call) -> Piece:
         return self.call(f"bitcast<{self.type_name(e.dtype)}>", self.expr(e.args[0]))
 
     def remainder(self, a: Piece, b: Piece) -> Piece:
         return infix("%", a, b, MUL)
 
-    def call_isinf(self, e: Any) -> Piece:
+    def call_isinf(self, e: Call) -> Piece:
         value = self.expr(e.args[0])
         return Piece(f"abs({value}) > 3.4028234663852886e+38f", 4)
 
-    def call_isfinite(self, e: Any) -> Piece:
+    def call_isfinite(self, e: Call) -> Piece:
         value = self.expr(e.args[0])
         return Piece(f"abs({value}) <= 3.4028234663852886e+38f", 4)
 

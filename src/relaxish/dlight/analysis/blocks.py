@@ -237,7 +237,7 @@ def detect_dominant_read(block: Block) -> PrimExpr:
     return offset
 
 
-def is_broadcast_epilogue(sch: Schedule, block: Any, epilogue: BlockRV) -> bool:
+def is_broadcast_epilogue(sch: Schedule, block: BlockRV, epilogue: BlockRV) -> bool:
     """Whether ``epilogue`` reads elements of ``block``'s result more than once."""
     written = {id(w.buffer) for w in sch.get(block).writes}
     after = sch.get(epilogue)

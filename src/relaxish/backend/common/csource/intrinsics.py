@@ -71,7 +71,7 @@ class IntrinsicPrinter:
         self.guards -= 1
         return self.choice(condition, yes, no)
 
-    def call_likely(self, e: Any) -> Piece:
+    def call_likely(self, e: Call) -> Piece:
         return self.expr(e.args[0])
 
     call_tvm_thread_invariant = call_likely
@@ -102,32 +102,32 @@ class IntrinsicPrinter:
     def call_shift_right(self, e: PrimExpr) -> Piece:
         return self._bits(">>", e)
 
-    def call_bitwise_not(self, e: Any) -> Piece:
+    def call_bitwise_not(self, e: Call) -> Piece:
         return self.narrowed(Piece(f"~{wrapped(self.expr(e.args[0]), UNARY)}", UNARY), e.dtype)
 
-    def call_large_uint_imm(self, e: Any) -> Piece:
+    def call_large_uint_imm(self, e: Call) -> Piece:
         low, high = (int(a.value) for a in e.args)
         return self.constant(low | high << 32, e.dtype)
 
     # -- mathematics ---------------------------------------------------------------------------------------
 
-    def call_sigmoid(self, e: Any) -> Piece:
+    def call_sigmoid(self, e: Call) -> Piece:
         one = self.constant(1, e.dtype)
         negative = Piece(f"-{wrapped(self.expr(e.args[0]), UNARY)}", UNARY)
         return infix("/", one, infix("+", one, self.call(self.math_name("exp", e.dtype), negative), ADD), MUL)
 
-    def call_isnan(self, e: Any) -> Piece:
+    def call_isnan(self, e: Call) -> Piece:
         value = self.expr(e.args[0])
         return infix("!=", value, value, RELATION)
 
-    def call_fma(self, e: Any) -> Piece:
+    def call_fma(self, e: Call) -> Piece:
         a, b, c = map(self.expr, e.args)
         found = self.function("fma", e.dtype)
         return self.call(found, a, b, c) if found else infix("+", infix("*", a, b, MUL), c, ADD)
 
     # -- memory --------------------------------------------------------------------------------------------
 
-    def call_tvm_access_ptr(self, e: Any) -> Piece:
+    def call_tvm_access_ptr(self, e: Call) -> Piece:
         return self.moved(self.pointer(e.args[1], dt.element_of(e.args[0].dtype)), e.args[2])
 
     def call_address_of(self, e: Call) -> Piece:
@@ -160,7 +160,7 @@ class IntrinsicPrinter:
 
     # -- others --------------------------------------------------------------------------------------------
 
-    def call_call_extern(self, e: Any) -> Piece:
+    def call_call_extern(self, e: Call) -> Piece:
         return self.call(e.args[0].value, *map(self.expr, e.args[1:]))
 
     call_call_pure_extern = call_call_extern

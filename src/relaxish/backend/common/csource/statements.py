@@ -94,7 +94,7 @@ class StatementPrinter(ExpressionPrinter):
             self.line(self.declaration(stmt.value.dtype, self.bind(stmt.var), value))
         self.visit(stmt.body)
 
-    def _let_lanes(self, stmt: Any) -> None:
+    def _let_lanes(self, stmt: LetStmt) -> None:
         element = dt.element_of(stmt.var.dtype)
         made = []
         for i in range(dt.lanes(stmt.var.dtype)):
@@ -124,7 +124,7 @@ class StatementPrinter(ExpressionPrinter):
         """The storage scope of a buffer variable."""
         return getattr(data.type_annotation, "storage_scope", "") or "global"
 
-    def allocate(self, stmt: Any, scope: str) -> None:
+    def allocate(self, stmt: Allocate, scope: str) -> None:
         """Declare an array."""
         element, count = self.array_facts(stmt)
         name = self.bind(stmt.buffer_var)
@@ -266,5 +266,5 @@ def _variables(value: PrimExpr) -> list[Any]:
     return found
 
 
-def _reads(value: Any, buffer: Any) -> bool:
+def _reads(value: PrimExpr, buffer: Buffer) -> bool:
     return any(isinstance(node, BufferLoad) and node.buffer.data.same_as(buffer.data) for node in all_nodes(value))

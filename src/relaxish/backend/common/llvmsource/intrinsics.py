@@ -71,30 +71,30 @@ class IntrinsicWriter:
     def call_shift_right(self, e: PrimExpr) -> str:
         return self._bits("ashr" if dt.is_int(e.dtype) else "lshr", e)
 
-    def call_bitwise_not(self, e: Any) -> str:
+    def call_bitwise_not(self, e: Call) -> str:
         kind = llvm_type(e.dtype)
         return self.value(f"xor {kind} {self.visit(e.args[0])}, {'splat (' + kind + ' -1)' if '<' in kind else '-1'}")
 
-    def call_reinterpret(self, e: Any) -> str:
+    def call_reinterpret(self, e: Call) -> str:
         return self.value(f"bitcast {llvm_type(e.args[0].dtype)} {self.visit(e.args[0])} to {llvm_type(e.dtype)}")
 
-    def call_popcount(self, e: Any) -> str:
+    def call_popcount(self, e: Call) -> str:
         source = e.args[0].dtype
         return self.convert(self.intrinsic("llvm.ctpop", llvm_type(source), self.visit(e.args[0])), source, e.dtype)
 
-    def call_clz(self, e: Any) -> str:
+    def call_clz(self, e: Call) -> str:
         source = e.args[0].dtype
         kind = llvm_type(source)
         made = self.call(f"llvm.ctlz.{kind}", kind, (kind, self.visit(e.args[0])), ("i1", "false"))
         return self.convert(made, source, e.dtype)
 
-    def call_large_uint_imm(self, e: Any) -> str:
+    def call_large_uint_imm(self, e: Call) -> str:
         low, high = (int(a.value) for a in e.args)
         return str(low | high << 32)
 
     # -- plain ---------------------------------------------------------------------------------------------
 
-    def call_likely(self, e: Any) -> str:
+    def call_likely(self, e: Call) -> str:
         made: str = self.visit(e.args[0])
         return made
 
@@ -106,10 +106,10 @@ class IntrinsicWriter:
     def call_undef(self, e: PrimExpr) -> str:
         return "undef"
 
-    def call_tvm_access_ptr(self, e: Any) -> str:
+    def call_tvm_access_ptr(self, e: Call) -> str:
         return self.pointer(e.args[1], dt.element_of(e.args[0].dtype), e.args[2])[1]
 
-    def call_address_of(self, e: Any) -> str:
+    def call_address_of(self, e: Call) -> str:
         load = e.args[0]
         lanes = dt.lanes(load.buffer.dtype)
         index = load.indices[0] if lanes == 1 else load.indices[0] * lanes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ....ir.expr import PrimExpr
 from ....ir.node import Node
 from ....ir.op import op_name_of
 from ....ir.functor import all_nodes, pre_order_visit
@@ -85,5 +86,5 @@ def _register_indices(call: Call, registers: set[Any]) -> list[Any]:
     ]
 
 
-def _mentions(expr: Any, var: Any) -> bool:
+def _mentions(expr: PrimExpr, var: Var) -> bool:
     return any(node is var for node in all_nodes(expr))
