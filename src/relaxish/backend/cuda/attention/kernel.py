@@ -69,7 +69,7 @@ def attention_kernel(problem: AttentionProblem, tiling: Tiling) -> tir.PrimFunc:
     return func
 
 
-def parameter(name: str, shape: tuple[Any, ...], dtype: str) -> tir.PrimExpr:
+def parameter(name: str, shape: tuple[Any, ...], dtype: str) -> tir.Buffer:
     """A tensor among the parameters of the function being built."""
     wide = [d if (known := const_int(d)) is None else tir.const(known, "int64") for d in shape]
     return T.arg(name, T.buffer(wide, dtype, name=name))
@@ -126,7 +126,7 @@ class _Kernel:
 
     # -- the block -----------------------------------------------------------------------------------------
 
-    def _enter(self, frame: TIRFrame, name: str) -> tir.PrimExpr:
+    def _enter(self, frame: TIRFrame, name: str) -> Any:
         made = self.stack.enter_context(frame)
         IRBuilder.name(name, made)
         return made
