@@ -16,7 +16,7 @@ from ...ir.expr import PrimExpr
 from ...ir import dtype as dt
 from ...ir.functor import all_nodes
 from ...ir.module import IRModule
-from ...ir.prim import Call, IntImm, Ramp, is_call_of
+from ...ir.prim import Call, IntImm, Ramp, is_call_of, Var
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc
 from ...tir.buffer import Buffer
@@ -81,7 +81,7 @@ class OpenCLPrinter(KernelPrinter):
     def has_vectors(self, dtype: str) -> bool:
         return dt.lanes(dtype) in _WIDTHS and not dt.is_bool(dtype) and dt.element_of(dtype) in self.scalars
 
-    def vector_function(self, e: Any) -> bool:
+    def vector_function(self, e: Call) -> bool:
         name = e.op.name.removeprefix("tir.")
         return (
             name in self.functions
@@ -167,7 +167,7 @@ class OpenCLPrinter(KernelPrinter):
     def start(self, name: str, func: PrimFunc) -> None:
         self.noalias = bool((func.attrs or {}).get("tir.noalias"))
 
-    def pointer_parameter(self, param: Any, name: str, element: str) -> str:
+    def pointer_parameter(self, param: Var, name: str, element: str) -> str:
         if self.scope_of(param).startswith("global.texture"):
             self.features.add("texture")
             return f"{'__write_only' if self.texture_is_written(param) else '__read_only'} image2d_t {name}"
@@ -223,7 +223,7 @@ class OpenCLPrinter(KernelPrinter):
         self.features.add("shuffle")
         return self.call("warp_shuffle_down", *map(self.expr, e.args[1:4]))
 
-    def call_tvm_warp_activemask(self, e: PrimExpr) -> Piece:
+    def call_tvm_warp_activemask(self, e: Call) -> Piece:
         return Piece("0xffffffffU")
 
     def call_texture2d_load(self, e: Call) -> Piece:

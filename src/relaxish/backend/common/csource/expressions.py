@@ -76,7 +76,7 @@ class ExpressionPrinter(IntrinsicPrinter, Visitor[Piece]):
         """The name of a vector type."""
         return f"{element}{lanes}"
 
-    def pointer(self, data: Any, element: str) -> Piece:
+    def pointer(self, data: Var, element: str) -> Piece:
         """A pointer to elements of a type in the memory behind ``data``."""
         name = self.names.get(data)
         if name is None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ....arith.build import as_int
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
-from ....ir.prim import Call
+from ....ir.prim import Call, Var
 from ....support.errors import RelaxishError
 from ....tir.intrinsics import INTRINSICS, named
 from .pieces import ADD, BITS, MUL, RELATION, UNARY, Piece, infix, wrapped
@@ -39,7 +39,7 @@ class IntrinsicPrinter:
         def choice(self, condition: Piece, yes: Piece, no: Piece) -> Piece: ...
         def narrowed(self, value: Piece, dtype: str) -> Piece: ...
         def constant(self, value: float | int, dtype: str) -> Piece: ...
-        def pointer(self, data: PrimExpr, element: str) -> Piece: ...
+        def pointer(self, data: Var, element: str) -> Piece: ...
         def type_name(self, dtype: str) -> str: ...
 
     def math_name(self, name: str, dtype: str) -> str:
@@ -76,30 +76,30 @@ class IntrinsicPrinter:
 
     call_tvm_thread_invariant = call_likely
 
-    def call_assume(self, e: PrimExpr) -> Piece:
+    def call_assume(self, e: Call) -> Piece:
         return Piece("0")
 
-    def call_undef(self, e: PrimExpr) -> Piece:
+    def call_undef(self, e: Call) -> Piece:
         return self.constant(0, e.dtype)
 
     # -- bits ----------------------------------------------------------------------------------------------
 
-    def _bits(self, operator: str, e: Any) -> Piece:
+    def _bits(self, operator: str, e: Call) -> Piece:
         return self.narrowed(infix(operator, self.expr(e.args[0]), self.expr(e.args[1]), BITS), e.dtype)
 
     def call_bitwise_and(self, e: Call) -> Piece:
         return self._bits("&", e)
 
-    def call_bitwise_or(self, e: PrimExpr) -> Piece:
+    def call_bitwise_or(self, e: Call) -> Piece:
         return self._bits("|", e)
 
-    def call_bitwise_xor(self, e: PrimExpr) -> Piece:
+    def call_bitwise_xor(self, e: Call) -> Piece:
         return self._bits("^", e)
 
-    def call_shift_left(self, e: PrimExpr) -> Piece:
+    def call_shift_left(self, e: Call) -> Piece:
         return self._bits("<<", e)
 
-    def call_shift_right(self, e: PrimExpr) -> Piece:
+    def call_shift_right(self, e: Call) -> Piece:
         return self._bits(">>", e)
 
     def call_bitwise_not(self, e: Call) -> Piece:
@@ -143,7 +143,7 @@ class IntrinsicPrinter:
 
     # -- threads -------------------------------------------------------------------------------------------
 
-    def shuffled_lane(self, kind: str, own: Piece, e: Any) -> Piece:
+    def shuffled_lane(self, kind: str, own: Piece, e: Call) -> Piece:
         """The lane that a shuffle reads, among groups of ``width`` lanes; outside of its group a lane reads itself.
 
         ``own`` is the thread's lane as an unsigned number; ``kind`` is "", "_up" or "_down".

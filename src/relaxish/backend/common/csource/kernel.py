@@ -125,7 +125,7 @@ class KernelPrinter(StatementPrinter):
         """The declaration of a scalar parameter."""
         return f"{self.memory_type(param.dtype)} {name}"
 
-    def pointer_parameter(self, param: PrimExpr, name: str, element: str) -> str:
+    def pointer_parameter(self, param: Var, name: str, element: str) -> str:
         """The declaration of a pointer parameter."""
         raise NotImplementedError
 

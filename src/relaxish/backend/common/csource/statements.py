@@ -207,7 +207,7 @@ class StatementPrinter(ExpressionPrinter):
             return False
         return self.has_vectors(e.dtype)
 
-    def vector_function(self, e: PrimExpr) -> bool:
+    def vector_function(self, e: Call) -> bool:
         """Whether an intrinsic works on vectors."""
         return False
 
@@ -226,10 +226,10 @@ class StatementPrinter(ExpressionPrinter):
         elif isinstance(value, Call):
             self.line(f"{self.expr(value)};")
 
-    def do_assume(self, call: PrimExpr) -> None:
+    def do_assume(self, call: Call) -> None:
         return None
 
-    def do_thread_return(self, call: PrimExpr) -> None:
+    def do_thread_return(self, call: Call) -> None:
         self.line("return;")
 
     def offset(self, pointer: Piece, index: Piece) -> Piece:

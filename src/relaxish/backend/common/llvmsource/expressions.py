@@ -12,7 +12,22 @@ from ....ir import dtype as dt
 from ....ir.functor import Visitor, all_nodes
 from ....ir.node import Node
 from ....ir.op import Op
-from ....ir.prim import And, BinaryOp, Broadcast, Call, Cast, CmpOp, FloatImm, IntImm, Let, Not, Or, Ramp, Select, Var
+from ....ir.prim import (
+    And,
+    BinaryOp,
+    Broadcast,
+    Call,
+    Cast,
+    CmpOp,
+    FloatImm,
+    IntImm,
+    Let,
+    Not,
+    Or,
+    Ramp,
+    Select,
+    Var,
+)
 from ....support.errors import RelaxishError
 from ....tir.expr import BufferLoad
 from ..csource.access import access_of
@@ -237,7 +252,7 @@ class ExpressionWriter(IntrinsicWriter, Visitor):
 
     # -- memory --------------------------------------------------------------------------------------------
 
-    def pointer(self, data: Any, element: str, index: PrimExpr) -> tuple[str, str]:
+    def pointer(self, data: Var, element: str, index: PrimExpr) -> tuple[str, str]:
         """(pointer type, pointer) to an element of the memory behind ``data``."""
         if data not in self.values:
             raise RelaxishError(f"the memory {data.name} is used but neither a parameter nor allocated")

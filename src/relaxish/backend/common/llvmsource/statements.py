@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+
 from ....ir.op import op_name_of
 from ....ir import dtype as dt
 from ....ir.module import IRModule
