@@ -252,7 +252,7 @@ gt = _fold_cmp(GT, lambda a, b: a > b)
 ge = _fold_cmp(GE, lambda a, b: a >= b)
 
 
-def and_(a: Any, b: PrimExpr) -> PrimExpr:
+def and_(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     """``a and b``."""
     if type(a) is IntImm:
         return b if a.value else a
@@ -261,7 +261,7 @@ def and_(a: Any, b: PrimExpr) -> PrimExpr:
     return And(a, b)
 
 
-def or_(a: PrimExpr, b: Any) -> PrimExpr:
+def or_(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     """``a or b``."""
     if type(a) is IntImm:
         return a if a.value else b
@@ -277,7 +277,7 @@ def not_(a: PrimExpr) -> PrimExpr:
     return Not(a)
 
 
-def select(cond: Any, a: PrimExpr, b: PrimExpr) -> PrimExpr:
+def select(cond: PrimExpr, a: PrimExpr, b: PrimExpr) -> PrimExpr:
     """``a if cond else b`` (both evaluated)."""
     if type(cond) is IntImm:
         return a if cond.value else b
@@ -339,7 +339,7 @@ BUILDERS: dict[Any, Any] = {
 }
 
 
-def try_fold(cls: Any, a: PrimExpr, b: Any) -> PrimExpr | None:
+def try_fold(cls: Any, a: PrimExpr, b: PrimExpr) -> PrimExpr | None:
     """The constant-folded ``cls(a, b)``, or None where nothing folds."""
     ka, kb = type(a), type(b)
     if ka is not IntImm and kb is not IntImm and ka is not FloatImm and kb is not FloatImm and a is not b:

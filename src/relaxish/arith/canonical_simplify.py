@@ -315,7 +315,7 @@ class CanonicalSimplifier(RewriteSimplifier):
             return e
         return B.cast(e.dtype, value)
 
-    def visit_Reduce(self, e: Reduce) -> Any:
+    def visit_Reduce(self, e: Reduce) -> PrimExpr:
         """Simplify below, under the ranges of the axes; drop unused components and a reduction over nothing."""
         node: Any = super().visit_Reduce(e)
         if node.axis:

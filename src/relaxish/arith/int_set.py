@@ -50,7 +50,7 @@ class IntSet(Node):
         return int_set_of_vector(vec)
 
     @staticmethod
-    def single_point(point: Any) -> IntervalSet:
+    def single_point(point: PrimExpr) -> IntervalSet:
         """The set of one value."""
         return IntervalSet(point, point)
 

@@ -57,12 +57,13 @@ def measure_str_key(inp: MeasureInput, include_config: bool = True) -> str:
 
 def _plain(value: Any) -> Any:
     """Numbers of NumPy and tuples as JSON has them."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
+    match value:
+        case np.generic():
+            return value.item()
+        case list() | tuple():
+            return [_plain(v) for v in value]
+        case dict():
+            return {str(k): _plain(v) for k, v in value.items()}
     return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
 
 
@@ -92,12 +93,13 @@ def encode(inp: MeasureInput, result: MeasureResult, protocol: str = "json") -> 
 
 def _portable(value: Any) -> Any:
     """Plain values only, so that any version can read what is pickled."""
-    if isinstance(value, ConfigEntity):
-        return _plain(value.to_json_dict())
-    if isinstance(value, (list, tuple)):
-        return tuple(_portable(v) for v in value)
-    if isinstance(value, np.generic):
-        return value.item()
+    match value:
+        case ConfigEntity():
+            return _plain(value.to_json_dict())
+        case list() | tuple():
+            return tuple(_portable(v) for v in value)
+        case np.generic():
+            return value.item()
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 

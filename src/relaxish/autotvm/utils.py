@@ -29,10 +29,11 @@ class EmptyContext:
 
 def get_const_int(expr: ExprLike) -> int:
     """A constant as an int. Raises ValueError for an expression that is none."""
-    if isinstance(expr, int):
-        return expr
-    if isinstance(expr, IntImm):
-        return int(expr.value)
+    match expr:
+        case int():
+            return expr
+        case IntImm():
+            return int(expr.value)
     from ..arith import Analyzer
 
     found = Analyzer().simplify(expr)

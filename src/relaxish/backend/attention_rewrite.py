@@ -91,7 +91,7 @@ def _output(product: DFPattern, layout: str) -> tuple[DFPattern, Callable[[Match
     return permuted, heads
 
 
-def _bias_as_four(bias: Expr, b: PrimExpr, s: Any, n: Any, s_kv: Any) -> Expr | None:
+def _bias_as_four(bias: Expr, b: PrimExpr, s: PrimExpr, n: PrimExpr, s_kv: PrimExpr) -> Expr | None:
     """The bias with an axis each for batch, heads, rows and columns, or None for a shape that has no such reading."""
     shape = list(bias.struct_info.shape)
     readings: list[tuple[list[list[Any]], list[Any]]] = [

@@ -29,12 +29,13 @@ def register_patterns(patterns: Sequence[Pattern]) -> None:
     """
     made = []
     for item in patterns:
-        if isinstance(item, FusionPattern):
-            made.append(item)
-        elif isinstance(item, tuple):
-            made.append(FusionPattern(*item))
-        else:
-            raise TypeError(f"Cannot register type {type(item).__name__} as pattern")
+        match item:
+            case FusionPattern():
+                made.append(item)
+            case tuple():
+                made.append(FusionPattern(*item))
+            case _:
+                raise TypeError(f"Cannot register type {type(item).__name__} as pattern")
     _PATTERNS.extend(made)
 
 

@@ -31,14 +31,15 @@ class BackendDispatcher(PyExprMutator):
 
         Raises ValueError if there is neither.
         """
-        if isinstance(sinfo, TensorStructInfo):
-            if sinfo.vdevice is not None:
-                return sinfo.vdevice.target
-        elif isinstance(sinfo, TupleStructInfo):
-            for field in sinfo.fields:
-                found = self._get_target(field)
-                if found is not Target.current():
-                    return found
+        match sinfo:
+            case TensorStructInfo():
+                if sinfo.vdevice is not None:
+                    return sinfo.vdevice.target
+            case TupleStructInfo():
+                for field in sinfo.fields:
+                    found = self._get_target(field)
+                    if found is not Target.current():
+                        return found
         target = Target.current()
         if target is None:
             raise ValueError(

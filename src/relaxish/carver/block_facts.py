@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..arith.build import as_int
 from ..ir.expr import PrimExpr
 from ..ir.node import Node
 from ..ir.op import op_name_of
@@ -37,7 +38,7 @@ class IterInfo:
     @property
     def dom(self) -> int | None:
         """The extent when it is a constant."""
-        return int(self.extent.value) if isinstance(self.extent, IntImm) else None
+        return as_int(self.extent)
 
 
 @dataclass

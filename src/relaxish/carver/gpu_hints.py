@@ -25,13 +25,16 @@ _BESIDES = 24
 
 def gpu_hints(what: PrimFunc | list[OutputNode] | Product, arch: TileDevice, topk: int) -> list[Any]:
     """The ``topk`` tilings with the least estimated time."""
-    if isinstance(what, Product):
-        return _of_product(what, arch, topk)
-    if isinstance(what, list):
-        if len(what) == 1 and not any(isinstance(e.src_node, PrimFuncNode) for e in what[0].inputs[0].src_node.inputs):
-            node: Any = what[0].inputs[0].src_node
-            return gpu_hints(node.prim_func, arch, topk)
-        return get_roller_hints_from_output_nodes(what, arch, topk)
+    match what:
+        case Product():
+            return _of_product(what, arch, topk)
+        case list():
+            if len(what) == 1 and not any(
+                isinstance(e.src_node, PrimFuncNode) for e in what[0].inputs[0].src_node.inputs
+            ):
+                node: Any = what[0].inputs[0].src_node
+                return gpu_hints(node.prim_func, arch, topk)
+            return get_roller_hints_from_output_nodes(what, arch, topk)
     normal, tags = get_tensorized_func_and_tags(what, arch, allow_gemv=False)
     if tags is not None:
         hints = _of_product(_product_of(normal, tags), arch, topk)

@@ -15,7 +15,7 @@ from ..tir import Block, BufferLoad, Cast, IndexMap, PrimFunc
 from ..tir.analysis import undefined_vars
 from ..tir.schedule import Schedule
 from ..tir.schedule.rv import BlockRV
-from .arch.device import target_of
+from .arch.device import TileDevice, target_of
 from .arch.gpus import is_tensorcore_supported_precision
 from .arch.infer import get_arch
 
@@ -174,7 +174,7 @@ def _extent_of(axis: IterVar) -> PrimExpr:
 
 
 def get_tensorized_func_and_tags(
-    func: PrimFunc, target: Any, layout: Sequence[str] | None = None, allow_gemv: bool = False
+    func: PrimFunc, target: Target | TileDevice, layout: Sequence[str] | None = None, allow_gemv: bool = False
 ) -> tuple[PrimFunc, dict[str, Any] | None]:
     """A function whose only reduction is a product, as ``C[S, I, J] += A[S, I, K] * B[S, J, K]``, and its tags.
 

@@ -47,10 +47,11 @@ def recommend(
         )
     if not isinstance(topk, int) or topk < 1:
         raise CheckValueError(f"topk is the number of hints wanted, at least 1; got {topk!r}")
-    if isinstance(func, Product):
-        return gpu_hints(func, _device_of(target), topk)
-    if isinstance(func, BlockInfo):
-        return hints_of_block(func, CpuModel.of_target(target_of(target)), topk, prepacked, may_pack)
+    match func:
+        case Product():
+            return gpu_hints(func, _device_of(target), topk)
+        case BlockInfo():
+            return hints_of_block(func, CpuModel.of_target(target_of(target)), topk, prepacked, may_pack)
     what = _function_of(func, target)
     arch = _device_of(target)
     if isinstance(arch, CPU):
@@ -70,7 +71,7 @@ def _device_of(target: Target | TileDevice) -> TileDevice:
     return auto_infer_current_arch() if target is None else get_arch(target)
 
 
-def _function_of(func: Any, target: Any) -> PrimFunc | list[OutputNode]:
+def _function_of(func: Any, target: Target | TileDevice) -> PrimFunc | list[OutputNode]:
     from .template import BaseTemplate
 
     if isinstance(func, BaseTemplate):
@@ -78,14 +79,15 @@ def _function_of(func: Any, target: Any) -> PrimFunc | list[OutputNode]:
         func.with_arch(device)
         nodes = None if isinstance(func.equivalent_function(), PrimFunc) else func.output_nodes
         return nodes if nodes is not None else func.equivalent_function()
-    if isinstance(func, PrimFunc):
-        return func
-    if isinstance(func, IRModule):
-        return retrieve_func_from_module(func)
-    if isinstance(func, OutputNode):
-        return [func]
-    if isinstance(func, (list, tuple)) and func and all(isinstance(n, OutputNode) for n in func):
-        return list(func)
+    match func:
+        case PrimFunc():
+            return func
+        case IRModule():
+            return retrieve_func_from_module(func)
+        case OutputNode():
+            return [func]
+        case list() | tuple() if func and all(isinstance(n, OutputNode) for n in func):
+            return list(func)
     raise CheckValueError(
         "recommend takes a PrimFunc, a module of one, a template (MatmulTemplate(...)) or a list of OutputNodes; "
         f"got {type(func).__name__}"

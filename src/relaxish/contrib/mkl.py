@@ -129,15 +129,16 @@ def _program(func: Function) -> tuple[list[Var], list[_Step], Any]:
     for block in func.body.blocks:
         for binding in block.bindings:
             value = binding.value
-            if isinstance(value, Function):
-                composites[binding.var] = value
-            elif isinstance(value, Call) and value.op in composites:
-                composite = composites[value.op]
-                given = dict(zip(composite.params, value.args, strict=True))
-                operands = [_operand(given.get(o, o)) for o in _operands_of(composite)]
-                steps.append((str(composite.attrs["Composite"]), operands, binding.var))
-            else:
-                raise RelaxishError(f"MKL cannot generate code for {value}")
+            match value:
+                case Function():
+                    composites[binding.var] = value
+                case Call() if value.op in composites:
+                    composite = composites[value.op]
+                    given = dict(zip(composite.params, value.args, strict=True))
+                    operands = [_operand(given.get(o, o)) for o in _operands_of(composite)]
+                    steps.append((str(composite.attrs["Composite"]), operands, binding.var))
+                case _:
+                    raise RelaxishError(f"MKL cannot generate code for {value}")
     return list(func.params), steps, func.body.body
 
 

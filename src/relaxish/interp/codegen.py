@@ -372,17 +372,18 @@ class Compiler(Visitor[Any]):
     def _threads(self, body: Stmt, loops: list[tuple[Any, str, str, str]]) -> None:
         """Threads that meet at barriers: each is a generator, and all run in turns."""
         while True:
-            if isinstance(body, tir.For) and body.thread_binding is not None:
-                low, extent = self.expr(body.min), self.expr(body.extent)
-                bounds = f"range({low}, {low} + {extent})"
-                loops.append((body.loop_var, self.var(body.loop_var), bounds, body.thread_binding.thread_tag))
-                body = body.body
-            elif isinstance(body, tir.AttrStmt) and body.attr_key == "thread_extent":
-                axis: Any = body.node
-                loops.append((axis.var, self.var(axis.var), f"range({self.expr(body.value)})", axis.thread_tag))
-                body = body.body
-            else:
-                break
+            match body:
+                case tir.For() if body.thread_binding is not None:
+                    low, extent = self.expr(body.min), self.expr(body.extent)
+                    bounds = f"range({low}, {low} + {extent})"
+                    loops.append((body.loop_var, self.var(body.loop_var), bounds, body.thread_binding.thread_tag))
+                    body = body.body
+                case tir.AttrStmt() if body.attr_key == "thread_extent":
+                    axis: Any = body.node
+                    loops.append((axis.var, self.var(axis.var), f"range({self.expr(body.value)})", axis.thread_tag))
+                    body = body.body
+                case _:
+                    break
         # Neighbours in x are neighbours in a warp.
         loops.sort(key=lambda item: item[3], reverse=True)
         name = self.fresh("thread")

@@ -76,24 +76,25 @@ class Interpreter:
 
     def match(self, info: StructInfo | None, value: Bound, symbols: Symbols, what: str) -> None:
         """Check a value against struct info, binding symbolic dimensions."""
-        if isinstance(info, relax.TupleStructInfo):
-            items = _items(value, what)
-            if len(info.fields) != len(items):
-                raise ValueError(f"{what}: expected a tuple of {len(info.fields)}, got {len(items)}")
-            for i, (field, item) in enumerate(zip(info.fields, items)):
-                self.match(field, item, symbols, f"{what}[{i}]")
-        elif isinstance(info, relax.TensorStructInfo):
-            array = np.asarray(value)
-            if info.dtype and array.dtype != np_dtype(info.dtype):
-                raise ValueError(f"{what}: expected dtype {info.dtype}, got {array.dtype}")
-            if info.ndim >= 0 and array.ndim != info.ndim:
-                raise ValueError(f"{what}: expected {info.ndim} dimensions, got {array.ndim}")
-            if isinstance(info.shape, relax.ShapeExpr):
-                self._dims(info.shape.values, array.shape, symbols, what)
-        elif isinstance(info, relax.ShapeStructInfo) and info.values is not None:
-            self._dims(info.values, _items(value, what), symbols, what)
-        elif isinstance(info, relax.PrimStructInfo) and isinstance(info.value, tir.Var):
-            symbols.setdefault(info.value, plain_int(value))
+        match info:
+            case relax.TupleStructInfo():
+                items = _items(value, what)
+                if len(info.fields) != len(items):
+                    raise ValueError(f"{what}: expected a tuple of {len(info.fields)}, got {len(items)}")
+                for i, (field, item) in enumerate(zip(info.fields, items)):
+                    self.match(field, item, symbols, f"{what}[{i}]")
+            case relax.TensorStructInfo():
+                array = np.asarray(value)
+                if info.dtype and array.dtype != np_dtype(info.dtype):
+                    raise ValueError(f"{what}: expected dtype {info.dtype}, got {array.dtype}")
+                if info.ndim >= 0 and array.ndim != info.ndim:
+                    raise ValueError(f"{what}: expected {info.ndim} dimensions, got {array.ndim}")
+                if isinstance(info.shape, relax.ShapeExpr):
+                    self._dims(info.shape.values, array.shape, symbols, what)
+            case relax.ShapeStructInfo() if info.values is not None:
+                self._dims(info.values, _items(value, what), symbols, what)
+            case relax.PrimStructInfo() if isinstance(info.value, tir.Var):
+                symbols.setdefault(info.value, plain_int(value))
 
     def _dims(self, dims: Sequence[PrimExpr], sizes: Sequence[int], symbols: Symbols, what: str) -> None:
         if len(dims) != len(sizes):
@@ -179,13 +180,14 @@ class Interpreter:
             return self.operator(expr, env, symbols)
         callee = self.eval(op, env, symbols)
         args = [self.eval(a, env, symbols) for a in expr.args]
-        if isinstance(callee, _Closure):
-            inner = dict(callee.env)
-            if isinstance(op, relax.Var):
-                inner[op] = callee
-            return self.function(callee.func, args, inner, callee.symbols)
-        if isinstance(callee, relax.Function):
-            return self.function(callee, args)
+        match callee:
+            case _Closure():
+                inner = dict(callee.env)
+                if isinstance(op, relax.Var):
+                    inner[op] = callee
+                return self.function(callee.func, args, inner, callee.symbols)
+            case relax.Function():
+                return self.function(callee, args)
         assert callable(callee)
         made: Bound = callee(*args)
         return made

@@ -185,13 +185,14 @@ def _bind(func: PrimFunc, arrays: list[Any], symbols: list[tir.Var]) -> dict[int
                 f"argument {param.name} has {array.ndim} dimensions, but buffer {buffer.name} has {len(buffer.shape)}"
             )
         for extent, size in zip(buffer.shape, array.shape):
-            if isinstance(extent, tir.Var):
-                if values.setdefault(id(extent), size) != size:
-                    raise ValueError(f"symbolic dimension {extent.name} is both {values[id(extent)]} and {size}")
-            elif isinstance(extent, tir.IntImm) and extent.value != size:
-                raise ValueError(
-                    f"argument {param.name}: expected shape {[str(s) for s in buffer.shape]}, got {array.shape}"
-                )
+            match extent:
+                case tir.Var():
+                    if values.setdefault(id(extent), size) != size:
+                        raise ValueError(f"symbolic dimension {extent.name} is both {values[id(extent)]} and {size}")
+                case tir.IntImm() if extent.value != size:
+                    raise ValueError(
+                        f"argument {param.name}: expected shape {[str(s) for s in buffer.shape]}, got {array.shape}"
+                    )
         running = 1
         for stride, size in zip(reversed(buffer.strides), reversed(array.shape)):
             if isinstance(stride, tir.Var):

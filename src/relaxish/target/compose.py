@@ -123,16 +123,17 @@ def _named(children: Sequence[TargetSpec] | Mapping[str, TargetSpec] | None, kin
     if children is None:
         return {}
     prefix = _PREFIXES[kind]
-    if isinstance(children, Mapping):
-        single = "kind" in children or "tag" in children or _kind_of(children) is not None
-        if single and not all(is_child(str(key)) and str(key).startswith(prefix) for key in children):
-            return {f"{prefix}0": children}
-        for name in children:
-            if not isinstance(name, str) or _NAME.fullmatch(name) is None:
-                raise CheckValueError(f"{name!r} cannot name a device: use letters, digits, '_', '-' and '.'")
-        return dict(children)
-    if isinstance(children, (list, tuple)):
-        return {f"{prefix}{i}": child for i, child in enumerate(children)}
+    match children:
+        case Mapping():
+            single = "kind" in children or "tag" in children or _kind_of(children) is not None
+            if single and not all(is_child(str(key)) and str(key).startswith(prefix) for key in children):
+                return {f"{prefix}0": children}
+            for name in children:
+                if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+                    raise CheckValueError(f"{name!r} cannot name a device: use letters, digits, '_', '-' and '.'")
+            return dict(children)
+        case list() | tuple():
+            return {f"{prefix}{i}": child for i, child in enumerate(children)}
     return {f"{prefix}0": children}
 
 

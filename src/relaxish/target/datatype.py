@@ -97,31 +97,32 @@ def create_lower_func(extern_func_map: Mapping[Any, str]) -> Callable[[Any], Cal
     ``extern_func_map`` goes from numbers of bits to names; for casts, from pairs (source bits, result bits).
     """
 
-    def lower(op: Any) -> Call:
+    def lower(op: Call) -> Call:
         key: Any = dt.bits(op.dtype)
         if isinstance(op, Cast):
             key = (dt.bits(op.value.dtype), key)
         if key not in extern_func_map:
             raise RuntimeError(f"missing key {key} in extern_func_map for {op}")
         name, dtype = extern_func_map[key], lowered_dtype(op.dtype)
-        if isinstance(op, Cast):
-            return _extern(dtype, name, op.value)
-        if isinstance(op, FloatImm):
-            return _extern(dtype, name, FloatImm("float32", op.value))
-        if isinstance(op, Call):
-            return _extern(dtype, name, *op.args)
-        if isinstance(op, (BinaryOp, CmpOp)):
-            return _extern(dtype, name, op.a, op.b)
+        match op:
+            case Cast():
+                return _extern(dtype, name, op.value)
+            case FloatImm():
+                return _extern(dtype, name, FloatImm("float32", op.value))
+            case Call():
+                return _extern(dtype, name, *op.args)
+            case BinaryOp() | CmpOp():
+                return _extern(dtype, name, op.a, op.b)
         raise RuntimeError(f"lowering unsupported op: {op}")
 
     return lower
 
 
-def lower_ite(ite_op: Any) -> Call:
+def lower_ite(ite_op: Call) -> Call:
     """Lower ``if_then_else`` on a custom type to the same on bits."""
     return Call(lowered_dtype(ite_op.dtype), Op.register("tir.if_then_else"), ite_op.args)
 
 
-def lower_call_pure_extern(op: Any) -> Call:
+def lower_call_pure_extern(op: Call) -> Call:
     """Lower ``call_pure_extern`` returning a custom type to one returning bits."""
     return Call(lowered_dtype(op.dtype), Op.register("tir.call_pure_extern"), op.args)

@@ -82,20 +82,23 @@ class Target:
     def __init__(
         self, target: str | dict[str, Any] | Target, host: str | dict[str, Any] | Target | None = None
     ) -> None:
-        if isinstance(target, Target):
-            self.kind, self.tag, self.keys, self.attrs = target.kind, target.tag, target.keys, dict(target.attrs)
-            self._host, self._names = target._host, target._names
-        elif isinstance(target, (str, dict)):
-            try:
-                self._make(target)
-            except RelaxishError:
-                raise
-            except (TypeError, AttributeError) as err:
-                raise CheckTypeError(f"Cannot make a target of {_short(target)}: {err}") from err
-            except (ValueError, LookupError, RecursionError, OverflowError) as err:
-                raise CheckValueError(f"Cannot make a target of {_short(target)}: {err}") from err
-        else:
-            raise CheckValueError(f"target has to be a string, a dictionary or a Target, got {type(target).__name__}")
+        match target:
+            case Target():
+                self.kind, self.tag, self.keys, self.attrs = target.kind, target.tag, target.keys, dict(target.attrs)
+                self._host, self._names = target._host, target._names
+            case str() | dict():
+                try:
+                    self._make(target)
+                except RelaxishError:
+                    raise
+                except (TypeError, AttributeError) as err:
+                    raise CheckTypeError(f"Cannot make a target of {_short(target)}: {err}") from err
+                except (ValueError, LookupError, RecursionError, OverflowError) as err:
+                    raise CheckValueError(f"Cannot make a target of {_short(target)}: {err}") from err
+            case _:
+                raise CheckValueError(
+                    f"target has to be a string, a dictionary or a Target, got {type(target).__name__}"
+                )
         if host is not None:
             self._host = _as_host(host)
 

@@ -27,7 +27,7 @@ class _IndexTyper(Mutator):
         self.buffers: dict[Any, Buffer] = {}
         self.in_index = False
 
-    def index(self, expr: Any) -> Any:
+    def index(self, expr: PrimExpr) -> PrimExpr:
         saved, self.in_index = self.in_index, True
         made = self.visit(expr)
         self.in_index = saved
@@ -35,7 +35,7 @@ class _IndexTyper(Mutator):
             made = Cast(self.dtype, made)
         return made
 
-    def fresh_var(self, var: Any) -> Var:
+    def fresh_var(self, var: Var) -> Var:
         if str(var.dtype) == self.dtype or not str(var.dtype).startswith("int"):
             return var
         made = self.vars.get(var)
@@ -44,15 +44,15 @@ class _IndexTyper(Mutator):
             self.vars[var] = made
         return made
 
-    def visit_Var(self, var: Any) -> Any:
+    def visit_Var(self, var: Var) -> PrimExpr:
         return self.vars.get(var, var)
 
-    def visit_IntImm(self, imm: IntImm) -> Any:
+    def visit_IntImm(self, imm: IntImm) -> PrimExpr:
         if self.in_index and str(imm.dtype).startswith("int") and str(imm.dtype) != self.dtype:
             return IntImm(self.dtype, imm.value)
         return imm
 
-    def visit_Cast(self, cast: Cast) -> Any:
+    def visit_Cast(self, cast: Cast) -> PrimExpr:
         if self.in_index and str(cast.dtype).startswith("int"):
             value = self.visit(cast.value)
             return value if str(value.dtype) == self.dtype else Cast(self.dtype, value)
@@ -127,7 +127,7 @@ class _IndexTyper(Mutator):
         axis = self.visit_IterVar(attr.node)
         return AttrStmt(axis, attr.attr_key, extent, self.visit(attr.body))
 
-    def visit_For(self, loop: Any) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         var = self.fresh_var(loop.loop_var)
         low, extent = self.index(loop.min), self.index(loop.extent)
         return For(var, low, extent, loop.kind, self.visit(loop.body), loop.thread_binding, loop.annotations)
@@ -179,10 +179,11 @@ def _indexed_by_data(block: Block) -> bool:
 
 
 def _swap(value: Any, typer: _IndexTyper) -> Any:
-    if isinstance(value, Buffer):
-        return typer.visit_Buffer(value)
-    if isinstance(value, (list, tuple)):
-        return tuple(_swap(v, typer) for v in value)
+    match value:
+        case Buffer():
+            return typer.visit_Buffer(value)
+        case list() | tuple():
+            return tuple(_swap(v, typer) for v in value)
     return value
 
 

@@ -112,19 +112,20 @@ class _Builder:
         return buffer
 
     def stage(self, op: Operation) -> Stmt | None:
-        if isinstance(op, PlaceholderOp):
-            tensor = op.output(0)
-            if not self.is_arg(tensor):
-                raise CheckValueError(
-                    f"The operation {op.name} produces tensor {tensor}, but this tensor does not appear as a function "
-                    "argument.  Add it to the list of tensors given to create_prim_func"
-                )
-            self.buffers.setdefault(tensor, decl_buffer(op.shape, op.dtype, op.name, scope="global"))
-            return None
-        if isinstance(op, ComputeOp):
-            return self.compute_stage(op)
-        if isinstance(op, ExternOp):
-            return self.extern_stage(op)
+        match op:
+            case PlaceholderOp():
+                tensor = op.output(0)
+                if not self.is_arg(tensor):
+                    raise CheckValueError(
+                        f"The operation {op.name} produces tensor {tensor}, but this tensor does not appear as a function "
+                        "argument.  Add it to the list of tensors given to create_prim_func"
+                    )
+                self.buffers.setdefault(tensor, decl_buffer(op.shape, op.dtype, op.name, scope="global"))
+                return None
+            case ComputeOp():
+                return self.compute_stage(op)
+            case ExternOp():
+                return self.extern_stage(op)
         raise TypeError(f"Unsupported Operation: {type(op).__name__}; only te.placeholder, te.compute and te.extern")
 
     def compute_stage(self, op: ComputeOp) -> Stmt:
@@ -217,10 +218,11 @@ class _Builder:
         return BlockRealize(list(bindings), const(True, "bool"), block)
 
     def attribute(self, value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return self.buffers[value]
-        if isinstance(value, (list, tuple)):
-            return tuple(self.attribute(v) for v in value)
+        match value:
+            case Tensor():
+                return self.buffers[value]
+            case list() | tuple():
+                return tuple(self.attribute(v) for v in value)
         return value
 
     def reduction(self, reduce: Reduce, buffers: list[Buffer], indices: Sequence[PrimExpr]) -> tuple[Stmt, Stmt]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..arith.build import as_int
 from ..ir import Range
 from ..ir.errors import CheckValueError
 from ..support.errors import ScheduleError
@@ -72,7 +73,7 @@ class CacheOp(Operation):
 def axis_extent(axis: IterVar) -> int | None:
     """How many values an axis has, None if that is not known yet."""
     extent = axis.dom.extent if axis.dom is not None else None
-    return int(extent.value) if isinstance(extent, IntImm) else None
+    return as_int(extent)
 
 
 def _axis(name: str, like: IterVar, extent: int | None) -> IterVar:
@@ -277,7 +278,7 @@ class Stage:
         """Not available: raises ScheduleError that says what to use."""
         raise ScheduleError("env_threads is not available; bind axes of the stages to te.thread_axis(...)")
 
-    def set_store_predicate(self, predicate: Any) -> None:
+    def set_store_predicate(self, predicate: PrimExpr) -> None:
         """Not available: raises ScheduleError that says what to use."""
         raise ScheduleError("set_store_predicate is not available; guards come from splits that do not divide")
 

@@ -41,18 +41,19 @@ def count_flop(expr: PrimExpr) -> int:
         return _extents(expr.axis) * (count_flop(expr.combiner.result[0]) + count_flop(expr.source[0]))
     if isinstance(expr, _FREE):
         return 0
-    if isinstance(expr, Cast):
-        return count_flop(expr.value)
-    if isinstance(expr, Let):
-        return count_flop(expr.value) + count_flop(expr.body)
-    if isinstance(expr, Not):
-        return 1 + count_flop(expr.a)
-    if isinstance(expr, Select):
-        return count_flop(expr.condition) + max(count_flop(expr.true_value), count_flop(expr.false_value))
-    if isinstance(expr, Call):
-        if is_call_of(expr, "tir.if_then_else"):
-            return count_flop(expr.args[0]) + max(count_flop(expr.args[1]), count_flop(expr.args[2]))
-        return sum(count_flop(a) for a in expr.args if isinstance(a, PrimExpr))
+    match expr:
+        case Cast():
+            return count_flop(expr.value)
+        case Let():
+            return count_flop(expr.value) + count_flop(expr.body)
+        case Not():
+            return 1 + count_flop(expr.a)
+        case Select():
+            return count_flop(expr.condition) + max(count_flop(expr.true_value), count_flop(expr.false_value))
+        case Call():
+            if is_call_of(expr, "tir.if_then_else"):
+                return count_flop(expr.args[0]) + max(count_flop(expr.args[1]), count_flop(expr.args[2]))
+            return sum(count_flop(a) for a in expr.args if isinstance(a, PrimExpr))
     if hasattr(expr, "a") and hasattr(expr, "b"):
         return 1 + count_flop(expr.a) + count_flop(expr.b)
     raise FlopCalculationError(f"Found unsupported operator in the compute expr: {type(expr).__name__}")

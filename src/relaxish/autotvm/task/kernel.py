@@ -8,7 +8,7 @@ the rest (unrolling, say).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -129,7 +129,7 @@ class _Sketch:
             raise InstantiationError(f"the configuration is refused by {', '.join(failures) or 'a primitive'}")
         return sch
 
-    def cycles(self, space: ConfigSpace, points: Any) -> np.ndarray[Any, Any] | None:
+    def cycles(self, space: ConfigSpace, points: Sequence[int] | np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
         """Estimated cycles of configurations; None where there is no model of the kernel."""
         if self.estimate is None:
             return None
@@ -228,7 +228,7 @@ class KernelTask(Task):
         self.sketch.define(cfg)
         return self.sketch.apply(cfg), buffers
 
-    def cycles(self, points: Any) -> np.ndarray[Any, Any] | None:
+    def cycles(self, points: Sequence[int] | np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
         """What an analytic model of the machine expects of configurations (any unit); None where there is none."""
         if _template_of(self.anchor, self.target) is not None:
             return None

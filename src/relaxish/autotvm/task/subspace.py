@@ -65,28 +65,29 @@ class VirtualAxis(TransformSpace):
             name = f"axis_{VirtualAxis.name_ct}"
             VirtualAxis.name_ct += 1
         self.name = name
-        if isinstance(var, bool):
-            raise TypeError("an axis is a length or an IterVar, not a truth value")
-        if isinstance(var, int):
-            self.length = var
-        elif isinstance(var, IntImm):
-            self.length = int(var.value)
-        elif isinstance(var, IterVar):
-            self.name = var.var.name
-            extent = None if var.dom is None else var.dom.extent
-            if extent is not None and not isinstance(extent, IntImm):
-                raise RelaxishError(
-                    f"axis {self.name} has the symbolic extent {extent}: a space can only be defined over axes of known "
-                    "length; make the template for fixed shapes"
+        match var:
+            case bool():
+                raise TypeError("an axis is a length or an IterVar, not a truth value")
+            case int():
+                self.length = var
+            case IntImm():
+                self.length = int(var.value)
+            case IterVar():
+                self.name = var.var.name
+                extent = None if var.dom is None else var.dom.extent
+                if extent is not None and not isinstance(extent, IntImm):
+                    raise RelaxishError(
+                        f"axis {self.name} has the symbolic extent {extent}: a space can only be defined over axes of known "
+                        "length; make the template for fixed shapes"
+                    )
+                self.length = -1 if extent is None else int(extent.value)
+            case VirtualAxis():
+                self.length = var.length
+            case _:
+                raise RuntimeError(
+                    f"Invalid type of axis: {type(var).__name__}; pass an axis of a stage, an int, or "
+                    "cfg.axis(sch.get(loop).extent)"
                 )
-            self.length = -1 if extent is None else int(extent.value)
-        elif isinstance(var, VirtualAxis):
-            self.length = var.length
-        else:
-            raise RuntimeError(
-                f"Invalid type of axis: {type(var).__name__}; pass an axis of a stage, an int, or "
-                "cfg.axis(sch.get(loop).extent)"
-            )
 
     def __repr__(self) -> str:
         return f"vaxis({self.name})"

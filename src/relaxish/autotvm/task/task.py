@@ -35,12 +35,13 @@ TASK_TABLE: dict[str, TaskTemplate] = {}
 
 
 def _serialized(arg: Any) -> Any:
-    if isinstance(arg, te.Tensor):
-        return ("TENSOR", tuple(_serialized(n) for n in arg.shape), arg.dtype)
-    if isinstance(arg, (tuple, list)):
-        return tuple(_serialized(a) for a in arg)
-    if isinstance(arg, (IntImm, FloatImm, StringImm)):
-        return arg.value
+    match arg:
+        case te.Tensor():
+            return ("TENSOR", tuple(_serialized(n) for n in arg.shape), arg.dtype)
+        case tuple() | list():
+            return tuple(_serialized(a) for a in arg)
+        case IntImm() | FloatImm() | StringImm():
+            return arg.value
     if hasattr(arg, "items") and not isinstance(arg, type):
         return tuple((str(k), _serialized(v)) for k, v in arg.items())
     if isinstance(arg, (str, int, float, Var)) or arg is None:
@@ -230,14 +231,15 @@ def _checked(made: tuple[Schedule, Sequence[Tensor]], name: str) -> tuple[Any, l
 
 def program_of(sch: BlockSchedule | Schedule, args: Sequence[Any]) -> IRModule:
     """The program of what a template returned: a ``te`` schedule with its tensors, or a ``tir.Schedule``."""
-    if isinstance(sch, te.Schedule):
-        return IRModule({"main": sch.prim_func(args)})
-    if isinstance(sch, BlockSchedule):
-        return sch.mod
-    if isinstance(sch, PrimFunc):
-        return IRModule({"main": sch})
-    if isinstance(sch, IRModule):
-        return sch
+    match sch:
+        case te.Schedule():
+            return IRModule({"main": sch.prim_func(args)})
+        case BlockSchedule():
+            return sch.mod
+        case PrimFunc():
+            return IRModule({"main": sch})
+        case IRModule():
+            return sch
     raise TypeError(f"a template returns a schedule (te.create_schedule or tir.Schedule), not {type(sch).__name__}")
 
 

@@ -242,20 +242,20 @@ class CPrinter(StatementPrinter):
             return self._from_library(found)
         return found or {"isinf": "isinf", "isfinite": "isfinite"}.get(name)
 
-    def call_popcount(self, e: Any) -> Piece:
+    def call_popcount(self, e: Call) -> Piece:
         unsigned = f"uint{dt.bits(e.args[0].dtype)}"
         bits = self.cast(self.expr(e.args[0]), e.args[0].dtype, unsigned)
         return self.cast(self.call(self._from_library("popcount_64"), bits), "int32", e.dtype)
 
-    def call_clz(self, e: Any) -> Piece:
+    def call_clz(self, e: Call) -> Piece:
         width = dt.bits(e.args[0].dtype)
         bits = self.cast(self.expr(e.args[0]), e.args[0].dtype, f"uint{width}")
         return self.cast(self.call(self._from_library("clz_bits"), bits, str(width)), "int32", e.dtype)
 
-    def call_q_multiply_shift(self, e: Any) -> Piece:
+    def call_q_multiply_shift(self, e: Call) -> Piece:
         return self.call(self._from_library("multiply_shift"), *map(self.expr, e.args))
 
-    def call_reinterpret(self, e: Any) -> Piece:
+    def call_reinterpret(self, e: Call) -> Piece:
         source, target = e.args[0].dtype, e.dtype
         if {source, target} & set(_NARROW):
             narrow = source if source in _NARROW else target
@@ -266,7 +266,7 @@ class CPrinter(StatementPrinter):
         name = self.helper(f"bits_{a}_as_{b}", _reinterpret(a, b))
         return self.call(name, self.expr(e.args[0]))
 
-    def call_call_extern(self, e: Any) -> Piece:
+    def call_call_extern(self, e: Call) -> Piece:
         name = e.args[0].value
         if name == "printf":
             # Its arguments are of any number and types. What was written is to be seen when a later kernel ends the process.

@@ -130,7 +130,7 @@ class HostExpr(Visitor[str]):
         kind, data, offset = call.args[:3]
         return self._offset(data, offset, kind.dtype)
 
-    def _offset(self, data: Var, index: Any, dtype: str) -> str:
+    def _offset(self, data: Var, index: PrimExpr, dtype: str) -> str:
         pointer = self.text(data)
         if is_zero(index):
             return pointer
@@ -147,7 +147,7 @@ class HostExpr(Visitor[str]):
         pointer = self._offset(data, offset, element.dtype)
         return f"rt.array({pointer}, {self.text(shape)}, {element.dtype!r})"
 
-    def _shape(self, call: Any) -> str:
+    def _shape(self, call: Call) -> str:
         dims = [self.text(a) for a in call.args]
         return f"({', '.join(dims)}{',' if len(dims) == 1 else ''})"
 

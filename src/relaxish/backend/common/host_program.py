@@ -28,7 +28,18 @@ from ...ir.types import PointerType
 from ...runtime.devices.host_program import KernelInfo
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc
-from ...tir.stmt import Allocate, AssertStmt, AttrStmt, DeclBuffer, For, IfThenElse, LetStmt, SeqStmt, Stmt, While
+from ...tir.stmt import (
+    Allocate,
+    AssertStmt,
+    AttrStmt,
+    DeclBuffer,
+    For,
+    IfThenElse,
+    LetStmt,
+    SeqStmt,
+    Stmt,
+    While,
+)
 from .host_expr import HostExpr
 from .signature import shape_vars
 

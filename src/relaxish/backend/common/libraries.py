@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ...ir.expr import PrimExpr
 from ...ir.module import IRModule
 from ...ir.transform import Pass, PassContext, module_pass
 from ...relax.analysis.variables import post_order_visit
@@ -126,7 +127,7 @@ def _require_thrust(mod: IRModule) -> None:
     """What sorts or sums up needs the packed functions of Thrust."""
     needed: list[str] = []
 
-    def note(expr: Any) -> None:
+    def note(expr: PrimExpr) -> None:
         if is_call_of(expr, *_SORTS):
             needed.append(expr.op.name)
 

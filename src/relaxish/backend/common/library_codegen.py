@@ -73,15 +73,16 @@ class _Builder:
         for block in func.body.blocks:
             for binding in block.bindings:
                 value = binding.value
-                if isinstance(value, Function):
-                    composites[binding.var] = _composite(value, self.options)
-                elif isinstance(value, Call) and value.op in composites:
-                    names[binding.var] = f"v{len(steps)}"
-                    steps.append(self._step(composites[value.op], value, names))
-                elif isinstance(value, Var):
-                    names[binding.var] = names[value]
-                else:
-                    raise RelaxishError(f"a library function holds something else than composite calls: {value}")
+                match value:
+                    case Function():
+                        composites[binding.var] = _composite(value, self.options)
+                    case Call() if value.op in composites:
+                        names[binding.var] = f"v{len(steps)}"
+                        steps.append(self._step(composites[value.op], value, names))
+                    case Var():
+                        names[binding.var] = names[value]
+                    case _:
+                        raise RelaxishError(f"a library function holds something else than composite calls: {value}")
         body = func.body.body
         results = body.fields if isinstance(body, Tuple) else (body,)
         return Program(len(func.params), tuple(steps), tuple(names[r] for r in results))

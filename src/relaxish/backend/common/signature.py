@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.expr import PrimExpr
 from ...ir.op import op_name_of
 from ...ir.functor import Visitor, all_nodes, pre_order_visit
+from ...ir.node import Node
 from ...ir.prim import Call, IntImm, Var, is_call_of
 from ...runtime.kernel import KernelSpec, ParamSpec, ShapeVarSource
 from ...tir.buffer import Buffer
@@ -120,7 +122,7 @@ def returned_dtypes(func: PrimFunc) -> list[str]:
     return [call.args[0].dtype for call in calls if is_call_of(call, "tir.ret")]
 
 
-def _extent(extent: Any) -> int | str:
+def _extent(extent: PrimExpr) -> int | str:
     value = getattr(extent, "value", None)
     if isinstance(value, int):
         return value
@@ -151,7 +153,7 @@ def shape_vars(func: Any) -> list[tuple[Any, int, int]]:
 def _vars_of(expr: Any) -> list[Any]:
     out: list[Any] = []
 
-    def look(item: Any) -> bool:
+    def look(item: Node) -> bool:
         if isinstance(item, Var):
             out.append(item)
         return True

@@ -6,10 +6,9 @@ can be looked at on a machine without a GPU.
 
 from __future__ import annotations
 
-from typing import Any
 
 from ...ir import load_json, save_json
-from ...ir.expr import GlobalVar
+from ...ir.expr import BaseFunc, GlobalVar
 from ...ir.module import IRModule
 from ...runtime.devices.host_program import HostProgram
 from ...runtime.nvidia.module import TOOLS, CUDAModule
@@ -59,7 +58,7 @@ def build_device(kernels: IRModule, target: Target) -> CUDAModule:
     return made
 
 
-def _symbol(var: GlobalVar, func: Any) -> str:
+def _symbol(var: GlobalVar, func: BaseFunc) -> str:
     return str((func.attrs or {}).get("global_symbol") or var.name_hint)
 
 

@@ -10,6 +10,7 @@ from itertools import zip_longest
 from typing import Any
 
 from ...arith import Analyzer
+from ...ir.expr import PrimExpr
 from ...ir.module import IRModule
 from ...ir.transform import Sequential
 from ...relax.dpl import GlobalVarPattern, TuplePattern, is_op, rewrite_call, wildcard
@@ -21,15 +22,10 @@ from ...transform.fuse_ops_by_pattern import PatternCheckContext
 from ..common.library_matmul import volume
 from ..pattern_registry import get_patterns_with_prefix, register_patterns
 from ..patterns import (
-    make_attention_pattern,
-    make_attention_rewrite_pattern,
-    make_fused_bias_activation_pattern,
-    make_layer_norm_pattern,
-    make_matmul_pattern,
-    make_residual_block_pattern,
-    make_rms_norm_pattern,
+    make_attention_pattern, make_attention_rewrite_pattern, make_fused_bias_activation_pattern,
+    make_layer_norm_pattern, make_matmul_pattern, make_residual_block_pattern, make_rms_norm_pattern,
     make_stacked_attention_pattern,
-)
+)  # fmt: skip
 from ..utils import has_leaking_intermediate_variables, workspace_annotator
 from .libraries.cutlass_codegen import cutlass_codegen as cutlass_codegen  # registers relax.ext.cutlass
 
@@ -96,7 +92,7 @@ def _same_shape(left: Sequence[Any], right: Sequence[Any]) -> bool:
     return all(analyzer.can_prove_equal(a, b) for a, b in zip(left, right))
 
 
-def _is_bias_like(shape: Sequence[Any], channels: Any) -> bool:
+def _is_bias_like(shape: Sequence[Any], channels: PrimExpr) -> bool:
     return bool(shape[-1] == channels) and bool(volume(shape) == channels)
 
 

@@ -91,10 +91,11 @@ def _launch(launch_args: Sequence[int | Sequence[int]]) -> tuple[list[str], list
 
 
 def _argument(value: PrimExpr) -> PrimExpr:
-    if isinstance(value, Buffer):
-        return value.data
-    if isinstance(value, (bool, int, float)):
-        return const(value, "int32" if isinstance(value, int) else "float32")
+    match value:
+        case Buffer():
+            return value.data
+        case bool() | int() | float():
+            return const(value, "int32" if isinstance(value, int) else "float32")
     return value
 
 

@@ -8,10 +8,10 @@ the same way, round after round, and then added to all that comes after them.
 # The functions under ``T.prim_func`` and ``T.macro`` are TVMScript: they are parsed and never run as Python.
 from __future__ import annotations
 
-from typing import Any
 
 from ...script import tir as T
 from ...script.parser.tir.entry import TIRMacro
+from ...tir.function import PrimFunc
 from .block_scan import Threads, block_cumsum, log2
 
 __all__ = ["gpu_2d_continuous_cumsum"]
@@ -75,7 +75,7 @@ def _add_what_came_before(threads: Threads) -> TIRMacro:
 
 def gpu_2d_continuous_cumsum(
     ty_len: int = 4, tx_len: int = 32, thread_elem: int = 4, in_dtype: str = "int32", out_dtype: str | None = None
-) -> Any:
+) -> PrimFunc:
     """A scheduled PrimFunc from a matrix to its running sums along each row.
 
     A block has ``ty_len`` rows of ``tx_len`` threads with ``thread_elem`` elements each.  Raises ValueError unless these

@@ -86,7 +86,7 @@ def _kernel(loop: For, threads: int) -> Stmt:
     return AttrStmt(bx, "thread_extent", blocks, AttrStmt(tx, "thread_extent", const(threads, "int32"), body))
 
 
-def _iteration(loop: For, stretch: Any, thread: Var, threads: int) -> Stmt:
+def _iteration(loop: For, stretch: PrimExpr, thread: Var, threads: int) -> Stmt:
     """The iteration of one thread in a stretch of as many as there are threads, if the loop goes so far."""
     dtype = loop.loop_var.dtype
     place = stretch * const(threads, dtype) + thread.astype(dtype)

@@ -6,27 +6,29 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.expr import PrimExpr
 from ...script import tir as T
 from ...target import Target
+from ...tir.function import PrimFunc
 from .block_scan import Threads, block_cumsum, lockstep_cumsum, log2
 
 __all__ = ["generic_get_sample_index", "gpu_multinomial_from_uniform"]
 
 
-def _differ(a: Any, b: Any) -> Any:
+def _differ(a: PrimExpr, b: PrimExpr) -> PrimFunc:
     # Vulkan does not compare truth values.
     return T.Cast("int8", a) != T.Cast("int8", b)
 
 
-def _smaller(a: Any, b: Any) -> Any:
+def _smaller(a: PrimExpr, b: PrimExpr) -> PrimFunc:
     return T.min(a, b)
 
 
-def _plus(a: Any, b: Any) -> Any:
+def _plus(a: Any, b: PrimExpr) -> PrimExpr:
     return a + b
 
 
-def _block_changes(threads: Threads) -> Any:
+def _block_changes(threads: Threads) -> PrimFunc:
     """A macro: where a flag differs from the one before it, which may be the previous thread's."""
     TX, N, count = T.int64(threads.tx_len), T.int64(threads.thread_elem), T.int64(threads.count)
     differ = _differ
@@ -44,7 +46,7 @@ def _block_changes(threads: Threads) -> Any:
     return block_changes
 
 
-def _block_reduce(threads: Threads) -> Any:
+def _block_reduce(threads: Threads) -> PrimFunc:
     """A macro: one value from what all threads have, of that under the mask where there is one."""
     TX, N, count = T.int64(threads.tx_len), T.int64(threads.thread_elem), T.int64(threads.count)
     LOG_COUNT = log2(threads.count)
@@ -71,7 +73,7 @@ def _block_reduce(threads: Threads) -> Any:
     return block_reduce
 
 
-def _sample_stretch(threads: Threads, prob_dtype: str, dtype: str, eps: float, lockstep: bool) -> Any:
+def _sample_stretch(threads: Threads, prob_dtype: str, dtype: str, eps: float, lockstep: bool) -> PrimFunc:
     """A macro: add up one stretch of a row, and if the draw falls into it, find where."""
     N, warp_elem, block_elem = T.int64(threads.thread_elem), threads.warp_elem, threads.block_elem
     sum_up = lockstep_cumsum(threads) if lockstep else block_cumsum(threads, prob_dtype)
@@ -120,7 +122,7 @@ def gpu_multinomial_from_uniform(
     eps: float = 1e-6,
     *,
     lockstep: bool = True,
-) -> Any:
+) -> PrimFunc:
     """A scheduled PrimFunc ``(probabilities, draws, rows, token_ids)``: where each draw falls in its row.
 
     A block works on one draw. It goes along the row, ``tx_len * ty_len * thread_elem`` elements at a time, until the sum
@@ -177,7 +179,7 @@ def generic_get_sample_index(
     sample_indices_dtype: str = "int64",
     dtype: str = "int64",
     is_size_var: bool = False,
-) -> Any:
+) -> PrimFunc:
     """The first place of a row where the cumulated probability exceeds the draw, the last one if none does.
 
     ``is_size_var``: the dimensions are known to be non-negative.

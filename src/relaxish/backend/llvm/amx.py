@@ -9,6 +9,7 @@ and releases them at its end, so each thread of a parallel loop has its own conf
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...ir.expr import PrimExpr
@@ -231,19 +232,20 @@ def _written_out(loop: For) -> bool:
 
 def _only_calls(stmt: Stmt, loops: list[For]) -> list[tuple[Call, list[For]]]:
     """Every tile multiplication with the loops around it; empty when the statement does anything else."""
-    if isinstance(stmt, Evaluate) and isinstance(stmt.value, Call) and is_amx_call(stmt.value):
-        return [(stmt.value, list(loops))]
-    if isinstance(stmt, For) and stmt.kind in (ForKind.SERIAL, ForKind.UNROLLED):
-        return _only_calls(stmt.body, [*loops, stmt])
-    if isinstance(stmt, AttrStmt):
-        return _only_calls(stmt.body, loops)
-    if isinstance(stmt, SeqStmt):
-        parts = [_only_calls(s, loops) for s in stmt.seq]
-        return [call for part in parts for call in part] if all(parts) else []
+    match stmt:
+        case Evaluate() if isinstance(stmt.value, Call) and is_amx_call(stmt.value):
+            return [(stmt.value, list(loops))]
+        case For() if stmt.kind in (ForKind.SERIAL, ForKind.UNROLLED):
+            return _only_calls(stmt.body, [*loops, stmt])
+        case AttrStmt():
+            return _only_calls(stmt.body, loops)
+        case SeqStmt():
+            parts = [_only_calls(s, loops) for s in stmt.seq]
+            return [call for part in parts for call in part] if all(parts) else []
     return []
 
 
-def _mentions(exprs: Any, variables: set[Any]) -> bool:
+def _mentions(exprs: Sequence[PrimExpr], variables: set[Any]) -> bool:
     return any(
         isinstance(item, Var) and (not dt.is_handle(item.dtype)) and (item in variables)
         for expr in exprs

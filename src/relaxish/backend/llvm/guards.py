@@ -290,10 +290,11 @@ class GuardGen:
 
 def _bits(expr: Any) -> int:
     """Bits, the sign apart, that hold any value of an index expression; more than 63 where it may overflow."""
-    if isinstance(expr, IntImm):
-        return expr.value.bit_length()
-    if isinstance(expr, Cast) and dt.is_integral(expr.value.dtype):
-        return _bits(expr.value)
+    match expr:
+        case IntImm():
+            return expr.value.bit_length()
+        case Cast() if dt.is_integral(expr.value.dtype):
+            return _bits(expr.value)
     if type(expr) in _OVERFLOW:
         a, b = _bits(expr.a), _bits(expr.b)
         return a + b if type(expr) is Mul else max(a, b) + 1

@@ -115,15 +115,16 @@ class _Conditions(Visitor):
         self.default_visit(node)
 
     def _atoms(self, cond: PrimExpr, guarded: bool) -> None:
-        if isinstance(cond, (And, Or)):
-            self._atoms(cond.a, guarded)
-            self._atoms(cond.b, True)
-        elif isinstance(cond, Not):
-            self._atoms(cond.a, guarded)
-        elif isinstance(cond, Call) and cond.op is _LIKELY:
-            self._atoms(cond.args[0], guarded)
-        elif isinstance(cond, CmpOp) and cond.a.dtype.startswith(("int", "uint")) and "x" not in cond.a.dtype:
-            self.found.append((cond, guarded))
+        match cond:
+            case And() | Or():
+                self._atoms(cond.a, guarded)
+                self._atoms(cond.b, True)
+            case Not():
+                self._atoms(cond.a, guarded)
+            case Call() if cond.op is _LIKELY:
+                self._atoms(cond.args[0], guarded)
+            case CmpOp() if cond.a.dtype.startswith(("int", "uint")) and "x" not in cond.a.dtype:
+                self.found.append((cond, guarded))
 
 
 def _is_total(cond: PrimExpr) -> bool:
@@ -132,10 +133,11 @@ def _is_total(cond: PrimExpr) -> bool:
 
     def look(item: PrimExpr) -> bool:
         nonlocal total
-        if isinstance(item, (BufferLoad, Call)):
-            total = False
-        elif isinstance(item, (Div, Mod, FloorDiv, FloorMod)):
-            total = total and isinstance(item.b, IntImm) and item.b.value > 0
+        match item:
+            case BufferLoad() | Call():
+                total = False
+            case Div() | Mod() | FloorDiv() | FloorMod():
+                total = total and isinstance(item.b, IntImm) and item.b.value > 0
         return total
 
     pre_order_visit(cond, look)
@@ -148,10 +150,11 @@ def _stays(cond: PrimExpr, writes: frozenset[Any], key: Callable[[Any], Any]) ->
 
     def look(item: PrimExpr) -> bool:
         nonlocal stays
-        if isinstance(item, BufferLoad):
-            stays = stays and None not in writes and key(item.buffer.data) not in writes
-        elif isinstance(item, Call):
-            stays = stays and side_effect(item) <= CallEffectKind.ReadState
+        match item:
+            case BufferLoad():
+                stays = stays and None not in writes and key(item.buffer.data) not in writes
+            case Call():
+                stays = stays and side_effect(item) <= CallEffectKind.ReadState
         return stays
 
     pre_order_visit(cond, look)
@@ -212,19 +215,20 @@ class _Fold(Mutator):
 
     def condition(self, cond: PrimExpr) -> PrimExpr | bool:
         """True, False, or what is left to ask."""
-        if isinstance(cond, (And, Or)):
-            a, b = self.condition(cond.a), self.condition(cond.b)
-            strong = isinstance(cond, Or)
-            if a is strong or b is strong:
-                return strong
-            if isinstance(a, bool):
-                return b
-            return a if isinstance(b, bool) else type(cond)(a, b)
-        if isinstance(cond, Not):
-            inner = self.condition(cond.a)
-            return not inner if isinstance(inner, bool) else Not(inner)
-        if isinstance(cond, Call) and cond.op is _LIKELY:
-            return self.condition(cond.args[0])
+        match cond:
+            case And() | Or():
+                a, b = self.condition(cond.a), self.condition(cond.b)
+                strong = isinstance(cond, Or)
+                if a is strong or b is strong:
+                    return strong
+                if isinstance(a, bool):
+                    return b
+                return a if isinstance(b, bool) else type(cond)(a, b)
+            case Not():
+                inner = self.condition(cond.a)
+                return not inner if isinstance(inner, bool) else Not(inner)
+            case Call() if cond.op is _LIKELY:
+                return self.condition(cond.args[0])
         if self.decided is not None and same_expression(cond, self.decided):
             return self.value
         known = prove(cond, self.ranges)

@@ -456,7 +456,7 @@ def _call_symbol(gen: ExprGen, name: str, args: Sequence[PrimExpr], dtype: str) 
     return gen.w.effect(text)
 
 
-def _print(gen: ExprGen, args: Any) -> str:
+def _print(gen: ExprGen, args: Sequence[PrimExpr]) -> str:
     """C's ``printf``, whose arguments are of any number and at least as wide as ``int`` and ``double``, seen at once."""
     typed = []
     for a in args:

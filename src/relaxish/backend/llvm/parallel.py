@@ -23,14 +23,15 @@ def _free_vars(node: Stmt) -> list[Any]:
     seen: dict[Any, None] = {}
 
     def look(item: Node) -> bool:
-        if isinstance(item, Var):
-            seen.setdefault(item)
-        elif isinstance(item, (BufferLoad, BufferStore)):
-            buffer = item.buffer
-            seen.setdefault(buffer.data)
-            for extra in (*buffer.shape, *(buffer.strides or ()), buffer.elem_offset):
-                if extra is not None:
-                    pre_order_visit(extra, look)
+        match item:
+            case Var():
+                seen.setdefault(item)
+            case BufferLoad() | BufferStore():
+                buffer = item.buffer
+                seen.setdefault(buffer.data)
+                for extra in (*buffer.shape, *(buffer.strides or ()), buffer.elem_offset):
+                    if extra is not None:
+                        pre_order_visit(extra, look)
         return True
 
     pre_order_visit(node, look)

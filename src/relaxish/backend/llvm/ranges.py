@@ -122,12 +122,13 @@ def peel_count(loop: For, low: int, count: int, ranges: Ranges) -> tuple[int, in
     inner: Ranges = dict(ranges)
 
     def look(item: Node) -> bool:
-        if isinstance(item, IfThenElse):
-            conditions.append((item.condition, dict(inner)))
-        elif isinstance(item, For):
-            begin, extent = item.min, item.extent
-            if isinstance(begin, IntImm) and isinstance(extent, IntImm):
-                inner[item.loop_var] = (begin.value, begin.value + extent.value - 1)
+        match item:
+            case IfThenElse():
+                conditions.append((item.condition, dict(inner)))
+            case For():
+                begin, extent = item.min, item.extent
+                if isinstance(begin, IntImm) and isinstance(extent, IntImm):
+                    inner[item.loop_var] = (begin.value, begin.value + extent.value - 1)
         return True
 
     pre_order_visit(loop.body, look)

@@ -19,22 +19,11 @@ from ...arith.functor import free_vars
 from ...ir import dtype as dt
 from ...ir.functor import all_nodes, pre_order_visit
 from ...ir.prim import (
-    Add,
-    Broadcast,
-    Call,
-    Cast,
-    FloorDiv,
-    FloorMod,
-    IntImm,
-    is_call_of,
-    Mul,
-    Ramp,
-    StringImm,
-    Sub,
-    Var,
-)
+    Add, Broadcast, Call, Cast, FloorDiv, FloorMod, IntImm, is_call_of, Mul, Ramp, StringImm, Sub, Var,
+)  # fmt: skip
 from ...ir.structural import same_expression
 from ...tir import Allocate, BufferLoad, BufferStore, For, ForKind, LetStmt, While
+from ...tir.stmt import Stmt
 from .ltypes import llvm_type
 
 if TYPE_CHECKING:
@@ -134,7 +123,7 @@ def _unrolls(loop: For) -> bool:
     return loop.kind == ForKind.UNROLLED or loop.extent.value == 1
 
 
-def _block_all(branch: Any, blocked: set[Any]) -> None:
+def _block_all(branch: Stmt, blocked: set[Any]) -> None:
     blocked.update(item.buffer.data for item in all_nodes(branch) if isinstance(item, (BufferLoad, BufferStore)))
 
 
@@ -147,14 +136,15 @@ def _spreads(index: PrimExpr, unrolled: set[Any]) -> bool:
 
     Where they meet run-time values in a minimum, say, two iterations may share a place without it showing.
     """
-    if isinstance(index, (Add, Sub, Mul)):
-        return _spreads(index.a, unrolled) and _spreads(index.b, unrolled)
-    if isinstance(index, Cast):
-        return _spreads(index.value, unrolled)
-    if isinstance(index, Ramp):
-        return _spreads(index.base, unrolled)
-    if isinstance(index, Broadcast):
-        return _spreads(index.value, unrolled)
+    match index:
+        case Add() | Sub() | Mul():
+            return _spreads(index.a, unrolled) and _spreads(index.b, unrolled)
+        case Cast():
+            return _spreads(index.value, unrolled)
+        case Ramp():
+            return _spreads(index.base, unrolled)
+        case Broadcast():
+            return _spreads(index.value, unrolled)
     if isinstance(index, (Var, IntImm)) or not _uses(index, unrolled):
         return True
     if isinstance(index, (FloorDiv, FloorMod)):
@@ -163,7 +153,7 @@ def _spreads(index: PrimExpr, unrolled: set[Any]) -> bool:
     return False
 
 
-def _uses(expr: Any, variables: set[Any]) -> bool:
+def _uses(expr: PrimExpr, variables: set[Any]) -> bool:
     return any(isinstance(item, Var) and item in variables or isinstance(item, BufferLoad) for item in all_nodes(expr))
 
 

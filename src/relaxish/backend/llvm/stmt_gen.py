@@ -26,7 +26,9 @@ from .index_set_splitting import split_loop
 from .transpose import transpose_loops
 from .vectorize import vector_loop
 from ...ir.plain import plain_str
-from ...tir.stmt import Allocate, AssertStmt, DeclBuffer, Evaluate, IfThenElse, LetStmt, SeqStmt, Stmt, While
+from ...tir.stmt import (
+    Allocate, AllocateConst, AssertStmt, AttrStmt, DeclBuffer, Evaluate, IfThenElse, LetStmt, SeqStmt, Stmt, While,
+)  # fmt: skip
 
 # Stack space for one buffer and for all buffers of a function; more comes from the heap.
 _STACK_BYTES = 128 * 1024
@@ -124,7 +126,7 @@ class StmtGen(ExprGen):
             self.vars[var] = self.visit(node.value)
         self.stmt(node.body)
 
-    def stmt_AttrStmt(self, node: Any) -> None:
+    def stmt_AttrStmt(self, node: AttrStmt) -> None:
         if node.attr_key in ("thread_extent", "virtual_thread"):
             raise RelaxishError("the program binds GPU threads and cannot be compiled for a CPU target")
         self.stmt(node.body)
@@ -202,7 +204,7 @@ class StmtGen(ExprGen):
         self.heap.remove(raw)
         w.line(f"call void @free(ptr {raw})")
 
-    def stmt_AllocateConst(self, node: Any) -> None:
+    def stmt_AllocateConst(self, node: AllocateConst) -> None:
         import numpy as np
 
         data = node.data
@@ -416,13 +418,14 @@ class StmtGen(ExprGen):
         found: set[Any] = set()
 
         def look(item: Node) -> bool:
-            if isinstance(item, BufferStore):
-                found.add(self.alias_key(item.buffer.data))
-                # Memory allocated inside ``node`` becomes private, and gets another key, only once that is reached.
-                found.add(self.roots.get(item.buffer.data, item.buffer.data))
-            elif isinstance(item, Call):
-                if passes_pointer(item):
-                    found.add(None)
+            match item:
+                case BufferStore():
+                    found.add(self.alias_key(item.buffer.data))
+                    # Memory allocated inside ``node`` becomes private, and gets another key, only once that is reached.
+                    found.add(self.roots.get(item.buffer.data, item.buffer.data))
+                case Call():
+                    if passes_pointer(item):
+                        found.add(None)
             return True
 
         pre_order_visit(node, look)
@@ -468,14 +471,15 @@ def _sum(a: Any, b: Any) -> Any:
 
 def _pointer_source(value: PrimExpr) -> PrimExpr | None:
     """The buffer variable a pointer expression points into, if it says so."""
-    if isinstance(value, Var):
-        return value
-    if isinstance(value, Call):
-        name = op_name_of(value)
-        if name == "tir.address_of":
-            return value.args[0].buffer.data
-        if name == "tir.tvm_access_ptr":
-            return value.args[1]
+    match value:
+        case Var():
+            return value
+        case Call():
+            name = op_name_of(value)
+            if name == "tir.address_of":
+                return value.args[0].buffer.data
+            if name == "tir.tvm_access_ptr":
+                return value.args[1]
     return None
 
 

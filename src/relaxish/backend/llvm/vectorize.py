@@ -6,7 +6,7 @@ vector length divides, and reductions along the contiguous axis. A loop becomes 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...tir.stmt import Stmt
@@ -50,28 +50,29 @@ class _Widen:
         """The vector form; scalar when the expression does not depend on the variable."""
         if expr is self.var:
             return Ramp(self.var, IntImm(self.var.dtype, 1), IntImm("int32", self.lanes))
-        if isinstance(expr, (Var, IntImm, FloatImm)):
-            return expr
-        if isinstance(expr, (CmpOp, LogicalOp, BinaryOp)):
-            a, b = self.visit(expr.a), self.visit(expr.b)
-            if a is expr.a and b is expr.b:
+        match expr:
+            case Var() | IntImm() | FloatImm():
                 return expr
-            return type(expr)(*self.level(a, b))
-        if isinstance(expr, Cast):
-            value = self.visit(expr.value)
-            return expr if value is expr.value else Cast(dt.with_lanes(expr.dtype, self.lanes), value)
-        if isinstance(expr, Not):
-            value = self.visit(expr.a)
-            return expr if value is expr.a else Not(value)
-        if isinstance(expr, Select):
-            parts = [self.visit(p) for p in (expr.condition, expr.true_value, expr.false_value)]
-            if all(p is q for p, q in zip(parts, (expr.condition, expr.true_value, expr.false_value), strict=True)):
-                return expr
-            return Select(*self.level(*parts))
-        if isinstance(expr, BufferLoad):
-            return self.load(expr)
-        if isinstance(expr, Call):
-            return self.call(expr)
+            case CmpOp() | LogicalOp() | BinaryOp():
+                a, b = self.visit(expr.a), self.visit(expr.b)
+                if a is expr.a and b is expr.b:
+                    return expr
+                return type(expr)(*self.level(a, b))
+            case Cast():
+                value = self.visit(expr.value)
+                return expr if value is expr.value else Cast(dt.with_lanes(expr.dtype, self.lanes), value)
+            case Not():
+                value = self.visit(expr.a)
+                return expr if value is expr.a else Not(value)
+            case Select():
+                parts = [self.visit(p) for p in (expr.condition, expr.true_value, expr.false_value)]
+                if all(p is q for p, q in zip(parts, (expr.condition, expr.true_value, expr.false_value), strict=True)):
+                    return expr
+                return Select(*self.level(*parts))
+            case BufferLoad():
+                return self.load(expr)
+            case Call():
+                return self.call(expr)
         raise NotVectorisable
 
     def level(self, *parts: Any) -> list[Any]:
@@ -112,7 +113,7 @@ class _Widen:
         return Call(dt.with_lanes(expr.dtype, self.lanes), expr.op, self.level(*args))
 
 
-def _loads(exprs: Any) -> bool:
+def _loads(exprs: Sequence[PrimExpr]) -> bool:
     return any(isinstance(item, BufferLoad) for expr in exprs for item in all_nodes(expr))
 
 
@@ -290,7 +291,7 @@ def _as_reduction(store: Any, var: PrimExpr) -> tuple[Any, type, Any] | None:
     return None
 
 
-def _reads(expr: Any, data: Any) -> bool:
+def _reads(expr: PrimExpr, data: Var) -> bool:
     return any(isinstance(item, BufferLoad) and item.buffer.data is data for item in all_nodes(expr))
 
 
@@ -424,5 +425,5 @@ def _rest(gen: StmtGen, node: For, store: BufferStore, span: Any, acc: Any) -> N
         gen._loop_plain(node, (low[0], low[1] + int(done)), ({}, known - int(done)))
 
 
-def _read_keys(gen: StmtGen, expr: Any) -> set[Any]:
+def _read_keys(gen: StmtGen, expr: PrimExpr) -> set[Any]:
     return {gen.alias_key(item.buffer.data) for item in all_nodes(expr) if isinstance(item, BufferLoad)}

@@ -11,12 +11,12 @@ Scalar arguments come in one structure behind the buffers, as the host sends the
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ...ir import dtype as dt
 from ...ir.expr import PrimExpr
 from ...ir.module import IRModule
-from ...ir.prim import Call
+from ...ir.prim import Call, Var
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc
 from ...tir.buffer import Buffer
@@ -79,7 +79,7 @@ class MetalPrinter(KernelPrinter):
     def has_vectors(self, dtype: str) -> bool:
         return dt.lanes(dtype) in (2, 3, 4) and not dt.is_bool(dtype) and dt.element_of(dtype) in self.scalars
 
-    def vector_function(self, e: Any) -> bool:
+    def vector_function(self, e: Call) -> bool:
         name = e.op.name.removeprefix("tir.")
         if name in self.templates:
             return False
@@ -136,7 +136,7 @@ class MetalPrinter(KernelPrinter):
         bounds = f"[[max_total_threads_per_threadgroup({fixed[0] * fixed[1] * fixed[2]})]]\n" if fixed else ""
         return f"{structure}{bounds}kernel void {name}(\n    " + ",\n    ".join(given) + ") {"
 
-    def pointer_parameter(self, param: PrimExpr, name: str, element: str) -> str:
+    def pointer_parameter(self, param: Var, name: str, element: str) -> str:
         self.spaces[param] = "device"
         self.buffers += 1
         return f"device {self.memory_type(element)}* {name} [[buffer({self.buffers - 1})]]"
@@ -163,7 +163,7 @@ class MetalPrinter(KernelPrinter):
         function = "simdgroup_barrier" if scope == "warp" else "threadgroup_barrier"
         self.line(f"{function}(mem_flags::mem_threadgroup);")
 
-    def call_reinterpret(self, e: Any) -> Piece:
+    def call_reinterpret(self, e: Call) -> Piece:
         return self.call(f"as_type<{self.type_name(e.dtype)}>", self.expr(e.args[0]))
 
     def _shuffle(self, kind: str, e: Call) -> Piece:
@@ -179,7 +179,7 @@ class MetalPrinter(KernelPrinter):
     def call_tvm_warp_shuffle_down(self, e: Call) -> Piece:
         return self._shuffle("_down", e)
 
-    def call_tvm_warp_activemask(self, e: PrimExpr) -> Piece:
+    def call_tvm_warp_activemask(self, e: Call) -> Piece:
         return self.cast(Piece("(ulong)simd_active_threads_mask()"), "", e.dtype)
 
     def _fragment(self, data: PrimExpr, index: PrimExpr) -> str:

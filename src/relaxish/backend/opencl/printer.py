@@ -16,7 +16,7 @@ from ...ir.expr import PrimExpr
 from ...ir import dtype as dt
 from ...ir.functor import all_nodes
 from ...ir.module import IRModule
-from ...ir.prim import Call, IntImm, Ramp, is_call_of
+from ...ir.prim import Call, IntImm, Ramp, is_call_of, Var
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc
 from ...tir.buffer import Buffer
@@ -78,7 +78,7 @@ class OpenCLPrinter(KernelPrinter):
     def has_vectors(self, dtype: str) -> bool:
         return dt.lanes(dtype) in _WIDTHS and not dt.is_bool(dtype) and dt.element_of(dtype) in self.scalars
 
-    def vector_function(self, e: Any) -> bool:
+    def vector_function(self, e: Call) -> bool:
         name = e.op.name.removeprefix("tir.")
         return (
             name in self.functions
@@ -164,7 +164,7 @@ class OpenCLPrinter(KernelPrinter):
     def start(self, name: str, func: PrimFunc) -> None:
         self.noalias = bool((func.attrs or {}).get("tir.noalias"))
 
-    def pointer_parameter(self, param: Any, name: str, element: str) -> str:
+    def pointer_parameter(self, param: Var, name: str, element: str) -> str:
         if self.scope_of(param).startswith("global.texture"):
             self.features.add("texture")
             return f"{'__write_only' if self.texture_is_written(param) else '__read_only'} image2d_t {name}"
@@ -198,12 +198,12 @@ class OpenCLPrinter(KernelPrinter):
             raise RelaxishError("OpenCL cannot synchronise all blocks of a kernel")
         self.line("barrier(CLK_LOCAL_MEM_FENCE);")
 
-    def call_call_extern(self, e: Any) -> Piece:
+    def call_call_extern(self, e: Call) -> Piece:
         made = super().call_call_extern(e)
         # Its long has 64 bits.
         return Piece(made.replace("%ll", "%l")) if e.args[0].value == "printf" else made
 
-    def call_reinterpret(self, e: Any) -> Piece:
+    def call_reinterpret(self, e: Call) -> Piece:
         if "float16" in (dt.element_of(e.dtype), dt.element_of(e.args[0].dtype)):
             raise RelaxishError("OpenCL code generation does not reinterpret halves: devices may compute with floats")
         return self.call(f"as_{self.type_name(e.dtype)}", self.expr(e.args[0]))
@@ -220,24 +220,25 @@ class OpenCLPrinter(KernelPrinter):
         self.features.add("shuffle")
         return self.call("warp_shuffle_down", *map(self.expr, e.args[1:4]))
 
-    def call_tvm_warp_activemask(self, e: PrimExpr) -> Piece:
+    def call_tvm_warp_activemask(self, e: Call) -> Piece:
         return Piece("0xffffffffU")
 
-    def call_texture2d_load(self, e: Any) -> Piece:
+    def call_texture2d_load(self, e: Call) -> Piece:
         texture, x, y, channel = e.args
         function = "read_imager16" if dt.element_of(e.dtype) == "float16" else "read_imagef"
         self.note(e.dtype)
         place = f"(int2)({self.expr(x)}, {self.expr(y)})"
         whole = self.call(function, self.expr(texture), "image_sampler", place)
-        if isinstance(channel, Ramp):
-            return whole
-        if isinstance(channel, IntImm):
-            return self.lane(whole, int(channel.value))
+        match channel:
+            case Ramp():
+                return whole
+            case IntImm():
+                return self.lane(whole, int(channel.value))
         pixel = self.supply.fresh("pixel")
         self.line(self.declaration(dt.with_lanes(dt.element_of(e.dtype), 4), pixel, whole))
         return Piece(f"(({self.type_name(dt.element_of(e.dtype))}*)&{pixel})[{self.expr(channel)}]")
 
-    def do_texture2d_store(self, call: Any) -> None:
+    def do_texture2d_store(self, call: Call) -> None:
         texture, x, y, value = call.args
         function = "write_imager16" if dt.element_of(value.dtype) == "float16" else "write_imagef"
         self.note(value.dtype)

@@ -6,12 +6,12 @@ lane by lane. Vectors in memory (``mem4_float``) may begin at any element.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ...ir import dtype as dt
 from ...ir.expr import PrimExpr
 from ...ir.module import IRModule
-from ...ir.prim import Call
+from ...ir.prim import Call, Var
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc
 from ...tir.buffer import Buffer
@@ -54,7 +54,7 @@ class HIPPrinter(KernelPrinter):
     def has_vectors(self, dtype: str) -> bool:
         return dt.lanes(dtype) in (2, 4, 8, 16) and not dt.is_bool(dtype) and dt.element_of(dtype) in self.scalars
 
-    def vector_function(self, e: Any) -> bool:
+    def vector_function(self, e: Call) -> bool:
         name = e.op.name.removeprefix("tir.")
         return name in ("call_llvm_pure_intrin", "call_llvm_intrin", "reinterpret") or name.startswith(
             ("bitwise", "shift")
@@ -118,7 +118,7 @@ class HIPPrinter(KernelPrinter):
         bounds = f"__launch_bounds__({block[0] * block[1] * block[2]}) " if block else ""
         return f'extern "C" __global__ {bounds}void {name}({", ".join(params)}) {{'
 
-    def pointer_parameter(self, param: PrimExpr, name: str, element: str) -> str:
+    def pointer_parameter(self, param: Var, name: str, element: str) -> str:
         return f"{self.memory_type(element)}* __restrict__ {name}"
 
     def thread_index(self, tag: str) -> Piece:
@@ -158,15 +158,15 @@ class HIPPrinter(KernelPrinter):
             raise RelaxishError("HIP cannot synchronise all blocks of a kernel")
         self.line("__builtin_amdgcn_wave_barrier();" if scope == "warp" else "__syncthreads();")
 
-    def call_reinterpret(self, e: Any) -> Piece:
+    def call_reinterpret(self, e: Call) -> Piece:
         return self.call("__builtin_bit_cast", self.type_name(e.dtype), self.expr(e.args[0]))
 
-    def call_popcount(self, e: Any) -> Piece:
+    def call_popcount(self, e: Call) -> Piece:
         unsigned = f"uint{max(32, dt.bits(e.args[0].dtype))}"
         function = "__builtin_popcountll" if unsigned == "uint64" else "__builtin_popcount"
         return self.call(function, self.cast(self.expr(e.args[0]), e.args[0].dtype, unsigned))
 
-    def call_clz(self, e: Any) -> Piece:
+    def call_clz(self, e: Call) -> Piece:
         wide = dt.bits(e.args[0].dtype) == 64
         made = self.call("__clzll" if wide else "__clz", self.expr(e.args[0]))
         spare = 32 - dt.bits(e.args[0].dtype)
@@ -184,10 +184,10 @@ class HIPPrinter(KernelPrinter):
     def call_tvm_warp_shuffle_down(self, e: Call) -> Piece:
         return self._shuffle("__shfl_down", e)
 
-    def call_tvm_warp_activemask(self, e: PrimExpr) -> Piece:
+    def call_tvm_warp_activemask(self, e: Call) -> Piece:
         return self.cast(self.call("__ballot", "1"), "uint64", e.dtype)
 
-    def call_dp4a(self, e: Any) -> Piece:
+    def call_dp4a(self, e: Call) -> Piece:
         a, b = (self.call("__builtin_bit_cast", "int", self.expr(x)) for x in e.args[:2])
         return self.call("__builtin_amdgcn_sdot4", a, b, self.expr(e.args[2]) if len(e.args) > 2 else "0", "false")
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...arith.build import as_int
 from ...ir.expr import BaseFunc, GlobalVar, PrimExpr, RelaxExpr
 from ...ir.module import IRModule
 from ...ir.op import Op
@@ -53,12 +54,13 @@ def generate(mod: IRModule, builder: ExecBuilder | None = None, *, native: bool 
     names = {var: symbol_of(var, func) for var, func in mod.functions.items()}
     by_name = {var.name_hint: symbol for var, symbol in names.items()}
     for var, func in mod.functions.items():
-        if isinstance(func, PrimFunc):
-            builder.declare_function(names[var], "kernel")
-        elif isinstance(func, ExternFunc):
-            by_name[var.name_hint] = func.global_symbol
-        elif isinstance(func, Function):
-            builder.declare_function(names[var], kind)
+        match func:
+            case PrimFunc():
+                builder.declare_function(names[var], "kernel")
+            case ExternFunc():
+                by_name[var.name_hint] = func.global_symbol
+            case Function():
+                builder.declare_function(names[var], kind)
     for var, func in mod.functions.items():
         if isinstance(func, Function):
             _FunctionCodeGen(builder, by_name).emit(names[var], func)
@@ -67,15 +69,16 @@ def generate(mod: IRModule, builder: ExecBuilder | None = None, *, native: bool 
 
 def declared_of(info: StructInfo) -> Declared | None:
     """What is said of a value, as plain data for :mod:`relaxish.runtime.bytecode.results`; None if that is nothing."""
-    if isinstance(info, TensorStructInfo):
-        extents = None
-        if isinstance(info.shape, ShapeExpr):
-            extents = tuple(int(d.value) if isinstance(d, IntImm) else None for d in info.shape.values)
-        return ("tensor", "" if info.dtype in (None, "", "void") else str(info.dtype), int(info.ndim), extents)
-    if isinstance(info, ShapeStructInfo):
-        return ("shape", int(info.ndim))
-    if isinstance(info, TupleStructInfo) and info.fields:
-        return ("tuple", tuple(declared_of(f) for f in info.fields))
+    match info:
+        case TensorStructInfo():
+            extents = None
+            if isinstance(info.shape, ShapeExpr):
+                extents = tuple(as_int(d) for d in info.shape.values)
+            return ("tensor", "" if info.dtype in (None, "", "void") else str(info.dtype), int(info.ndim), extents)
+        case ShapeStructInfo():
+            return ("shape", int(info.ndim))
+        case TupleStructInfo() if info.fields:
+            return ("tuple", tuple(declared_of(f) for f in info.fields))
     return None
 
 
@@ -143,10 +146,11 @@ class _FunctionCodeGen:
 
     def _prim(self, expr: PrimValue) -> Arg:
         value = expr.value
-        if isinstance(value, FloatImm):
-            return self.builder.convert_constant(float(value.value))
-        if isinstance(value, IntImm) and value.dtype == "bool":
-            return self.builder.convert_constant(bool(value.value))
+        match value:
+            case FloatImm():
+                return self.builder.convert_constant(float(value.value))
+            case IntImm() if value.dtype == "bool":
+                return self.builder.convert_constant(bool(value.value))
         return self.builder.imm(self._static_int(value, expr))
 
     @staticmethod
@@ -208,12 +212,13 @@ class _FunctionCodeGen:
 
     def _call_expr(self, call: Call) -> Arg:
         op = call.op
-        if isinstance(op, GlobalVar):
-            return self._call(self._symbol(op), self._values(call.args))
-        if isinstance(op, ExternFunc):
-            return self._call_extern(op, self._values(call.args), call)
-        if isinstance(op, Op):
-            return self._call_op(op, call)
+        match op:
+            case GlobalVar():
+                return self._call(self._symbol(op), self._values(call.args))
+            case ExternFunc():
+                return self._call_extern(op, self._values(call.args), call)
+            case Op():
+                return self._call_op(op, call)
         return self._call("vm.builtin.invoke_closure", [self.value(op), *self._values(call.args)])
 
     def _call_extern(self, func: ExternFunc, args: Sequence[Arg], call: Call) -> Arg:
@@ -252,10 +257,11 @@ class _FunctionCodeGen:
 
     def _call_packed_first(self, call: Call) -> Arg:
         func, args = call.args[0], self._values(call.args[1:])
-        if isinstance(func, ExternFunc):
-            return self._call_extern(func, args, call)
-        if isinstance(func, GlobalVar):
-            return self._call(self._symbol(func), args)
+        match func:
+            case ExternFunc():
+                return self._call_extern(func, args, call)
+            case GlobalVar():
+                return self._call(self._symbol(func), args)
         return self._call("vm.builtin.invoke_closure", [self.value(func), *args])
 
 

@@ -100,14 +100,15 @@ class _Machine:
         self.depth += 1
         registers: dict[int, Any] = dict(enumerate(args))
         for op in info.code:
-            if isinstance(op, CallOp):
-                values = [self._operand(a, registers) for a in op.args]
-                registers[op.dst] = self._call(self.functions[op.func], values)
-            elif isinstance(op, RetOp):
-                self.depth -= 1
-                return registers.get(op.reg)
-            else:
-                raise NotPlannable(f"{info.name} branches on run-time values")
+            match op:
+                case CallOp():
+                    values = [self._operand(a, registers) for a in op.args]
+                    registers[op.dst] = self._call(self.functions[op.func], values)
+                case RetOp():
+                    self.depth -= 1
+                    return registers.get(op.reg)
+                case _:
+                    raise NotPlannable(f"{info.name} branches on run-time values")
         raise NotPlannable(f"{info.name} does not return")
 
     def _operand(self, arg: Arg, registers: Mapping[int, Any]) -> Any:
@@ -361,12 +362,13 @@ def _kernel_call(call: _RecordedCall, spec: KernelSpec) -> KernelCall:
 
 
 def _result(result: ShapeTuple | _Tensor | Sequence[ShapeTuple | _Tensor | Sequence[_Tensor]]) -> Any:
-    if isinstance(result, _Tensor):
-        return ResultTensor(result.block.slot, result.offset, result.shape, result.dtype)
-    if isinstance(result, ShapeTuple):
-        return ResultValue("shape", tuple(result))
-    if isinstance(result, tuple):
-        return tuple(_result(r) for r in result)
-    if result is None:
-        return ResultValue("null")
+    match result:
+        case _Tensor():
+            return ResultTensor(result.block.slot, result.offset, result.shape, result.dtype)
+        case ShapeTuple():
+            return ResultValue("shape", tuple(result))
+        case tuple():
+            return tuple(_result(r) for r in result)
+        case None:
+            return ResultValue("null")
     return ResultValue("string" if isinstance(result, str) else "prim", result)

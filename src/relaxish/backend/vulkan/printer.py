@@ -14,12 +14,12 @@ compiles it defines one of them. Buffers are bound in order in set 0, scalar arg
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ...ir import dtype as dt
 from ...ir.expr import PrimExpr
 from ...ir.module import IRModule
-from ...ir.prim import Call
+from ...ir.prim import Call, Var
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc
 from ...tir.buffer import Buffer
@@ -103,11 +103,11 @@ class GLSLPrinter(ShaderPrinter):
         quotient = self.call("trunc", infix("/", a, b, MUL))
         return infix("-", a, infix("*", b, quotient, MUL), ADD)
 
-    def call_isfinite(self, e: Any) -> Piece:
+    def call_isfinite(self, e: Call) -> Piece:
         value = self.expr(e.args[0])
         return Piece(f"!(isnan({value}) || isinf({value}))", UNARY)
 
-    def call_popcount(self, e: Any) -> Piece:
+    def call_popcount(self, e: Call) -> Piece:
         return self.cast(self.call("bitCount", self.expr(e.args[0])), "int32", e.dtype)
 
     def call_reinterpret(self, e: Call) -> Piece:
@@ -116,11 +116,11 @@ class GLSLPrinter(ShaderPrinter):
             raise RelaxishError(f"GLSL cannot see {way[0]} as {way[1]}")
         return self.call(_BITCASTS[way], self.expr(e.args[0]))
 
-    def shuffle(self, kind: str, e: Any) -> Piece:
+    def shuffle(self, kind: str, e: Call) -> Piece:
         lane = self.shuffled_lane(kind, Piece("gl_SubgroupInvocationID"), e)
         return self.call("subgroupShuffle", self.expr(e.args[1]), lane)
 
-    def call_tvm_warp_activemask(self, e: PrimExpr) -> Piece:
+    def call_tvm_warp_activemask(self, e: Call) -> Piece:
         return self.cast(Piece("subgroupBallot(true).x"), "uint32", e.dtype)
 
     # -- statements ----------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ class GLSLPrinter(ShaderPrinter):
         else:
             self.line(declared)
 
-    def pointer_parameter(self, param: PrimExpr, name: str, element: str) -> str:
+    def pointer_parameter(self, param: Var, name: str, element: str) -> str:
         kind = self.memory_type(element)
         place = f"layout(std430, set = 0, binding = {self.buffers})"
         self.globals.append(f"{place} buffer {name}_block {{ {kind} {name}[]; }};")

@@ -16,12 +16,12 @@ Scalar arguments follow the buffers as one uniform structure. Vectors are comput
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ...ir import dtype as dt
 from ...ir.expr import PrimExpr
 from ...ir.module import IRModule
-from ...ir.prim import IntImm
+from ...ir.prim import Call, IntImm, Var
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc
 from ..common.csource import Piece, ShaderPrinter, device_functions
@@ -101,32 +101,32 @@ class WGSLPrinter(ShaderPrinter):
     def declaration(self, dtype: str, name: str, value: str) -> str:
         return f"let {name} : {self.type_name(dtype)} = {value};"
 
-    def _shift(self, operator: str, e: Any) -> Piece:
+    def _shift(self, operator: str, e: Call) -> Piece:
         amount = e.args[1]
         count = Piece(f"{amount.value}u") if isinstance(amount, IntImm) else self.call("u32", self.expr(amount))
         return infix(operator, self.expr(e.args[0]), count, BITS)
 
-    def call_shift_left(self, e: PrimExpr) -> Piece:
+    def call_shift_left(self, e: Call) -> Piece:
         return self._shift("<<", e)
 
-    def call_shift_right(self, e: PrimExpr) -> Piece:
+    def call_shift_right(self, e: Call) -> Piece:
         return self._shift(">>", e)
 
-    def call_reinterpret(self, e: Any) -> Piece:
+    def call_reinterpret(self, e: Call) -> Piece:
         return self.call(f"bitcast<{self.type_name(e.dtype)}>", self.expr(e.args[0]))
 
     def remainder(self, a: Piece, b: Piece) -> Piece:
         return infix("%", a, b, MUL)
 
-    def call_isinf(self, e: Any) -> Piece:
+    def call_isinf(self, e: Call) -> Piece:
         value = self.expr(e.args[0])
         return Piece(f"abs({value}) > 3.4028234663852886e+38f", 4)
 
-    def call_isfinite(self, e: Any) -> Piece:
+    def call_isfinite(self, e: Call) -> Piece:
         value = self.expr(e.args[0])
         return Piece(f"abs({value}) <= 3.4028234663852886e+38f", 4)
 
-    def call_dp4a(self, e: PrimExpr) -> Piece:
+    def call_dp4a(self, e: Call) -> Piece:
         raise RelaxishError("WGSL code generation has no packed dot products")
 
     # -- statements ----------------------------------------------------------------------------------------
@@ -138,12 +138,12 @@ class WGSLPrinter(ShaderPrinter):
     def unroll_hint(self) -> None:
         """WGSL has no word for it."""
 
-    def shuffle(self, kind: str, e: Any) -> Piece:
+    def shuffle(self, kind: str, e: Call) -> Piece:
         self.features.add("subgroups")
         self.reads_lane = True
         return self.call("subgroupShuffle", self.expr(e.args[1]), self.shuffled_lane(kind, Piece("subgroup_lane"), e))
 
-    def call_tvm_warp_activemask(self, e: PrimExpr) -> Piece:
+    def call_tvm_warp_activemask(self, e: Call) -> Piece:
         # Shuffles take no mask here.
         return self.constant((1 << 32) - 1, "uint32")
 
@@ -156,7 +156,7 @@ class WGSLPrinter(ShaderPrinter):
         else:
             self.line(f"var {name} : {kind};")
 
-    def pointer_parameter(self, param: Any, name: str, element: str) -> str:
+    def pointer_parameter(self, param: Var, name: str, element: str) -> str:
         if element == "bool":
             raise RelaxishError(f"WGSL has no storage of bool ({param.name}); use int32")
         kind = f"array<{self.memory_type(element)}>"

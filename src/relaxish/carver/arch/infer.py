@@ -23,10 +23,11 @@ def get_arch(target: Target | str | dict[str, Any] | TileDevice = "cuda") -> Til
     >>> type(get_arch("rocm -mcpu=gfx1100")).__name__, type(get_arch("llvm")).__name__
     ('RDNA', 'CPU')
     """
-    if isinstance(target, TileDevice):
-        return target
-    if isinstance(target, str) and target.strip() == "cuda":
-        return CUDA(target)
+    match target:
+        case TileDevice():
+            return target
+        case str() if target.strip() == "cuda":
+            return CUDA(target)
     made = target_of(target)
     kind = made.kind.name
     if kind == "cuda":

@@ -110,10 +110,11 @@ def _blocks(stmt: Stmt) -> list[Block]:
 
 
 def _number(expr: PrimExpr, values: Mapping[str, int], what: str) -> int:
-    if isinstance(expr, IntImm):
-        return int(expr.value)
-    if isinstance(expr, Var) and expr.name in values:
-        return int(values[expr.name])
+    match expr:
+        case IntImm():
+            return int(expr.value)
+        case Var() if expr.name in values:
+            return int(values[expr.name])
     raise CheckValueError(
         f"{what} is {expr}, which is not known: specialize the function, or say what to expect with the tag "
         f'opt_shapes, as in tags={{"opt_shapes": {{"{expr}": 1024}}}}'
@@ -190,30 +191,33 @@ def _bounded_length(expr: PrimExpr, each: int, whole: int, numbers: dict[Var, in
 
 
 def _bounds(expr: PrimExpr, axes: Sequence[Length], numbers: dict[Var, int]) -> tuple[Length, Length] | None:
-    if isinstance(expr, IntImm):
-        return expr.value, expr.value
-    if isinstance(expr, Var):
-        return (0, axes[numbers[expr]] - 1) if expr in numbers else None
-    if isinstance(expr, Cast):
-        return _bounds(expr.value, axes, numbers)
+    match expr:
+        case IntImm():
+            return expr.value, expr.value
+        case Var():
+            return (0, axes[numbers[expr]] - 1) if expr in numbers else None
+        case Cast():
+            return _bounds(expr.value, axes, numbers)
     if not isinstance(expr, (Add, Sub, Mul, FloorDiv, FloorMod, Min, Max)):
         return None
     a, b = _bounds(expr.a, axes, numbers), _bounds(expr.b, axes, numbers)
     if a is None or b is None:
         return None
-    if isinstance(expr, Add):
-        return a[0] + b[0], a[1] + b[1]
-    if isinstance(expr, Sub):
-        return a[0] - b[1], a[1] - b[0]
-    if isinstance(expr, (Min, Max)):
-        pick = np.minimum if isinstance(expr, Min) else np.maximum
-        return pick(a[0], b[0]), pick(a[1], b[1])
+    match expr:
+        case Add():
+            return a[0] + b[0], a[1] + b[1]
+        case Sub():
+            return a[0] - b[1], a[1] - b[0]
+        case Min() | Max():
+            pick = np.minimum if isinstance(expr, Min) else np.maximum
+            return pick(a[0], b[0]), pick(a[1], b[1])
     if not isinstance(expr.b, IntImm) or expr.b.value <= 0:
         return None
     factor = expr.b.value
-    if isinstance(expr, Mul):
-        return a[0] * factor, a[1] * factor
-    if isinstance(expr, FloorDiv):
-        return a[0] // factor, a[1] // factor
+    match expr:
+        case Mul():
+            return a[0] * factor, a[1] * factor
+        case FloorDiv():
+            return a[0] // factor, a[1] // factor
     # Whoever starts at a multiple of the divisor and is short enough does not wrap around.
     return 0, np.minimum(a[1] - a[0], factor - 1)

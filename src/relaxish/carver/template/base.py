@@ -60,7 +60,7 @@ class BaseTemplate(ABC):
 
     # ---- device
 
-    def with_arch(self, arch: Any) -> BaseTemplate:
+    def with_arch(self, arch: TileDevice) -> BaseTemplate:
         """Recommend for a device, or for a target; returns the template itself."""
         self._arch = get_arch(arch)
         return self

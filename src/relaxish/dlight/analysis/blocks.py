@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...arith.build import as_int
 from ...ir.expr import PrimExpr
 from ...ir.functor import post_order_visit
 from ...ir.prim import IntImm, IterVar, Var
@@ -128,8 +129,7 @@ def _bound_to_loops(sch: Schedule, rv: BlockRV) -> bool:
     if not loops:
         return True
     return len(loops) == len(values) and all(
-        value.same_as(loop.loop_var) and isinstance(loop.min, IntImm) and loop.min.value == 0
-        for loop, value in zip(loops, values, strict=True)
+        value.same_as(loop.loop_var) and as_int(loop.min) == 0 for loop, value in zip(loops, values, strict=True)
     )
 
 
@@ -146,7 +146,7 @@ def extent_of(axis: IterVar) -> PrimExpr:
 
 
 def _is_one(extent: PrimExpr) -> bool:
-    return isinstance(extent, IntImm) and extent.value == 1
+    return as_int(extent) == 1
 
 
 def _without_unit_iters(block: Block) -> IndexMap:
@@ -237,7 +237,7 @@ def detect_dominant_read(block: Block) -> PrimExpr:
     return offset
 
 
-def is_broadcast_epilogue(sch: Schedule, block: Any, epilogue: BlockRV) -> bool:
+def is_broadcast_epilogue(sch: Schedule, block: BlockRV, epilogue: BlockRV) -> bool:
     """Whether ``epilogue`` reads elements of ``block``'s result more than once."""
     written = {id(w.buffer) for w in sch.get(block).writes}
     after = sch.get(epilogue)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...arith.build import as_int
 from ...arith import normalize_to_iter_sum
 from ...ir.expr import PrimExpr, Range
 from ...ir.structural import same_expression
-from ...ir.prim import IntImm
 from ...tir import Add, Block, Buffer, BufferLoad, BufferStore
 from ...tir.schedule import Schedule
 from .blocks import BlockInfo, IterInfo, collect_block_iter_vars_used_in_access_region, detect_dominant_read
@@ -81,7 +81,7 @@ def _used(block: Block, region: Sequence[Range]) -> set[Any]:
 
 
 def _constant(expr: PrimExpr) -> int | None:
-    return int(expr.value) if isinstance(expr, IntImm) else None
+    return as_int(expr)
 
 
 def _is_zero(expr: PrimExpr) -> bool:

@@ -10,6 +10,7 @@ from ...carver.block_facts import (
 )  # fmt: skip
 from ...ir.prim import IntImm, IterVar
 from ...tir.schedule import Schedule
+from ...tir.schedule.rv import BlockRV
 from ...tir.stmt import BlockRealize
 
 __all__ = [
@@ -18,7 +19,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def block_info(sch: Schedule, rv: Any) -> BlockInfo | None:
+def block_info(sch: Schedule, rv: BlockRV) -> BlockInfo | None:
     """Facts of a block; None when its loops do not bind its iterators one to one."""
     block = sch.get(rv)
     sref = sch.get_sref(rv)
@@ -47,6 +48,6 @@ def _realize_of(sch: Schedule, sref: Any) -> BlockRealize:
     return realize_of(sref)
 
 
-def get_root_block(sch: Schedule, func_name: str = "main") -> Any:
+def get_root_block(sch: Schedule, func_name: str = "main") -> BlockRV:
     """The root block of a function."""
     return sch.get_block("root", func_name)

@@ -20,7 +20,7 @@ from ...tir import PrimFunc, TensorIntrin
 from ...tir.schedule import Schedule
 from ...tir.schedule.analysis import get_tensorize_loop_mapping
 from ...tir.schedule.description import computes_the_same
-from ...tir.schedule.rv import BlockRV
+from ...tir.schedule.rv import BlockRV, LoopRV
 from ...tir.schedule.transform import tile_with_tensor_intrin
 from .facts import BlockInfo
 from ..base import ScheduleRule
@@ -112,7 +112,7 @@ def _tensorize(sch: Schedule, anchor: BlockInfo, unit: _Unit, target: Target) ->
     sch.tensorize(tile, unit.intrin)
 
 
-def _extent(sch: Schedule, loop: Any) -> int | None:
+def _extent(sch: Schedule, loop: LoopRV) -> int | None:
     value = getattr(sch.get(loop).extent, "value", None)
     return int(value) if value is not None else None
 

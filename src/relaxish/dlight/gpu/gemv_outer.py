@@ -8,7 +8,7 @@ from ...ir.expr import PrimExpr
 from ...target import Target
 from ...tir import Buffer
 from ...tir.schedule import Schedule
-from ...tir.schedule.rv import LoopRV
+from ...tir.schedule.rv import BlockRV, LoopRV
 from ..analysis import BlockInfo, is_broadcast_epilogue
 from ..base import auto_vectorize, get_extent, get_max_factor
 from .common import unroll_explicitly
@@ -48,7 +48,7 @@ def _load_width(r: PrimExpr | int, c: PrimExpr | int, tr: int) -> int:
 class _OuterReduction:
     """``ts`` rows by ``tr`` partial sums a thread block; the vector through shared memory if ``load_width`` is not 0."""
 
-    def __init__(self, sch: Schedule, block: Any, ts: int, tr: int, load_width: int) -> None:
+    def __init__(self, sch: Schedule, block: BlockRV, ts: int, tr: int, load_width: int) -> None:
         self.sch = sch
         self.gemv = block
         self.ts = ts
@@ -103,7 +103,7 @@ class _OuterReduction:
             self._load_vector(partial, r)
         return bx
 
-    def _load_vector(self, partial: Any, step: LoopRV) -> None:
+    def _load_vector(self, partial: BlockRV, step: LoopRV) -> None:
         sch = self.sch
         shared = sch.cache_read(partial, read_buffer_index=0, storage_scope="shared")
         sch.compute_at(shared, step, preserve_unit_loops=True)
@@ -138,7 +138,7 @@ class _OuterReduction:
         sch.bind(ts, "threadIdx.x")
 
 
-def _without_partial_sums(sch: Schedule, block: Any, vectors: list[Buffer], epilogue: BlockInfo | None) -> Schedule:
+def _without_partial_sums(sch: Schedule, block: BlockRV, vectors: list[Buffer], epilogue: BlockInfo | None) -> Schedule:
     """128 threads a block, each with a vector of rows; the whole vector operand through shared memory."""
     threads, lanes, inner = 128, 1, 4
     batch, s, r, c = sch.get_loops(block)

@@ -129,7 +129,7 @@ def _normalize(sch: Schedule, info: BlockInfo) -> bool | None:
     return bool(terms[-1].kind == "R")
 
 
-def _config(sch: Schedule, target: Target, block: Any) -> GEMVConfig:
+def _config(sch: Schedule, target: Target, block: BlockRV) -> GEMVConfig:
     """The sizes for one product whose loops are batch, rows, reduction."""
     _, s, r = (get_extent(sch, loop) for loop in sch.get_loops(block))
     config = _for_target(target, s, r)
@@ -170,7 +170,7 @@ class _BatchedInnerReduction(InnerReduction):
         super().__init__(sch, target, block, vectors, config)
         self.bucket = bucket
 
-    def schedule(self, dequantize: BlockRV | None, padded: Any) -> None:
+    def schedule(self, dequantize: BlockRV | None, padded: BlockRV | None) -> None:
         """Schedule the product, what decodes and pads its operands, and what follows it."""
         sch = self.sch
         partial, rows = self._factor()

@@ -19,7 +19,7 @@ _MOST_ROWS = 4
 
 
 def schedule_outer_reduction(
-    sch: Schedule, target: Target, block: BlockRV, dequantize: BlockRV | None, padded: Any, bucket: int
+    sch: Schedule, target: Target, block: BlockRV, dequantize: BlockRV | None, padded: BlockRV | None, bucket: int
 ) -> Schedule | None:
     """Schedule a product whose loops are batch, rows, reduction; None unless its matrix is decoded and the bucket small."""
     if bucket > _MOST_ROWS or dequantize is None:
@@ -43,7 +43,7 @@ class _OuterReduction:
         self.lanes = lanes
         self.bucket = bucket
 
-    def run(self, dequantize: Any, padded: Any, share: bool) -> None:
+    def run(self, dequantize: BlockRV, padded: BlockRV | None, share: bool) -> None:
         """Schedule the product, what decodes and pads its operands, and what follows it."""
         sch = self.sch
         partial, rows = self._factor()

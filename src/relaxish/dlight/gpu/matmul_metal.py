@@ -90,7 +90,7 @@ class _Tensorize:
             sch.bind(loop, thread)
         return by, tz, k0, k1
 
-    def _to_shared(self, index: int, k0: LoopRV) -> Any:
+    def _to_shared(self, index: int, k0: LoopRV) -> BlockRV:
         rv = self.sch.cache_read(self.main, index, "shared")
         self.sch.compute_at(rv, k0, preserve_unit_loops=True)
         self._spread(rv)

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...tir import IndexMap
 from ...tir.schedule import Schedule
+from ...tir.schedule.rv import BlockRV
 from ..base import get_extent, get_max_factor
 
 __all__ = ["schedule_outer_reduction"]
@@ -46,7 +47,7 @@ def _same(sch: Schedule, one: Any, other: Any) -> bool:
     return sch.get(one).same_as(sch.get(other))
 
 
-def _interleave(sch: Schedule, block: Any, rows: int) -> tuple[Any, Any]:
+def _interleave(sch: Schedule, block: BlockRV, rows: int) -> tuple[Any, Any]:
     """Pad the rows and give A the layout (b, m // rows, k, m % rows); the blocks that copy A and the result."""
     copied = sch.reindex(block, ("read", 0))
     sch.pad_einsum(block, [1, rows, 1, 1])
@@ -57,7 +58,7 @@ def _interleave(sch: Schedule, block: Any, rows: int) -> tuple[Any, Any]:
     return interleaved, result
 
 
-def _schedule_interleave(sch: Schedule, block: Any, threads: tuple[int, int], rows: int) -> None:
+def _schedule_interleave(sch: Schedule, block: BlockRV, threads: tuple[int, int], rows: int) -> None:
     b, m, k = sch.get_loops(block)
     bx, tx = sch.split(k, [None, threads[0]])
     by, ty, lane = sch.split(m, [None, threads[1], rows])
@@ -69,7 +70,13 @@ def _schedule_interleave(sch: Schedule, block: Any, threads: tuple[int, int], ro
 
 
 def _schedule_product(
-    sch: Schedule, block: Any, dequantize: Any, result: Any, threads: tuple[int, int], vector: int, rows: int
+    sch: Schedule,
+    block: BlockRV,
+    dequantize: BlockRV | None,
+    result: BlockRV,
+    threads: tuple[int, int],
+    vector: int,
+    rows: int,
 ) -> None:
     b, m, n, k = sch.get_loops(block)
     bx, tx, lane = sch.split(n, [None, threads[0], vector])

@@ -9,6 +9,7 @@ from ...arith import IterSumExpr, normalize_to_iter_sum
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
+from ...tir.schedule.rv import LoopRV
 from ..analysis import BlockInfo, IterInfo, detect_dominant_read, is_broadcast_epilogue, summand
 from ..base import int_of, suggest_threads_per_block
 from .common import GPUScheduleRule, reduction_and_epilogue, unroll_explicitly
@@ -100,7 +101,7 @@ def _normalize(sch: Schedule, info: BlockInfo, access: IterSumExpr) -> _Layout |
     return _Layout(inner_reduction, packed, order, split_at)
 
 
-def _order(info: BlockInfo, spatial: list[Any], split_loop: Any, split_at: int | None) -> dict[int, int]:
+def _order(info: BlockInfo, spatial: list[Any], split_loop: LoopRV | None, split_at: int | None) -> dict[int, int]:
     own = [i.loop_rv for i in info.iters if i.loop_rv in spatial or i.loop_rv is split_loop]
     return {
         index: split_at if loop is split_loop and split_at is not None else spatial.index(loop)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ...arith import normalize_to_iter_sum
 from ...target import Target
@@ -68,7 +67,7 @@ class Transpose(GPUScheduleRule):
                 return None
         return None
 
-    def _schedule(self, sch: Schedule, rv: BlockRV, prologue: Any, shape: tuple[int, int, int]) -> None:
+    def _schedule(self, sch: Schedule, rv: BlockRV, prologue: BlockRV | None, shape: tuple[int, int, int]) -> None:
         len_tx, len_ty, depth = shape
         packed = 1 if prologue is None else _elements_in_one(sch, prologue)
         i, j = sch.get_loops(rv)
@@ -95,7 +94,7 @@ class Transpose(GPUScheduleRule):
             sch.compute_inline(prologue)
 
 
-def _elements_in_one(sch: Schedule, prologue: Any) -> int:
+def _elements_in_one(sch: Schedule, prologue: BlockRV) -> int:
     """How many results one element of the prologue's dominant read decodes to."""
     block = sch.get(prologue)
     total = normalize_to_iter_sum(detect_dominant_read(block), {v.var: v.dom for v in block.iter_vars})

@@ -11,7 +11,7 @@ from ....ir.expr import PrimExpr
 from ....ir.functor import Visitor
 from ....ir.op import Op
 from ....ir.prim import (
-    And, BinaryOp, Broadcast, Call, Cast, FloatImm, IntImm, Let, Not, Or, Ramp, Select, Var,
+    And, BinaryOp, Broadcast, Call, Cast, FloatImm, IntImm, Let, Not, Or, Ramp, Select, StringImm, Var,
 )  # fmt: skip
 from ....support.errors import RelaxishError
 from ....tir.buffer import Buffer
@@ -77,7 +77,7 @@ class ExpressionPrinter(IntrinsicPrinter, Visitor[Piece]):
         """The name of a vector type."""
         return f"{element}{lanes}"
 
-    def pointer(self, data: Any, element: str) -> Piece:
+    def pointer(self, data: Var, element: str) -> Piece:
         """A pointer to elements of a type in the memory behind ``data``."""
         name = self.names.get(data)
         if name is None:
@@ -114,7 +114,7 @@ class ExpressionPrinter(IntrinsicPrinter, Visitor[Piece]):
 
     visit_FloatImm = visit_IntImm
 
-    def visit_StringImm(self, e: Any) -> Piece:
+    def visit_StringImm(self, e: StringImm) -> Piece:
         return Piece(quoted(e.value))
 
     def constant(self, value: float | int, dtype: str) -> Piece:

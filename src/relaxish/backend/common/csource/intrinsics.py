@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.prim import Call, is_zero
+from ....ir.prim import Var
 from ....support.errors import RelaxishError
 from ....tir.intrinsics import INTRINSICS, named
 from .pieces import ADD, BITS, MUL, RELATION, UNARY, Piece, infix, wrapped
@@ -38,7 +39,7 @@ class IntrinsicPrinter:
         def choice(self, condition: Piece, yes: Piece, no: Piece) -> Piece: ...
         def narrowed(self, value: Piece, dtype: str) -> Piece: ...
         def constant(self, value: float | int, dtype: str) -> Piece: ...
-        def pointer(self, data: PrimExpr, element: str) -> Piece: ...
+        def pointer(self, data: Var, element: str) -> Piece: ...
         def type_name(self, dtype: str) -> str: ...
 
     def math_name(self, name: str, dtype: str) -> str:
@@ -70,63 +71,63 @@ class IntrinsicPrinter:
         self.guards -= 1
         return self.choice(condition, yes, no)
 
-    def call_likely(self, e: Any) -> Piece:
+    def call_likely(self, e: Call) -> Piece:
         return self.expr(e.args[0])
 
     call_tvm_thread_invariant = call_likely
 
-    def call_assume(self, e: PrimExpr) -> Piece:
+    def call_assume(self, e: Call) -> Piece:
         return Piece("0")
 
-    def call_undef(self, e: PrimExpr) -> Piece:
+    def call_undef(self, e: Call) -> Piece:
         return self.constant(0, e.dtype)
 
     # -- bits ----------------------------------------------------------------------------------------------
 
-    def _bits(self, operator: str, e: Any) -> Piece:
+    def _bits(self, operator: str, e: Call) -> Piece:
         return self.narrowed(infix(operator, self.expr(e.args[0]), self.expr(e.args[1]), BITS), e.dtype)
 
     def call_bitwise_and(self, e: Call) -> Piece:
         return self._bits("&", e)
 
-    def call_bitwise_or(self, e: PrimExpr) -> Piece:
+    def call_bitwise_or(self, e: Call) -> Piece:
         return self._bits("|", e)
 
-    def call_bitwise_xor(self, e: PrimExpr) -> Piece:
+    def call_bitwise_xor(self, e: Call) -> Piece:
         return self._bits("^", e)
 
-    def call_shift_left(self, e: PrimExpr) -> Piece:
+    def call_shift_left(self, e: Call) -> Piece:
         return self._bits("<<", e)
 
-    def call_shift_right(self, e: PrimExpr) -> Piece:
+    def call_shift_right(self, e: Call) -> Piece:
         return self._bits(">>", e)
 
-    def call_bitwise_not(self, e: Any) -> Piece:
+    def call_bitwise_not(self, e: Call) -> Piece:
         return self.narrowed(Piece(f"~{wrapped(self.expr(e.args[0]), UNARY)}", UNARY), e.dtype)
 
-    def call_large_uint_imm(self, e: Any) -> Piece:
+    def call_large_uint_imm(self, e: Call) -> Piece:
         low, high = (int(a.value) for a in e.args)
         return self.constant(low | high << 32, e.dtype)
 
     # -- mathematics ---------------------------------------------------------------------------------------
 
-    def call_sigmoid(self, e: Any) -> Piece:
+    def call_sigmoid(self, e: Call) -> Piece:
         one = self.constant(1, e.dtype)
         negative = Piece(f"-{wrapped(self.expr(e.args[0]), UNARY)}", UNARY)
         return infix("/", one, infix("+", one, self.call(self.math_name("exp", e.dtype), negative), ADD), MUL)
 
-    def call_isnan(self, e: Any) -> Piece:
+    def call_isnan(self, e: Call) -> Piece:
         value = self.expr(e.args[0])
         return infix("!=", value, value, RELATION)
 
-    def call_fma(self, e: Any) -> Piece:
+    def call_fma(self, e: Call) -> Piece:
         a, b, c = map(self.expr, e.args)
         found = self.function("fma", e.dtype)
         return self.call(found, a, b, c) if found else infix("+", infix("*", a, b, MUL), c, ADD)
 
     # -- memory --------------------------------------------------------------------------------------------
 
-    def call_tvm_access_ptr(self, e: Any) -> Piece:
+    def call_tvm_access_ptr(self, e: Call) -> Piece:
         return self.moved(self.pointer(e.args[1], dt.element_of(e.args[0].dtype)), e.args[2])
 
     def call_address_of(self, e: Call) -> Piece:
@@ -142,7 +143,7 @@ class IntrinsicPrinter:
 
     # -- threads -------------------------------------------------------------------------------------------
 
-    def shuffled_lane(self, kind: str, own: Piece, e: Any) -> Piece:
+    def shuffled_lane(self, kind: str, own: Piece, e: Call) -> Piece:
         """The lane that a shuffle reads, among groups of ``width`` lanes; outside of its group a lane reads itself.
 
         ``own`` is the thread's lane as an unsigned number; ``kind`` is "", "_up" or "_down".
@@ -159,7 +160,7 @@ class IntrinsicPrinter:
 
     # -- others --------------------------------------------------------------------------------------------
 
-    def call_call_extern(self, e: Any) -> Piece:
+    def call_call_extern(self, e: Call) -> Piece:
         return self.call(e.args[0].value, *map(self.expr, e.args[1:]))
 
     call_call_pure_extern = call_call_extern

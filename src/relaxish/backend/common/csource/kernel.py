@@ -42,17 +42,22 @@ def kernel_facts(func: PrimFunc) -> KernelFacts:
     facts = KernelFacts()
 
     def look(node: Node) -> bool:
-        if isinstance(node, AttrStmt) and node.attr_key == "thread_extent":
-            tag = node.node.thread_tag
-            if all(node.node.var is not var for var, _ in facts.threads):
-                facts.threads.append((node.node.var, tag))
-            known = facts.extents.get(tag)
-            if not isinstance(known, IntImm) or not isinstance(node.value, IntImm) or node.value.value > known.value:
-                facts.extents[tag] = node.value
-        elif isinstance(node, Allocate):
-            scope = getattr(node.buffer_var.type_annotation, "storage_scope", "")
-            if scope.startswith("shared") and all(node.buffer_var is not a.buffer_var for a in facts.shared):
-                facts.shared.append(node)
+        match node:
+            case AttrStmt() if node.attr_key == "thread_extent":
+                tag = node.node.thread_tag
+                if all(node.node.var is not var for var, _ in facts.threads):
+                    facts.threads.append((node.node.var, tag))
+                known = facts.extents.get(tag)
+                if (
+                    not isinstance(known, IntImm)
+                    or not isinstance(node.value, IntImm)
+                    or node.value.value > known.value
+                ):
+                    facts.extents[tag] = node.value
+            case Allocate():
+                scope = getattr(node.buffer_var.type_annotation, "storage_scope", "")
+                if scope.startswith("shared") and all(node.buffer_var is not a.buffer_var for a in facts.shared):
+                    facts.shared.append(node)
         return True
 
     pre_order_visit(func.body, look)
@@ -120,7 +125,7 @@ class KernelPrinter(StatementPrinter):
         """The declaration of a scalar parameter."""
         return f"{self.memory_type(param.dtype)} {name}"
 
-    def pointer_parameter(self, param: PrimExpr, name: str, element: str) -> str:
+    def pointer_parameter(self, param: Var, name: str, element: str) -> str:
         """The declaration of a pointer parameter."""
         raise NotImplementedError
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ....ir import dtype as dt
-from ....ir.expr import PrimExpr
-from ....ir.prim import BinaryOp, Call
+from ....ir.prim import BinaryOp, Call, Var
 from ....support.errors import RelaxishError
 from ....tir.stmt import Allocate
 from .kernel import KernelPrinter
@@ -34,7 +33,7 @@ class ShaderPrinter(KernelPrinter):
         """Of floats, with the sign of the dividend."""
         raise NotImplementedError
 
-    def shuffle(self, kind: str, e: PrimExpr) -> Piece:
+    def shuffle(self, kind: str, e: Call) -> Piece:
         """A value of another lane; ``kind`` is "", "_up" or "_down"."""
         raise NotImplementedError
 
@@ -45,7 +44,7 @@ class ShaderPrinter(KernelPrinter):
     def cast(self, value: Piece, source: str, target: str) -> Piece:
         return Piece(f"{self.type_name(target)}({value})")
 
-    def pointer(self, data: Any, element: str) -> Piece:
+    def pointer(self, data: Var, element: str) -> Piece:
         known = self.memory_types.get(data)
         if known is not None and known != element:
             raise RelaxishError(f"{self.language} cannot see memory of {known} as {element} ({data.name})")
@@ -71,13 +70,13 @@ class ShaderPrinter(KernelPrinter):
     def call_fmod(self, e: Call) -> Piece:
         return self.remainder(self.expr(e.args[0]), self.expr(e.args[1]))
 
-    def call_tvm_warp_shuffle(self, e: PrimExpr) -> Piece:
+    def call_tvm_warp_shuffle(self, e: Call) -> Piece:
         return self.shuffle("", e)
 
-    def call_tvm_warp_shuffle_up(self, e: PrimExpr) -> Piece:
+    def call_tvm_warp_shuffle_up(self, e: Call) -> Piece:
         return self.shuffle("_up", e)
 
-    def call_tvm_warp_shuffle_down(self, e: PrimExpr) -> Piece:
+    def call_tvm_warp_shuffle_down(self, e: Call) -> Piece:
         return self.shuffle("_down", e)
 
     def do_tvm_storage_sync(self, call: Call) -> None:

@@ -93,7 +93,7 @@ class StatementPrinter(ExpressionPrinter):
             self.line(self.declaration(stmt.value.dtype, self.bind(stmt.var), value))
         self.visit(stmt.body)
 
-    def _let_lanes(self, stmt: Any) -> None:
+    def _let_lanes(self, stmt: LetStmt) -> None:
         element = dt.element_of(stmt.var.dtype)
         made = []
         for i in range(dt.lanes(stmt.var.dtype)):
@@ -123,7 +123,7 @@ class StatementPrinter(ExpressionPrinter):
         """The storage scope of a buffer variable."""
         return getattr(data.type_annotation, "storage_scope", "") or "global"
 
-    def allocate(self, stmt: Any, scope: str) -> None:
+    def allocate(self, stmt: Allocate, scope: str) -> None:
         """Declare an array."""
         element, count = self.array_facts(stmt)
         name = self.bind(stmt.buffer_var)
@@ -206,7 +206,7 @@ class StatementPrinter(ExpressionPrinter):
             return False
         return self.has_vectors(e.dtype)
 
-    def vector_function(self, e: PrimExpr) -> bool:
+    def vector_function(self, e: Call) -> bool:
         """Whether an intrinsic works on vectors."""
         return False
 
@@ -225,10 +225,10 @@ class StatementPrinter(ExpressionPrinter):
         elif isinstance(value, Call):
             self.line(f"{self.expr(value)};")
 
-    def do_assume(self, call: PrimExpr) -> None:
+    def do_assume(self, call: Call) -> None:
         return None
 
-    def do_thread_return(self, call: PrimExpr) -> None:
+    def do_thread_return(self, call: Call) -> None:
         self.line("return;")
 
     def offset(self, pointer: Piece, index: Piece) -> Piece:
@@ -240,12 +240,13 @@ def _vector_parts(value: PrimExpr) -> list[Any]:
     found: list[Any] = []
 
     def look(node: Node) -> bool:
-        if isinstance(node, BufferLoad):
-            if dt.lanes(node.dtype) != 1:
+        match node:
+            case BufferLoad():
+                if dt.lanes(node.dtype) != 1:
+                    found.append(node)
+                return False
+            case PrimExpr() if dt.lanes(node.dtype) != 1:
                 found.append(node)
-            return False
-        if isinstance(node, PrimExpr) and dt.lanes(node.dtype) != 1:
-            found.append(node)
         return isinstance(node, PrimExpr | tuple)
 
     pre_order_visit(value, look)
@@ -264,5 +265,5 @@ def _variables(value: PrimExpr) -> list[Any]:
     return found
 
 
-def _reads(value: Any, buffer: Any) -> bool:
+def _reads(value: PrimExpr, buffer: Buffer) -> bool:
     return any(isinstance(node, BufferLoad) and node.buffer.data.same_as(buffer.data) for node in all_nodes(value))

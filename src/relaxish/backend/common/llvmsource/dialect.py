@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+from ....ir.prim import Call
 from ....support.errors import RelaxishError
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Dialect:
         """Make the threads of a block (or of a warp) wait for each other."""
         raise NotImplementedError
 
-    def shuffle(self, w: ExpressionWriter, kind: str, call: Any) -> str:
+    def shuffle(self, w: ExpressionWriter, kind: str, call: Call) -> str:
         """The value that another thread of the warp has; ``kind`` is "", "_up" or "_down"."""
         raise RelaxishError(f"{self.name} code generation has no shuffles")
 

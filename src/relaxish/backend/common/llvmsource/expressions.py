@@ -9,8 +9,13 @@ from ....ir.expr import PrimExpr
 from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.functor import Visitor, all_nodes
+from ....ir.node import Node
 from ....ir.op import Op
 from ....ir.prim import And, Broadcast, Call, Cast, CmpOp, FloatImm, IntImm, Let, Not, Or, Ramp, Var, is_zero
+from ....ir.prim import (
+    BinaryOp,
+    Select,
+)
 from ....support.errors import RelaxishError
 from ....tir.expr import BufferLoad
 from ..csource.access import access_of
@@ -87,7 +92,7 @@ class ExpressionWriter(IntrinsicWriter, Visitor):
 
     # -- leaves --------------------------------------------------------------------------------------------
 
-    def default_visit(self, node: Any) -> Any:
+    def default_visit(self, node: Node) -> Any:
         raise RelaxishError(f"{self.dialect.name} code generation does not know {type(node).__name__}")
 
     def visit_Var(self, var: Var) -> str:
@@ -103,7 +108,7 @@ class ExpressionWriter(IntrinsicWriter, Visitor):
 
     # -- operators -----------------------------------------------------------------------------------------
 
-    def visit_BinaryOp(self, e: Any) -> str:
+    def visit_BinaryOp(self, e: BinaryOp) -> str:
         a, b, kind, name = self.visit(e.a), self.visit(e.b), llvm_type(e.dtype), type(e).__name__
         if name in ("Min", "Max"):
             return self._extremum(name, a, b, e.dtype)
@@ -157,7 +162,7 @@ class ExpressionWriter(IntrinsicWriter, Visitor):
         test = "i1" if lanes == 1 else f"<{lanes} x i1>"
         return self.value(f"select {test} {condition}, {kind} {yes}, {kind} {no}")
 
-    def visit_Select(self, e: Any) -> str:
+    def visit_Select(self, e: Select) -> str:
         condition, yes, no = (self.visit(x) for x in (e.condition, e.true_value, e.false_value))
         return self.select(condition, dt.lanes(e.condition.dtype), llvm_type(e.dtype), yes, no)
 
@@ -235,7 +240,7 @@ class ExpressionWriter(IntrinsicWriter, Visitor):
 
     # -- memory --------------------------------------------------------------------------------------------
 
-    def pointer(self, data: Any, element: str, index: PrimExpr) -> tuple[str, str]:
+    def pointer(self, data: Var, element: str, index: PrimExpr) -> tuple[str, str]:
         """(pointer type, pointer) to an element of the memory behind ``data``."""
         if data not in self.values:
             raise RelaxishError(f"the memory {data.name} is used but neither a parameter nor allocated")
@@ -314,7 +319,7 @@ def _mangled(kind: str) -> str:
     return short if lanes == 1 else f"v{lanes}{short}"
 
 
-def _reads_memory(expr: Any) -> bool:
+def _reads_memory(expr: PrimExpr) -> bool:
     return any(
         isinstance(node, BufferLoad) or isinstance(node, Call) and (not _is_plain(node)) for node in all_nodes(expr)
     )

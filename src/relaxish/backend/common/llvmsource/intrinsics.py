@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
-from ....ir.prim import Call
+from ....ir.prim import Call, Var
 from ....support.errors import RelaxishError
 from .types import llvm_type
 
@@ -49,67 +49,67 @@ class IntrinsicWriter:
         def constant_of(self, kind: str, number: float) -> str: ...
         def convert(self, value: str, source: str, target: str) -> str: ...
         def select(self, condition: str, lanes: int, kind: str, yes: str, no: str) -> str: ...
-        def pointer(self, data: PrimExpr, element: str, index: PrimExpr) -> tuple[str, str]: ...
+        def pointer(self, data: Var, element: str, index: PrimExpr) -> tuple[str, str]: ...
 
     # -- bits ----------------------------------------------------------------------------------------------
 
-    def _bits(self, operation: str, e: Any) -> str:
+    def _bits(self, operation: str, e: Call) -> str:
         return self.value(f"{operation} {llvm_type(e.dtype)} {self.visit(e.args[0])}, {self.visit(e.args[1])}")
 
     def call_bitwise_and(self, e: Call) -> str:
         return self._bits("and", e)
 
-    def call_bitwise_or(self, e: PrimExpr) -> str:
+    def call_bitwise_or(self, e: Call) -> str:
         return self._bits("or", e)
 
-    def call_bitwise_xor(self, e: PrimExpr) -> str:
+    def call_bitwise_xor(self, e: Call) -> str:
         return self._bits("xor", e)
 
-    def call_shift_left(self, e: PrimExpr) -> str:
+    def call_shift_left(self, e: Call) -> str:
         return self._bits("shl", e)
 
-    def call_shift_right(self, e: PrimExpr) -> str:
+    def call_shift_right(self, e: Call) -> str:
         return self._bits("ashr" if dt.is_int(e.dtype) else "lshr", e)
 
-    def call_bitwise_not(self, e: Any) -> str:
+    def call_bitwise_not(self, e: Call) -> str:
         kind = llvm_type(e.dtype)
         return self.value(f"xor {kind} {self.visit(e.args[0])}, {'splat (' + kind + ' -1)' if '<' in kind else '-1'}")
 
-    def call_reinterpret(self, e: Any) -> str:
+    def call_reinterpret(self, e: Call) -> str:
         return self.value(f"bitcast {llvm_type(e.args[0].dtype)} {self.visit(e.args[0])} to {llvm_type(e.dtype)}")
 
-    def call_popcount(self, e: Any) -> str:
+    def call_popcount(self, e: Call) -> str:
         source = e.args[0].dtype
         return self.convert(self.intrinsic("llvm.ctpop", llvm_type(source), self.visit(e.args[0])), source, e.dtype)
 
-    def call_clz(self, e: Any) -> str:
+    def call_clz(self, e: Call) -> str:
         source = e.args[0].dtype
         kind = llvm_type(source)
         made = self.call(f"llvm.ctlz.{kind}", kind, (kind, self.visit(e.args[0])), ("i1", "false"))
         return self.convert(made, source, e.dtype)
 
-    def call_large_uint_imm(self, e: Any) -> str:
+    def call_large_uint_imm(self, e: Call) -> str:
         low, high = (int(a.value) for a in e.args)
         return str(low | high << 32)
 
     # -- plain ---------------------------------------------------------------------------------------------
 
-    def call_likely(self, e: Any) -> str:
+    def call_likely(self, e: Call) -> str:
         made: str = self.visit(e.args[0])
         return made
 
     call_tvm_thread_invariant = call_likely
 
-    def call_assume(self, e: PrimExpr) -> str:
+    def call_assume(self, e: Call) -> str:
         return ""
 
-    def call_undef(self, e: PrimExpr) -> str:
+    def call_undef(self, e: Call) -> str:
         return "undef"
 
-    def call_tvm_access_ptr(self, e: Any) -> str:
+    def call_tvm_access_ptr(self, e: Call) -> str:
         return self.pointer(e.args[1], dt.element_of(e.args[0].dtype), e.args[2])[1]
 
-    def call_address_of(self, e: Any) -> str:
+    def call_address_of(self, e: Call) -> str:
         load = e.args[0]
         lanes = dt.lanes(load.buffer.dtype)
         index = load.indices[0] if lanes == 1 else load.indices[0] * lanes
@@ -126,16 +126,16 @@ class IntrinsicWriter:
 
     # -- threads -------------------------------------------------------------------------------------------
 
-    def call_tvm_warp_shuffle(self, e: PrimExpr) -> str:
+    def call_tvm_warp_shuffle(self, e: Call) -> str:
         return self.dialect.shuffle(self, "", e)  # type: ignore[arg-type]
 
-    def call_tvm_warp_shuffle_up(self, e: PrimExpr) -> str:
+    def call_tvm_warp_shuffle_up(self, e: Call) -> str:
         return self.dialect.shuffle(self, "_up", e)  # type: ignore[arg-type]
 
-    def call_tvm_warp_shuffle_down(self, e: PrimExpr) -> str:
+    def call_tvm_warp_shuffle_down(self, e: Call) -> str:
         return self.dialect.shuffle(self, "_down", e)  # type: ignore[arg-type]
 
-    def call_tvm_warp_activemask(self, e: PrimExpr) -> str:
+    def call_tvm_warp_activemask(self, e: Call) -> str:
         return self.dialect.active_mask(self, e.dtype)  # type: ignore[arg-type]
 
     # -- mathematics ---------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+
 from ....ir.op import op_name_of
 from ....ir import dtype as dt
 from ....ir.module import IRModule
@@ -11,7 +12,9 @@ from ....ir.prim import Call, Var
 from ....ir.types import PointerType
 from ....support.errors import RelaxishError
 from ....tir import PrimFunc
-from ....tir.stmt import Allocate, AssertStmt, AttrStmt, DeclBuffer, For, IfThenElse, LetStmt, SeqStmt, While
+from ....tir.stmt import (
+    Allocate, AssertStmt, AttrStmt, BufferStore, DeclBuffer, For, IfThenElse, LetStmt, SeqStmt, While,
+)  # fmt: skip
 from ..csource.access import access_of
 from ..csource.kernel import KernelFacts, device_functions, kernel_facts
 from ..csource.sizes import array_size
@@ -76,7 +79,7 @@ class _Kernel(ExpressionWriter):
             self.values[stmt.buffer_var], self.spaces[stmt.buffer_var] = name, space
         self.visit(stmt.body)
 
-    def visit_BufferStore(self, stmt: Any) -> None:
+    def visit_BufferStore(self, stmt: BufferStore) -> None:
         if stmt.predicate is not None:
             raise RelaxishError(f"{self.dialect.name} code generation has no predicated stores")
         value = self.visit(stmt.value)

@@ -165,7 +165,7 @@ class Block:
         """Query rows that one warp computes."""
         return 16 * self.tiling.row_tiles
 
-    def own_row(self, row_tile: Any, half: tir.Var) -> tir.PrimExpr:
+    def own_row(self, row_tile: tir.PrimExpr, half: tir.Var) -> tir.PrimExpr:
         """The block's row to which this thread's elements of an ``mma`` result belong.
 
         ``row_tile`` numbers the warp's tiles of 16 rows, ``half`` is 0 for the upper and 1 for the lower eight of them.

@@ -171,7 +171,7 @@ class _Reader:
         return all(prove_equal(a, b) for a, b in equal)
 
 
-def _shape(expr: Any) -> tuple[Any, ...] | None:
+def _shape(expr: Expr) -> tuple[Any, ...] | None:
     info = expr.struct_info
     return info.dims() if isinstance(info, TensorStructInfo) else None
 

@@ -69,7 +69,7 @@ def attention_kernel(problem: AttentionProblem, tiling: Tiling) -> tir.PrimFunc:
     return func
 
 
-def parameter(name: str, shape: tuple[Any, ...], dtype: str) -> Any:
+def parameter(name: str, shape: tuple[Any, ...], dtype: str) -> tir.Buffer:
     """A tensor among the parameters of the function being built."""
     wide = [d if (known := const_int(d)) is None else tir.const(known, "int64") for d in shape]
     return T.arg(name, T.buffer(wide, dtype, name=name))
@@ -79,13 +79,13 @@ def _ceil_div(a: Any, b: int) -> Any:
     return (a + (b - 1)) // b
 
 
-def _short(value: ExprLike) -> Any:
+def _short(value: ExprLike) -> tir.PrimExpr:
     """A size or a number of blocks as int32."""
     number = const_int(value)
     return tir.const(number, "int32") if number is not None else tir.Cast("int32", value)
 
 
-def _wide(value: float, lanes: int) -> Any:
+def _wide(value: float, lanes: int) -> tir.PrimExpr:
     """A float32 constant, broadcast to a vector of ``lanes``."""
     return float32(value) if lanes == 1 else tir.Broadcast(float32(value), lanes)
 
@@ -149,7 +149,7 @@ class _Kernel:
         )
         self.block = Block(problem, tiling, shared, thread, batch, head, first_row, part, rows, keys)
 
-    def _lengths(self, batch: Any) -> tuple[Any, Any]:
+    def _lengths(self, batch: tir.PrimExpr) -> tuple[Any, Any]:
         """Rows and keys of this batch; where these are sequences' lengths, blocks beyond the end have nothing to do."""
         problem, stack = self.problem, self.stack
         if problem.starts is None:
@@ -201,7 +201,7 @@ class _Kernel:
             self.first_tile = tir.const(0, "int32")
         self.tile_count = self.keep(self.stack, "tile_count", tiles)
 
-    def _ahead(self) -> Any:
+    def _ahead(self) -> tir.PrimExpr:
         """Query ``i`` sees keys up to ``i + ahead``: the distance of the corners, of whose sign only sequences know."""
         if self.problem.causal != "BottomRight":
             return tir.const(0, "int32")
@@ -214,7 +214,7 @@ class _Kernel:
 
     # -- operands ------------------------------------------------------------------------------------------
 
-    def _first_element(self, operand: Operand, head: Any, start: ExprLike) -> Any:
+    def _first_element(self, operand: Operand, head: tir.PrimExpr, start: ExprLike) -> tir.PrimExpr:
         base = operand.offset + self.block.batch * operand.batch + head * operand.head + start * operand.row
         return self.keep(self.stack, "base", base)
 
@@ -237,7 +237,7 @@ class _Kernel:
         tiling = self.tiling
         base = self._first_element(operand, self.block.kv_head, self._start_of("k"))
 
-        def run(step: Any, stage: Any) -> None:
+        def run(step: tir.PrimExpr, stage: Any) -> None:
             first = (self.first_tile + step) * tiling.keys
             inside = (lambda row: first + row < self.block.keys) if self.ragged else None
             fetch(
@@ -283,13 +283,13 @@ class _Kernel:
             with register_loops(self.size // 16, self.tiling.row_tiles) as (k, m):
                 self._load_queries(k, m, (k * self.tiling.row_tiles + m) * 8)
 
-    def _load_queries(self, k: Any, m: Any, at: tir.Mul) -> None:
+    def _load_queries(self, k: tir.PrimExpr, m: tir.PrimExpr, at: tir.Mul) -> None:
         pitch = self.tiling.pitch(self.problem.size)
         self.block.load(self.queries, at, self.query_place + m * (16 * pitch) + k * 16)
 
     # -- one tile of keys ------------------------------------------------------------------------------------
 
-    def _step(self, inner: ExitStack, step: tir.Var, stage: Any) -> None:
+    def _step(self, inner: ExitStack, step: tir.Var, stage: tir.PrimExpr) -> None:
         first = bind(inner, "first_key", (self.first_tile + step) * self.tiling.keys)
         self._begin_scores(first)
         several = self.tiling.stages > 1
@@ -324,7 +324,7 @@ class _Kernel:
 
         yield run
 
-    def _begin_scores(self, first: Any) -> None:
+    def _begin_scores(self, first: tir.PrimExpr) -> None:
         tiles, row_tiles = self.block.warp_keys // 8, self.tiling.row_tiles
         if self.problem.bias is None:
             with register_loops(row_tiles * tiles * 4) as (i,):

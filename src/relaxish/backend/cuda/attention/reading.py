@@ -135,10 +135,11 @@ def with_fresh_vars(problem: AttentionProblem) -> AttentionProblem:
     found: dict[Any, Any] = {}
 
     def renamed(value: Any) -> Any:
-        if isinstance(value, (Operand, Bias, AttentionProblem)):
-            return replace(value, **{f.name: renamed(getattr(value, f.name)) for f in fields(value)})
-        if isinstance(value, tuple):
-            return tuple(renamed(v) for v in value)
+        match value:
+            case Operand() | Bias() | AttentionProblem():
+                return replace(value, **{f.name: renamed(getattr(value, f.name)) for f in fields(value)})
+            case tuple():
+                return tuple(renamed(v) for v in value)
         if not isinstance(value, tir.PrimExpr):
             return value
         for var in prim_vars(value):

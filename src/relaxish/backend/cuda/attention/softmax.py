@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from math import e, log2
-from typing import Any
 
 from .... import tir
 from ....script.ir_builder import tir as T
@@ -43,7 +42,7 @@ class OnlineSoftmax:
         """What to subtract from exponents: the scaled maximum, or 0 for a row without keys, where it is minus infinity."""
         return tir.Select(largest == float32(_LOWEST), float32(0.0), largest * self.factor)
 
-    def _at(self, row_tile: Any, tile: tir.Var, half: tir.Var) -> tir.PrimExpr:
+    def _at(self, row_tile: tir.PrimExpr, tile: tir.Var, half: tir.Var) -> tir.PrimExpr:
         return (row_tile * self.tiles + tile) * 4 + half * 2
 
     def update(self, scores: tir.Buffer, sums: tir.Buffer, sum_tiles: int) -> None:

@@ -35,11 +35,11 @@ def _number(value: PrimExpr) -> Any:
     return value if found is None else found
 
 
-def _times(a: Any, b: ExprLike) -> PrimExpr | int:
+def _times(a: PrimExpr, b: ExprLike) -> PrimExpr | int:
     return Analyzer().simplify(a * b) if not (isinstance(a, int) and isinstance(b, int)) else a * b
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: PrimExpr, b: Any) -> bool:
     if isinstance(a, int) and isinstance(b, int):
         return a == b
     as_expr = [IntImm("int64", x) if isinstance(x, int) else x for x in (a, b)]

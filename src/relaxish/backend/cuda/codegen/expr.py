@@ -12,6 +12,7 @@ from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.functor import Visitor
+from ....ir.node import Node
 from ....ir.op import Op, op_name_of
 from ....ir.prim import (
     BinaryOp,
@@ -105,7 +106,7 @@ class ExprText(Visitor[str]):
         """An index as it is computed: in 32 bits where they suffice."""
         return narrowed(index, self.analyzer)
 
-    def default_visit(self, node: Any) -> str:
+    def default_visit(self, node: Node) -> str:
         raise RelaxishError(f"CUDA code generation does not know the expression {type(node).__name__}")
 
     # -- leaves --------------------------------------------------------------------------------------------

@@ -6,8 +6,11 @@ Source: PTX ISA, "wgmma", "cp.async.bulk.tensor", "mbarrier", "setmaxnreg".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from ....ir.expr import PrimExpr
+from ....ir.prim import Call, Var
 from ....ir import dtype as dt
 from ....ir.prim import is_zero
 from ....support.errors import RelaxishError
@@ -41,20 +44,20 @@ for _name, _function in {
 
 
 @prints("tir.ptx_wgmma_wait")
-def _products_wait(gen: ExprText, e: Any) -> str:
+def _products_wait(gen: ExprText, e: Call) -> str:
     gen.need(_SECTION)
     return f"wgmma_wait<{constant_argument(e.args[0], 'how many groups of products may be unfinished')}>()"
 
 
 @prints("tir.ptx_tma_store_wait")
-def _stores_wait(gen: ExprText, e: Any) -> str:
+def _stores_wait(gen: ExprText, e: Call) -> str:
     gen.need(_SECTION)
     read = "_read" if constant_argument(e.args[1], "what a wait for stores waits for") else ""
     return f"bulk_store_wait{read}<{constant_argument(e.args[0], 'how many groups of stores may be unfinished')}>()"
 
 
 @prints("tir.ptx_setmaxnreg")
-def _registers(gen: ExprText, e: Any) -> str:
+def _registers(gen: ExprText, e: Call) -> str:
     gen.need(_SECTION)
     count = constant_argument(e.args[0], "a number of registers")
     if count % 8 or not 24 <= count <= 256:
@@ -67,7 +70,7 @@ def _registers(gen: ExprText, e: Any) -> str:
 
 
 @prints("tir.ptx_tma_load")
-def _bulk_load(gen: ExprText, e: Any) -> str:
+def _bulk_load(gen: ExprText, e: Call) -> str:
     """``(target, map, barrier, multicast mask, coordinates...)``."""
     gen.need(_SECTION)
     target, tensor, barrier, mask, *at = e.args
@@ -91,7 +94,7 @@ def _bulk_load(gen: ExprText, e: Any) -> str:
 
 
 @prints("tir.ptx_tma_store")
-def _bulk_store(gen: ExprText, e: Any) -> str:
+def _bulk_store(gen: ExprText, e: Call) -> str:
     """``(map, source, coordinates...)``."""
     gen.need(_SECTION)
     rank = len(e.args) - 2
@@ -148,13 +151,13 @@ def _wgmma(gen: ExprText, n: int, a: str, b: str, c: str, transposed: tuple[int,
     return name
 
 
-def _descriptor(gen: ExprText, fields: Any) -> str:
+def _descriptor(gen: ExprText, fields: Sequence[PrimExpr]) -> str:
     address, leading, stride, swizzle, _ = fields
     numbers = [constant_argument(f, "the layout of an operand") for f in (leading, stride, swizzle)]
     return f"matrix_descriptor({gen.text(address)}, {numbers[0]}, {numbers[1]}, {_MODES[numbers[2]]})"
 
 
-def _held(gen: ExprText, data: Any, offset: Any, dtype: str, kind: str) -> str:
+def _held(gen: ExprText, data: Var, offset: PrimExpr, dtype: str, kind: str) -> str:
     """Registers of a thread from an offset on (in elements of ``dtype``), as an array of ``kind``."""
     base = gen.text(data)
     if gen.memory_types.get(data) != dtype:  # they may have been declared as vectors
@@ -164,7 +167,7 @@ def _held(gen: ExprText, data: Any, offset: Any, dtype: str, kind: str) -> str:
 
 
 @prints("tir.ptx_wgmma_ss")
-def _product(gen: ExprText, e: Any) -> str:
+def _product(gen: ExprText, e: Call) -> str:
     """``wgmma`` with both operands in shared memory."""
     gen.need(_SECTION)
     n, a, b, c = int(e.args[0].value), *(str(x.value) for x in e.args[1:4])
@@ -175,7 +178,7 @@ def _product(gen: ExprText, e: Any) -> str:
 
 
 @prints("tir.ptx_wgmma_rs")
-def _product_of_registers(gen: ExprText, e: Any) -> str:
+def _product_of_registers(gen: ExprText, e: Call) -> str:
     """``wgmma`` with the left operand in four 32-bit registers."""
     gen.need(_SECTION)
     n, a, b, c = int(e.args[0].value), *(str(x.value) for x in e.args[1:4])
@@ -187,7 +190,7 @@ def _product_of_registers(gen: ExprText, e: Any) -> str:
 
 
 @prints("tir.ptx_wgmma_fence_operand")
-def _keep(gen: ExprText, e: Any) -> str:
+def _keep(gen: ExprText, e: Call) -> str:
     """An empty ``asm`` that makes the compiler finish all writes of these registers before it."""
     gen.need(_SECTION)
     dtype = dt.element_of(gen.memory_types[e.args[0]])

@@ -73,7 +73,7 @@ for _name in _C_MATH:
 
 
 @prints("tir.pow")
-def _pow(gen: ExprText, e: Any) -> str:
+def _pow(gen: ExprText, e: Call) -> str:
     if dt.is_integral(e.dtype):
         gen.need("math")
         return gen.apply(e.dtype, list(e.args), lambda a, b: f"integer_power({a}, {b})")
@@ -81,7 +81,7 @@ def _pow(gen: ExprText, e: Any) -> str:
 
 
 @prints("tir.nextafter")
-def _next_after(gen: ExprText, e: Any) -> str:
+def _next_after(gen: ExprText, e: Call) -> str:
     if dt.element_of(e.dtype) in HALVES:
         gen.need("math")
         return gen.apply(e.dtype, list(e.args), lambda a, b: f"next_after({a}, {b})")
@@ -94,21 +94,21 @@ def _computed_in(dtype: str) -> str:
 
 
 @prints("tir.ldexp")
-def _ldexp(gen: ExprText, e: Any) -> str:
+def _ldexp(gen: ExprText, e: Call) -> str:
     kind, computed = type_name(dt.element_of(e.dtype)), _computed_in(e.dtype)
     ldexp, through = call_name("ldexp", computed), type_name(computed)
     return gen.apply(e.dtype, list(e.args), lambda a, b: f"({kind}){ldexp}(({through}){a}, (int){b})")
 
 
 @prints("tir.sigmoid")
-def _sigmoid(gen: ExprText, e: Any) -> str:
+def _sigmoid(gen: ExprText, e: Call) -> str:
     kind, computed = type_name(dt.element_of(e.dtype)), _computed_in(e.dtype)
     exp, through = call_name("exp", computed), type_name(computed)
     return gen.apply(e.dtype, list(e.args), lambda a: f"({kind})(1 / (1 + {exp}(-({through}){a})))")
 
 
 @prints("tir.fma")
-def _fma(gen: ExprText, e: Any) -> str:
+def _fma(gen: ExprText, e: Call) -> str:
     return f"fused({', '.join(gen.text(a) for a in e.args)})"
 
 
@@ -126,7 +126,7 @@ for _name, _sign in _BITWISE.items():
 
 
 @prints("tir.bitwise_not")
-def _not(gen: ExprText, e: Any) -> str:
+def _not(gen: ExprText, e: Call) -> str:
     inner = gen.text(e.args[0])
     narrow = dt.lanes(e.dtype) == 1 and dt.bits(e.dtype) < 32
     return f"(({type_name(e.dtype)})~{inner})" if narrow else f"(~{inner})"
@@ -135,7 +135,7 @@ def _not(gen: ExprText, e: Any) -> str:
 def _counted(narrow: str, wide: str, missing: Callable[[int], int]) -> Printer:
     """A count of bits; ``missing``: how many too many there are when a type of fewer bits is seen as 32."""
 
-    def printer(gen: ExprText, e: Any) -> str:
+    def printer(gen: ExprText, e: Call) -> str:
         bits, element = dt.bits(e.args[0].dtype), dt.element_of(e.args[0].dtype)
         kind = type_name(dt.element_of(e.dtype))
         unsigned = type_name(element if dt.is_uint(element) else f"u{element}")
@@ -151,7 +151,7 @@ prints("tir.clz")(_counted("__clz", "__clzll", lambda bits: 32 - bits))
 
 
 def _question(plain: str, half: str) -> Printer:
-    def printer(gen: ExprText, e: Any) -> str:
+    def printer(gen: ExprText, e: Call) -> str:
         element = dt.element_of(e.args[0].dtype)
         if element in HALVES:
             return gen.apply(e.dtype, list(e.args), lambda a: f"({half.format(a)})")
@@ -168,7 +168,7 @@ prints("tir.isfinite")(_question("(bool)isfinite({0})", "(bool)isfinite((float){
 
 
 @prints("tir.q_multiply_shift")
-def _multiply_shift(gen: ExprText, e: Any) -> str:
+def _multiply_shift(gen: ExprText, e: Call) -> str:
     gen.need("math")
     x, y, q, s = e.args
     places = f"{gen.text(_scalar(q))}, {gen.text(_scalar(s))}"
@@ -176,7 +176,7 @@ def _multiply_shift(gen: ExprText, e: Any) -> str:
 
 
 @prints("tir.q_multiply_shift_per_axis")
-def _multiply_shift_per_axis(gen: ExprText, e: Any) -> str:
+def _multiply_shift_per_axis(gen: ExprText, e: Call) -> str:
     gen.need("math")
     if dt.lanes(e.dtype) != 1:
         raise RelaxishError("CUDA code generation multiplies and shifts by axis only scalars")
@@ -194,12 +194,12 @@ def _if_then_else(gen: ExprText, e: Call) -> str:
 
 
 @prints("tir.reinterpret")
-def _reinterpret(gen: ExprText, e: Any) -> str:
+def _reinterpret(gen: ExprText, e: Call) -> str:
     return f"bits_as<{type_name(e.dtype)}>({gen.text(e.args[0])})"
 
 
 @prints("tir.large_uint_imm")
-def _large_uint(gen: ExprText, e: Any) -> str:
+def _large_uint(gen: ExprText, e: Call) -> str:
     low, high = (int(a.value) for a in e.args)
     return f"{(high << 32) | low}ULL"
 
@@ -219,7 +219,7 @@ prints("tir.prefetch")(calls('asm volatile("prefetch.global.L2 [%0];" ::"l"({0})
 
 
 @prints("tir.dp4a")
-def _dot(gen: ExprText, e: Any) -> str:
+def _dot(gen: ExprText, e: Call) -> str:
     signed = dt.is_int(e.args[0].dtype)
     if signed != dt.is_int(e.args[1].dtype):
         raise RelaxishError("dp4a multiplies operands of one signedness")
@@ -230,7 +230,7 @@ def _dot(gen: ExprText, e: Any) -> str:
 
 
 @prints("tir.call_extern", "tir.call_pure_extern")
-def _extern(gen: ExprText, e: Any) -> str:
+def _extern(gen: ExprText, e: Call) -> str:
     name, args = e.args[0].value, list(e.args[1:])
     if (
         dt.lanes(e.dtype) != 1
@@ -247,7 +247,7 @@ def _extern(gen: ExprText, e: Any) -> str:
 
 
 @prints("tir.assume", "tir.start_profile_intrinsic", "tir.end_profile_intrinsic")
-def _mark(gen: ExprText, e: Any) -> str:
+def _mark(gen: ExprText, e: Call) -> str:
     """Profiling raises a performance event that the tools count; what is assumed leaves no code."""
     if e.op.name == "tir.assume":
         return ""
@@ -255,7 +255,7 @@ def _mark(gen: ExprText, e: Any) -> str:
 
 
 @prints("tir.ret")
-def _return(gen: ExprText, e: Any) -> str:
+def _return(gen: ExprText, e: Call) -> str:
     value = e.args[0]
     if isinstance(value, StringImm):
         raise RelaxishError("a kernel returns nothing")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....ir.op import op_name_of
 from ....ir import dtype as dt
@@ -115,7 +115,7 @@ def _words(elements: int, bits: int) -> int:
 
 
 @prints("tir.ptx_mma")
-def _mma(gen: ExprText, e: Any) -> str:
+def _mma(gen: ExprText, e: Call) -> str:
     shape, la, lb, ta, tb, tc = (str(a.value) for a in e.args[:6])
     a, a_at, b, b_at, c, c_at = e.args[6:12]
     saturate = len(e.args) > 12 and bool(e.args[12].value)
@@ -126,7 +126,7 @@ def _mma(gen: ExprText, e: Any) -> str:
 
 
 @prints("tir.ptx_mma_sp")
-def _mma_sparse(gen: ExprText, e: Any) -> str:
+def _mma_sparse(gen: ExprText, e: Call) -> str:
     shape, la, lb, ta, tb, tc = (str(a.value) for a in e.args[:6])
     a, a_at, b, b_at, c, c_at, metadata, m_at, selector = e.args[6:15]
     chosen = constant_argument(selector, "the sparsity selector of ptx_mma_sp")
@@ -138,7 +138,7 @@ def _mma_sparse(gen: ExprText, e: Any) -> str:
 
 
 @prints("tir.ptx_ldmatrix")
-def _ldmatrix(gen: ExprText, e: Any) -> str:
+def _ldmatrix(gen: ExprText, e: Call) -> str:
     """``(transposed, count, ".b16", registers, offset, shared, offset)``."""
     transposed, count, _, registers, at, shared, where = e.args
     gen.need("mma")
@@ -151,14 +151,14 @@ def _ldmatrix(gen: ExprText, e: Any) -> str:
 
 
 @prints("tir.mma_fill")
-def _mma_fill(gen: ExprText, e: Any) -> str:
+def _mma_fill(gen: ExprText, e: Call) -> str:
     count, registers, at = e.args
     gen.need("mma")
     return f"fill_zero<{int(count.value)}>({gen.pointer(registers, at)})"
 
 
 @prints("tir.mma_store")
-def _mma_store(gen: ExprText, e: Any) -> str:
+def _mma_store(gen: ExprText, e: Call) -> str:
     """``(16, 16, target, registers, offset, stride)``: elements of one row are stored in pairs where this is allowed."""
     _, _, target, registers, at, stride = e.args
     gen.need("mma")

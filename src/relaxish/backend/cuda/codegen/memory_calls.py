@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....ir import dtype as dt
 from ....ir.prim import Call
@@ -17,7 +17,7 @@ __all__: list[str] = []
 
 
 @prints("tir.tvm_access_ptr")
-def _access_ptr(gen: ExprText, e: Any) -> str:
+def _access_ptr(gen: ExprText, e: Call) -> str:
     kind, data, offset = e.args[:3]
     gen.uses(kind.dtype)
     if is_nibble(kind.dtype):
@@ -48,7 +48,7 @@ prints("tir.isnullptr")(calls("({0} == nullptr)"))
 
 
 @prints("tir.ptx_cp_async")
-def _copy_async(gen: ExprText, e: Any) -> str:
+def _copy_async(gen: ExprText, e: Call) -> str:
     """``(shared, offset, global, offset, bytes[, predicate])``: offsets count elements of the pointers' own types."""
     target, t_at, source, s_at, size, *rest = e.args
     if int(size.value) not in (4, 8, 16):
@@ -66,13 +66,13 @@ prints("tir.ptx_commit_group")(calls("commit_copies()", need="async"))
 
 
 @prints("tir.ptx_wait_group")
-def _wait(gen: ExprText, e: Any) -> str:
+def _wait(gen: ExprText, e: Call) -> str:
     gen.need("async")
     return f"wait_copies<{constant_argument(e.args[0], 'how many groups of copies may be on their way')}>()"
 
 
 @prints("tir.ptx_ldg32")
-def _load_if(gen: ExprText, e: Any) -> str:
+def _load_if(gen: ExprText, e: Call) -> str:
     """``(registers, predicate, A[i], at)``: registers[at] = A[i] where the predicate holds."""
     registers, predicate, load, at = e.args
     if dt.bits(load.dtype) != 32:
@@ -86,7 +86,7 @@ def _load_if(gen: ExprText, e: Any) -> str:
 
 
 @prints("tir.create_barriers")
-def _create(gen: ExprText, e: Any) -> str:
+def _create(gen: ExprText, e: Call) -> str:
     count = int(e.args[0].value)
     gen.need("barrier")
     gen.line(f"__shared__ __align__(8) unsigned long long barriers[{count}];")
@@ -96,7 +96,7 @@ def _create(gen: ExprText, e: Any) -> str:
 def _at_barrier(function: str) -> Printer:
     """A call of ``function`` with the address of a barrier and the other arguments."""
 
-    def printer(gen: ExprText, e: Any) -> str:
+    def printer(gen: ExprText, e: Call) -> str:
         gen.need("barrier")
         rest = "".join(f", {gen.text(a)}" for a in e.args[1:])
         return f"{function}(&barriers[{gen.text(e.args[0])}]{rest})"
@@ -112,7 +112,7 @@ prints("tir.ptx_cp_async_barrier")(_at_barrier("barrier_arrive_after_copies"))
 
 
 @prints("tir.ptx_cp_async_bulk")
-def _bulk(gen: ExprText, e: Any) -> str:
+def _bulk(gen: ExprText, e: Call) -> str:
     """``(shared, offset, global, offset, bytes, barrier)``."""
     gen.need("barrier")
     target, t_at, source, s_at, size, barrier = e.args

@@ -377,7 +377,7 @@ def _local_alignment(stmt: Allocate, count: int, asked: int) -> str:
     return f"__align__({align}) " if align > size_of(stmt.dtype) else ""
 
 
-def _is_fragment_attr(stmt: Any, var: Var) -> bool:
+def _is_fragment_attr(stmt: AttrStmt, var: Var) -> bool:
     return getattr(stmt, "attr_key", "") in ("fragment_shape", "fragment_layout") and stmt.node is var
 
 

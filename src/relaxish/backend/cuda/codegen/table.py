@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ....ir.expr import PrimExpr
-from ....ir.prim import IntImm
+from ....ir.prim import Call, IntImm
 from ....support.errors import RelaxishError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def calls(text: str, need: str | None = None) -> Printer:
     >>> sums = calls("my_sum({0}, {1})", need="math")  # prints("tir.my_sum")(sums) would register it
     """
 
-    def printer(gen: ExprText, e: Any) -> str:
+    def printer(gen: ExprText, e: Call) -> str:
         if need is not None:
             gen.need(need)
         return text.format(*(gen.text(a) for a in e.args))
@@ -71,7 +71,7 @@ def calls(text: str, need: str | None = None) -> Printer:
 def calls_with_all(function: str, need: str | None = None) -> Printer:
     """A printer of the call of a device function with all arguments, as many as there are."""
 
-    def printer(gen: ExprText, e: Any) -> str:
+    def printer(gen: ExprText, e: Call) -> str:
         if need is not None:
             gen.need(need)
         return f"{function}({', '.join(gen.text(a) for a in e.args)})"

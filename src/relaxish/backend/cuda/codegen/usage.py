@@ -27,10 +27,11 @@ def read_only(func: PrimFunc) -> set[Any]:
     found = set(func.params)
 
     def look(node: Node) -> bool:
-        if isinstance(node, BufferStore):
-            found.discard(node.buffer.data)
-        elif isinstance(node, Call):
-            _discard_written(node, found)
+        match node:
+            case BufferStore():
+                found.discard(node.buffer.data)
+            case Call():
+                _discard_written(node, found)
         return True
 
     pre_order_visit(func.body, look)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....ir.expr import PrimExpr
 from ....ir.op import Op
@@ -71,7 +71,7 @@ def _create(gen: ThreadFunction, call: Call) -> PrimExpr:
     return IntImm("int32", 0)
 
 
-def _numbered(gen: ThreadFunction, number: PrimExpr) -> Any:
+def _numbered(gen: ThreadFunction, number: PrimExpr) -> PrimExpr:
     """The address of a barrier. Raises RelaxishError where the kernel has made none."""
     if gen.barriers_at is None:
         raise RelaxishError(f"kernel {gen.name} uses barriers that create_barriers has not made")
@@ -98,7 +98,7 @@ def _wait_barrier(gen: ThreadFunction, call: Call) -> PrimExpr:
 
 
 @emulates("ptx_cp_async_barrier")
-def _after_copies(gen: ThreadFunction, call: Any) -> Any:
+def _after_copies(gen: ThreadFunction, call: Call) -> PrimExpr:
     return gen.call("rx_mbarrier_after_copies", _numbered(gen, call.args[0]), gen.site())
 
 
@@ -123,7 +123,7 @@ def _bulk(gen: ThreadFunction, call: Call) -> PrimExpr:
 
 
 @emulates("ptx_ldg32")
-def _load_if(gen: ThreadFunction, call: Any) -> Any:
+def _load_if(gen: ThreadFunction, call: Call) -> PrimExpr:
     """``(registers, predicate, A[i], at)``: registers[at] = A[i] where the predicate holds."""
     registers, predicate, load, at = call.args
     target, condition = gen.place(registers, at), gen.visit(predicate)

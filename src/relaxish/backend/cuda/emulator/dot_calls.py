@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....ir import dtype as dt
+from ....ir.expr import PrimExpr
 from ....ir.op import Op
 from ....ir.prim import Call, Cast, IntImm, Shuffle
 from .table import emulates, emulates_function
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-def _bytes(word: Any) -> list[Any]:
+def _bytes(word: PrimExpr) -> list[Any]:
     """The four bytes of a word or vector, as 32-bit numbers; a word's are unsigned if it is."""
     if dt.lanes(word.dtype) == 1:
         word = Call("uint8x4" if dt.is_uint(word.dtype) else "int8x4", Op.get("tir.reinterpret"), [word])
@@ -23,7 +25,7 @@ def _bytes(word: Any) -> list[Any]:
     return [Cast(wide, Shuffle([word], [IntImm("int32", i)])) for i in range(4)]
 
 
-def _summed(gen: ThreadFunction, args: Any, dtype: str) -> Any:
+def _summed(gen: ThreadFunction, args: Sequence[PrimExpr], dtype: str) -> PrimExpr:
     a, b = (_bytes(gen.visit(x)) for x in args[:2])
     total = gen.visit(args[2]) if len(args) > 2 else IntImm(dtype, 0)
     for x, y in zip(a, b, strict=True):
@@ -32,10 +34,10 @@ def _summed(gen: ThreadFunction, args: Any, dtype: str) -> Any:
 
 
 @emulates("dp4a")
-def _dp4a(gen: ThreadFunction, call: Any) -> Any:
+def _dp4a(gen: ThreadFunction, call: Call) -> PrimExpr:
     return _summed(gen, call.args, call.dtype)
 
 
 @emulates_function("__dp4a")
-def _dp4a_by_name(gen: ThreadFunction, call: Any) -> Any:
+def _dp4a_by_name(gen: ThreadFunction, call: Call) -> PrimExpr:
     return _summed(gen, call.args[1:], call.dtype)

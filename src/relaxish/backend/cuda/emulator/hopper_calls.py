@@ -29,7 +29,7 @@ _OPERAND, _RESULT = 1, 2
 """Forms in which products use registers: results of equal shape are in order by themselves."""
 
 
-def _barrier(gen: ThreadFunction, pointer: PrimExpr) -> Any:
+def _barrier(gen: ThreadFunction, pointer: PrimExpr) -> PrimExpr:
     gen.clocks = True
     return gen.as_number(gen.place(pointer).address)
 
@@ -96,7 +96,7 @@ def _wait(gen: ThreadFunction, call: Call) -> PrimExpr:
 
 
 @emulates("ptx_mbarrier_try_wait")
-def _try_wait(gen: ThreadFunction, call: Any) -> Any:
+def _try_wait(gen: ThreadFunction, call: Call) -> PrimExpr:
     done = gen.call("rx_mbarrier_test", _barrier(gen, call.args[0]), _number(gen, call.args[1]), gen.site())
     return done != IntImm("int64", 0)
 
@@ -243,7 +243,7 @@ def _wgmma_rs(gen: ThreadFunction, call: Call) -> PrimExpr:
 
 
 @emulates("ptx_elect_sync")
-def _elect(gen: ThreadFunction, call: PrimExpr) -> Any:
+def _elect(gen: ThreadFunction, call: PrimExpr) -> PrimExpr:
     return gen.call("rx_elect", gen.site()) != IntImm("int64", 0)
 
 
@@ -253,7 +253,7 @@ def _warp_group(gen: ThreadFunction, call: PrimExpr) -> PrimExpr:
 
 
 @emulates("ptx_cluster_rank")
-def _rank(gen: ThreadFunction, call: PrimExpr) -> Any:
+def _rank(gen: ThreadFunction, call: PrimExpr) -> PrimExpr:
     return Cast("int32", gen.call("rx_rank"))
 
 

@@ -87,7 +87,7 @@ def _moved(gen: ThreadFunction, call: Call, stores: bool) -> PrimExpr:
     return gen.call(symbol, data, at, place.data, place.index, stride, site, dtype="int32")
 
 
-def _moved_nibbles(gen: ThreadFunction, call: Any, stores: bool) -> Any:
+def _moved_nibbles(gen: ThreadFunction, call: Call, stores: bool) -> PrimExpr:
     """A fragment of elements of 4 bits, from memory where they are two to a byte."""
     data, _, _, _, index, pointer, stride, lies = call.args
     dtype = str(data.type_annotation.element_type.dtype)
@@ -160,7 +160,7 @@ def _mma(gen: ThreadFunction, call: Call) -> PrimExpr:
 
 
 @emulates("ptx_mma_sp")
-def _mma_sparse(gen: ThreadFunction, call: Any) -> Any:
+def _mma_sparse(gen: ThreadFunction, call: Call) -> PrimExpr:
     """Arguments as of ``ptx_mma``, then metadata, its offset, the selector of the threads that hold it, saturate."""
     shape_name, shape, (a_dtype, b_dtype, c_dtype) = _form("mma.sp", MMA_SPARSE, call)
     selector = int(call.args[14].value)
@@ -209,7 +209,7 @@ def _ldmatrix(gen: ThreadFunction, call: Call) -> PrimExpr:
 
 
 @emulates("mma_fill")
-def _mma_fill(gen: ThreadFunction, call: Any) -> Any:
+def _mma_fill(gen: ThreadFunction, call: Call) -> PrimExpr:
     count, local, offset = call.args
     place = gen.place(local, offset)
     dtype, number = place.dtype, int(count.value)
@@ -220,7 +220,7 @@ def _mma_fill(gen: ThreadFunction, call: Any) -> Any:
 
 
 @emulates("mma_store")
-def _mma_store(gen: ThreadFunction, call: Any) -> Any:
+def _mma_store(gen: ThreadFunction, call: Call) -> PrimExpr:
     _, _, target, source, offset, stride = call.args
     place, local = gen.place(target), gen.place(source, offset)
     dtype = local.dtype

@@ -286,17 +286,18 @@ class _Function:
 
     def branch(self, test: ast.expr, then: str, other: str) -> None:
         """Jump by a condition; ``and`` and ``or`` evaluate only what they must."""
-        if isinstance(test, ast.BoolOp):
-            every = isinstance(test.op, ast.And)
-            for part in test.values[:-1]:
-                following = self.label()
-                self.branch(part, *((following, other) if every else (then, following)))
-                self.lines.append(f"{following}:")
-            self.branch(test.values[-1], then, other)
-        elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            self.branch(test.operand, other, then)
-        else:
-            self.lines.append(f"  br i1 {self.condition(test)}, label %{then}, label %{other}")
+        match test:
+            case ast.BoolOp():
+                every = isinstance(test.op, ast.And)
+                for part in test.values[:-1]:
+                    following = self.label()
+                    self.branch(part, *((following, other) if every else (then, following)))
+                    self.lines.append(f"{following}:")
+                self.branch(test.values[-1], then, other)
+            case ast.UnaryOp() if isinstance(test.op, ast.Not):
+                self.branch(test.operand, other, then)
+            case _:
+                self.lines.append(f"  br i1 {self.condition(test)}, label %{then}, label %{other}")
 
     def condition(self, test: ast.expr) -> str:
         if isinstance(test, ast.Compare):
@@ -308,25 +309,26 @@ class _Function:
 
     def value(self, node: ast.expr) -> str:
         """A 64-bit operand."""
-        if isinstance(node, ast.Constant) and isinstance(node.value, int):
-            return str(int(node.value))
-        if isinstance(node, ast.Name):
-            if node.id in self.slots:
-                return self.emit(f"load i64, ptr %{node.id}.at")
-            if node.id in self.constants:
-                return str(self.constants[node.id])
-            raise self.refuse(node, f"the name {node.id}")
-        if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
-            a, b = self.value(node.left), self.value(node.right)
-            return self.emit(f"{_ARITHMETIC[type(node.op)]} i64 {a}, {b}")
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            return self.emit(f"sub i64 0, {self.value(node.operand)}")
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
-            return self.emit(f"xor i64 -1, {self.value(node.operand)}")
-        if isinstance(node, ast.Compare):
-            return self.emit(f"zext i1 {self.condition(node)} to i64")
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            return self.call(node.func.id, [self.value(a) for a in node.args])
+        match node:
+            case ast.Constant() if isinstance(node.value, int):
+                return str(int(node.value))
+            case ast.Name():
+                if node.id in self.slots:
+                    return self.emit(f"load i64, ptr %{node.id}.at")
+                if node.id in self.constants:
+                    return str(self.constants[node.id])
+                raise self.refuse(node, f"the name {node.id}")
+            case ast.BinOp() if type(node.op) in _ARITHMETIC:
+                a, b = self.value(node.left), self.value(node.right)
+                return self.emit(f"{_ARITHMETIC[type(node.op)]} i64 {a}, {b}")
+            case ast.UnaryOp() if isinstance(node.op, ast.USub):
+                return self.emit(f"sub i64 0, {self.value(node.operand)}")
+            case ast.UnaryOp() if isinstance(node.op, ast.Invert):
+                return self.emit(f"xor i64 -1, {self.value(node.operand)}")
+            case ast.Compare():
+                return self.emit(f"zext i1 {self.condition(node)} to i64")
+            case ast.Call() if isinstance(node.func, ast.Name):
+                return self.call(node.func.id, [self.value(a) for a in node.args])
         raise self.refuse(node, type(node).__name__)
 
     def pointer(self, value: str) -> str:

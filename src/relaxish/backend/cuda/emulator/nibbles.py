@@ -47,7 +47,7 @@ def unpacked(raw: Any, signed: bool) -> Any:
     return _bits("bitwise_xor", low, IntImm("int32", 8)) - 8 if signed else low
 
 
-def _bits(name: str, a: Any, b: Any) -> Any:
+def _bits(name: str, a: PrimExpr, b: PrimExpr) -> Any:
     return Call("int32", Op.get(f"tir.{name}"), [a, b])
 
 
@@ -64,7 +64,7 @@ def _first(gen: ThreadFunction, buffer: Buffer, index: PrimExpr) -> tuple[Any, i
     return first, inner * lanes
 
 
-def _checked(gen: ThreadFunction, buffer: Buffer, first: PrimExpr, count: int, kind: int) -> Any:
+def _checked(gen: ThreadFunction, buffer: Buffer, first: PrimExpr, count: int, kind: int) -> PrimExpr:
     if not gen.checked:
         return first
     memory = gen.memory_of.get(buffer.data)
@@ -88,7 +88,7 @@ def _place(at: Var, number: int) -> tuple[Any, Any]:
     return element // 2, Cast("int32", element % 2 * 4)
 
 
-def load_nibbles(gen: ThreadFunction, e: BufferLoad) -> Any:
+def load_nibbles(gen: ThreadFunction, e: BufferLoad) -> PrimExpr:
     """The expression that replaces a load of 4-bit elements."""
     first, count = _first(gen, e.buffer, gen.visit(gen.flat(e.buffer, e.indices)))
     at, view, dtype = Var("at", "int64"), _view(e.buffer), dt.element_of(e.dtype)

@@ -9,7 +9,7 @@ import numpy as np
 from ....interp import run_prim_func
 from ....interp.hopper import TensorMap as OtherTensorMap
 from ....interp.intrinsics import EXTERN, Pointer
-from ....ir.expr import GlobalVar
+from ....ir.expr import BaseFunc, GlobalVar
 from ....ir.functor import Mutator
 from ....ir.module import IRModule
 from ....ir.op import Op, op_name_of
@@ -95,7 +95,7 @@ class EmulatedModule:
         return 0
 
 
-def _symbol(var: GlobalVar, func: Any) -> str:
+def _symbol(var: GlobalVar, func: BaseFunc) -> str:
     return str((func.attrs or {}).get("global_symbol") or var.name_hint)
 
 

@@ -195,10 +195,11 @@ class ThreadFunction(Mutator):
     @staticmethod
     def integer(value: Any) -> PrimExpr:
         """A number or integer expression as int64."""
-        if isinstance(value, int):
-            return IntImm("int64", value)
-        if isinstance(value, IntImm):
-            return IntImm("int64", value.value)
+        match value:
+            case int():
+                return IntImm("int64", value)
+            case IntImm():
+                return IntImm("int64", value.value)
         return value if value.dtype == "int64" else Cast("int64", value)
 
     @staticmethod

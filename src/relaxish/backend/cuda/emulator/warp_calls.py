@@ -41,7 +41,7 @@ def _sync_warp(gen: ThreadFunction, mask: ExprLike) -> PrimExpr:
 
 
 @emulates_function("__syncthreads")
-def _sync_threads(gen: ThreadFunction, call: PrimExpr) -> Any:
+def _sync_threads(gen: ThreadFunction, call: PrimExpr) -> PrimExpr:
     return gen.call("rx_barrier", 0, 0, 1, gen.site())
 
 
@@ -60,7 +60,7 @@ def _named(gen: ThreadFunction, call: Call) -> PrimExpr:
 # ---- shuffles
 
 
-def _bits(gen: ThreadFunction, value: PrimExpr) -> Any:
+def _bits(gen: ThreadFunction, value: PrimExpr) -> PrimExpr:
     """A value of at most 64 bits as int64."""
     dtype = value.dtype
     if dtype == "int64":
@@ -99,7 +99,7 @@ def _shuffle(gen: ThreadFunction, call: Call) -> PrimExpr:
 
 
 @emulates("cuda.__shfl_sync", "cuda.__shfl_up_sync", "cuda.__shfl_down_sync", "cuda.__shfl_xor_sync")
-def _device_shuffle(gen: ThreadFunction, call: Any) -> Any:
+def _device_shuffle(gen: ThreadFunction, call: Call) -> PrimExpr:
     middle = call.op.name.removeprefix("tir.cuda.__shfl").removesuffix("sync").strip("_")
     return _shuffled(
         gen, _SHUFFLES["shuffle_" + middle if middle else "shuffle"], [gen.visit(a) for a in call.args[:4]]
@@ -107,7 +107,7 @@ def _device_shuffle(gen: ThreadFunction, call: Any) -> Any:
 
 
 @emulates_function("__shfl_sync", "__shfl_up_sync", "__shfl_down_sync", "__shfl_xor_sync")
-def _named_shuffle(gen: ThreadFunction, call: Any) -> Any:
+def _named_shuffle(gen: ThreadFunction, call: Call) -> PrimExpr:
     middle = call.args[0].value.removeprefix("__shfl").removesuffix("sync").strip("_")
     args = [gen.visit(a) for a in call.args[1:]]
     args = args if len(args) == 4 else [*args, IntImm("int32", 32)]
@@ -123,7 +123,7 @@ def _active(gen: ThreadFunction, call: PrimExpr) -> PrimExpr:
 
 
 @emulates_function("__activemask")
-def _active_by_name(gen: ThreadFunction, call: PrimExpr) -> Any:
+def _active_by_name(gen: ThreadFunction, call: PrimExpr) -> PrimExpr:
     return _active(gen, call)
 
 
@@ -178,5 +178,5 @@ def _atomic(gen: ThreadFunction, call: Call) -> PrimExpr:
 
 
 @emulates_function("__threadfence", "__threadfence_block", "__threadfence_system")
-def _fence(gen: ThreadFunction, call: PrimExpr) -> Any:
+def _fence(gen: ThreadFunction, call: PrimExpr) -> PrimExpr:
     return gen.call("rx_fence_memory") if gen.checked else IntImm("int32", 0)

@@ -33,7 +33,7 @@ class _Pad(PyExprMutator):
         data, weight = (self.builder_.emit(self._padded(e)) for e in call.args)
         return Call(call.op, (data, weight), call.attrs)
 
-    def _wants(self, call: Any) -> bool:
+    def _wants(self, call: Call) -> bool:
         a, (data, weight) = call.attrs, call.args
         if a.data_layout != "NHWC" or a.kernel_layout != "OHWI" or data.struct_info.dtype not in _DTYPES:
             return False
@@ -43,7 +43,7 @@ class _Pad(PyExprMutator):
         return channels is not None and channels < _CHANNELS and known_at_compile_time(weight, self.values)
 
     @staticmethod
-    def _padded(expr: Any) -> Any:
+    def _padded(expr: RelaxExpr) -> Any:
         more = _CHANNELS - (const_int(expr.struct_info.dims()[-1]) or 0)
         return nn.pad(expr, [0] * 7 + [more])
 

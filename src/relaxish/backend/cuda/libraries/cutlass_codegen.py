@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .... import transform
+from ....ir.expr import PrimExpr
 from ....ir.module import IRModule
 from ....ir.transform import Sequential
 from ....relax.expr import Constant, Function, Tuple, Var, VarBinding, is_call_of
@@ -108,7 +109,7 @@ class _Programs:
         shape = [int(d) if isinstance(d, IntImm) else -1 for d in info.shape]
         return Step("kernel", tuple(inputs), info.dtype, {"name": kernel, "shape": shape})
 
-    def _operand(self, value: Any, names: Mapping[Any, str]) -> str:
+    def _operand(self, value: PrimExpr, names: Mapping[Any, str]) -> str:
         if not isinstance(value, Constant):
             return names[value]
         name = f"c{len(self.constants)}"
