@@ -217,7 +217,7 @@ def _axes(earlier: Access, later: Access) -> list[Any]:
 
 def _is_unit(axis: IterVar) -> bool:
     extent = getattr(axis.dom, "extent", None)
-    return B.is_one(extent)
+    return B.as_int(extent) == 1
 
 
 class _Planner(_Accesses):

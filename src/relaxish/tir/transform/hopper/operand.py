@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....arith import Analyzer
-from ....arith.build import as_int, is_one
+from ....arith.build import as_int
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr, Range
 from ....ir.prim import Call, IntImm, Var, const
@@ -243,7 +243,7 @@ def plan_operand(name: str, program: TileProgram, source: Elementwise, row: Var,
     dtype = source.target.dtype
     access = linear_access(program, source.value)
     strides = dict(access.strides) if access is not None else {}
-    by_rows = is_one(strides.get(row)) and not is_one(strides.get(program.roles.depth))
+    by_rows = as_int(strides.get(row)) == 1 and as_int(strides.get(program.roles.depth)) != 1
     if by_rows and dt.bits(dtype) != 16:
         by_rows = False
     layout = tile_layout(rows, depth, dtype, by_rows)
