@@ -345,3 +345,25 @@ def test_blocks_around_a_repeated_reduction():
     sch = Schedule(repeated, debug_mask="all")
     sch.blockize(sch.get_loops("C")[2])
     assert check_program(repeated, sch.mod["main"]) is None
+
+
+def test_no_copy_out_of_turns_that_a_guard_leaves_out():
+    """The guard of a split unit loop lets the first of three turns through; the copy would come in all three."""
+
+    @T.prim_func
+    def doubled(A: T.Buffer((5,), "float32"), B: T.Buffer((5,), "float32")):
+        for i, u in T.grid(5, 1):
+            with T.block("B"):
+                v = T.axis.spatial(5, i)
+                B[v] = A[v] * 2.0
+
+    sch = Schedule(doubled)
+    outer, inner = sch.split(sch.get_loops("B")[1], [3, None], preserve_unit_iters=False)
+    with pytest.raises(ScheduleError, match="sure to be written"):
+        sch.write_at(outer, "B", 0, "global")
+    assert check_program(doubled, sch.mod["main"]) is None
+    sch = Schedule(doubled, debug_mask="all")
+    outer, inner = sch.split(sch.get_loops("B")[0], [None, 2])
+    sch.cache_write("B", 0, "global")
+    sch.reverse_compute_at("B_global", outer)
+    assert check_program(doubled, sch.mod["main"]) is None

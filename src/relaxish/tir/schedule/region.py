@@ -160,10 +160,19 @@ def leaves_gaps(region: BufferRegion, block_sref: StmtSRef, stop: StmtSRef) -> b
 def may_be_left_out(
     realize: BlockRealize, block_sref: StmtSRef, stop: StmtSRef, analyzer: Analyzer, extra_scope: str = ""
 ) -> bool:
-    """Whether a guard may leave a block out altogether while the loops below ``stop`` run."""
+    """Whether a guard may leave a block out altogether while the loops below ``stop`` run.
+
+    It does not where it speaks of these loops only, or lets the first iteration of all of them through, or the last.
+    """
     inner = loops_between(block_sref.parent, stop, extra_scope)
-    outer = (t for t in conjuncts(realize.predicate) if not any(v in inner for v in vars_in(t)))
-    return any(not analyzer.can_prove(term) for term in outer)
+    around: set[Any] = set()
+    for above in (stop, *stop.ancestors()):
+        node = above.stmt
+        around |= {node.loop_var} if isinstance(node, For) else {iv.var for iv in node.iter_vars}
+    terms = [t for t in conjuncts(realize.predicate) if any(v in around and v not in inner for v in vars_in(t))]
+    first = {var: dom.min for var, dom in inner.items()}
+    last = {var: dom.min + dom.extent - 1 for var, dom in inner.items()}
+    return not any(all(analyzer.can_prove(substitute(term, turn)) for term in terms) for turn in (first, last))
 
 
 def union_sets(a: Box, b: Box, analyzer: Analyzer) -> Box:
