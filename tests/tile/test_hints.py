@@ -89,7 +89,9 @@ def test_bulk_copies_can_be_refused():
 
 
 def test_width_of_accesses():
-    assert "copy_async<8>" in kernel(product(coalesced_width=4)) and "copy_async<4>" in kernel(product(coalesced_width=2))
+    assert "copy_async<8>" in kernel(product(coalesced_width=4)) and "copy_async<4>" in kernel(
+        product(coalesced_width=2)
+    )
     results(product(coalesced_width=4), "sm_70", "sm_80")
 
     @T.prim_func
