@@ -15,7 +15,7 @@ from ...stmt import Allocate, BufferStore, DeclBuffer, Evaluate, For, ForKind, S
 from ..base import call, seq
 from .arch import Arch
 from .layout import Layout, by_rows, outer_product
-from .mma import Mma, form_of
+from .mma import Mma, form_of, is_unbuilt
 from .names import FRAGMENT
 from .product import Product, product_of, uncast
 from .program import Nest, TileLoweringError, accesses, loads_of
@@ -71,9 +71,11 @@ class Products:
     def _say_why(self, p: Product) -> None:
         """A note where threads multiply, though the architecture has a unit for such products or the types one elsewhere."""
         form, kinds = form_of(p), f"{p.a.buffer.dtype} x {p.b.buffer.dtype} -> {p.c.dtype}"
-        if form is None or self.arch.level < 70:
+        if self.arch.level < 70 or (form is None and not is_unbuilt(p)):
             return
-        if (self.arch.unit == "wmma" and p.a.buffer.dtype != "float16") or self.arch.level < form.level:
+        if form is None:
+            why = f"instructions for {kinds} are not written here; dequantise to float16, or sum in float32"
+        elif (self.arch.unit == "wmma" and p.a.buffer.dtype != "float16") or self.arch.level < form.level:
             why = f"{self.arch.name} has no instruction for {kinds}, sm_{form.level} has"
         else:
             why = (

@@ -21,7 +21,7 @@ from .product import Product
 if TYPE_CHECKING:
     from .gpu import GpuKernel
 
-__all__ = ["Mma", "MmaForm", "form_of"]
+__all__ = ["Mma", "MmaForm", "form_of", "is_unbuilt"]
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,12 @@ _TYPES = {
 def form_of(p: Product) -> MmaForm | None:
     """The form for a product's types; None where there is none."""
     return _FORMS.get((p.a.buffer.dtype, p.b.buffer.dtype, p.c.dtype))
+
+
+def is_unbuilt(p: Product) -> bool:
+    """Whether matrix units know a product's types (4-bit integers, float8 with sums of float16) that have no form here."""
+    kinds = {p.a.buffer.dtype, p.b.buffer.dtype}
+    return kinds <= {"int4", "uint4"} or (kinds <= set(_FLOATS8) and p.c.dtype == "float16")
 
 
 class Mma:
