@@ -70,7 +70,7 @@ def tuned(configs, kernel=slow_add, run=None, **options):
 
 
 def test_the_fastest_configuration_wins():
-    result = tuned([{"loops": 3000}, {"loops": 1}, {"loops": 1000}], ref_prog=reference)
+    result = tuned([{"loops": 300_000}, {"loops": 1}, {"loops": 200_000}], ref_prog=reference)
     assert result.config == {"loops": 1} and 0 < result.latency < 100 and result.ref_latency > 0
     a, b = rand(64), rand(64, seed=1)
     np.testing.assert_allclose(result.kernel(a, b), a * 2 + b, rtol=1e-5)

@@ -102,7 +102,7 @@ def test_addresses_are_those_of_the_layout():
     check(main, [a], a, where=("interp", "llvm", "sm_70", "sm_80"), rtol=0, atol=0)
     plain = kernel(product(None, None), "sm_80")
     swizzled = kernel(product(L.make_swizzled_layout, L.make_swizzled_layout), "sm_80")
-    assert "load_matrices" in swizzled and "copy_async" in swizzled and " ^ " in swizzled and " ^ " not in plain
+    assert "ldmatrix" in swizzled and "copy_async" in swizzled and " ^ " in swizzled and " ^ " not in plain
 
 
 def test_hopper_takes_the_layouts_of_its_unit():

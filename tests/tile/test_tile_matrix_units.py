@@ -101,6 +101,7 @@ def test_instructions(kinds, arch, instruction):
 @pytest.mark.parametrize("kinds, arch, words", [
     (E4M3, "sm_80", "sm_80 has no instruction for float8_e4m3fn x float8_e4m3fn -> float32, sm_89 has"),
     (INT8, "sm_75", "sm_75 has no instruction for int8 x int8 -> int32, sm_80 has"),
+    (("float8_e4m3fn", "float8_e4m3fn", "float16"), "sm_90", "-> float16 are not written here"),
     (HALF, "sm_80", "tiles of 20 x 64 x 64 among 128 threads are no whole pieces of 16 x 8 x 16"),
 ])  # fmt: skip
 def test_what_threads_multiply_is_said(kinds, arch, words, caplog):
@@ -112,6 +113,23 @@ def test_what_threads_multiply_is_said(kinds, arch, words, caplog):
     with caplog.at_level("WARNING", "relaxish.tile"):
         source(product(64, 64, 128, ("float32",) * 3)[0], arch)
     assert not caplog.text  # a unit would round them
+
+
+def test_products_of_four_bits_are_said_to_be_of_threads(caplog):
+    @T.prim_func
+    def main(A: T.Tensor((32, 64), "int4"), B: T.Tensor((32, 64), "int4"), C: T.Tensor((32, 32), "int32")):
+        with T.Kernel(1, threads=32) as _bx:
+            a = T.alloc_shared((32, 64), "int4")
+            b = T.alloc_shared((32, 64), "int4")
+            c = T.alloc_fragment((32, 32), "int32")
+            T.copy(A, a)
+            T.copy(B, b)
+            T.gemm(a, b, c, transpose_B=True, clear_accum=True)
+            T.copy(c, C)
+
+    with caplog.at_level("WARNING", "relaxish.tile"):
+        source(main, "sm_80")
+    assert "instructions for int4 x int4 -> int32 are not written here" in caplog.text
 
 
 @pytest.mark.slow

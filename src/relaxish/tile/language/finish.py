@@ -11,11 +11,11 @@ from typing import Any
 from ...ir.op import op_name_of
 from ...arith import Analyzer
 from ...ir import dtype as dt
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Mutator, all_nodes, post_order_visit
-from ...ir.prim import And, GE, IntImm, IterVar, LT, Var, const, is_call_of
+from ...ir.prim import And, Call, GE, IntImm, IterVar, LT, Var, const, is_call_of
 from ...ir.primops import cast
-from ...tir import BufferLoad, BufferStore, IfThenElse, if_then_else
+from ...tir import BlockRealize, BufferLoad, BufferStore, For, if_then_else, IfThenElse, LetStmt, Stmt
 from ...tir.functor import substitute
 from ...tir.transform.tiles.names import ATOMIC, OP, TILE_SCOPES
 from .breaks import end_loops
@@ -57,7 +57,7 @@ class _Guard(Mutator):
                 condition = term if condition is None else And(condition, term)
         return condition
 
-    def visit_BufferLoad(self, node: Any) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> PrimExpr:
         made = self.default_visit(node)
         condition = self._outside(made.buffer, made.indices)
         if condition is None:
@@ -67,7 +67,7 @@ class _Guard(Mutator):
             condition, made, cast(made.dtype, safe) if not isinstance(safe, int) else const(safe, made.dtype)
         )
 
-    def visit_BufferStore(self, node: Any) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         made = BufferStore(node.buffer, self.visit(node.value), [self.visit(i) for i in node.indices], node.predicate)
         made.span = node.span
         condition = self._outside(made.buffer, made.indices)
@@ -78,7 +78,7 @@ class _Guard(Mutator):
             made = _unguarded(made, condition)
         return IfThenElse(condition, made)
 
-    def visit_Call(self, node: Any) -> Any:
+    def visit_Call(self, node: Call) -> PrimExpr:
         if op_name_of(node) in ("tir.address_of", "tir.tvm_access_ptr"):
             return node
         if is_call_of(node, "tir.if_then_else"):
@@ -91,24 +91,24 @@ class _Guard(Mutator):
             return node.with_fields(args=(condition, then, otherwise))
         return self.default_visit(node)
 
-    def visit_IfThenElse(self, node: Any) -> Any:
+    def visit_IfThenElse(self, node: IfThenElse) -> Stmt:
         condition = self.visit(node.condition)
         with self.analyzer.constraint_scope(condition):
             then = self.visit(node.then_case)
         other = None if node.else_case is None else self.visit(node.else_case)
         return node.with_fields(condition=condition, then_case=then, else_case=other)
 
-    def visit_For(self, node: Any) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         low, extent = self.visit(node.min), self.visit(node.extent)
         self.analyzer.bind(node.loop_var, Range.from_min_extent(low, extent))
         return node.with_fields(min=low, extent=extent, body=self.visit(node.body))
 
-    def visit_LetStmt(self, node: Any) -> Any:
+    def visit_LetStmt(self, node: LetStmt) -> Stmt:
         value = self.visit(node.value)
         self.analyzer.bind(node.var, value)
         return node.with_fields(value=value, body=self.visit(node.body))
 
-    def visit_BlockRealize(self, node: Any) -> Any:
+    def visit_BlockRealize(self, node: BlockRealize) -> Stmt:
         block = node.block
         for var in block.iter_vars:
             self.analyzer.bind(var.var, var.dom)
@@ -125,7 +125,7 @@ def _unguarded(store: Any, condition: Any) -> Any:
     from ...ir.structural import same_expression
 
     class Plain(Mutator):
-        def visit_Call(self, node: Any) -> Any:
+        def visit_Call(self, node: Call) -> PrimExpr:
             made = self.default_visit(node)
             if is_call_of(made, "tir.if_then_else") and same_expression(made.args[0], condition):
                 return made.args[1]
@@ -141,11 +141,11 @@ class _Close(Mutator):
         super().__init__()
         self.loops: dict[Any, tuple[Range, bool]] = {v: (dom, True) for v, dom in blocks.items()}
 
-    def visit_For(self, node: Any) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         self.loops[node.loop_var] = (Range.from_min_extent(node.min, node.extent), False)
         return self.default_visit(node)
 
-    def visit_BlockRealize(self, node: Any) -> Any:
+    def visit_BlockRealize(self, node: BlockRealize) -> Stmt:
         block = node.block
         if not ({OP, ATOMIC} & set(block.annotations)):
             return self.default_visit(node)

@@ -8,20 +8,8 @@
 from __future__ import annotations
 
 __all__ = [
-    "ADD",
-    "AND",
-    "ATOM",
-    "BITS",
-    "CONDITION",
-    "MUL",
-    "OR",
-    "RELATION",
-    "UNARY",
-    "Piece",
-    "infix",
-    "quoted",
-    "wrapped",
-]
+    "ADD", "AND", "ATOM", "BITS", "CONDITION", "MUL", "OR", "RELATION", "UNARY", "Piece", "infix", "quoted", "wrapped",
+]  # fmt: skip
 
 # From loose to tight. Bit operators bind loosest: languages of the family disagree about them (WGSL forbids mixing them
 # with others), so they always get parentheses.

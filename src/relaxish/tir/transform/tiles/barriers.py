@@ -4,12 +4,15 @@ The steps of a block's program are wrapped in attributes while it is lowered; he
 """
 
 from __future__ import annotations
+from collections.abc import Iterable, Sequence
 
 from dataclasses import dataclass, field
 from typing import Any
 
+from ....ir.expr import PrimExpr
 from ....ir.functor import all_nodes
-from ....ir.prim import const
+from ....ir.prim import Var, const
+from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...stmt import AttrStmt, Evaluate, For, IfThenElse, LetStmt, SeqStmt, Stmt, While
 from ..base import call, is_call, seq
@@ -28,9 +31,9 @@ def barrier() -> Stmt:
 class _Access:
     """Memory (pointers) that a step touches. What is ``managed`` another barrier protects."""
 
-    reads: set[Any] = field(default_factory=set)
-    writes: set[Any] = field(default_factory=set)
-    managed: set[Any] = field(default_factory=set)
+    reads: set[Var] = field(default_factory=set)
+    writes: set[Var] = field(default_factory=set)
+    managed: set[Var] = field(default_factory=set)
 
     def meets(self, later: _Access) -> bool:
         """Whether a barrier must come between this and what comes later."""
@@ -48,16 +51,18 @@ class Steps:
     them the memory of a program's buffer is.
     """
 
-    def __init__(self, tracked: set[Any], views: dict[Any, Any], places: dict[Any, Any]) -> None:
+    def __init__(self, tracked: set[Var], views: dict[Buffer, Var], places: dict[Var, Var]) -> None:
         self.tracked = tracked
         self.views = views
         self.places = places
         self.accesses: list[_Access] = []
 
-    def step(self, body: Any, reads: Any = (), writes: Any = (), managed: Any = ()) -> Stmt:
+    def step(
+        self, body: Stmt, reads: Iterable[Buffer] = (), writes: Iterable[Buffer] = (), managed: Sequence[Buffer] = ()
+    ) -> Stmt:
         """A step that touches memory (buffers) as said."""
 
-        def pointers(buffers: Any) -> set[Any]:
+        def pointers(buffers: Iterable[Buffer]) -> set[Var]:
             return {p for b in buffers if (p := self.places.get(b.data, b.data)) in self.tracked}
 
         self.accesses.append(_Access(pointers(reads), pointers(writes), pointers(managed)))
@@ -69,7 +74,7 @@ class Steps:
         made, _ = self._place(body, _Access())
         return made
 
-    def _reads(self, e: Any) -> _Access:
+    def _reads(self, e: PrimExpr) -> _Access:
         found = {self.views.get(n.buffer, n.buffer.data) for n in all_nodes(e) if isinstance(n, BufferLoad)}
         return _Access(found & self.tracked)
 

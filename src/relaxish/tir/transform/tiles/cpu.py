@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ....ir.node import Node
+from ....ir.expr import PrimExpr
 from ....arith.affine import coefficient
 from ....ir import dtype as dt
 from ....ir.prim import Cast, IntImm, Var, const, is_one
@@ -29,6 +31,7 @@ from ...stmt import (
     ForKind,
     IfThenElse,
     SeqStmt,
+    Stmt,
 )
 from ..base import seq
 from .names import ATOMIC, SHARED, VAR
@@ -36,10 +39,12 @@ from .nests import interior, plain_selects, serial_loops, vector_loop, vectoriza
 from .panels import Panels, Replace
 from .product import Product, product_of
 from .program import (
+    accesses,
     Kernel,
     Nest,
     TileLoweringError,
     Walk,
+    as_int,
     loads_of,
     nest_of,
     rewrite_kernels,
@@ -62,8 +67,8 @@ class _Uses:
 
     def __init__(self, kernel: Kernel) -> None:
         self.products: list[Product] = []
-        self.viewed: set[Any] = set()
-        self.others: set[Any] = set()
+        self.viewed: set[Var] = set()
+        self.others: set[Buffer] = set()
         self.stored: dict[Any, list[Nest]] = {}
         uses = self
 
@@ -73,11 +78,11 @@ class _Uses:
                 return nest.body
 
             def atomic(self, how: str, body: Any) -> Any:
-                uses.others |= {n.buffer for n in (*loads_of(body), *stores_of(body))}
+                uses.others |= {n.buffer for n in accesses(body)}
                 return body
 
             def visit_BufferStore(self, node: Any) -> Any:
-                uses.others |= {n.buffer for n in (*loads_of(node), node)}
+                uses.others |= {n.buffer for n in accesses(node)}
                 return node
 
             def visit_DeclBuffer(self, node: Any) -> Any:
@@ -114,11 +119,11 @@ class CpuKernel(Walk):
         self.extra: list[Buffer] = []
         self.uses = _Uses(kernel)
         self.written = {s.buffer.data for s in stores_of(kernel.block.body)}
-        self.origin: dict[Any, Any] = {}
-        self.through: dict[Any, tuple[list[Var], Any]] = {}
+        self.origin: dict[Buffer, Buffer] = {}
+        self.through: dict[Buffer, tuple[list[Var], PrimExpr]] = {}
         self.around: list[For] | None = []
 
-    def lower(self) -> Any:
+    def lower(self) -> Stmt:
         """The kernel as a loop over blocks."""
         self._check()
         memory, buffers, turned = self._memory()
@@ -151,13 +156,13 @@ class CpuKernel(Walk):
                 "a kernel written for one thread (T.get_thread_binding) does not run on a CPU: write T.Parallel loops"
             )
 
-    def _grid(self, body: Any) -> Any:
+    def _grid(self, body: Stmt) -> Stmt:
         """All blocks of the grid, x innermost, as one parallel loop."""
-        total: Any = IntImm("int32", 1)
+        total: PrimExpr = IntImm("int32", 1)
         for _, extent in self.kernel.grid:
             total = total * extent
         number = Var("block", total.dtype)
-        rest: Any = number
+        rest: PrimExpr = number
         places = []
         for position, (var, extent) in enumerate(self.kernel.grid):
             last = position == len(self.kernel.grid) - 1
@@ -170,10 +175,10 @@ class CpuKernel(Walk):
 
     # -- memory
 
-    def _memory(self) -> tuple[dict[Any, Any], list[Buffer], dict[Any, Any]]:
+    def _memory(self) -> tuple[dict[Buffer, Buffer], list[Buffer], dict[Buffer, bool]]:
         """(buffers as they are here, what the block allocates, buffers whose axes are exchanged)."""
-        memory: dict[Any, Any] = {}
-        turned: dict[Any, Any] = {}
+        memory: dict[Buffer, Buffer] = {}
+        turned: dict[Buffer, bool] = {}
         buffers = []
         for buffer in self.kernel.block.alloc_buffers:
             scope = "local" if buffer.scope() in ("local", VAR) else "global"
@@ -213,13 +218,13 @@ class CpuKernel(Walk):
             return made.stmt
         return node.with_fields(body=made, annotations=annotations)
 
-    def visit_IfThenElse(self, node: Any) -> Any:
+    def visit_IfThenElse(self, node: Node) -> Any:
         return self._perhaps(node)
 
-    def visit_While(self, node: Any) -> Any:
+    def visit_While(self, node: Node) -> Any:
         return self._perhaps(node)
 
-    def visit_LetStmt(self, node: Any) -> Any:
+    def visit_LetStmt(self, node: Node) -> Any:
         return self._perhaps(node)
 
     def _perhaps(self, node: Any) -> Any:
@@ -238,7 +243,7 @@ class CpuKernel(Walk):
             panel = None if n in read else self.panels.of(nests, n, self.around, loop)
             if panel is not None:
                 self.panels.once(panel, loop)
-                read[n] = panel.nest.body.buffer
+                read[n] = panel.nest.store.buffer
                 self.through[read[n]] = self.panels.load(panel)
         kept = [n for n in range(len(items)) if n not in read]
         fused = None
@@ -250,7 +255,7 @@ class CpuKernel(Walk):
             self.through.pop(buffer)
         return made
 
-    def _read_in_place(self, items: list[Any]) -> dict[int, Any]:
+    def _read_in_place(self, items: list[Stmt]) -> dict[int, Any]:
         """Copies of left operands that need not be made, their elements are read one by one anyway: (place, buffer)."""
         nests = [nest_of(item) for item in items]
         found: dict[int, Any] = {}
@@ -272,7 +277,7 @@ class CpuKernel(Walk):
 
     def _plain_source(self, nest: Nest) -> bool:
         """Whether a copy is of elements as they are in memory that the kernel only reads."""
-        store = nest.body
+        store = nest.store
         value = store.value
         whole = all(a is b for a, b in zip(store.indices, nest.variables, strict=False))
         return (
@@ -303,7 +308,7 @@ class CpuKernel(Walk):
             return serial_loops(nest.loops, self.atomic(str(nest.attrs[ATOMIC]), body))
         return self.elementwise(nest.loops, InParallel(self.atomic, self.nest).visit(body))
 
-    def elementwise(self, loops: Sequence[tuple[Var, Any]], body: Any) -> Any:
+    def elementwise(self, loops: Sequence[tuple[Var, Any]], body: Any) -> Stmt:
         body = _SelectsOfTile(self.kernel).visit(body)
         inside = interior(body, loops)
         plain = self._vectors(loops, body)
@@ -311,7 +316,7 @@ class CpuKernel(Walk):
             return plain
         return IfThenElse(inside, self._vectors(loops, without_guards(body)), renew_defs(plain))
 
-    def _vectors(self, loops: Sequence[tuple[Var, Any]], body: Any) -> Any:
+    def _vectors(self, loops: Sequence[tuple[Var, Any]], body: Any) -> Stmt:
         if not loops:
             return body
         order = list(loops)
@@ -344,12 +349,12 @@ class CpuKernel(Walk):
                 return position
         return None
 
-    def _locals(self) -> list[Any]:
+    def _locals(self) -> list[Buffer]:
         return [b for b in self.private] + [b for b in self.extra]
 
     # -- reductions
 
-    def _reduce(self, nest: Nest) -> Any:
+    def _reduce(self, nest: Nest) -> Stmt:
         position = nest.kinds.index("R")
         reduced, extent = nest.loops[position]
         outer = [x for k, x in enumerate(nest.loops) if k != position]
@@ -359,12 +364,12 @@ class CpuKernel(Walk):
         by_rows = position == len(nest.loops) - 1 and isinstance(extent, IntImm) and extent.value >= 2 * lanes
         if not by_rows:
             return seq([*start, serial_loops([(reduced, extent)], self._vectors(outer, store))])
-        row = self._lanes_of_row(store, reduced, extent.value, lanes)
+        row = self._lanes_of_row(store, reduced, as_int(extent, "an extent"), lanes)
         begin = [] if nest.init is None else [nest.init]
         body = SeqStmt([*begin, *row])
         return serial_loops(outer, body)
 
-    def _lanes_of_row(self, store: Any, reduced: Var, count: int, lanes: int) -> list[Any]:
+    def _lanes_of_row(self, store: Any, reduced: Var, count: int, lanes: int) -> list[Stmt]:
         """A row reduced in ``lanes`` partial results, which halve until one is left."""
         partial = decl_buffer([lanes], store.buffer.dtype, "partial", scope="local")
         self.extra.append(partial)
@@ -373,7 +378,7 @@ class CpuKernel(Walk):
         element = element_of(store)
         lane, turn = Var("lane", reduced.dtype), Var("turn", reduced.dtype)
 
-        def vectors(value: Any, width: int) -> Any:
+        def vectors(value: Any, width: int) -> For:
             return For(
                 lane,
                 const(0, lane.dtype),
@@ -382,7 +387,7 @@ class CpuKernel(Walk):
                 BufferStore(partial, value, [lane]),
             )
 
-        def at(step: Any) -> Any:
+        def at(step: PrimExpr) -> PrimExpr:
             return substitute(element, {reduced: step * lanes + lane})
 
         made: list[Any] = [renew_defs(vectors(at(const(0, turn.dtype)), lanes))]
@@ -404,15 +409,16 @@ class CpuKernel(Walk):
 
     # -- products
 
-    def _gemm(self, nest: Nest) -> Any:
+    def _gemm(self, nest: Nest) -> Stmt:
         plain = product_of(nest)
         start = [self.elementwise(nest.loops[:2], nest.init)] if plain.clear else []
         return seq([*start, *product_loops(self.sources(plain), tile_of(plain, self.bits, self.registers))])
 
-    def sources(self, p: Product, more: dict[Any, tuple[list[Var], Any]] | None = None) -> Product:
+    def sources(self, p: Product, more: dict[Buffer, tuple[list[Var], PrimExpr]] | None = None) -> Product:
         """The product with operands that are read where they are, or in panels."""
         known = {**self.through, **(more or {})}
-        found = {
+        # Elements where they are: most are loads, some are converted.
+        found: dict[BufferLoad, Any] = {
             load: substitute(value, dict(zip(names, load.indices, strict=True)))
             for load in (p.a, p.b) if load.buffer in known for names, value in [known[load.buffer]]
         }  # fmt: skip
@@ -423,11 +429,11 @@ class CpuKernel(Walk):
 class _Fused:
     """A statement that stands for a whole loop."""
 
-    def __init__(self, stmt: Any) -> None:
+    def __init__(self, stmt: Stmt) -> None:
         self.stmt = stmt
 
 
-def _one_or_loop(loop: For) -> Any:
+def _one_or_loop(loop: For) -> Stmt:
     """A vector of one is a statement."""
     if is_one(loop.extent):
         return substitute(loop.body, {loop.loop_var: const(0, loop.loop_var.dtype)})
@@ -449,20 +455,20 @@ class _SelectsOfTile(Mutator):
         super().__init__()
         self.kernel = kernel
 
-    def visit_BufferStore(self, node: Any) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         return plain_selects(node)
 
 
 class _Retarget(Substitute):
     """The program on other buffers: some with their last two axes exchanged, some with wider elements."""
 
-    def __init__(self, memory: dict[Any, Any], turned: dict[Any, Any]) -> None:
+    def __init__(self, memory: dict[Buffer, Buffer], turned: dict[Buffer, bool]) -> None:
         pointers = {old.data: new.data for old, new in memory.items()}
         super().__init__(pointers, memory)
         self.memory = memory
         self.turned = turned
 
-    def _place(self, buffer: Any, indices: Any) -> list[Any]:
+    def _place(self, buffer: Any, indices: Sequence[PrimExpr]) -> list[Any]:
         made = [self.visit(i) for i in indices]
         return [*made[:-2], made[-1], made[-2]] if buffer in self.turned else made
 
@@ -482,7 +488,7 @@ class _Retarget(Substitute):
             value = Cast(new.dtype, value)
         return BufferStore(new, value, self._place(node.buffer, node.indices))
 
-    def visit_Cast(self, node: Any) -> Any:
+    def visit_Cast(self, node: Cast) -> PrimExpr:
         made = self.default_visit(node)
         inner = made.value
         # An element kept in the wider type needs no way through the narrow one.
@@ -491,7 +497,7 @@ class _Retarget(Substitute):
                 return inner.value
         return made
 
-    def visit_Block(self, node: Any) -> Any:
+    def visit_Block(self, node: Block) -> Block:
         # What a block reads and writes is worked out anew by whoever asks.
         made = self.default_visit(node.with_fields(reads=(), writes=()))
         return made

@@ -6,11 +6,12 @@ What a product becomes, and how copies run ahead, is the architecture's: see :mo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ....arith import Analyzer
 from ....ir import dtype as dt
-from ....ir.expr import Range
+from ....ir.expr import PrimExpr, Range
 from ....ir.functor import Mutator, post_order_visit
 from ....ir.prim import Add, Cast, IntImm, Max, Min, StringImm, Var, const
 from ....ir.types import PointerType, PrimType
@@ -20,6 +21,8 @@ from ...functor import substitute
 from ...stmt import (
     Allocate,
     AttrStmt,
+    Block,
+    BlockRealize,
     BufferStore,
     DeclBuffer,
     Evaluate,
@@ -38,7 +41,7 @@ from .matrix import Products
 from .names import ATOMIC, EVICTIONS, FRAGMENT, L2, REDUCER, SHARED, SWIZZLE, VAR, WIDTH
 from .nests import serial_loops
 from .pipelines import Pipeline
-from .program import Kernel, Nest, TileLoweringError, Walk, as_int, loads_of, options_of, stores_of
+from .program import Kernel, Nest, TileLoweringError, Walk, accesses, as_int, loads_of, options_of, stores_of
 from .shared import Shared
 from .spread import Memory, Spread
 from .updates import ACQUIRES, RELEASES, InParallel, element_of, joined, update_on
@@ -60,19 +63,19 @@ class GpuKernel(Walk):
         self.thread = Var("tx", "int32")
         self.body = _Views(kernel).visit(kernel.block.body)
         self.nests = nests_of(self.body)
-        self.reducers = {n.body.buffer for n in self.nests if n.op == "finalize"}
+        self.reducers = {n.store.buffer for n in self.nests if n.op == "finalize"}
         self.products = Products(arch, self.threads)
         self.memory = Memory()
         self.memory.layouts = infer_layouts(kernel, self.nests, self.threads, self.products.layouts)
         self.arena = Var("arena", PointerType(PrimType("uint8"), "shared.dyn"))
         self.arena_bytes = 0
         self.views: list[Buffer] = []
-        self.view_of: dict[Any, Any] = {}
-        self.place_of: dict[Any, Any] = {}
+        self.view_of: dict[Buffer, Var] = {}
+        self.place_of: dict[Var, Var] = {}
         self.tiles_bytes = 0
-        self.rows: dict[Any, Buffer] = {}
+        self.rows: dict[Buffer, Buffer] = {}
         self.allocations: list[Buffer] = []
-        self.tracked: set[Any] = set()
+        self.tracked: set[Var] = set()
         self.written = {s.buffer.data for s in stores_of(self.body) if s.buffer.scope() == "global"}
         self.viewed: set[Any] = set()
         post_order_visit(self.body, lambda n: self.viewed.add(n.buffer.data) if isinstance(n, DeclBuffer) else None)
@@ -165,13 +168,13 @@ class GpuKernel(Walk):
             elif scope in SHARED:
                 self._shared(buffer)
             elif scope in ("local", VAR):
-                shape = [int(e.value) for e in buffer.shape]
+                shape = [as_int(e, "a size") for e in buffer.shape]
                 self.memory.private[buffer] = decl_buffer(
                     shape, buffer.dtype, buffer.name, scope="local",
                     data=Var(buffer.name, PointerType(PrimType("int8" if buffer.dtype == "bool" else buffer.dtype), "local")),
                 )  # fmt: skip
         for nest in self.nests:
-            for x in (nest.body, *loads_of(nest.body)) if nest.op == "scan" else ():
+            for x in accesses(nest.body) if nest.op == "scan" else ():
                 if x.buffer.scope() == FRAGMENT and x.buffer not in self.rows:
                     self.rows[x.buffer] = decl_buffer(
                         x.buffer.shape, x.buffer.dtype, f"{x.buffer.name}_rows", scope="shared.dyn"
@@ -238,7 +241,9 @@ class GpuKernel(Walk):
 
     # -- statements --------------------------------------------------------------------------------------------------------
 
-    def step(self, body: Any, reads: Any, writes: Any, managed: Any = ()) -> Stmt:
+    def step(
+        self, body: Stmt, reads: Iterable[Buffer], writes: Iterable[Buffer], managed: Sequence[Buffer] = ()
+    ) -> Stmt:
         """A step of the block."""
         return self.steps.step(body, reads, writes, [*managed, *self.pipelines.managed])
 
@@ -246,7 +251,7 @@ class GpuKernel(Walk):
         """A step that touches what ``source`` (in the program's own buffers) does."""
         return self.step(body, [x.buffer for x in loads_of(source)], [x.buffer for x in stores_of(source)])
 
-    def loop(self, node: Any) -> Any:
+    def loop(self, node: For) -> Any:
         return self.pipelines.loop(node)
 
     def plain_loop(self, node: Any) -> Any:
@@ -342,7 +347,7 @@ class GpuKernel(Walk):
             body = self._update(str(nest.attrs[ATOMIC]), body)
         width = nest.attrs.get(WIDTH)
         self.spread.widest_access = None if width is None else as_int(width, "coalesced_width")
-        fragments = [n for n in (*stores_of(source), *loads_of(source)) if n.buffer.scope() == FRAGMENT]
+        fragments = [n for n in accesses(source) if n.buffer.scope() == FRAGMENT]
         if fragments:
             layout = loop_layout(nest, self.memory.layouts, self.threads, 1)
             made = self.spread.by_layout(nest.op, nest.loops, body, layout, self.reducers)
@@ -358,8 +363,8 @@ class GpuKernel(Walk):
 
     # -- reductions --------------------------------------------------------------------------------------------------------
 
-    def _reduce(self, nest: Nest) -> Any:
-        store, dim = nest.body, nest.kinds.index("R")
+    def _reduce(self, nest: Nest) -> Stmt:
+        store, dim = nest.store, nest.kinds.index("R")
         if store.buffer.scope() != FRAGMENT:
             return self._reduce_to_shared(nest, dim)
         layout = loop_layout(nest, self.memory.layouts, self.threads, 1)
@@ -427,7 +432,7 @@ class GpuKernel(Walk):
         """Into shared memory: a thread takes a whole row."""
         if any(x.buffer.scope() == FRAGMENT for x in loads_of(nest.body)):
             raise TileLoweringError(
-                f"T.reduce: {nest.body.buffer.name} lies in shared memory and what is reduced in a fragment; reduce into a fragment"
+                f"T.reduce: {nest.store.buffer.name} lies in shared memory and what is reduced in a fragment; reduce into a fragment"
             )
         outer = [x for n, x in enumerate(nest.loops) if n != dim]
         inner = serial_loops([nest.loops[dim]], nest.body)
@@ -439,7 +444,7 @@ class GpuKernel(Walk):
 
     def _finalize(self, nest: Nest) -> Any:
         """Add up what threads with copies of a reducer have each gathered."""
-        buffer = nest.body.buffer
+        buffer = nest.store.buffer
         kind = _REDUCERS[str(nest.attrs[REDUCER])]
         layout = self.memory.layouts[buffer]
         digits = [d for d in layout.digits if d.dim < 0]
@@ -465,8 +470,8 @@ class GpuKernel(Walk):
 
     def _scan(self, nest: Nest) -> Any:
         """A thread runs along each row; fragments go through shared memory."""
-        store = nest.body
-        buffers = {x.buffer for x in (*loads_of(store), store)}
+        store = nest.store
+        buffers = {x.buffer for x in accesses(store)}
         steps = []
         swapped: dict[Any, Any] = {}
         for buffer in sorted(buffers, key=lambda b: b.name):
@@ -493,7 +498,6 @@ class GpuKernel(Walk):
 
 
 def _ANALYZER() -> Any:
-    from ....arith import Analyzer
 
     return Analyzer()
 
@@ -516,9 +520,10 @@ def _registers(r: Var, count: int, body: Any) -> Any:
 def _identity(nest: Nest) -> Any:
     """What a reduction begins with."""
     if nest.init is not None:
+        assert isinstance(nest.init, BufferStore)
         return nest.init.value
     kind = str(nest.attrs["tile.reduce"])
-    dtype = nest.body.buffer.dtype
+    dtype = nest.store.buffer.dtype
     from ...op import max_value, min_value
 
     infinite = dt.is_float(dtype) and dt.bits(dtype) > 8
@@ -536,7 +541,7 @@ def _local(name: str, dtype: str, count: int) -> Buffer:
     return decl_buffer([count], dtype, name, data=data, scope="local")
 
 
-def _allocated(buffer: Buffer, body: Any) -> Any:
+def _allocated(buffer: Buffer, body: Stmt) -> Stmt:
     extents = [e for e in buffer.shape]
     return Allocate(buffer.data, buffer.dtype, extents, const(True, "bool"), DeclBuffer(buffer, body))
 
@@ -547,19 +552,19 @@ class _Views(Mutator):
     def __init__(self, kernel: Kernel) -> None:
         super().__init__()
         self.owners = {b.data: b for b in kernel.block.alloc_buffers}
-        self.views: dict[Any, Any] = {}
+        self.views: dict[Buffer, Buffer] = {}
         self.analyzer = _ANALYZER()
 
-    def visit_For(self, node: Any) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         self.analyzer.bind(node.loop_var, Range.from_min_extent(node.min, node.extent), True)
         return self.default_visit(node)
 
-    def visit_BlockRealize(self, node: Any) -> Any:
+    def visit_BlockRealize(self, node: BlockRealize) -> Stmt:
         for var in node.block.iter_vars:
             self.analyzer.bind(var.var, var.dom, True)
         return self.default_visit(node)
 
-    def visit_DeclBuffer(self, node: Any) -> Any:
+    def visit_DeclBuffer(self, node: DeclBuffer) -> Stmt:
         owner = self.owners.get(node.buffer.data)
         if owner is None:
             return self.default_visit(node)
@@ -592,22 +597,22 @@ class _Views(Mutator):
             return BufferStore(self.views[node.buffer], self.visit(node.value), self._place(node))
         return self.default_visit(node)
 
-    def visit_Block(self, node: Any) -> Any:
+    def visit_Block(self, node: Block) -> Block:
         return self.default_visit(node.with_fields(reads=(), writes=()))
 
 
 class _Swap(Mutator):
     """Accesses to other buffers of the same shape."""
 
-    def __init__(self, buffers: dict[Any, Any]) -> None:
+    def __init__(self, buffers: dict[Buffer, Buffer]) -> None:
         super().__init__()
         self.buffers = buffers
 
-    def visit_BufferLoad(self, node: Any) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> PrimExpr:
         made = self.default_visit(node)
         return BufferLoad(self.buffers[node.buffer], made.indices) if node.buffer in self.buffers else made
 
-    def visit_BufferStore(self, node: Any) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         made = self.default_visit(node)
         if node.buffer not in self.buffers:
             return made
@@ -617,9 +622,9 @@ class _Swap(Mutator):
 class _Unwrap(Mutator):
     """Steps as they are, where another pass places barriers."""
 
-    def visit_PrimExpr(self, node: Any) -> Any:
+    def visit_PrimExpr(self, node: PrimExpr) -> PrimExpr:
         return node
 
-    def visit_AttrStmt(self, node: Any) -> Any:
+    def visit_AttrStmt(self, node: AttrStmt) -> Stmt:
         made = self.default_visit(node)
         return made.body if node.attr_key == "tile_step" else made

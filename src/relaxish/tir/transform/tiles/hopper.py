@@ -7,18 +7,19 @@ back through element-wise statements. It is rewritten with buffers in coordinate
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....arith import Analyzer
 from ....arith.affine import coefficient
-from ....ir.expr import Range
+from ....ir.expr import PrimExpr, Range
 from ....ir.functor import Mutator
 from ....support.log import get_logger
-from ....ir.prim import Cast, IterVar, Var, const, is_zero
-from ...buffer import decl_buffer
+from ....ir.prim import Cast, IterVar, LT, Var, const, is_zero
+from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
 from ...functor import substitute
-from ...stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt
+from ...stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
 from ..hopper.kernel import build_kernel
 from ..hopper.layout import tile_layout
 from ..hopper.tiles import GEMM, STAGES, HopperError, parse_tiles
@@ -43,7 +44,7 @@ def _require(condition: Any) -> None:
         raise _Other
 
 
-def lower_product(kernel: Kernel) -> Any:
+def lower_product(kernel: Kernel) -> Stmt | None:
     """The kernel by ``wgmma``; None where it is not one product, or a tile does not fit the instruction."""
     for groups in _groups(kernel):
         try:
@@ -114,7 +115,7 @@ class _Rewrite:
 
     # -- reading -----------------------------------------------------------------------------------------------------------
 
-    def _turn(self, loop: Any) -> tuple[dict[Any, Nest], Product]:
+    def _turn(self, loop: Any) -> tuple[dict[Buffer, Nest], Product]:
         nests = [nest_of(s) for s in _items(loop.body)]
         _require(len(nests) == 3 and all(n is not None for n in nests))
         found = [n for n in nests if n is not None]
@@ -139,11 +140,12 @@ class _Rewrite:
 
     def _cleared(self, nests: list[Nest], p: Product) -> None:
         _require(len(nests) == 1 and nests[0].op == "fill")
-        store = nests[0].body
+        _require(isinstance(nests[0].body, BufferStore))
+        store = nests[0].store
         _require(store.buffer is p.c and getattr(store.value, "value", None) == 0)
         _require(nests[0].extents == [p.m, p.n])
 
-    def _coordinates(self, p: Product, copies: dict[Any, Nest], loop: Any) -> None:
+    def _coordinates(self, p: Product, copies: dict[Buffer, Nest], loop: Any) -> None:
         """Where the tile begins along rows, columns and depth, and how far each goes."""
         row, depth_a = self._bases(copies[p.a.buffer], p.a, p.i, p.k, (p.m, p.depth), p.turned_a)
         column, depth_b = self._bases(copies[p.b.buffer], p.b, p.j, p.k, (p.n, p.depth), not p.turned_b)
@@ -156,14 +158,14 @@ class _Rewrite:
         }  # fmt: skip
 
     def _bases(
-        self, copy: Nest, load: Any, outer: Var, depth: Var, sizes: tuple[int, int], turned: bool
-    ) -> tuple[Any, Any]:
+        self, copy: Nest, load: BufferLoad, outer: Var, depth: Var, sizes: tuple[int, int], turned: bool
+    ) -> tuple[PrimExpr, PrimExpr]:
         """First coordinates of a tile in its source: along the side that it shares with the result, and the depth."""
-        sources = [x for x in loads_of(copy.body.value) if x.buffer.scope() == "global"]
+        sources = [x for x in loads_of(copy.store.value) if x.buffer.scope() == "global"]
         _require(len(sources) == 1 and len(copy.loops) == 2)
         wanted = (sizes[1], sizes[0]) if turned else sizes
         _require(tuple(copy.extents) == wanted)
-        _require(all(a is b for a, b in zip(copy.body.indices, copy.variables, strict=True)))
+        _require(all(a is b for a, b in zip(copy.store.indices, copy.variables, strict=True)))
         order = [depth, outer] if turned else [outer, depth]
         _require(all(a is b for a, b in zip(load.indices, order, strict=True)))
         found = {}
@@ -173,7 +175,7 @@ class _Rewrite:
             found[role] = self.analyzer.simplify(substitute(places[0], {var: const(0, var.dtype)}))
         return found[outer], found[depth]
 
-    def _reach(self, base: Any, size: int) -> Any:
+    def _reach(self, base: PrimExpr, size: int) -> PrimExpr:
         """How far tiles of all blocks go along an axis."""
         if is_zero(base):
             return const(size, base.dtype)
@@ -183,7 +185,7 @@ class _Rewrite:
 
     # -- writing -----------------------------------------------------------------------------------------------------------
 
-    def _whole(self, buffer: Any, roles: list[Var]) -> Any:
+    def _whole(self, buffer: Any, roles: list[Var]) -> Buffer:
         name = buffer.name
         scope = "local" if buffer.scope() == FRAGMENT else buffer.scope()
         known: dict[Any, Any] = self.__dict__.setdefault("wholes", {})
@@ -217,28 +219,28 @@ class _Rewrite:
             made = For(loops[r], const(0, r.dtype), const(self.sizes[r], r.dtype), ForKind.SERIAL, made)
         return made
 
-    def _local(self, role: Var, axis: Any) -> Any:
+    def _local(self, role: Var, axis: Any) -> PrimExpr:
         """A place in the tile as the product's coordinate less the tile's first."""
         return axis - self.bases[role]
 
-    def _copy(self, nest: Nest, load: Any, p: Product) -> Any:
+    def _copy(self, nest: Nest, load: BufferLoad, p: Product) -> Stmt:
         order = [p.i if i is p.i else p.j if i is p.j else p.k for i in load.indices]
         whole = self._whole(load.buffer, order)
 
-        def body(axes: dict[Var, Any]) -> Any:
+        def body(axes: dict[Var, Var]) -> Any:
             values = {v: self._local(r, axes[r]) for v, r in zip(nest.variables, order, strict=True)}
-            return BufferStore(whole, self._plain(substitute(nest.body.value, values)), [axes[r] for r in order])
+            return BufferStore(whole, self._plain(substitute(nest.store.value, values)), [axes[r] for r in order])
 
         return self._block("copy", order, body, None, {})
 
-    def _plain(self, e: Any) -> Any:
+    def _plain(self, e: Any) -> PrimExpr:
         return _Simplify(self.analyzer).visit(e)
 
-    def _product(self, p: Product) -> Any:
+    def _product(self, p: Product) -> Stmt:
         a, b = (self._whole(x.buffer, [v for v in x.indices if isinstance(v, Var)]) for x in (p.a, p.b))
         c = self._whole(p.c, [p.i, p.j])
 
-        def widened(x: Any) -> Any:
+        def widened(x: Any) -> PrimExpr:
             return x if x.dtype == c.dtype else Cast(c.dtype, x)
 
         def body(axes: dict[Any, Any]) -> Any:
@@ -247,36 +249,36 @@ class _Rewrite:
             place = [axes[p.i], axes[p.j]]
             return BufferStore(c, BufferLoad(c, place) + widened(left) * widened(right), place)
 
-        def init(axes: dict[Var, Any]) -> Any:
+        def init(axes: dict[Var, Var]) -> Stmt:
             return BufferStore(c, const(0, c.dtype), [axes[p.i], axes[p.j]])
 
         return self._block("gemm", [p.i, p.j, p.k], body, init, {GEMM: self.groups}, p.k)
 
-    def _tail(self, nests: list[Nest], p: Product) -> Any:
+    def _tail(self, nests: list[Nest], p: Product) -> Stmt:
         """Element-wise statements after the loop, put together into one write-back."""
         _require(bool(nests))
-        known: dict[Any, tuple[list[Var], Any]] = {}
+        known: dict[Buffer, tuple[list[PrimExpr], PrimExpr]] = {}
         for nest in nests[:-1]:
-            store = nest.body
-            _require(
-                nest.op in ("copy", "parallel")
-                and isinstance(store, BufferStore)
-                and store.buffer.scope() in (FRAGMENT, *SHARED)
-            )
+            _require(nest.op in ("copy", "parallel") and isinstance(nest.body, BufferStore))
+            store = nest.store
+            _require(store.buffer.scope() in (FRAGMENT, *SHARED))
             _require(all(any(i is v for v in nest.variables) for i in store.indices))
             _require(len(store.indices) == len(nest.variables))
             known[store.buffer] = (list(store.indices), self._value(store.value, known, p.c))
         last = nests[-1]
         _require(last.op in ("copy", "parallel") and last.extents == [p.m, p.n])
-        conditions, store = [], last.body
-        while isinstance(store, IfThenElse) and store.else_case is None:
-            conditions.append(store.condition)
-            store = store.then_case
-        _require(isinstance(store, BufferStore) and store.buffer.scope() == "global")
+        conditions, inner = [], last.body
+        while isinstance(inner, IfThenElse) and inner.else_case is None:
+            conditions.append(inner.condition)
+            inner = inner.then_case
+        if not isinstance(inner, BufferStore):
+            raise _Other
+        store = inner
+        _require(store.buffer.scope() == "global")
         c = self._whole(p.c, [p.i, p.j])
         value = self._value(store.value, known, p.c)
 
-        def body(axes: dict[Var, Any]) -> Any:
+        def body(axes: dict[Var, Var]) -> Any:
             places = dict(zip(last.variables, (self._local(r, axes[r]) for r in (p.i, p.j)), strict=True))
             where = {p.i: axes[p.i], p.j: axes[p.j]}
 
@@ -299,11 +301,11 @@ class _Rewrite:
 
         return self._block("store", [p.i, p.j], body, None, {})
 
-    def _value(self, e: Any, known: dict[Any, tuple[list[Var], Any]], c: Any) -> Any:
+    def _value(self, e: PrimExpr, known: Mapping[Buffer, tuple[Sequence[Any], PrimExpr]], c: Buffer) -> PrimExpr:
         """An expression in which fragments are what was stored in them."""
 
         class Inline(Mutator):
-            def visit_BufferLoad(self, node: Any) -> Any:
+            def visit_BufferLoad(self, node: BufferLoad) -> PrimExpr:
                 found = known.get(node.buffer)
                 if found is None:
                     _require(node.buffer is c or node.buffer.scope() == "global")
@@ -321,8 +323,8 @@ class _Simplify(Mutator):
         super().__init__()
         self.analyzer = analyzer
 
-    def visit_BufferLoad(self, node: Any) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> PrimExpr:
         return BufferLoad(node.buffer, [self.analyzer.simplify(i) for i in node.indices])
 
-    def visit_LT(self, node: Any) -> Any:
+    def visit_LT(self, node: LT) -> PrimExpr:
         return type(node)(self.analyzer.simplify(node.a), self.analyzer.simplify(node.b))

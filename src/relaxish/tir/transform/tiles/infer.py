@@ -6,18 +6,21 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...stmt import Stmt
+from ....ir.expr import PrimExpr
+from ...buffer import Buffer
 from ....ir import dtype as dt
 from ....ir.prim import IntImm, Var, is_one, is_zero
 from .layout import Digit, Layout, natural
 from .names import FRAGMENT
-from .program import Kernel, Nest, TileLoweringError, Walk, as_int, loads_of, stores_of
+from .program import Kernel, Nest, TileLoweringError, Walk, accesses, as_int
 
 __all__ = ["Accesses", "accesses_of", "covering", "infer_layouts", "loop_layout", "nests_of", "plain_dims"]
 
 Accesses = list[tuple[Any, tuple[Any, ...]]]
 
 
-def nests_of(body: Any) -> list[Nest]:
+def nests_of(body: Stmt) -> list[Nest]:
     """All operators of a program, in order."""
     found: list[Nest] = []
 
@@ -35,11 +38,13 @@ def nests_of(body: Any) -> list[Nest]:
 
 def accesses_of(nest: Nest) -> Accesses:
     """Fragments that an operator reads or writes, with their indices; what it writes comes first."""
-    nodes = [*stores_of(nest.body), *loads_of(nest.body)]
+    nodes = accesses(nest.body)
     return [(n.buffer, tuple(n.indices)) for n in nodes if n.buffer.scope() == FRAGMENT]
 
 
-def plain_dims(indices: Sequence[Any], loops: Sequence[tuple[Var, Any]], shape: Sequence[Any]) -> list[int] | None:
+def plain_dims(
+    indices: Sequence[PrimExpr], loops: Sequence[tuple[Var, PrimExpr]], shape: Sequence[PrimExpr]
+) -> list[int] | None:
     """The loop that each index is, -1 for the first element of a dimension of size 1; None for other indices."""
     places = {v: n for n, (v, _) in enumerate(loops)}
     dims: list[int] = []
@@ -53,7 +58,7 @@ def plain_dims(indices: Sequence[Any], loops: Sequence[tuple[Var, Any]], shape: 
     return dims
 
 
-def covering(nest: Nest, layouts: dict[Any, Layout]) -> Layout | None:
+def covering(nest: Nest, layouts: dict[Buffer, Layout]) -> Layout | None:
     """The layout of the loops that a fragment over all of them gives."""
     wide = {n for n, (_, e) in enumerate(nest.loops) if not is_one(e)}
     for buffer, indices in accesses_of(nest):
@@ -71,7 +76,7 @@ def covering(nest: Nest, layouts: dict[Any, Layout]) -> Layout | None:
     return None
 
 
-def loop_layout(nest: Nest, layouts: dict[Any, Layout], threads: int, vector: int) -> Layout:
+def loop_layout(nest: Nest, layouts: dict[Buffer, Layout], threads: int, vector: int) -> Layout:
     """The layout of an operator's loops: a fragment's that covers them, or one that fits the fragments there are."""
     found = covering(nest, layouts)
     if found is not None:
@@ -114,10 +119,10 @@ def _extended(layout: Layout, dims: Sequence[int], shape: tuple[int, ...]) -> La
 
 
 def infer_layouts(
-    kernel: Kernel, nests: Sequence[Nest], threads: int, product: Callable[[Nest], dict[Any, Layout]]
-) -> dict[Any, Layout]:
+    kernel: Kernel, nests: Sequence[Nest], threads: int, product: Callable[[Nest], dict[Buffer, Layout]]
+) -> dict[Buffer, Layout]:
     """A layout for each fragment. ``product`` gives what a product wants of its operands. Raises TileLoweringError."""
-    layouts: dict[Any, Layout] = {}
+    layouts: dict[Buffer, Layout] = {}
     for nest in nests:
         if nest.op != "gemm":
             continue
@@ -141,7 +146,7 @@ def infer_layouts(
         _follow(others, layouts)
 
 
-def _follow(nests: Sequence[Nest], layouts: dict[Any, Layout]) -> None:
+def _follow(nests: Sequence[Nest], layouts: dict[Buffer, Layout]) -> None:
     """Give layouts to what operators touch together with fragments that have one."""
     changed = True
     while changed:
@@ -157,9 +162,9 @@ def _follow(nests: Sequence[Nest], layouts: dict[Any, Layout]) -> None:
                     changed = True
 
 
-def _begin(nests: Sequence[Nest], layouts: dict[Any, Layout], missing: set[Any], threads: int) -> bool:
+def _begin(nests: Sequence[Nest], layouts: dict[Buffer, Layout], missing: set[Buffer], threads: int) -> bool:
     """Lay out the largest operator that touches fragments without a layout."""
-    best: tuple[int, Nest, list[tuple[Any, list[int]]]] | None = None
+    best: tuple[int, Nest, list[tuple[Buffer, list[int]]]] | None = None
     for nest in nests:
         if not all(isinstance(e, IntImm) for _, e in nest.loops):
             continue
@@ -179,11 +184,11 @@ def _begin(nests: Sequence[Nest], layouts: dict[Any, Layout], missing: set[Any],
     return True
 
 
-def _whole(buffer: Any, dims: Sequence[int], nest: Nest) -> bool:
+def _whole(buffer: Buffer, dims: Sequence[int], nest: Nest) -> bool:
     """Whether the loops run over all of a fragment."""
     return all(d < 0 or as_int(e, "a size") == nest.extents[d] for d, e in zip(dims, buffer.shape, strict=True))
 
 
-def _vector(buffer: Any, shape: Sequence[int]) -> int:
+def _vector(buffer: Buffer, shape: Sequence[int]) -> int:
     """Elements of 16 bytes, as many as divide a row."""
     return math.gcd(shape[-1], max(1, 128 // max(8, dt.bits(buffer.dtype)))) if shape else 1

@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+
+from .shared import Indices
 
 __all__ = ["Digit", "Layout", "accumulator", "by_rows", "natural", "operand_a", "outer_product"]
 
@@ -62,15 +65,15 @@ class Layout:
         """The digits of a dimension."""
         return [d for d in self.digits if d.dim == dim]
 
-    def owners(self) -> Any:
+    def owners(self) -> Indices:
         """The first thread of each element."""
         return self._sum(True)
 
-    def places(self) -> Any:
+    def places(self) -> Indices:
         """The register of each element."""
         return self._sum(False)
 
-    def _sum(self, thread: bool) -> Any:
+    def _sum(self, thread: bool) -> Indices:
         grids = np.indices(self.shape) if self.shape else np.zeros((0,))
         total = np.zeros(self.shape, dtype=np.int64)
         for d in self.digits:
@@ -78,7 +81,7 @@ class Layout:
                 total = total + grids[d.dim] // d.stride % d.extent * d.out
         return total
 
-    def holds(self, coordinates: Sequence[Any], threads: Any) -> Any:
+    def holds(self, coordinates: Sequence[Any], threads: Any) -> npt.NDArray[np.bool_]:
         """Whether threads hold the elements at coordinates (arrays that broadcast)."""
         fine = np.ones(np.broadcast_shapes(np.shape(threads), *[np.shape(c) for c in coordinates]), dtype=bool)
         for d in self.digits:

@@ -8,10 +8,10 @@ from typing import Any
 from ....ir.functor import post_order_visit
 from ....ir.prim import IterVar, Var, const
 from ....ir.types import PointerType, PrimType
-from ...buffer import decl_buffer
+from ...buffer import Buffer, decl_buffer
 from ...function import PrimFunc
 from ...functor import Substitute
-from ...stmt import BlockRealize, For, ForKind
+from ...stmt import BlockRealize, For, ForKind, Stmt
 from ..base import PrimFuncPass, func_pass, op_name
 from .arch import Arch, arch_of
 from .gpu import GpuKernel
@@ -28,7 +28,7 @@ def lower_for_device(func: PrimFunc, target: Any) -> PrimFunc:
     """The function with its tile kernels lowered for a device. Raises TileLoweringError for what the device cannot do."""
     arch = arch_of(target)
 
-    def lower(kernel: Kernel) -> Any:
+    def lower(kernel: Kernel) -> Stmt:
         _check_prints(kernel, arch)
         if written_for_threads(kernel):
             _check_threads(kernel, arch)
@@ -55,7 +55,7 @@ def _extern(node: Any) -> str:
 def _check_prints(kernel: Kernel, arch: Arch) -> None:
     """Raise TileLoweringError where a kernel prints and its architecture cannot."""
 
-    def look(node: Any) -> None:
+    def look(node: For) -> None:
         if _extern(node) == "printf" and not arch.prints:
             raise TileLoweringError(
                 f"T.print: kernels of {arch.name} have no output; print on a CPU or an emulated GPU, or copy the tile to an argument"
@@ -67,7 +67,7 @@ def _check_prints(kernel: Kernel, arch: Arch) -> None:
 def _check_threads(kernel: Kernel, arch: Arch) -> None:
     """Raise TileLoweringError for what threads cannot do on an architecture."""
 
-    def look(node: Any) -> None:
+    def look(node: For) -> None:
         name = _extern(node) or op_name(node)
         what, level = _NEEDS.get(name, ("", 0))
         if level > arch.level:
@@ -76,10 +76,10 @@ def _check_threads(kernel: Kernel, arch: Arch) -> None:
     post_order_visit(kernel.block.body, look)
 
 
-def _as_it_is(kernel: Kernel, arch: Arch) -> Any:
+def _as_it_is(kernel: Kernel, arch: Arch) -> Stmt:
     """A kernel written for one thread: an ordinary scheduled program, once its variables are registers."""
     block = kernel.block
-    memory: dict[Any, Any] = {}
+    memory: dict[Buffer, Buffer] = {}
     for buffer in block.alloc_buffers:
         if buffer.scope() == FRAGMENT:
             raise TileLoweringError(

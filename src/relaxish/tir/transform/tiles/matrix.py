@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ....ir.expr import PrimExpr
 from ....ir.prim import IntImm, Var, const
 from ....ir.types import PointerType, PrimType
 from ....support.log import get_logger
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
 from ...functor import substitute
-from ...stmt import Allocate, BufferStore, DeclBuffer, Evaluate, For, ForKind
+from ...stmt import Allocate, BufferStore, DeclBuffer, Evaluate, For, ForKind, Stmt
 from ..base import call, seq
 from .arch import Arch
 from .layout import Layout, by_rows, outer_product
-from .mma import Mma, form_of
+from .mma import Mma, form_of, is_unbuilt
 from .names import FRAGMENT
 from .product import Product, product_of, uncast
-from .program import Nest, TileLoweringError, loads_of, stores_of
+from .program import Nest, TileLoweringError, accesses, loads_of
 
 if TYPE_CHECKING:
     from .gpu import GpuKernel
@@ -49,8 +50,8 @@ class Products:
         self.arch = arch
         self.threads = threads
         self.allocations: list[Buffer] = []
-        self.open: dict[Any, _Open] = {}
-        self.entered: list[list[Any]] = []
+        self.open: dict[Buffer, _Open] = {}
+        self.entered: list[list[Buffer]] = []
         self.scratches: dict[int, Any] = {}
 
     def unit(self, p: Product) -> tuple[str, int, int]:
@@ -70,9 +71,11 @@ class Products:
     def _say_why(self, p: Product) -> None:
         """A note where threads multiply, though the architecture has a unit for such products or the types one elsewhere."""
         form, kinds = form_of(p), f"{p.a.buffer.dtype} x {p.b.buffer.dtype} -> {p.c.dtype}"
-        if form is None or self.arch.level < 70:
+        if self.arch.level < 70 or (form is None and not is_unbuilt(p)):
             return
-        if (self.arch.unit == "wmma" and p.a.buffer.dtype != "float16") or self.arch.level < form.level:
+        if form is None:
+            why = f"instructions for {kinds} are not written here; dequantise to float16, or sum in float32"
+        elif (self.arch.unit == "wmma" and p.a.buffer.dtype != "float16") or self.arch.level < form.level:
             why = f"{self.arch.name} has no instruction for {kinds}, sm_{form.level} has"
         else:
             why = (
@@ -218,7 +221,7 @@ def _uses(body: Any) -> tuple[list[Product], set[Any]]:
             products.append(p)
             others.add(p.a.buffer)
         else:
-            others |= {x.buffer for x in (*loads_of(nest.body), *stores_of(nest.body))}
+            others |= {x.buffer for x in accesses(nest.body)}
     return products, others
 
 
@@ -233,18 +236,18 @@ class _Open:
         self.dtype = p.c.dtype
         self.sums = products.fragment(f"{p.c.name}_sums", p.c.dtype, self.tall * self.wide, "wmma.accumulator")
 
-    def fill(self) -> Any:
+    def fill(self) -> Stmt:
         """All sums zero."""
         return seq([
             Evaluate(call("handle", "tvm_fill_fragment", self.sums.data, *_SIXTEEN, const(n, "int32"), const(0, "float32")))
             for n in range(self.tall * self.wide)
         ])  # fmt: skip
 
-    def _warp(self, kernel: GpuKernel) -> tuple[Any, Any]:
+    def _warp(self, kernel: GpuKernel) -> tuple[PrimExpr, PrimExpr]:
         warp = kernel.thread // 32
         return warp % self.rows, warp // self.rows
 
-    def multiply(self, kernel: GpuKernel, p: Product, a_load: Any) -> Any:
+    def multiply(self, kernel: GpuKernel, p: Product, a_load: BufferLoad) -> Stmt:
         """Add a product to the sums."""
         a = self.owner.fragment("left", p.a.buffer.dtype, self.tall, "wmma.matrix_a")
         b = self.owner.fragment("right", p.b.buffer.dtype, self.wide, "wmma.matrix_b")
@@ -266,14 +269,14 @@ class _Open:
                 )))  # fmt: skip
         return For(k, const(0, "int32"), const(p.depth // 16, "int32"), ForKind.SERIAL, seq(body))
 
-    def add_to(self, kernel: GpuKernel, c: Any) -> list[Any]:
+    def add_to(self, kernel: GpuKernel, c: Any) -> list[Stmt]:
         """Steps that add the sums to the result's registers, by way of shared memory."""
         m = self.rows * self.tall * 16
         buffer = decl_buffer([m, self.n], self.dtype, f"{c.name}_room", scope="shared.dyn")
         kernel.tile_in_passing(buffer)
         kept = kernel.memory.shared[buffer]
         row, column = self._warp(kernel)
-        stores: list[Any] = []
+        stores: list[Stmt] = []
         for t in range(self.tall):
             for w in range(self.wide):
                 at = kept.offset([row * (self.tall * 16) + t * 16, column * (self.wide * 16) + w * 16])
@@ -293,11 +296,13 @@ class _Open:
 _SIXTEEN = tuple(IntImm("int32", 16) for _ in range(3))
 
 
-def _pointer(view: Buffer, offset: Any, mask: str) -> Any:
+def _pointer(view: Buffer, offset: PrimExpr, mask: str) -> PrimExpr:
     return view.access_ptr(mask, offset=offset)
 
 
-def _load(kernel: GpuKernel, fragment: Buffer, index: int, load: Any, at: dict[Any, Any], turned: bool) -> Any:
+def _load(
+    kernel: GpuKernel, fragment: Buffer, index: int, load: BufferLoad, at: dict[Var, PrimExpr], turned: bool
+) -> Stmt:
     kept = kernel.memory.shared[load.buffer]
     if kept.row_pitch is None:
         raise TileLoweringError(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ....ir.expr import PrimExpr
 from ....ir import dtype as dt
 from ....ir.prim import Var, const
 from ...buffer import Buffer
@@ -20,7 +21,7 @@ from .product import Product
 if TYPE_CHECKING:
     from .gpu import GpuKernel
 
-__all__ = ["Mma", "MmaForm", "form_of"]
+__all__ = ["Mma", "MmaForm", "form_of", "is_unbuilt"]
 
 
 @dataclass(frozen=True)
@@ -49,14 +50,14 @@ class MmaForm:
         """Elements of the result in a thread."""
         return self.rows * 8 // 32
 
-    def left_place(self, lane: Any, e: Any) -> tuple[Any, Any]:
+    def left_place(self, lane: PrimExpr, e: Any) -> tuple[PrimExpr, PrimExpr]:
         """(row, depth) of an element of the left operand."""
         r = self.run
         if self.rows == 8:
             return lane // 4, lane % 4 * r + e
         return lane // 4 + e // r % 2 * 8, lane % 4 * r + e % r + e // (2 * r) * (4 * r)
 
-    def right_place(self, lane: Any, e: Any) -> tuple[Any, Any]:
+    def right_place(self, lane: PrimExpr, e: Any) -> tuple[PrimExpr, PrimExpr]:
         """(depth, column) of an element of the right operand."""
         r = self.run
         return lane % 4 * r + e % r + e // r * (4 * r), lane // 4
@@ -90,6 +91,12 @@ _TYPES = {
 def form_of(p: Product) -> MmaForm | None:
     """The form for a product's types; None where there is none."""
     return _FORMS.get((p.a.buffer.dtype, p.b.buffer.dtype, p.c.dtype))
+
+
+def is_unbuilt(p: Product) -> bool:
+    """Whether matrix units know a product's types (4-bit integers, float8 with sums of float16) that have no form here."""
+    kinds = {p.a.buffer.dtype, p.b.buffer.dtype}
+    return kinds <= {"int4", "uint4"} or (kinds <= set(_FLOATS8) and p.c.dtype == "float16")
 
 
 class Mma:
@@ -132,12 +139,12 @@ class Mma:
             return False
         return bits == 16 or (bits == 8 and not turned and kept.aligned(16))
 
-    def _address(self, load: BufferLoad, at: dict[Any, Any]) -> tuple[Buffer, Any]:
+    def _address(self, load: BufferLoad, at: dict[Var, PrimExpr]) -> tuple[Buffer, Any]:
         kept = self.kernel.memory.shared[load.buffer]
         indices = [substitute(i, at) for i in load.indices]
         return kept.view, kept.offset(indices, self.kernel.memory.turns.get(load.buffer))
 
-    def _left(self, t: Any, k: Any) -> Stmt:
+    def _left(self, t: PrimExpr, k: PrimExpr) -> Stmt:
         lane, p, form = self.lane, self.p, self.form
         first = self.row * (self.tall * form.rows) + t * form.rows
         if not self._matrices_fit(p.a, p.turned_a):
@@ -155,11 +162,11 @@ class Mma:
         view, place = self._address(p.a, {p.i: first + row, p.k: k * form.depth + deep})
         return self._matrices(p.turned_a, 4, self.a, t * form.left, view, place)
 
-    def _right(self, k: Any) -> list[Stmt]:
+    def _right(self, k: PrimExpr) -> list[Stmt]:
         if not self._matrices_fit(self.p.b, not self.p.turned_b):
             p, form = self.p, self.form
 
-            def element(w: Any, e: Any) -> Stmt:
+            def element(w: PrimExpr, e: PrimExpr) -> Stmt:
                 deep, column = form.right_place(self.lane, e)
                 at = {p.j: self.column * (self.wide * 8) + w * 8 + column, p.k: k * form.depth + deep}
                 return self._element(p.b, at, self.b, w * form.right + e)
@@ -169,7 +176,7 @@ class Mma:
         made = [_unrolled("nj", pairs, lambda w: self._columns(w * 2, k, 4))] if pairs else []
         return [*made, self._columns(const(self.wide - 1, "int32"), k, 2)] if self.wide % 2 else made
 
-    def _columns(self, w: Any, k: Any, count: int) -> Stmt:
+    def _columns(self, w: PrimExpr, k: PrimExpr, count: int) -> Stmt:
         lane, p, piece = self.lane, self.p, 4 * self.form.run
         if p.turned_b:
             column, deep = lane % 8 + lane // 16 * 8, lane // 8 % 2 * piece
@@ -182,7 +189,7 @@ class Mma:
         view, place = self._address(p.b, at)
         return self._matrices(not p.turned_b, count, self.b, w * self.form.right, view, place)
 
-    def _element(self, load: BufferLoad, at: dict[Any, Any], to: Buffer, index: Any) -> Stmt:
+    def _element(self, load: BufferLoad, at: dict[Var, PrimExpr], to: Buffer, index: PrimExpr) -> Stmt:
         view, place = self._address(load, at)
         return BufferStore(to, BufferLoad(view, [place]), [index])
 
@@ -193,7 +200,7 @@ class Mma:
             to.dtype, "ptx_ldmatrix", const(turn, "bool"), const(count, "int32"), ".b16", to.data, at, view.data, place
         ))  # fmt: skip
 
-    def _multiply(self, t: Any, w: Any, k: Any) -> Stmt:
+    def _multiply(self, t: PrimExpr, w: PrimExpr, k: PrimExpr) -> Stmt:
         p, form = self.p, self.form
         left = t * form.left
         if self.a_registers:

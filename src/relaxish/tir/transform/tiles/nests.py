@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ....ir.expr import PrimExpr
 from ....arith.affine import coefficient
 from ....ir import dtype as dt
 from ....ir.functor import Mutator, mentions, post_order_visit
-from ....ir.prim import And, Div, FloorDiv, FloorMod, GE, GT, IntImm, LE, LT, Mod, Select, Var, const, is_one
+from ....ir.prim import And, Call, Div, FloorDiv, FloorMod, GE, GT, IntImm, LE, LT, Mod, Select, Var, const, is_one
 from ...expr import BufferLoad
 from ...functor import substitute
 from ...stmt import BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
 from ..base import op_name
 from .names import TILE_SCOPES
-from .program import loads_of, stores_of
+from .program import accesses, loads_of
 
 __all__ = ["interior", "plain_selects", "serial_loops", "vector_loop", "vectorizable", "without_guards"]
 
 
-def serial_loops(loops: Sequence[tuple[Var, Any]], body: Stmt, kind: ForKind = ForKind.SERIAL) -> Stmt:
+def serial_loops(loops: Sequence[tuple[Var, PrimExpr | int]], body: Stmt, kind: ForKind = ForKind.SERIAL) -> Stmt:
     """Nested loops from 0."""
     for var, extent in reversed(loops):
         extent = const(extent, var.dtype) if isinstance(extent, int) else extent
@@ -33,18 +34,18 @@ def serial_loops(loops: Sequence[tuple[Var, Any]], body: Stmt, kind: ForKind = F
 # -- guards
 
 
-def _terms(condition: Any) -> list[Any]:
+def _terms(condition: Any) -> list[PrimExpr]:
     if isinstance(condition, And):
         return [*_terms(condition.a), *_terms(condition.b)]
     return [condition]
 
 
-def interior(body: Any, loops: Sequence[tuple[Var, Any]]) -> Any:
+def interior(body: Stmt, loops: Sequence[tuple[Var, PrimExpr]]) -> PrimExpr | None:
     """What must hold for every guard in ``body`` to hold in all iterations; None where that cannot be said shortly.
 
     True where there is no guard.
     """
-    wanted: list[Any] = []
+    wanted: list[PrimExpr] = []
     for condition in _conditions(body):
         for term in _terms(condition):
             corner = _corner(term, loops)
@@ -52,13 +53,13 @@ def interior(body: Any, loops: Sequence[tuple[Var, Any]]) -> Any:
                 return None
             if not any(corner is w for w in wanted):
                 wanted.append(corner)
-    made: Any = None
+    made: PrimExpr | None = None
     for term in wanted:
         made = term if made is None else And(made, term)
     return const(True, "bool") if made is None else made
 
 
-def _conditions(body: Any) -> list[Any]:
+def _conditions(body: Stmt) -> list[Stmt]:
     found: list[Any] = []
 
     def look(node: Any) -> None:
@@ -71,7 +72,7 @@ def _conditions(body: Any) -> list[Any]:
     return found
 
 
-def _corner(term: Any, loops: Sequence[tuple[Var, Any]]) -> Any:
+def _corner(term: Any, loops: Sequence[tuple[Var, PrimExpr]]) -> Any:
     """The comparison at the iteration where it is hardest to hold."""
     if not isinstance(term, (LT, LE, GT, GE)) or loads_of(term):
         return None
@@ -88,16 +89,16 @@ def _corner(term: Any, loops: Sequence[tuple[Var, Any]]) -> Any:
 
 
 class _Unguard(Mutator):
-    def visit_Call(self, node: Any) -> Any:
+    def visit_Call(self, node: Call) -> PrimExpr:
         if op_name(node) == "if_then_else":
             return self.visit(node.args[1])
         return self.default_visit(node)
 
-    def visit_IfThenElse(self, node: Any) -> Any:
+    def visit_IfThenElse(self, node: IfThenElse) -> Stmt:
         return self.visit(node.then_case)
 
 
-def without_guards(body: Any) -> Any:
+def without_guards(body: Stmt) -> Any:
     """The body where all its conditions hold."""
     return _Unguard().visit(body)
 
@@ -105,22 +106,22 @@ def without_guards(body: Any) -> Any:
 class _Selects(Mutator):
     """Choices between values that may both be computed, as selections."""
 
-    def visit_Call(self, node: Any) -> Any:
+    def visit_Call(self, node: Call) -> PrimExpr:
         made = self.default_visit(node)
         if op_name(made) == "if_then_else" and all(_harmless(a) for a in made.args):
             return Select(*made.args)
         return made
 
 
-def plain_selects(body: Any) -> Any:
+def plain_selects(body: Stmt) -> Any:
     """``if_then_else`` of values that are always there to read, as ``Select``."""
     return _Selects().visit(body)
 
 
-def _harmless(e: Any) -> bool:
+def _harmless(e: PrimExpr) -> bool:
     fine = True
 
-    def look(node: Any) -> None:
+    def look(node: For) -> None:
         nonlocal fine
         if isinstance(node, BufferLoad) and node.buffer.scope() not in (*TILE_SCOPES, "global.tile"):
             fine = False
@@ -134,7 +135,7 @@ def _harmless(e: Any) -> bool:
 # -- vectors
 
 
-def vectorizable(body: Any, var: Var, private: Sequence[Any] = ()) -> bool:
+def vectorizable(body: Stmt, var: Var, private: Sequence[Any] = ()) -> bool:
     """Whether iterations of ``var`` may run as lanes: plain stores at places of their own, no loops, private variables or
     conditions on it."""
     fine = True
@@ -185,5 +186,5 @@ def _power(count: int, limit: int) -> int:
 
 def widest(body: Any) -> int:
     """Bits of the widest element that the body loads or stores."""
-    sizes = [dt.bits(n.buffer.dtype) for n in [*loads_of(body), *stores_of(body)]]
+    sizes = [dt.bits(n.buffer.dtype) for n in accesses(body)]
     return max([8, *sizes])

@@ -8,10 +8,12 @@ the sums of a register tile stay in registers for the turns of a panel together.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ....ir.node import Node
+from ....ir.expr import PrimExpr
 from ....arith.affine import coefficient
 from ....arith.functor import free_vars
 from ....ir import dtype as dt
@@ -21,12 +23,12 @@ from ....ir.types import PointerType, PrimType
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
 from ...functor import renew_defs, substitute
-from ...stmt import BufferStore, For, ForKind, LetStmt
+from ...stmt import BufferStore, For, ForKind, LetStmt, Stmt
 from ..base import seq
 from .nests import serial_loops
 from .product import Product, product_of
 from .program import Nest, as_int, loads_of
-from .register_tiles import product_loops, tile_of
+from .register_tiles import RegisterTile, product_loops, tile_of
 
 if TYPE_CHECKING:
     from .cpu import CpuKernel
@@ -50,13 +52,13 @@ class Panel:
 
     nest: Nest
     buffer: Buffer
-    outer: tuple[tuple[Var, Any, int], ...]
+    outer: tuple[tuple[Var, PrimExpr, int], ...]
     turn: tuple[Var, Any] | None
     depth: int
     deep: int
     strip: int
 
-    def place(self, indices: Sequence[Any], column: Any = None) -> list[Any]:
+    def place(self, indices: Sequence[Any], column: PrimExpr | None = None) -> list[Any]:
         """Where an element of the tile lies; ``column`` is its place in the strip where that is known."""
         k, other = indices[self.deep], indices[1 - self.deep]
         if self.turn is not None:
@@ -76,10 +78,10 @@ class Panels:
         self.kernel = kernel
         self.fills: list[Any] = []
         self.buffers: list[Buffer] = []
-        self.bound: set[Any] = set()
+        self.bound: set[Var] = set()
         post_order_visit(body, self._note)
 
-    def _note(self, node: Any) -> None:
+    def _note(self, node: Node) -> None:
         if isinstance(node, For):
             self.bound.add(node.loop_var)
         elif isinstance(node, LetStmt):
@@ -99,21 +101,23 @@ class Panels:
         if nest is None or users is None or around is None:
             return None
         axes = [(v, e) for v, e in self.kernel.kernel.grid]
-        used = set(free_vars(nest.body.value))
+        used = set(free_vars(nest.store.value))
         own = {v for v in nest.variables} | {f.loop_var for f in around} | {v for v, _ in axes}
         if any(v in self.bound and v not in own for v in used):
             return None
         bounds = [e for _, e in axes] + [e for f in around for e in (f.min, f.extent)]
         if not all(isinstance(e, IntImm) for e in bounds):
             return None
-        outer: list[tuple[Var, Any, int]] = [(v, const(0, v.dtype), int(e.value)) for v, e in axes if v in used]
+        outer: list[tuple[Var, PrimExpr, int]] = [
+            (v, const(0, v.dtype), as_int(e, "an extent")) for v, e in axes if v in used
+        ]
         outer += [
             (f.loop_var, f.min, as_int(f.extent, "an extent")) for f in around if f is not loop and f.loop_var in used
         ]
-        saved = math.prod(int(e.value) for v, e in axes if v not in used) - 1
+        saved = math.prod(as_int(e, "an extent") for v, e in axes if v not in used) - 1
         turns = as_int(loop.extent, "an extent") if loop is not None and loop.loop_var in used else 1
         count = math.prod(nest.extents) * math.prod(e for _, _, e in outer) * turns
-        if saved < 1 or saved * count < _LEAST_SAVED or count * dt.bits(nest.body.buffer.dtype) > 8 * _MOST_BYTES:
+        if saved < 1 or saved * count < _LEAST_SAVED or count * dt.bits(nest.store.buffer.dtype) > 8 * _MOST_BYTES:
             return None
         return self._panel(
             nest, users, outer, loop if loop is not None and loop.loop_var in used else None, turns, "all"
@@ -160,13 +164,13 @@ class Panels:
             ways.add((left, deep, 0 if left else self._tile(p).columns))
         return len(ways) == 1
 
-    def _tile(self, p: Product) -> Any:
+    def _tile(self, p: Product) -> RegisterTile:
         return tile_of(p, self.kernel.bits, self.kernel.registers)
 
     def _panel(
         self, nest: Nest, users: Sequence[Product], outer: Any, loop: For | None, turns: int, what: str
     ) -> Panel:
-        p, store = users[0], nest.body
+        p, store = users[0], nest.store
         left = p.a.buffer is store.buffer
         deep = 0 if (p.a if left else p.b).indices[0] is p.k else 1
         strip = 0 if left else self._tile(p).columns
@@ -185,16 +189,17 @@ class Panels:
 
     # -- filling and reading
 
-    def fill(self, panel: Panel) -> Any:
+    def fill(self, panel: Panel) -> Stmt:
         """Statements that fill a panel's part for the values that its variables have."""
-        nest, store = panel.nest, panel.nest.body
+        nest, store = panel.nest, panel.nest.store
         loops = list(nest.loops)
         value, indices, column = store.value, list(store.indices), None
         if panel.strip:
             side = indices[1 - panel.deep]
+            assert isinstance(side, Var)
             strips, column = Var(f"{side.name}_o", side.dtype), Var(side.name, side.dtype)
             at = next(n for n, (v, _) in enumerate(loops) if v is side)
-            count = loops[at][1].value // panel.strip
+            count = as_int(loops[at][1], "an extent") // panel.strip
             loops[at : at + 1] = [(strips, const(count, side.dtype)), (column, const(panel.strip, side.dtype))]
             if at == 1:
                 # Strip after strip, so that what is written lies side by side.
@@ -228,7 +233,7 @@ class Panels:
 
     # -- several turns as one
 
-    def fused(self, nests: dict[int, Nest], every: Sequence[Nest | None], loop: For) -> Any:
+    def fused(self, nests: dict[int, Nest], every: Sequence[Nest | None], loop: For) -> Stmt | None:
         """The loop over what is left of it, several turns together; None where it does more than products.
 
         ``nests`` are the operators left, ``every`` all that there were.
@@ -242,14 +247,14 @@ class Panels:
         count, depth = as_int(loop.extent, "an extent"), max(product_of(n).depth for n in products)
         chunks = max(1, round(count * depth / _DEPTH))
         turns = -(-count // chunks)
-        copies: dict[Any, Panel] = {}
+        copies: dict[Buffer, Panel] = {}
         for position, nest in nests.items():
             if nest.op == "gemm":
                 continue
             users = self._users(every, position)
             if users is None:
                 return None
-            copies[nest.body.buffer] = self._panel(nest, users, (), loop, turns, "turns")
+            copies[nest.store.buffer] = self._panel(nest, users, (), loop, turns, "turns")
         terms = []
         for n in products:
             p = product_of(n)
@@ -268,7 +273,7 @@ class Panels:
             made.append(renew_defs(self._chunk(first + full * turns, rest, terms, copies, loop)))
         return seq(made)
 
-    def _linear(self, p: Product, var: Var, copies: dict[Any, Panel]) -> Product | None:
+    def _linear(self, p: Product, var: Var, copies: dict[Buffer, Panel]) -> Product | None:
         """The product on panels, if its operands lie in one line over the turns of a loop."""
         made = self.kernel.sources(p, {b: self.load(replace(c, turn=None)) for b, c in copies.items()})
         panels = {c.buffer for c in copies.values()}
@@ -279,7 +284,7 @@ class Panels:
                     return None
         return None if any(coefficient(i, var) != 0 for i in made.store.indices) else made
 
-    def _chunk(self, base: Any, turns: int, products: Any, copies: dict[Any, Panel], loop: For) -> Any:
+    def _chunk(self, base: PrimExpr, turns: int, products: Any, copies: dict[Buffer, Panel], loop: For) -> Stmt:
         made = []
         for panel in copies.values():
             slot = Var("turn", loop.loop_var.dtype)
@@ -295,7 +300,7 @@ class Panels:
 class Replace(Mutator):
     """Single loads replaced by other ones."""
 
-    def __init__(self, loads: dict[Any, Any]) -> None:
+    def __init__(self, loads: Mapping[BufferLoad, PrimExpr]) -> None:
         super().__init__()
         self.loads = loads
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...buffer import Buffer
+from ....ir.expr import PrimExpr
 from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.functor import post_order_visit
 from ....ir.prim import IntImm, Var, const
 from ...expr import BufferLoad
 from ...functor import substitute
-from ...stmt import AttrStmt, BufferStore, Evaluate, For, ForKind, IfThenElse, SeqStmt
+from ...stmt import AttrStmt, BufferStore, Evaluate, For, ForKind, IfThenElse, SeqStmt, Stmt
 from ..base import call, op_name, seq
 from .barriers import barrier
 from .names import SHARED, STAGES
-from .program import Nest, TileLoweringError, loads_of, nest_of, stores_of
+from .program import Nest, TileLoweringError, accesses, loads_of, nest_of, stores_of
 from .skewed import Plan, commit_copies, is_skewed, items_of, stage_count, wait_for_copies
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ class Pipeline:
 
     def __init__(self, kernel: GpuKernel) -> None:
         self.kernel = kernel
-        self.stages: dict[Any, int] = {}
+        self.stages: dict[Buffer, int] = {}
         self.managed: list[Any] = []
         self.rings: dict[Any, tuple[list[Nest], int]] = {}
         self.plans: dict[Any, Plan] = {}
@@ -59,7 +61,7 @@ class Pipeline:
         if ahead:
             self.rings[node.loop_var] = (ahead, stages)
             for nest in ahead:
-                self.stages[nest.body.buffer] = stages
+                self.stages[nest.store.buffer] = stages
 
     def _runs_ahead(self, nest: Nest, stored: dict[Any, int], loop: For) -> bool:
         """Whether a copy depends on nothing that the loop computes, and nobody else uses the memory it fills."""
@@ -71,8 +73,8 @@ class Pipeline:
         sources = loads_of(body)
         if not sources or any(x.buffer.scope() != "global" or x.buffer.data in self.kernel.written for x in sources):
             return False
-        total = sum(1 for x in (*loads_of(self.kernel.body), *stores_of(self.kernel.body)) if x.buffer is body.buffer)
-        inside = sum(1 for x in (*loads_of(loop.body), *stores_of(loop.body)) if x.buffer is body.buffer)
+        total = sum(1 for x in accesses(self.kernel.body) if x.buffer is body.buffer)
+        inside = sum(1 for x in accesses(loop.body) if x.buffer is body.buffer)
         return total == inside
 
     # -- lowering ------------------------------------------------------------------------------------------------------------
@@ -89,12 +91,12 @@ class Pipeline:
         ahead, stages = ring
         k = self.kernel
         node = k.products.around(k, node)
-        buffers = [n.body.buffer for n in ahead]
+        buffers = [n.store.buffer for n in ahead]
         targets = set(buffers)
         count = node.extent
         start = node.min
 
-        def copies(turn: Any, managed: Any) -> Any:
+        def copies(turn: Any, managed: Any) -> Stmt:
             made = []
             for nest in ahead:
                 for buffer in buffers:
@@ -128,7 +130,7 @@ class Pipeline:
         ]))  # fmt: skip
         return seq([*first, k.products.leave(k, made), wait_for_copies(0)])
 
-    def _copy(self, nest: Nest, values: dict[Any, Any], managed: Any) -> Any:
+    def _copy(self, nest: Nest, values: dict[Var, PrimExpr], managed: Any) -> Stmt:
         k = self.kernel
         fresh = {v: Var(v.name, v.dtype) for v, _ in nest.loops}
         loops = tuple((fresh[v], e) for v, e in nest.loops)
@@ -143,7 +145,7 @@ class _Async:
     def __init__(self, kernel: GpuKernel) -> None:
         self.views = {kept.view for kept in kernel.memory.shared.values()}
 
-    def convert(self, stmt: Any) -> Any:
+    def convert(self, stmt: Stmt) -> Stmt:
         """The statement with asynchronous copies where there are such."""
         if isinstance(stmt, SeqStmt):
             return seq([self.convert(s) for s in stmt.seq])
@@ -161,7 +163,7 @@ class _Async:
             return self._vector(stmt, None, 1) or stmt
         return stmt
 
-    def _vector(self, store: Any, var: Var | None, width: int) -> Any:
+    def _vector(self, store: Any, var: Var | None, width: int) -> Stmt | None:
         value, condition = store.value, None
         if op_name(value) == "if_then_else" and getattr(value.args[2], "value", None) == 0:
             condition, value = value.args[0], value.args[1]
@@ -173,7 +175,7 @@ class _Async:
             return None
         if getattr(source.elem_offset, "value", 0) != 0:
             return None
-        place: Any = const(0, "int32")
+        place: PrimExpr = const(0, "int32")
         for index, extent in zip(value.indices, source.shape, strict=True):
             place = place * extent + index
         zero = {} if var is None else {var: const(0, var.dtype)}

@@ -51,8 +51,9 @@ def uncast(e: Any) -> Any:
 def product_of(nest: Nest) -> Product:
     """The parts of a product. Raises TileLoweringError where a side is not constant."""
     (i, m), (j, n), (k, depth) = nest.loops
-    store = nest.body
-    a, b = uncast(store.value.b.a), uncast(store.value.b.b)
+    store = nest.store
+    terms: Any = store.value
+    a, b = uncast(terms.b.a), uncast(terms.b.b)
     policy = int(getattr(nest.attrs[POLICY], "value", nest.attrs[POLICY]))
     return Product(
         i, j, k, as_int(m, "a side of T.gemm"), as_int(n, "a side of T.gemm"), as_int(depth, "the depth of T.gemm"),

@@ -7,19 +7,21 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ....ir.functor import Mutator, post_order_visit, all_nodes
+from ....ir.expr import PrimExpr
+from ....ir.functor import Mutator, all_nodes, post_order_visit
+from ....ir.node import Node
 from ....ir.prim import IntImm, Var
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...functor import substitute
-from ...stmt import BlockRealize, BufferStore, For, IfThenElse
+from ...stmt import Block, BlockRealize, BufferStore, For, IfThenElse, Stmt
 from ..base import LoweringError
 from .names import ATOMIC, KERNEL, LAYOUT, LOOPS, OP, OPTIONS, PARALLEL
 from .shared import Order
 
 __all__ = [
-    "Kernel", "Nest", "TileLoweringError", "Walk", "as_int", "has_kernels", "loads_of", "nest_of", "opened", "options_of",
+    "Kernel", "accesses", "Nest", "TileLoweringError", "Walk", "as_int", "has_kernels", "loads_of", "nest_of", "opened", "options_of",
     "rewrite_kernels",
     "stores_of", "written_for_threads",
 ]  # fmt: skip
@@ -37,9 +39,9 @@ class Nest:
     """
 
     op: str
-    loops: tuple[tuple[Var, Any], ...]
-    body: Any
-    init: Any = None
+    loops: tuple[tuple[Var, PrimExpr], ...]
+    body: Stmt
+    init: Stmt | None = None
     attrs: dict[str, Any] = field(default_factory=dict)
     kinds: str = ""
 
@@ -47,6 +49,12 @@ class Nest:
     def extents(self) -> list[int]:
         """The loops' extents. Raises TileLoweringError where one is not constant."""
         return [as_int(e, f"an extent of T.{self.op}") for _, e in self.loops]
+
+    @property
+    def store(self) -> BufferStore:
+        """The body of an operator that is one store."""
+        assert isinstance(self.body, BufferStore)
+        return self.body
 
     @property
     def variables(self) -> list[Var]:
@@ -58,10 +66,10 @@ class Nest:
 class Kernel:
     """A kernel: its grid (variable and extent along x, y, z), threads, and the block of its program."""
 
-    grid: tuple[tuple[Var, Any], ...]
+    grid: tuple[tuple[Var, PrimExpr], ...]
     threads: tuple[int, int, int]
-    block: Any
-    stmt: Any
+    block: Block
+    stmt: Stmt
 
     @cached_property
     def orders(self) -> dict[Buffer, Order]:
@@ -82,7 +90,7 @@ class Kernel:
         return dict(self.block.annotations)
 
 
-def as_int(e: Any, what: str) -> int:
+def as_int(e: PrimExpr, what: str) -> int:
     """A constant. Raises TileLoweringError."""
     if isinstance(e, int):
         return e
@@ -106,27 +114,27 @@ def written_for_threads(kernel: Kernel) -> bool:
     return any(isinstance(node, For) and node.thread_binding is not None for node in all_nodes(kernel.block.body))
 
 
-def rewrite_kernels(func: PrimFunc, lower: Callable[[Kernel], Any]) -> PrimFunc:
+def rewrite_kernels(func: PrimFunc, lower: Callable[[Kernel], Stmt]) -> PrimFunc:
     """The function with each of its kernels replaced by what ``lower`` makes of it."""
     body = _Kernels(lower).visit(func.body)
     return func if body is func.body else func.with_body(body)
 
 
 class _Kernels(Mutator):
-    def __init__(self, lower: Callable[[Kernel], Any]) -> None:
+    def __init__(self, lower: Callable[[Kernel], Stmt]) -> None:
         super().__init__()
         self.lower = lower
 
-    def visit_PrimExpr(self, node: Any) -> Any:
+    def visit_PrimExpr(self, node: PrimExpr) -> PrimExpr:
         return node
 
-    def visit_For(self, node: Any) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         kernel = _kernel_of(node)
         return self.default_visit(node) if kernel is None else self.lower(kernel)
 
 
-def _kernel_of(stmt: Any) -> Kernel | None:
-    grid: dict[str, tuple[Var, Any]] = {}
+def _kernel_of(stmt: Stmt) -> Kernel | None:
+    grid: dict[str, tuple[Var, PrimExpr]] = {}
     at = stmt
     while (
         isinstance(at, For) and at.thread_binding is not None and at.thread_binding.thread_tag.startswith("blockIdx.")
@@ -139,7 +147,7 @@ def _kernel_of(stmt: Any) -> Kernel | None:
     return Kernel(tuple(grid[k] for k in sorted(grid)), (x, y, z), at.block, stmt)
 
 
-def opened(realize: Any) -> tuple[Any, Any]:
+def opened(realize: BlockRealize) -> tuple[Any, Any]:
     """(body, init) of a block in the variables around it."""
     block = realize.block
     names = {v.var: value for v, value in zip(block.iter_vars, realize.iter_values, strict=True)}
@@ -154,7 +162,7 @@ def nest_of(loop: Any) -> Nest | None:
     if not isinstance(loop, For):
         return None
     if PARALLEL in loop.annotations:
-        loops: list[tuple[Var, Any]] = []
+        loops: list[tuple[Var, PrimExpr]] = []
         at: Any = loop
         for _ in range(int(getattr(loop.annotations[PARALLEL], "value", loop.annotations[PARALLEL]))):
             loops.append((at.loop_var, at.extent))
@@ -179,10 +187,10 @@ def nest_of(loop: Any) -> Nest | None:
 class _Open(Mutator):
     """Names in blocks of atomic updates replaced by what they stand for."""
 
-    def visit_PrimExpr(self, node: Any) -> Any:
+    def visit_PrimExpr(self, node: PrimExpr) -> PrimExpr:
         return node
 
-    def visit_BlockRealize(self, node: Any) -> Any:
+    def visit_BlockRealize(self, node: BlockRealize) -> Stmt:
         if ATOMIC not in node.block.annotations:
             return self.default_visit(node)
         body, _ = opened(node)
@@ -192,40 +200,45 @@ class _Open(Mutator):
 class Walk(Mutator):
     """Goes through a kernel's statements in order; operators go to :meth:`nest`, the rest stays what it is."""
 
-    def visit_PrimExpr(self, node: Any) -> Any:
+    def visit_PrimExpr(self, node: PrimExpr) -> PrimExpr:
         return node
 
-    def visit_For(self, node: Any) -> Any:
+    def visit_For(self, node: For) -> Stmt:
         found = nest_of(node)
         return self.loop(node) if found is None else self.nest(found)
 
-    def visit_BlockRealize(self, node: Any) -> Any:
+    def visit_BlockRealize(self, node: BlockRealize) -> Stmt:
         if ATOMIC in node.block.annotations:
             body, _ = opened(node)
             return self.atomic(str(node.block.annotations[ATOMIC]), body)
         return self.default_visit(node)
 
-    def loop(self, node: Any) -> Any:
+    def loop(self, node: For) -> Stmt:
         """A loop that is run in order."""
         return self.default_visit(node)
 
-    def nest(self, nest: Nest) -> Any:
+    def nest(self, nest: Nest) -> Stmt:
         """An operator."""
         raise NotImplementedError
 
-    def atomic(self, how: str, body: Any) -> Any:
+    def atomic(self, how: str, body: Stmt) -> Any:
         """An update of one element that other blocks update, too."""
         raise NotImplementedError
 
 
-def loads_of(node: Any) -> list[Any]:
+def loads_of(node: Node) -> list[BufferLoad]:
     """All loads in an expression or statement."""
     found: list[Any] = []
     post_order_visit(node, lambda n: found.append(n) if isinstance(n, BufferLoad) else None)
     return found
 
 
-def stores_of(node: Any) -> list[Any]:
+def accesses(node: Node) -> list[BufferLoad | BufferStore]:
+    """All stores in an expression or statement, then all loads."""
+    return [*stores_of(node), *loads_of(node)]
+
+
+def stores_of(node: Node) -> list[BufferStore]:
     """All stores in a statement."""
     found: list[Any] = []
     post_order_visit(node, lambda n: found.append(n) if isinstance(n, BufferStore) else None)

@@ -8,12 +8,12 @@ from typing import Any
 from ....arith import Analyzer
 from ....arith.affine import coefficient
 from ....ir import dtype as dt
-from ....ir.expr import Range
+from ....ir.expr import PrimExpr, Range
 from ....ir.functor import Mutator
 from ....ir.prim import Var, const
 from ...expr import BufferLoad
 from ...functor import substitute
-from ...stmt import For, ForKind
+from ...stmt import For, ForKind, Stmt
 from .nests import serial_loops
 from .product import Product
 
@@ -63,7 +63,7 @@ def register_tile(height: int, vectors: int, registers: int) -> tuple[int, int]:
     return best
 
 
-def product_loops(p: Product, tile: RegisterTile) -> list[Any]:
+def product_loops(p: Product, tile: RegisterTile) -> list[Stmt]:
     """Loops over register tiles; the rows that are left over make lower ones."""
     whole = p.m // tile.rows * tile.rows
     made = [_tiles(p, tile, 0, whole)]
@@ -72,7 +72,7 @@ def product_loops(p: Product, tile: RegisterTile) -> list[Any]:
     return made
 
 
-def _tiles(p: Product, tile: RegisterTile, begin: int, end: int) -> Any:
+def _tiles(p: Product, tile: RegisterTile, begin: int, end: int) -> Stmt:
     """Register tiles over the rows ``begin..end``."""
     dtype = p.i.dtype
     jo, io, ii, jj, lane, k = (Var(name, dtype) for name in ("jo", "io", "ii", "jj", "lane", "k"))
@@ -101,5 +101,5 @@ class _Places(Mutator):
         super().__init__()
         self.analyzer = analyzer
 
-    def visit_BufferLoad(self, node: Any) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> PrimExpr:
         return BufferLoad(node.buffer, [self.analyzer.simplify(i) for i in node.indices])

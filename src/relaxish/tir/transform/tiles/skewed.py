@@ -20,7 +20,7 @@ from ..base import call, seq
 from .barriers import barrier
 from .infer import plain_dims
 from .names import GROUP, ORDER, SHARED, STAGE, STAGES, SYNC
-from .program import TileLoweringError, as_int, loads_of, nest_of, stores_of
+from .program import TileLoweringError, accesses, as_int, loads_of, nest_of, stores_of
 
 if TYPE_CHECKING:
     from .gpu import GpuKernel
@@ -143,7 +143,7 @@ class Plan:
                 buffers[data] = buffer
                 touched.setdefault(data, []).append((n, data in stored, data in loaded))
         for data, uses in touched.items():
-            if not any(writes for _, writes, _ in uses):
+            if not any(written for _, written, _ in uses):
                 continue
             name = buffers[data].name
             for at, (one, writes, _) in enumerate(uses):
@@ -207,7 +207,7 @@ def _order(loop: For, items: list[Stmt]) -> list[int]:
 
 
 def _count(buffer: Buffer, stmt: Stmt) -> int:
-    return sum(1 for x in (*loads_of(stmt), *stores_of(stmt)) if x.buffer.data is buffer.data)
+    return sum(1 for x in accesses(stmt) if x.buffer.data is buffer.data)
 
 
 def _fills(item: Stmt, buffer: Buffer) -> bool:

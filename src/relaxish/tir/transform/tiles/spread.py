@@ -17,12 +17,12 @@ from ....ir.prim import And, IntImm, Var, const, is_zero
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...functor import substitute
-from ...stmt import BufferStore, Evaluate, For, ForKind, IfThenElse, Stmt
+from ...stmt import BlockRealize, BufferStore, Evaluate, For, ForKind, IfThenElse, Stmt
 from ..base import op_name
 from .layout import Layout
 from .names import FRAGMENT
 from .nests import interior, plain_selects, vectorizable, widest, without_guards
-from .program import TileLoweringError, loads_of, stores_of
+from .program import TileLoweringError, accesses
 from .shared import Shared, index_values
 
 __all__ = ["Memory", "Spread", "alternatives", "conjunction"]
@@ -34,22 +34,22 @@ _VECTOR_BITS = 128
 class Memory:
     """Where the buffers of a block live: registers of a thread (with the fragment's layout), shared memory."""
 
-    layouts: dict[Any, Layout] = field(default_factory=dict)
-    registers: dict[Any, Buffer] = field(default_factory=dict)
-    shared: dict[Any, Shared] = field(default_factory=dict)
-    private: dict[Any, Buffer] = field(default_factory=dict)
-    turns: dict[Any, Any] = field(default_factory=dict)
+    layouts: dict[Buffer, Layout] = field(default_factory=dict)
+    registers: dict[Buffer, Buffer] = field(default_factory=dict)
+    shared: dict[Buffer, Shared] = field(default_factory=dict)
+    private: dict[Buffer, Buffer] = field(default_factory=dict)
+    turns: dict[Buffer, PrimExpr] = field(default_factory=dict)
 
 
-def conjunction(terms: Sequence[Any]) -> Any:
+def conjunction(terms: Sequence[PrimExpr]) -> PrimExpr | None:
     """All conditions together; None where there are none."""
-    made: Any = None
+    made: PrimExpr | None = None
     for term in terms:
         made = term if made is None else And(made, term)
     return made
 
 
-def alternatives(inside: Any, body: Any, plain: Callable[[Any], Any]) -> Any:
+def alternatives(inside: PrimExpr | None, body: Stmt, plain: Callable[[Stmt], Stmt]) -> Stmt:
     """The fast case where all guards hold, and the general one."""
     if inside is None or isinstance(inside, IntImm):
         return plain(body)
@@ -59,7 +59,7 @@ def alternatives(inside: Any, body: Any, plain: Callable[[Any], Any]) -> Any:
 class _Digits:
     """The digits of a layout as variables, and the loops' coordinates in them."""
 
-    def __init__(self, layout: Layout, loops: Sequence[tuple[Var, Any]], thread: Any) -> None:
+    def __init__(self, layout: Layout, loops: Sequence[tuple[Var, PrimExpr]], thread: PrimExpr) -> None:
         self.analyzer = Analyzer()
         self.of_thread: dict[Var, Any] = {}
         self.loops: list[tuple[Var, int, Any]] = []
@@ -79,7 +79,7 @@ class _Digits:
             terms[digit.dim].append(var * digit.stride if digit.stride != 1 else var)
         self.coordinates: dict[Var, Any] = {}
         for n, (loop, _) in enumerate(loops):
-            total: Any = const(0, loop.dtype)
+            total: PrimExpr = const(0, loop.dtype)
             for term in terms[n]:
                 total = total + (term if loop.dtype == "int32" else term.astype(loop.dtype))
             self.coordinates[loop] = self.analyzer.simplify(total)
@@ -159,7 +159,12 @@ class Spread:
     # -- by a layout ---------------------------------------------------------------------------------------------------
 
     def by_layout(
-        self, op: str, loops: Sequence[tuple[Var, Any]], body: Any, layout: Layout, reducers: Container[Buffer] = ()
+        self,
+        op: str,
+        loops: Sequence[tuple[Var, PrimExpr]],
+        body: Stmt,
+        layout: Layout,
+        reducers: Container[Buffer] = (),
     ) -> Any:
         """Each thread runs the iterations that its registers are for.
 
@@ -175,8 +180,9 @@ class Spread:
         inside = interior(plain_selects(body), loops)
 
         def threads_part(part: Any) -> Any:
-            if seen.others and seen.held and digits.copies:
-                part = seen.only(conjunction(digits.copies), part)
+            once = conjunction(digits.copies)
+            if seen.others and seen.held and once is not None:
+                part = seen.only(once, part)
             return self._registers(digits, substitute(part, digits.coordinates))
 
         made = alternatives(inside, plain_selects(body), threads_part)
@@ -185,7 +191,7 @@ class Spread:
         condition = conjunction(conditions)
         return made if condition is None else IfThenElse(condition, made)
 
-    def _registers(self, digits: _Digits, body: Any) -> Any:
+    def _registers(self, digits: _Digits, body: Stmt) -> Any:
         loops = list(digits.loops)
         vector: tuple[Var, int] | None = None
         for n, (var, extent, digit) in enumerate(loops):
@@ -218,7 +224,7 @@ class Spread:
             for d in layout.of_dim(n):
                 total = total + (threads if d.thread else registers) // d.out % d.extent * d.stride
             places[loop] = total
-        for node in (*stores_of(body), *loads_of(body)):
+        for node in accesses(body):
             if node.buffer.scope() != FRAGMENT:
                 continue
             held = self.memory.layouts[node.buffer]
@@ -238,7 +244,7 @@ class Spread:
 
     # -- without fragments ---------------------------------------------------------------------------------------------
 
-    def in_turn(self, loops: Sequence[tuple[Var, Any]], body: Any) -> Any:
+    def in_turn(self, loops: Sequence[tuple[Var, PrimExpr]], body: Stmt) -> Any:
         """Threads take vectors of the innermost loop in turn."""
         inside = interior(plain_selects(body), loops)
 
@@ -247,7 +253,7 @@ class Spread:
 
         return alternatives(inside, plain_selects(body), part)
 
-    def _turns(self, loops: Sequence[tuple[Var, Any]], body: Any) -> Any:
+    def _turns(self, loops: Sequence[tuple[Var, PrimExpr]], body: Stmt) -> Any:
         analyzer = Analyzer()
         for var, extent in loops:
             analyzer.bind(var, Range.from_min_extent(const(0, var.dtype), extent))
@@ -258,7 +264,7 @@ class Spread:
             width = self.vector_width(body, last, wanted, analyzer)
         lane = Var("v", last.dtype)
         counts = [e for _, e in loops[:-1]] + [extent // width if width > 1 else extent]
-        total: Any = const(1, "int32")
+        total: PrimExpr = const(1, "int32")
         for count in counts:
             total = total * count
         total = Analyzer().simplify(total)
@@ -305,9 +311,7 @@ class Spread:
 
     def narrowest(self, body: Any) -> int:
         """Bits of the narrowest element in memory that the body touches."""
-        sizes = [
-            dt.bits(n.buffer.dtype) for n in (*loads_of(body), *stores_of(body)) if n.buffer not in self.memory.private
-        ]
+        sizes = [dt.bits(n.buffer.dtype) for n in accesses(body) if n.buffer not in self.memory.private]
         return max(8, min(sizes, default=32))
 
     def vector_width(self, body: Any, var: Var, limit: int, analyzer: Analyzer) -> int:
@@ -320,7 +324,7 @@ class Spread:
         return max(1, width)
 
     def _fits(self, body: Any, var: Var, width: int, analyzer: Analyzer) -> bool:
-        for node in (*stores_of(body), *loads_of(body)):
+        for node in accesses(body):
             if width * dt.bits(node.buffer.dtype) > _VECTOR_BITS or width & (width - 1):
                 return False
             if node.buffer.scope() == FRAGMENT:
@@ -367,7 +371,7 @@ def _divides(e: Any, width: int, analyzer: Analyzer) -> bool:
     return facts.coeff % width == 0 and facts.base % width == 0
 
 
-def _mentions_any(nodes: Sequence[Any], var: Var) -> bool:
+def _mentions_any(nodes: Sequence[PrimExpr], var: Var) -> bool:
     from ....arith.functor import uses_var
 
     return any(uses_var(n, var) for n in nodes)
@@ -381,7 +385,7 @@ class _Place(Mutator):
         self.memory = memory
         self.analyzer = analyzer
 
-    def _where(self, buffer: Any, indices: Any) -> tuple[Any, list[Any]] | None:
+    def _where(self, buffer: Any, indices: Sequence[PrimExpr]) -> tuple[Any, list[Any]] | None:
         m = self.memory
         indices = [self.visit(i) for i in indices]
         if buffer in m.registers:
@@ -393,8 +397,8 @@ class _Place(Mutator):
             return m.private[buffer], [self.analyzer.simplify(i) for i in indices]
         return None
 
-    def _register(self, layout: Layout, indices: Sequence[Any]) -> Any:
-        total: Any = const(0, "int32")
+    def _register(self, layout: Layout, indices: Sequence[PrimExpr]) -> PrimExpr:
+        total: PrimExpr = const(0, "int32")
         for d in layout.digits:
             if d.dim < 0 or d.thread:
                 continue
@@ -406,11 +410,11 @@ class _Place(Mutator):
             total = total + (part * d.out if d.out > 1 else part)
         return self.analyzer.simplify(total)
 
-    def visit_BufferLoad(self, node: Any) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> PrimExpr:
         found = self._where(node.buffer, node.indices)
         return self.default_visit(node) if found is None else BufferLoad(*found)
 
-    def visit_BufferStore(self, node: Any) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         found = self._where(node.buffer, node.indices)
         value = self.visit(node.value)
         if found is None:
@@ -420,5 +424,5 @@ class _Place(Mutator):
     def visit_Block(self, node: Any) -> Any:
         return self.visit(node.body)
 
-    def visit_BlockRealize(self, node: Any) -> Any:
+    def visit_BlockRealize(self, node: BlockRealize) -> Stmt:
         return self.visit(node.block.body)
