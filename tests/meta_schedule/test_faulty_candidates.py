@@ -89,7 +89,7 @@ def test_bad_kernels_cost_one_result_each(artifacts):
     begin = time.monotonic()
     futures = runner.run([RunnerInput(artifacts[name], "llvm", ARGS) for name in order])
     results = {i: f.result() for i, f in enumerate(futures)}
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 60  # four limits of 5 s at most, on a machine that does other things as well
     for i, name in enumerate(order):
         assert (results[i].error_msg is None) == (name == "good"), (name, results[i].error_msg)
         assert (results[i].run_secs is not None) == (name == "good")
