@@ -89,12 +89,12 @@ def test_bad_kernels_cost_one_result_each(artifacts):
     begin = time.monotonic()
     futures = runner.run([RunnerInput(artifacts[name], "llvm", ARGS) for name in order])
     results = {i: f.result() for i, f in enumerate(futures)}
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 60  # four limits of 5 s at most, on a machine that does other things as well
     for i, name in enumerate(order):
         assert (results[i].error_msg is None) == (name == "good"), (name, results[i].error_msg)
         assert (results[i].run_secs is not None) == (name == "good")
     assert "SIGSEGV" in results[1].error_msg
-    assert "timeout" in results[3].error_msg
+    assert "Timeout" in results[3].error_msg
     assert any(word in results[5].error_msg for word in ("oom", "crash", "SIG"))
     runner.shutdown()
     deadline = time.monotonic() + 5
@@ -150,7 +150,7 @@ def test_builds_that_hang_crash_or_eat_memory():
     results = builder.build([BuilderInput(named(n), TARGET) for n in names])
     builder.shutdown()
     assert [r.error_msg is None for r in results] == [n.startswith("fine") for n in names]
-    assert "timeout" in results[1].error_msg
+    assert "Timeout" in results[1].error_msg
     assert "SIGABRT" in results[3].error_msg
     assert "oom" in results[5].error_msg or "MemoryError" in results[5].error_msg
 

@@ -85,7 +85,7 @@ def test_faults_cost_one_candidate_each():
     for name, result in zip(names, results, strict=True):
         assert (result.run_secs is not None) == (name == "good"), (name, result.error_msg)
     assert "the device is lost" in results[1].error_msg and "ILLEGAL_ADDRESS" in results[1].error_msg
-    assert "timeout" in results[3].error_msg
+    assert "Timeout" in results[3].error_msg
     assert "killed" in results[4].error_msg
     assert "OUT_OF_MEMORY" in results[5].error_msg
 
@@ -134,7 +134,7 @@ def test_a_candidate_that_does_not_build_is_a_record():
                     BuilderInput(scaled("good"), Target(A100)),
                 ]
             )
-        assert result.artifact_path is None and "LocalBuilder: error" in result.error_msg
+        assert result.artifact_path is None and "LocalBuilder: An exception occurred" in result.error_msg
         assert good.error_msg is None
     finally:
         builder.shutdown()

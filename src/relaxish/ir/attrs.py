@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing_extensions import Self
-from collections.abc import ItemsView, Iterator, KeysView, Mapping
+from collections.abc import Iterator, KeysView, Mapping
 from typing import Any
 
 from .expr import convert
@@ -58,9 +58,9 @@ class Attrs(Node):
         """Attribute names."""
         return self.values.keys()
 
-    def items(self) -> ItemsView[str, Any]:
+    def items(self) -> list[tuple[str, Any]]:
         """Names and values."""
-        return self.values.items()
+        return list(self.values.items())
 
     def get_int(self, key: str) -> int:
         """A value as a Python int."""

@@ -252,6 +252,10 @@ class RelaxExpr(BaseExpr):
 
     checked_type_ = checked_type
 
+    @property
+    def _checked_type_(self) -> Any:
+        return None if self.struct_info_ is None else self.checked_type
+
 
 class GlobalVar(RelaxExpr):
     """The name of a function in an :class:`IRModule`."""

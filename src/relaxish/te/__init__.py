@@ -62,6 +62,7 @@ from ..tir import (
     truncdiv,
     truncmod,
 )
+from ..tir.index_map import IndexMap
 from .operation import (
     ComputeOp,
     ExternOp,
@@ -83,8 +84,12 @@ from .prim_func import create_prim_func
 from .schedule import Schedule, Stage, create_schedule
 from .tensor import Tensor, TensorSlice
 
+#: In the result of a layout map: here begins another axis of physical memory.
+AXIS_SEPARATOR = IndexMap.AXIS_SEPARATOR
+
 __all__ = [
-    "ComputeOp", "ExternOp", "Operation", "PlaceholderOp", "ScanOp", "Schedule", "Stage", "Tensor", "TensorSlice",
+    "AXIS_SEPARATOR", "ComputeOp", "ExternOp", "Operation", "PlaceholderOp", "ScanOp", "Schedule", "Stage", "Tensor",
+    "TensorSlice",
     "abs", "acos", "acosh", "add", "all", "any", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "comm_reducer", "const",
     "compute", "cos", "cosh", "create_prim_func", "create_schedule", "div", "erf", "exp", "exp10", "exp2", "extern", "extern_primfunc",
     "floor", "floordiv", "floormod", "fmod", "if_then_else", "indexdiv", "indexmod", "isfinite", "isinf", "isnan",

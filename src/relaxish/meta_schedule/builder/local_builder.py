@@ -14,7 +14,7 @@ from ...runtime.nvidia import providers
 from ...runtime.registry import get_global_func
 from ...support.workers import TaskFuture, WorkerPool
 from ...target import Target
-from ..measure.status import status_of_task
+from ..measure.status import reason_of, status_of_task
 from ..utils import cpu_count, get_global_func_with_default_on_worker
 from .builder import Builder, BuilderFuture, BuilderInput, BuilderResult
 from .device_artifact import build_for_device, is_device_target
@@ -101,7 +101,9 @@ def _result_of(future: TaskFuture) -> BuilderResult:
     status = status_of_task(outcome.status, building=True)
     if outcome.ok:
         return BuilderResult(outcome.value, None, status, outcome.seconds)
-    return BuilderResult(None, f"LocalBuilder: {outcome.status}: {outcome.error}", status, outcome.seconds)
+    return BuilderResult(
+        None, f"LocalBuilder: {reason_of(outcome.status, outcome.error, outcome.seconds)}", status, outcome.seconds
+    )
 
 
 def _build_in_worker(

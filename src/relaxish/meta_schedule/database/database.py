@@ -48,6 +48,21 @@ def hardware_fingerprint() -> str:
     return f"{model} [{digest}]"
 
 
+class Seconds(float):
+    """A time of a record: a number, which scripts may also take out of a box.
+
+    >>> Seconds(0.5).value
+    0.5
+    """
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> float:
+        """The plain number."""
+        return float(self)
+
+
 def mean_seconds(run_secs: Sequence[float] | None) -> float:
     """The figure records are ranked by."""
     return sum(run_secs) / len(run_secs) if run_secs else INVALID_SECONDS
@@ -111,7 +126,7 @@ class TuningRecord:
     ) -> None:
         self.trace = trace
         self.workload = workload
-        self.run_secs = None if run_secs is None else [float(x) for x in run_secs]
+        self.run_secs = None if run_secs is None else [Seconds(x) for x in run_secs]
         self.target = target
         self.args_info = None if args_info is None else list(args_info)
         self.error_msg = error_msg

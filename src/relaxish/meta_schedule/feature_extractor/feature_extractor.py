@@ -9,6 +9,7 @@ import numpy as np
 
 from ...arith.affine import Affine
 from ...ir import IRModule
+from ...runtime.ndarray import NDArray, array
 from ...tir import PrimFunc
 from .columns import NUM_FEATURES, ColumnAccess, ColumnStore, Touched, store_features
 from .forms import ColumnForm, ColumnRest, ColumnTerm
@@ -37,8 +38,8 @@ class FeatureExtractor:
 
     kind = ""
 
-    def extract_from(self, context: Task, candidates: Sequence[MeasureCandidate]) -> list[Array]:
-        """One ``[rows, features]`` matrix per candidate."""
+    def extract_from(self, context: Task, candidates: Sequence[MeasureCandidate]) -> Sequence[NDArray | Array]:
+        """One ``[rows, features]`` matrix per candidate, as an array of the runtime or of NumPy."""
         raise NotImplementedError
 
     @staticmethod
@@ -62,11 +63,9 @@ class RandomFeatureExtractor(FeatureExtractor):
         self.max_block_num = max_block_num
         self.random_state = np.random.RandomState(seed)
 
-    def extract_from(self, context: Task, candidates: Sequence[MeasureCandidate]) -> list[Array]:
-        return [
-            self.random_state.rand(self.random_state.randint(1, self.max_block_num + 1), self.feature_size)
-            for _ in candidates
-        ]
+    def extract_from(self, context: Task, candidates: Sequence[MeasureCandidate]) -> list[NDArray]:
+        rows = (self.random_state.randint(1, self.max_block_num + 1) for _ in candidates)
+        return [array(self.random_state.rand(count, self.feature_size)) for count in rows]
 
 
 class PerStoreFeature(FeatureExtractor):
@@ -86,7 +85,7 @@ class PerStoreFeature(FeatureExtractor):
         self.extract_workload = extract_workload
         self.feature_vector_length = NUM_FEATURES + (8 if extract_workload else 0)
 
-    def extract_from(self, context: Task, candidates: Sequence[MeasureCandidate]) -> list[Array]:
+    def extract_from(self, context: Task, candidates: Sequence[MeasureCandidate]) -> list[NDArray]:
         gpu = context.target is not None and "gpu" in context.target.keys
         extra = _workload_row(context.mod) if self.extract_workload and context.mod is not None else None
         results = []
@@ -94,7 +93,7 @@ class PerStoreFeature(FeatureExtractor):
             matrix = module_features(candidate.sch.mod, gpu)
             if extra is not None:
                 matrix = np.concatenate([matrix, np.tile(extra, (len(matrix), 1))], axis=1)
-            results.append(matrix)
+            results.append(array(matrix))
         return results
 
 

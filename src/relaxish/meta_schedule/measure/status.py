@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-__all__ = ["MeasureStatus", "status_of_task"]
+__all__ = ["MeasureStatus", "reason_of", "status_of_task"]
 
 
 class MeasureStatus(enum.Enum):
@@ -62,3 +62,14 @@ def status_of_task(status: str, *, building: bool) -> MeasureStatus:
     if status == "timeout":
         return MeasureStatus.BUILD_TIMEOUT if building else MeasureStatus.RUN_TIMEOUT
     return _TASK.get(status, MeasureStatus.COMPILE if building else MeasureStatus.RUNTIME)
+
+
+def reason_of(status: str, words: str, seconds: float) -> str:
+    """Why a worker's task gave no result, for the message of the candidate: in ``words``, after ``seconds``.
+
+    >>> reason_of("timeout", "time limit of 1 s exceeded", 1.0)
+    'Timeout, killed after 1 seconds: time limit of 1 s exceeded'
+    """
+    if status == "timeout":
+        return f"Timeout, killed after {seconds:.3g} seconds: {words}"
+    return f"An exception occurred\n{words}" if status == "error" else f"{status}: {words}"

@@ -17,7 +17,7 @@ from ...support.workers import TaskFuture, TaskResult, WorkerPool
 from ..arg_info import ArgInfo
 from ..builder.device_artifact import DeviceArtifact, needs_machine_code
 from ..builder.interpreted import InterpretedArtifact
-from ..measure.status import status_of_task
+from ..measure.status import reason_of, status_of_task
 from ..utils import get_global_func_with_default_on_worker
 from .arguments import alloc_arguments, arguments_key, difference, shifted
 from .runner import EvaluatorConfig, Runner, RunnerFuture, RunnerInput, RunnerResult
@@ -54,7 +54,7 @@ class LocalRunnerFuture(RunnerFuture):
     def _converted(self, outcome: TaskResult) -> RunnerResult:
         status = status_of_task(outcome.status, building=False)
         if not outcome.ok:
-            reason = f"LocalRunner: {outcome.status}: {_last_words(outcome)}"
+            reason = f"LocalRunner: {reason_of(outcome.status, _last_words(outcome), outcome.seconds)}"
             return RunnerResult(None, reason, status, outcome.seconds)
         try:
             seconds = [float(x) for x in outcome.value]

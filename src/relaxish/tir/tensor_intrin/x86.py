@@ -69,3 +69,17 @@ def define() -> None:
     """Register both."""
     TensorIntrin.register(VNNI_DOT_16x4_INTRIN, _description(), _vnni(), override=True)
     TensorIntrin.register(AVX512_DOT_16x4_INTRIN, _description(), _avx512(), override=True)
+
+
+_PROGRAMS = {
+    "dot_product_16x4_u8i8i32_desc": _description,
+    "dot_product_16x4_u8i8i32_vnni": _vnni,
+    "dot_product_16x4_u8i8i32_avx512": _avx512,
+}
+
+
+def __getattr__(name: str) -> PrimFunc:
+    """What the intrinsics do, and how, as programs."""
+    if name not in _PROGRAMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _PROGRAMS[name]()

@@ -15,11 +15,11 @@ from ..core.entry import parse
 from ..core.macro import ScriptMacro
 from ..core.parser import Parser
 from ..core.utils import capture, in_module_class
-from .struct_info import Callable, DTensor, Object, Prim, Shape, Tensor, Tuple
+from .struct_info import Callable, DTensor, Object, Prim, Proxy as StructInfoProxy, Shape, Tensor, Tuple
 
 __all__ = [
-    *_builder.__all__, "Callable", "DTensor", "Object", "Prim", "Shape", "Tensor", "Tuple", "dist", "function",
-    "macro",
+    *_builder.__all__, "Callable", "DTensor", "Object", "Prim", "Shape", "StructInfoProxy", "Tensor", "Tuple", "dist",
+    "function", "macro",
 ]  # fmt: skip
 
 
