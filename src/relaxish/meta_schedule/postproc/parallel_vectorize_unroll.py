@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ...arith.affine import Affine, affine
 from ...tir import PrimFunc, Schedule
 from ...tir.schedule import BlockRV, LoopRV
+from ...tir.stmt import BufferRegion
 from ..analysis import blocks as ba
 from .postproc import Postproc
 
@@ -28,7 +28,7 @@ class Limits:
     num_vectorize: int = -1
 
 
-def _strides(place: ba.Place, region: Any) -> list[int]:
+def _strides(place: ba.Place, region: BufferRegion) -> list[int]:
     """Element stride of each loop in one access; 0 where the loop does not matter."""
     bindings = dict(zip((iv.var for iv in place.realize.block.iter_vars), place.realize.iter_values, strict=True))
     shape = [ba.const_int(x) or 1 for x in region.buffer.shape]
