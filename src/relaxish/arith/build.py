@@ -394,7 +394,7 @@ def is_zero(e: Any) -> bool:
     return type(e) is IntImm and e.value == 0
 
 
-def is_one(e: PrimExpr) -> bool:
+def is_one(e: PrimExpr | None) -> bool:
     """Whether ``e`` is the literal 1."""
     return type(e) is IntImm and e.value == 1
 

@@ -628,7 +628,7 @@ def _store_index(index: Any) -> PrimExpr | int:
     return tir.Ramp(start, const(int(step), start.dtype) if isinstance(step, int) else step, lanes)
 
 
-def buffer_store(target: Buffer, value: ExprLike, indices: Any, predicate: Any = None) -> None:
+def buffer_store(target: Any, value: ExprLike, indices: Any, predicate: Any = None) -> None:
     """``target[indices] = value``"""
     if not isinstance(indices, (list, tuple)):
         indices = [indices]
