@@ -33,6 +33,7 @@ from .runtime.exports.manifest import CodeRequirements
 from .runtime.module import Module
 from .runtime.exports.nested import NestedModule
 from .runtime.bytecode.plan import ExecutionPlan
+from .runtime.devices.module import DeviceModule
 from .runtime.exports.system_library import register_symbols
 from .support import config
 from .support.depth import deep_programs
@@ -41,6 +42,7 @@ from .support.host_cpu import host_triple
 from .support.log import get_logger
 from .target import Target
 from .target.llvm_cpus import check_cpu
+from .te.schedule import Schedule as TirSchedule
 from .tir.function import PrimFunc
 from .transform import fold_constant
 from .transform.placement import Nested, as_composed, bare, home_of, place, with_inherited
@@ -74,7 +76,7 @@ def _of_stages(function: Callable[..., _Result]) -> Callable[..., _Result]:
     return taking
 
 
-def _is_stage_schedule(value: Any) -> bool:
+def _is_stage_schedule(value: IRModule | PrimFunc | TirSchedule | int) -> bool:
     from .te import Schedule
 
     return isinstance(value, Schedule)
@@ -412,7 +414,7 @@ def _schedule_for_device(kernels: IRModule, target: Target) -> IRModule:
     return scheduled
 
 
-def _device_module(kernels: IRModule, target: Target, pipeline: str | Pipeline | None) -> Any:
+def _device_module(kernels: IRModule, target: Target, pipeline: str | Pipeline | None) -> DeviceModule:
     """Kernels of a device, and the host programs that launch them."""
     if not isinstance(pipeline, str | None) and not _is_default_pipeline(pipeline):
         with target:

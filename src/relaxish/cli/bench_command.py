@@ -10,6 +10,7 @@ import click
 
 from ..support.errors import RelaxishError
 from ..support.threads import num_threads
+from ..target.target import Target
 from .common import flatten_result, format_table, human_time, parse_shapes, resolve_target, trust_option, writable_file
 from .compile_command import build_model
 from .models import LoadedModel, load_model
@@ -19,7 +20,7 @@ from .timing import interleaved, largest_error, median
 Runner = Callable[[], Any]
 
 
-def _relaxish(model: LoadedModel, target: Any, database: str | None, inputs: list[Any]) -> tuple[Runner, Runner]:
+def _relaxish(model: LoadedModel, target: Target, database: str | None, inputs: list[Any]) -> tuple[Runner, Runner]:
     from ..runtime import VirtualMachine, cpu, nd
 
     machine = VirtualMachine(build_model(model, target, database), cpu())

@@ -12,6 +12,7 @@ import click
 import numpy as np
 
 from ..runtime.bytecode.plan import TensorSpec
+from ..runtime.ndarray import NDArray
 from ..support.errors import RelaxishError
 
 #: For every command that reads a model.
@@ -125,7 +126,7 @@ def show_shape(shape: Sequence[int]) -> str:
     return "[" + ", ".join("?" if d < 0 else str(d) for d in shape) + "]"
 
 
-def flatten_result(value: Any) -> list[Any]:
+def flatten_result(value: NDArray) -> list[Any]:
     """All tensors of a result as NumPy arrays."""
     from ..runtime.container import flatten
 

@@ -9,12 +9,14 @@ from typing import Any
 
 import click
 
+from ..runtime.executable import Executable
 from ..support.errors import RelaxishError
+from ..target.target import Target
 from .common import parse_shapes, resolve_target, trust_option, writable_file
 from .models import LoadedModel, load_model
 
 
-def build_model(model: LoadedModel, target: Any, database: str | None = None) -> Any:
+def build_model(model: LoadedModel, target: Target, database: str | None = None) -> Any:
     """An executable of a loaded model, with tuned kernels where the database has them."""
     from ..driver import build, build_tir
     from ..relax.expr import Function
@@ -33,7 +35,7 @@ def build_model(model: LoadedModel, target: Any, database: str | None = None) ->
     return executable
 
 
-def _build_tuned(model: LoadedModel, target: Any, database: str) -> Any:
+def _build_tuned(model: LoadedModel, target: Target, database: str) -> Executable:
     from ..meta_schedule.relax_integration import compile_relax
 
     return compile_relax(open_database(database), model.mod, target, params=None)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 import numpy as np
 
+from ..ir.module import IRModule
 from ..support.errors import MissingExtraError, RelaxishError
 from ..support.threads import num_threads
 from .common import flatten_result, human_time, resolve_target, writable_directory
@@ -83,7 +84,7 @@ def _run_of(executable: Any, image: Any) -> Any:
     return lambda: main(array)
 
 
-def _tune(mod: Any, target: Any, image: Any, folder: Path, seconds: float, seed: int, steps: _Steps) -> Any:
+def _tune(mod: IRModule, target: Any, image: Any, folder: Path, seconds: float, seed: int, steps: _Steps) -> Any:
     """Measure neighbours of the default schedules of the kernels that matter, then search; the database."""
     from ..meta_schedule.resume.budget import TimeBudget, worthwhile
     from ..meta_schedule.builder import LocalBuilder

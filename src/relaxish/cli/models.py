@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..ir.module import IRModule
 from ..runtime.bytecode.plan import TensorSpec
 from ..support.errors import DiagnosticError, MissingExtraError, RelaxishError
 
@@ -150,7 +151,7 @@ def _check_names(path: Path, shapes: Mapping[str, Any], names: Sequence[str]) ->
             raise RelaxishError(f"{path}: the model has no input {name!r}; its inputs are {', '.join(names)}")
 
 
-def main_inputs(mod: Any) -> list[TensorSpec]:
+def main_inputs(mod: IRModule) -> list[TensorSpec]:
     """Tensor parameters of ``main`` (or of the only function); unknown dimensions are -1."""
     from ..relax.expr import Function
 

@@ -9,7 +9,10 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from ..meta_schedule.builder.builder import BuilderResult
 from ..meta_schedule.measure_callback import MeasureCallback, PyMeasureCallback
+from ..meta_schedule.runner.runner import RunnerResult
+from ..meta_schedule.search_strategy.candidate import MeasureCandidate
 from .common import human_time
 
 
@@ -77,9 +80,9 @@ class _Advance(PyMeasureCallback):
         self,
         task_scheduler: Any,
         task_id: int,
-        measure_candidates: Any,
-        builder_results: Any,
-        runner_results: Any,
+        measure_candidates: Sequence[MeasureCandidate],
+        builder_results: Sequence[BuilderResult],
+        runner_results: Sequence[RunnerResult],
     ) -> None:
         task = task_scheduler.tasks_[task_id]
         self.progress.advance(task_id, task.ctx.task_name or f"task {task_id}", runner_results, task.gain)

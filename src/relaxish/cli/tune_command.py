@@ -7,8 +7,10 @@ from typing import Any
 
 import click
 
+from ..ir.module import IRModule
 from ..support import config
 from ..support.errors import RelaxishError
+from ..target.target import Target
 from .common import parse_shapes, resolve_target, trust_option, writable_directory
 from .compile_command import tell_left_out
 from .models import LoadedModel, load_model
@@ -51,7 +53,7 @@ def _tune(
         return tune_tir(kernels, target, **common)
 
 
-def _check_names(kernels: Any, target: Any, wanted: list[str]) -> None:
+def _check_names(kernels: IRModule, target: Target, wanted: list[str]) -> None:
     from ..meta_schedule.relax_integration import extract_tasks
 
     names = [task.task_name for task in extract_tasks(kernels, target)]

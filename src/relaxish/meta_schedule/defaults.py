@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..target.target import Target
 from ..tir.tensor_intrin import mma_m16n8k8
 from ..tir.tensor_intrin.wmma import get_wmma_intrin_group
 from . import mutator as mu
@@ -83,7 +84,7 @@ def _auto_inline_gpu() -> AutoInline:
     )
 
 
-def auto_inline_of(target: Any) -> AutoInline:
+def auto_inline_of(target: Target) -> AutoInline:
     """The inlining rule that targets of this kind use by default."""
     return _auto_inline_cpu() if target.kind.name in CPU_KINDS else _auto_inline_gpu()
 
@@ -177,7 +178,7 @@ def default_rules(kind: str) -> list[ScheduleRule]:
     raise ValueError(f"unknown rule kind {kind!r}")
 
 
-def rules_for_target(target: Any) -> list[ScheduleRule]:
+def rules_for_target(target: Target) -> list[ScheduleRule]:
     """The rules of a target's kind; Hopper GPUs try its own tensor cores before those of all GPUs."""
     kind = kind_of_target(target)
     rules = default_rules(kind)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..ir import IRModule
-from ..ir.transform import Pass, module_pass
+from ..ir.transform import Pass, PassContext, module_pass
 from ..support.log import get_logger
 from ..target import Target
 from ..tir import PrimFunc, Schedule
@@ -113,7 +113,7 @@ def _place_of(func: PrimFunc, target: Target) -> Target:
 def _apply_database(work_dir: str | None, enable_warning: bool, respect_baselines: bool) -> Pass:
     given = Target.current()
 
-    def run(mod: IRModule, ctx: Any) -> IRModule:
+    def run(mod: IRModule, ctx: PassContext) -> IRModule:
         target = given or Target.current(allow_none=False)
         database = _database(work_dir)
 
@@ -148,7 +148,7 @@ def MetaScheduleTuneIRMod(
     """
     given = Target.current()
 
-    def run(mod: IRModule, ctx: Any) -> IRModule:
+    def run(mod: IRModule, ctx: PassContext) -> IRModule:
         from .relax_integration import tune_relax
 
         target = given or Target.current(allow_none=False)
@@ -165,7 +165,7 @@ def MetaScheduleTuneTIR(work_dir: str, max_trials_global: int, **options: Any) -
     """
     given = Target.current()
 
-    def run(mod: IRModule, ctx: Any) -> IRModule:
+    def run(mod: IRModule, ctx: PassContext) -> IRModule:
         from .tir_integration import tune_tir
 
         target = given or Target.current(allow_none=False)
@@ -184,7 +184,7 @@ def FewShotTuning(valid_count: int = 1, benchmark: bool = False) -> Pass:
     Raises ValueError, when the pass runs, if ``valid_count`` is not positive or ``benchmark`` has nothing to compare.
     """
 
-    def run(mod: IRModule, ctx: Any) -> IRModule:
+    def run(mod: IRModule, ctx: PassContext) -> IRModule:
         if valid_count <= 0:
             raise ValueError("Valid_count must be positive.")
         if benchmark and valid_count <= 1:

@@ -10,6 +10,7 @@ from typing import Any
 from ..relax.expr import is_call_of
 from ..ir import GlobalVar, IRModule
 from ..ir.functor import post_order_visit
+from ..ir.node import Node
 from ..support.entry_points import load
 from ..target import Target
 from ..transform.placement import device_of
@@ -23,6 +24,7 @@ from .logging import get_loggers_from_work_dir
 from .verdicts.module_equality import ModuleEquality
 from .runner import Runner
 from .analysis.schedules import normalize_mod
+from .measure_callback.measure_callback import MeasureCallback
 from .search_strategy import SearchStrategy
 from .space_generator import SpaceGenerator
 from .task_scheduler import TaskScheduler
@@ -47,7 +49,7 @@ def _callees(mod: IRModule) -> list[GlobalVar]:
 
     found: list[GlobalVar] = []
 
-    def visit(node: Any) -> None:
+    def visit(node: Node) -> None:
         if is_call_of(node, "relax.call_tir"):
             found.append(node.args[0])
 
@@ -153,7 +155,7 @@ def tune_relax(
     runner: Runner | str = "local",
     database: Database | str = "json",
     cost_model: CostModel | str = "xgb",
-    measure_callbacks: Any = "default",
+    measure_callbacks: str | Sequence[MeasureCallback] = "default",
     task_scheduler: TaskScheduler | str = "gradient",
     space: SpaceGenerator | str | Any = "post-order-apply",
     strategy: SearchStrategy | str = "evolutionary",

@@ -37,7 +37,7 @@ def tune_tir(
     runner: Runner | str = "local",
     database: Database | str = "json",
     cost_model: CostModel | str = "xgb",
-    measure_callbacks: Any = "default",
+    measure_callbacks: str = "default",
     task_scheduler: TaskScheduler | str = "gradient",
     space: SpaceGenerator | str | Any = "post-order-apply",
     strategy: SearchStrategy | str = "evolutionary",

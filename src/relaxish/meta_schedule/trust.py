@@ -12,7 +12,7 @@ with one, ``trust`` applies every record as it is and checks none.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..ir import IRModule
@@ -77,7 +77,7 @@ def commit_verdict(
         _log.debug("a verdict could not be written: %s", err)
 
 
-def _remember(key: Any, verdict: Verdict) -> None:
+def _remember(key: Sequence[int | str], verdict: Verdict) -> None:
     _VERDICTS[key] = verdict
     while len(_VERDICTS) > _REMEMBERED:
         _VERDICTS.popitem(last=False)

@@ -26,7 +26,7 @@ __all__ = ["tune_tasks"]
 _log = get_logger("meta_schedule")
 
 
-def _callbacks(value: Any) -> list[MeasureCallback]:
+def _callbacks(value: str | Sequence[MeasureCallback]) -> list[MeasureCallback]:
     if isinstance(value, str):
         made = MeasureCallback.create(value)
         return made if isinstance(made, list) else [made]
@@ -76,7 +76,7 @@ def tune_tasks(
     runner: Runner | str = "local",
     database: Database | str = "json",
     cost_model: CostModel | str = "xgb",
-    measure_callbacks: Any = "default",
+    measure_callbacks: str | Sequence[MeasureCallback] = "default",
     task_scheduler: TaskScheduler | str = "gradient",
     module_equality: str = "structural",
     post_optimization: bool = False,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
+
+import sys
 
 __all__ = ["cprint"]
 
@@ -22,7 +23,7 @@ def _in_notebook() -> bool:
     return shell is not None and "IPKernelApp" in getattr(shell, "config", {})
 
 
-def cprint(printable: Any, style: str | None = None, black_format: bool | None = None) -> None:
+def cprint(printable: str, style: str | None = None, black_format: bool | None = None) -> None:
     """Print a node or script with colours.
 
     ``style`` is ``light``, ``dark``, ``ansi`` or the name of any pygments style; without pygments or a terminal

@@ -129,7 +129,7 @@ def anything(value: Any, where: str) -> Any:
     return value
 
 
-def boolean(value: Any, where: str) -> bool:
+def boolean(value: bool, where: str) -> bool:
     """True or false."""
     if not isinstance(value, bool):
         raise _refuse(where, "true or false", value)
@@ -139,7 +139,7 @@ def boolean(value: Any, where: str) -> bool:
 def integer(low: int = -(1 << 63), high: int = (1 << 63) - 1) -> Check:
     """An integer within bounds (a truth value is none)."""
 
-    def check(value: Any, where: str) -> int:
+    def check(value: int | str, where: str) -> int:
         if type(value) is not int or not low <= value <= high:
             raise _refuse(where, f"an integer from {low} to {high}", value)
         return value
@@ -158,7 +158,7 @@ def text(pattern: str = "", longest: int = 1 << 16) -> Check:
     """A string, of which all must match ``pattern`` if there is one."""
     compiled = re.compile(pattern, re.DOTALL) if pattern else None
 
-    def check(value: Any, where: str) -> str:
+    def check(value: int | str, where: str) -> str:
         if not isinstance(value, str) or len(value) > longest:
             raise _refuse(where, f"a string of at most {longest} characters", value)
         if compiled is not None and compiled.fullmatch(value) is None:
@@ -171,7 +171,7 @@ def text(pattern: str = "", longest: int = 1 << 16) -> Check:
 def one_of(*values: Any) -> Check:
     """One of some constants."""
 
-    def check(value: Any, where: str) -> Any:
+    def check(value: int | str | None, where: str) -> Any:
         if not any(type(value) is type(v) and value == v for v in values):
             raise _refuse(where, "one of " + ", ".join(map(repr, values)), value)
         return value
@@ -198,7 +198,9 @@ def list_of(inner: Check, longest: int = 1 << 24) -> Check:
 def tuple_of(*inner: Check) -> Check:
     """A list of a fixed number of things."""
 
-    def check(value: Any, where: str) -> list[Any]:
+    def check(
+        value: Sequence[int | str | Sequence[int | str | Sequence[int | str | None] | None] | None], where: str
+    ) -> list[Any]:
         if not isinstance(value, list) or len(value) != len(inner):
             raise _refuse(where, f"a list of {len(inner)} items", value)
         return [one(item, f"{where}[{i}]") for i, (one, item) in enumerate(zip(inner, value, strict=True))]
@@ -224,7 +226,7 @@ def record(required: Mapping[str, Check], optional: Mapping[str, Check] | None =
     """An object with these keys and no others."""
     extra = dict(optional or {})
 
-    def check(value: Any, where: str) -> dict[str, Any]:
+    def check(value: int | Mapping[str, Any], where: str) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise _refuse(where, "an object", value)
         _keys(value, required, extra, where)

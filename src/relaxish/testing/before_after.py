@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..ir import BaseFunc, IRModule, assert_structural_equal
-from ..ir.transform import Pass
+from ..ir.transform import Pass, _FunctionModulePass
 from ..script import from_source
 from ..tir import PrimFunc
 
@@ -19,17 +19,17 @@ def _is_fixture(value: Any) -> bool:
     return hasattr(value, "_pytestfixturefunction") or type(value).__name__ == "FixtureFunctionDefinition"
 
 
-def _takes_self(function: Any) -> bool:
+def _takes_self(function: Callable[..., Any]) -> bool:
     return "self" in inspect.signature(function).parameters
 
 
-def _parse(function: Any, check_well_formed: bool) -> Any:
+def _parse(function: Callable[..., Any], check_well_formed: bool) -> PrimFunc:
     """The PrimFunc that a plain function of a test class spells out."""
     source = "@T.prim_func\n" + textwrap.dedent(inspect.getsource(function))
     return from_source(source, dict(function.__globals__), check_well_formed=check_well_formed, trusted=True)
 
 
-def _parse_class(namespace: Any, check_well_formed: bool) -> IRModule:
+def _parse_class(namespace: type, check_well_formed: bool) -> IRModule:
     functions: dict[str, Any] = {}
     for name, item in vars(namespace).items():
         if not name.startswith("_"):
@@ -41,7 +41,7 @@ def _parse_class(namespace: Any, check_well_formed: bool) -> IRModule:
 def _on_function_or_module(transform: Callable[[IRModule], IRModule]) -> Callable[[Any], Any]:
     """A module transform that takes a lone function as a module too."""
 
-    def apply(program: Any) -> Any:
+    def apply(program: IRModule | PrimFunc) -> Any:
         if isinstance(program, IRModule):
             return transform(program)
         if isinstance(program, PrimFunc):
@@ -51,7 +51,7 @@ def _on_function_or_module(transform: Callable[[IRModule], IRModule]) -> Callabl
     return apply
 
 
-def _named_main(program: Any) -> Any:
+def _named_main(program: IRModule | PrimFunc) -> IRModule | PrimFunc:
     return program.with_attr("global_symbol", "main") if isinstance(program, PrimFunc) else program
 
 
@@ -120,7 +120,7 @@ class CompareBeforeAfter:
         if _is_fixture(given):
             cls._transform_orig = given
 
-            def from_fixture(self: Any, _transform_orig: Any) -> Any:
+            def from_fixture(self: Any, _transform_orig: _FunctionModulePass) -> Any:
                 return _on_function_or_module(_transform_orig)
 
             return pytest.fixture(from_fixture)
@@ -132,7 +132,7 @@ class CompareBeforeAfter:
             return pytest.fixture(lambda self: _on_function_or_module(given(self)))
         raise TypeError("Expected transform to be a Pass, or a method returning a Pass")
 
-    def test_compare(self, before: Any, expected: Any, transform: Any) -> None:
+    def test_compare(self, before: IRModule | PrimFunc, expected: Any, transform: Callable[..., Any]) -> None:
         """Apply the transform and compare, names of functions aside."""
         import pytest
 

@@ -7,7 +7,7 @@ import functools
 import inspect
 import pickle
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,17 +39,17 @@ def assert_pass(transform: Pass, before: IRModule, expected: IRModule) -> IRModu
     return after
 
 
-def fixture(func: Any = None, *, cache_return_value: bool = False) -> Any:
+def fixture(func: Callable[..., Any] | None = None, *, cache_return_value: bool = False) -> Any:
     """A pytest fixture; with ``cache_return_value`` each set of arguments is computed once, and every test gets a copy."""
     import pytest
 
-    def wrap(inner: Any) -> Any:
+    def wrap(inner: Callable[..., Any]) -> Any:
         return pytest.fixture(_remember(inner) if cache_return_value else inner)
 
     return wrap if func is None else wrap(func)
 
 
-def _remember(function: Any) -> Any:
+def _remember(function: Callable[..., Any]) -> Callable[..., Any]:
     results: dict[bytes, Any] = {}
 
     @functools.wraps(function)
@@ -119,7 +119,7 @@ def parameters(*value_sets: Any, ids: Any = None) -> list[Any]:
     return [make(i) for i in range(len(value_sets[0]))] if value_sets else []
 
 
-def _value_id(value: Any, index: int, place: int) -> str:
+def _value_id(value: int, index: int, place: int) -> str:
     """How a value is named in the name of a test."""
     plain = isinstance(value, (str, int, float, bool)) or value is None
     return str(value) if plain else getattr(value, "__name__", f"set{index}_{place}")

@@ -69,7 +69,7 @@ def get_dtype_range(dtype: str) -> tuple[int | float, int | float]:
     return low.value, high.value  # type: ignore[attr-defined]
 
 
-def identity_after(x: Any, sleep: float) -> Any:
+def identity_after(x: int, sleep: float) -> Any:
     """``x``, after ``sleep`` seconds."""
     import time
 
@@ -110,7 +110,7 @@ def skip_if_32bit(reason: str) -> Callable[[Any], Any]:
     return pytest.mark.skipif(struct.calcsize("P") == 4, reason=f"Skipping test for 32bit platform: {reason}")
 
 
-def skip_if_wheel_test(func: Any) -> Any:
+def skip_if_wheel_test(func: Callable[..., Any]) -> Any:
     """A test that runs from an installed package as well: left as it is."""
     return func
 

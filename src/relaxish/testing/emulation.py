@@ -5,12 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from ..backend.cuda.emulator import emulate
+from ..ir.module import IRModule
+from ..target.target import Target
+from ..tir.function import PrimFunc
 
 __all__ = ["emulate_cuda"]
 
 
 def emulate_cuda(
-    func_or_mod: Any, *arrays: Any, target: Any = "nvidia/nvidia-a100", check: bool = True, **limits: Any
+    func_or_mod: IRModule | PrimFunc,
+    *arrays: Any,
+    target: Target | str = "nvidia/nvidia-a100",
+    check: bool = True,
+    **limits: Any,
 ) -> None:
     """Run a scheduled GPU program on the CPU, writing results into the arrays given.
 

@@ -105,7 +105,7 @@ class FakeCublasLt:
             if rest.endswith(ending):
                 kind = rest.removesuffix(ending)
 
-                def run(*args: Any, method: Any = method, kind: str = kind, name: str = name) -> int:
+                def run(*args: Any, method: Callable[..., Any] = method, kind: str = kind, name: str = name) -> int:
                     self.calls.append(name)
                     result: int = method(kind, *args)
                     return result
@@ -183,8 +183,8 @@ class FakeCublasLt:
         return _OK if how.get("compute_type") != lt.COMPUTE["int32"] else _NOT_SUPPORTED
 
     def cublasLtMatmul(
-        self, handle: Any, desc: Any, alpha: Any, a: Any, a_desc: Any, b: Any, b_desc: Any, beta: Any, c: Any, c_desc: Any,
-        d: Any, d_desc: Any, algorithm: Any, workspace: Any, workspace_bytes: int, stream: int,
+        self, handle: Any, desc: Any, alpha: Any, a: int, a_desc: Any, b: int, b_desc: Any, beta: Any, c: int | None, c_desc: Any,
+        d: int, d_desc: Any, algorithm: Any, workspace: int, workspace_bytes: int, stream: int,
     ) -> int:  # fmt: skip
         """``D = epilogue(alpha * op(A) @ op(B) + beta * C)`` on a stream."""
         self.calls.append("cublasLtMatmul")
@@ -228,7 +228,7 @@ class FakeCublasLt:
         return lambda: value
 
     def cublasLtMatrixTransform(
-        self, handle: Any, desc: Any, alpha: Any, a: Any, a_desc: Any, beta: Any, b: Any, b_desc: Any, c: Any, c_desc: Any,
+        self, handle: Any, desc: Any, alpha: Any, a: int, a_desc: Any, beta: Any, b: Any, b_desc: Any, c: int, c_desc: Any,
         stream: int,
     ) -> int:  # fmt: skip
         """``C = op(A)``, converted."""

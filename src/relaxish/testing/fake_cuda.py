@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..runtime.nvidia.driver import Driver
@@ -70,12 +70,12 @@ class FakeCUDA(SimulatedDriver):
         self._maybe_fail("allocate", f"allocating {nbytes} bytes")
         return super().allocate(device, nbytes)
 
-    def load_module(self, device: int, image: Any) -> Any:
+    def load_module(self, device: int, image: Sequence[str]) -> Any:
         """Load, unless a failure was ordered."""
         self._maybe_fail("load_module", "loading a module")
         return super().load_module(device, image)
 
-    def open_image(self, device: int, image: Any) -> Mapping[str, Kernel]:
+    def open_image(self, device: int, image: Sequence[str]) -> Mapping[str, Kernel]:
         """A :class:`FakeImage`, or a list of kernel names. Other images are invalid."""
         if isinstance(image, FakeImage):
             return {name: Kernel(name, body) for name, body in image.items()}

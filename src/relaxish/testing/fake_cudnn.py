@@ -9,7 +9,7 @@ Memory is read and written as the descriptors say, so that a wrong layout gives 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,7 +91,7 @@ class FakeCudnn:
             return 3000
         return self._forward("cudnnConvolutionBiasActivationForward", (*args[:11], *args[16:]), bias, mode)
 
-    def _forward(self, name: str, args: Any, bias: Any, mode: Any) -> int:
+    def _forward(self, name: str, args: Any, bias: np.ndarray[Any, Any] | None, mode: int | None) -> int:
         self.calls.append(name)
         x, w, y = (self._array(args[i], args[i + 1], i == 4) for i in (2, 4, 11))
         conv = self.alive[_address(args[6])]
@@ -107,7 +107,7 @@ class FakeCudnn:
         providers.current().driver.issue(0, _address(self.stream), name, run)  # type: ignore[attr-defined]
         return 0
 
-    def _array(self, desc: Any, pointer: Any, is_filter: bool = False) -> Any:
+    def _array(self, desc: Any, pointer: int, is_filter: bool = False) -> np.ndarray[Any, Any]:
         """The memory as [images, channels, rows, columns], whatever its layout."""
         first, second, n, c, h, w = self.alive[_address(desc)]
         kind, form = (first, second) if is_filter else (second, first)
@@ -118,7 +118,9 @@ class FakeCudnn:
         )
 
 
-def _convolve(x: Any, w: Any, shape: Any, conv: Any) -> Any:
+def _convolve(
+    x: np.ndarray[Any, Any], w: np.ndarray[Any, Any], shape: Sequence[int], conv: Sequence[int]
+) -> np.ndarray[Any, Any]:
     pad_h, pad_w, stride_h, stride_w, dil_h, dil_w, _, _, groups, *_ = conv
     padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (pad_h, pad_h), (pad_w, pad_w)))
     filters = w.astype(np.float64).reshape(groups, w.shape[0] // groups, *w.shape[1:])

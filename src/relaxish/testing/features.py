@@ -10,6 +10,7 @@ from typing import Any
 from ..runtime import device, enabled
 from ..target import Target
 from ..target.codegen import llvm_get_system_cpu, target_has_features
+from ..tir.function import PrimFunc
 
 __all__ = [
     "Feature", "requires_aarch64_sve", "requires_adreno_opencl", "requires_arm_dot", "requires_cublas", "requires_cuda",
@@ -58,11 +59,11 @@ class Feature:
         absent = support_required not in ("optional", "compile-only") and not self.available()
         return [pytest.mark.skipif(absent, reason=f"needs {self.long_name}")]
 
-    def __call__(self, func: Any = None, *, support_required: str | None = None) -> Any:
+    def __call__(self, func: Callable[..., Any] | None = None, *, support_required: str | None = None) -> Any:
         """Decorate a test; without one, the decorator."""
         marks = self.marks(support_required)
 
-        def decorate(test: Any) -> Any:
+        def decorate(test: Callable[..., Any]) -> Any:
             for mark in marks:
                 test = mark(test)
             return test
@@ -149,14 +150,14 @@ def requires_package(*packages: str) -> Any:
     )
 
 
-def uses_gpu(func: Any) -> Any:
+def uses_gpu(func: PrimFunc) -> Any:
     """Mark a test that uses a GPU where there is one."""
     import pytest
 
     return pytest.mark.gpu(func)
 
 
-def slow(func: Any) -> Any:
+def slow(func: PrimFunc) -> Any:
     """Mark a test that runs only where slow ones are asked for."""
     import pytest
 

@@ -90,16 +90,16 @@ def _shape_element(shape: Sequence[int], index: int) -> int:
 
 
 @_register("ReturnsVariant")
-def _returns_variant(x: int) -> Any:
+def _returns_variant(x: int) -> PrimExpr | String:
     return IntImm("int32", x // 2) if x % 2 == 0 else String("argument was odd")
 
 
-def _refuse(wanted: str, value: Any) -> TypeError:
+def _refuse(wanted: str, value: float) -> TypeError:
     return TypeError(f"expected {wanted}, but got {type_key_of(value)}")
 
 
 @_register("AcceptsVariant")
-def _accepts_variant(value: Any) -> str:
+def _accepts_variant(value: float | str) -> str:
     if isinstance(value, str):
         return "runtime.String"
     if isinstance(value, (int, IntImm)) and not isinstance(value, bool):
@@ -127,7 +127,7 @@ def _array(value: Any) -> Sequence[Any]:
     return value
 
 
-def _mapping(value: Any) -> Mapping[Any, Any]:
+def _mapping(value: Mapping[str, int]) -> Mapping[Any, Any]:
     if not isinstance(value, Mapping):
         raise _refuse("Map", value)
     return value
@@ -141,7 +141,7 @@ _register("AcceptsMapReturnsMap")(lambda values: Map(_mapping(values)))
 
 
 @_register("AcceptsPrimExpr")
-def _scalar(value: Any) -> PrimExpr:
+def _scalar(value: float) -> PrimExpr:
     """Numbers become literals: booleans of one bit, integers and floats of 32."""
     if isinstance(value, PrimExpr):
         return value

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,12 @@ import numpy as np
 from .. import tir
 from ..frontend import nn
 from ..frontend.nn.llm.kv_cache import PagedKVCache, RopeMode, TIRPagedKVCache
+from ..ir.expr import PrimExpr
 from ..ir.module import IRModule
 from ..runtime import Device, ShapeTuple, VirtualMachine, cpu, get_global_func
 from ..runtime.ndarray import NDArray, array
 from ..target import Target
+from ..te.tensor import Tensor
 
 __all__ = ["Config", "GPT2", "Session", "export", "random_weights"]
 
@@ -63,7 +65,7 @@ class _Block(nn.Module):
 class GPT2(nn.Module):
     """``prefill`` takes one sequence's tokens, ``decode`` one token of each sequence; both give the last logits."""
 
-    def __init__(self, config: Config, target: Any = "llvm") -> None:
+    def __init__(self, config: Config, target: str = "llvm") -> None:
         self.config = config
         self.target = Target(target) if isinstance(target, str) else target
         self.wte = nn.Embedding(config.vocab, config.hidden)
@@ -112,13 +114,13 @@ class GPT2(nn.Module):
         return self._logits(self._hidden(tokens, cache)), cache
 
 
-def _last_row(x: Any, length: Any) -> Any:
+def _last_row(x: Tensor, length: PrimExpr) -> Tensor:
     from .. import te
 
     return te.compute((1, x.shape[2]), lambda i, j: x[0, length - 1, j], name="last_row")
 
 
-def export(config: Config, batch: int | str = 1, target: Any = "llvm") -> tuple[IRModule, dict[str, Any]]:
+def export(config: Config, batch: int | str = 1, target: str = "llvm") -> tuple[IRModule, dict[str, Any]]:
     """The module and its parameters."""
     plain = {"param_mode": "packed", "effect_mode": "none"}
     cache = nn.spec.Object(PagedKVCache)
@@ -153,7 +155,7 @@ class Session:
         weights: Mapping[str, Any] | None = None,
         *,
         batch: int | str = 1,
-        target: Any = "llvm",
+        target: str = "llvm",
         max_batch: int = 4,
         exec_mode: str = "bytecode",
         device: Device | None = None,
@@ -194,7 +196,9 @@ class Session:
         """Feed one token of each sequence; logits (batch, 1, vocabulary)."""
         return self._run(self._decode, list(seq_ids), [1] * len(tokens), np.array(tokens, np.int32).reshape(-1, 1))
 
-    def _run(self, function: Any, seq_ids: Sequence[int], lengths: Sequence[int], tokens: Any) -> NDArray:
+    def _run(
+        self, function: Callable[..., Any], seq_ids: Sequence[int], lengths: Sequence[int], tokens: np.ndarray[Any, Any]
+    ) -> NDArray:
         self._begin(self.cache, ShapeTuple(seq_ids), ShapeTuple(lengths))
         logits: NDArray = function(array(tokens, self.device), self.cache, self.params)[0]
         self._end(self.cache)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..arith import Analyzer
-from ..ir.expr import as_expr
+from ..ir.expr import PrimExpr, as_expr
 from ..ir.structural import structural_equal
 from ..tir import Var
 from ..tir.functor import substitute
@@ -17,7 +17,7 @@ from ..tir.functor import substitute
 __all__ = ["assert_prim_expr_equal", "check_bool_expr_is_true", "check_numerical_grads", "echo", "nop"]
 
 
-def assert_prim_expr_equal(lhs: Any, rhs: Any) -> None:
+def assert_prim_expr_equal(lhs: PrimExpr, rhs: PrimExpr) -> None:
     """Require two expressions to be equal after simplification.
 
     >>> from relaxish import tir
@@ -29,7 +29,7 @@ def assert_prim_expr_equal(lhs: Any, rhs: Any) -> None:
         raise ValueError(f"{lhs} and {rhs} are not equal")
 
 
-def check_bool_expr_is_true(bool_expr: Any, vranges: Mapping[Var, Any], cond: Any = None) -> None:
+def check_bool_expr_is_true(bool_expr: PrimExpr, vranges: Mapping[Var, Any], cond: PrimExpr | None = None) -> None:
     """Require a condition to hold at every point of a box (where ``cond`` holds), by trying all points."""
     variables = list(vranges)
     spans = [range(int(r.min), int(r.min) + int(r.extent)) for r in vranges.values()]
@@ -59,7 +59,7 @@ def check_numerical_grads(
     inputs: Any = input_values
     grads: Any = grad_values
 
-    def value(name: Any, changed: np.ndarray[Any, Any]) -> float:
+    def value(name: int | str, changed: np.ndarray[Any, Any]) -> float:
         if isinstance(inputs, Mapping):
             return float(np.sum(np.asarray(function(**{**inputs, name: changed}), dtype="float64")))
         return float(

@@ -62,6 +62,6 @@ def _values_agree(item: Any) -> bool:
 
 
 @pytest.fixture
-def dev(target: Any) -> Device:
+def dev(target: str) -> Device:
     """The device of the test's target."""
     return device(target.kind.name if isinstance(target, Target) else Target(target).kind.name)

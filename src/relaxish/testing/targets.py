@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import functools
 from typing import Any
 
@@ -65,8 +66,8 @@ def parametrize_targets(*targets: Any) -> Any:
     return pytest.mark.parametrize("target", params or [t for t, _ in enabled_targets()])
 
 
-def _excluding(attribute: str, targets: tuple[Any, ...]) -> Any:
-    def wrap(func: Any) -> Any:
+def _excluding(attribute: str, targets: tuple[Any, ...]) -> Callable[..., Any]:
+    def wrap(func: Callable[..., Any]) -> Any:
         setattr(func, attribute, [*getattr(func, attribute, []), *targets])
         return func
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from ..runtime import NDArray, ShapeTuple, String, array, register_func
 from ..runtime.disco.process import run_worker
@@ -40,7 +39,7 @@ def _suffix_object(x: str) -> String:
 
 
 @register_func("tests.disco.shape_tuple", override=True)
-def _longer_shape(x: Any) -> ShapeTuple:
+def _longer_shape(x: ShapeTuple) -> ShapeTuple:
     return ShapeTuple([*x, 4, 5])
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..driver import build
+from ..ir.expr import ExprLike
 from ..ir.module import IRModule
 from ..meta_schedule.runner import EvaluatorConfig
 from ..relax import ShapeStructInfo, TensorStructInfo
@@ -52,7 +53,7 @@ def populate_input_shape(input_infos: Sequence[Any], dym_var_sample: Mapping[str
     [((1, 3, 4), 'float16')]
     """
 
-    def value(dim: Any) -> int:
+    def value(dim: ExprLike) -> int:
         if isinstance(dim, int):
             return dim
         return int(dim.value) if isinstance(dim, IntImm) else dym_var_sample[str(dim)]
@@ -106,7 +107,7 @@ def benchmark(
     return shapes, result.median, result.std
 
 
-def _random(shape: tuple[int, ...], dtype: str) -> Any:
+def _random(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
     from ..ir.dtype import numpy_dtype
 
     rng = np.random.default_rng()
@@ -149,7 +150,7 @@ def benchmark_prim_func(
 
 def benchmark_relax_func(
     mod: IRModule,
-    relax_func: Any,
+    relax_func: str,
     sample_number: int = 2,
     dym_var_sample_func: Callable[[Mapping[str, str]], dict[str, int]] = default_dym_var_sample_func,
     target: str | Target = "llvm -num-cores=4",

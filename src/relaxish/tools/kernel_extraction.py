@@ -119,7 +119,7 @@ def _variables(programs: Mapping[GlobalVar, Records]) -> dict[str, str]:
     return found
 
 
-def _dims(info: Any) -> Sequence[Any]:
+def _dims(info: TensorStructInfo) -> Sequence[Any]:
     if isinstance(info, TensorStructInfo) and info.shape is not None:
         return tuple(info.shape.values)
     if isinstance(info, ShapeStructInfo) and info.values is not None:

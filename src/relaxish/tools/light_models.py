@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def _with_random_weights(model: Any, rng: np.random.Generator) -> Any:
     return model
 
 
-def _random_weight(shape: tuple[int, ...], op_type: str, slot: int, rng: np.random.Generator) -> Any:
+def _random_weight(shape: tuple[int, ...], op_type: str, slot: int, rng: np.random.Generator) -> np.ndarray[Any, Any]:
     if len(shape) >= 2:
         return rng.standard_normal(shape) * np.sqrt(2 / np.prod(shape[1:]))
     if op_type == "BatchNormalization" and slot == 1:
@@ -70,7 +71,7 @@ def _random_weight(shape: tuple[int, ...], op_type: str, slot: int, rng: np.rand
     return rng.standard_normal(shape) * 0.1
 
 
-def _keep(items: Any, wanted: Any) -> None:
+def _keep(items: Any, wanted: Callable[..., Any]) -> None:
     kept = [x for x in items if wanted(x)]
     del items[:]
     items.extend(kept)

@@ -212,7 +212,7 @@ def _record(index: int, line: Mapping[str, Any]) -> Record:
     )  # fmt: skip
 
 
-def _number(value: Any) -> float | None:
+def _number(value: float | None) -> float | None:
     return float(value) if isinstance(value, (int, float)) and abs(value) < 1e300 else None
 
 
@@ -223,7 +223,7 @@ def _task_name(line: Mapping[str, Any], script: str) -> str:
     return next((n for n in found if n != "main"), found[0] if found else str(line["hash"]))
 
 
-def _target_text(target: Any) -> str:
+def _target_text(target: Mapping[str, str | Sequence[str]] | None) -> str:
     if isinstance(target, Mapping):
         parts = [
             f"-{k}={v}" for k, v in target.items() if k not in ("kind", "tag", "keys") and isinstance(v, str | int)
@@ -247,7 +247,7 @@ def trace_text(trace: Any) -> str:
     return "\n".join(lines)
 
 
-def _plain(value: Any) -> str:
+def _plain(value: float | str | Sequence[float] | None) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_plain(v) for v in value) + "]"
     return str(value)

@@ -22,20 +22,22 @@ from ..op.statistical import sum as sum_of
 from ..op.unary import abs as absolute
 from ..op.unary import negative
 from ..relax.block_builder import BlockBuilder
-from ..relax.expr import Function, Var
-from ..relax.struct_info import StructInfo, as_struct_info
+from ..relax.expr import Expr, Function, Var
+from ..relax.struct_info import StructInfo, TensorStructInfo, as_struct_info
 
 __all__ = ["CategoricalCrossEntropyLoss", "CrossEntropyLoss", "L1Loss", "Loss", "MSELoss"]
 
 
-def _param(value: Any, name: str) -> Var:
+def _param(value: TensorStructInfo, name: str) -> Var:
     """A fresh parameter like ``value``, a variable or a struct info."""
     if isinstance(value, Var):
         return Var(value.name_hint, value.struct_info)
     return Var(name, value if isinstance(value, StructInfo) else as_struct_info(value))
 
 
-def _weighted_params(predictions: Any, targets: Any, weights: Any) -> tuple[list[Var], Var | None]:
+def _weighted_params(
+    predictions: TensorStructInfo, targets: TensorStructInfo, weights: TensorStructInfo | None
+) -> tuple[list[Var], Var | None]:
     """The parameters of a loss of two or three arguments, and the third one."""
     params = [_param(predictions, "predictions"), _param(targets, "targets")]
     if weights is None:
@@ -64,7 +66,7 @@ class Loss:
         """How many results of the backbone the loss takes first."""
         return self._num_backbone_outputs
 
-    def _with_reduction(self, expr: Any) -> Any:
+    def _with_reduction(self, expr: Expr) -> Expr:
         if self._reduction == "none":
             return expr
         return sum_of(expr) if self._reduction == "sum" else mean(expr)
@@ -85,7 +87,7 @@ class L1Loss(Loss):
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__("l1_loss", 1, reduction)
 
-    def __call__(self, predictions: Any, targets: Any) -> Function:
+    def __call__(self, predictions: TensorStructInfo, targets: TensorStructInfo) -> Function:
         """The loss function for these parameters, given as variables or struct infos."""
         params = [_param(predictions, "predictions"), _param(targets, "targets")]
 
@@ -102,7 +104,7 @@ class MSELoss(Loss):
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__("mse_loss", 1, reduction)
 
-    def __call__(self, predictions: Any, targets: Any) -> Function:
+    def __call__(self, predictions: TensorStructInfo, targets: TensorStructInfo) -> Function:
         """The loss function for these parameters, given as variables or struct infos."""
         params = [_param(predictions, "predictions"), _param(targets, "targets")]
 
@@ -121,7 +123,9 @@ class CrossEntropyLoss(Loss):
         super().__init__("cross_entropy_loss", 1, reduction)
         self.ignore_index = ignore_index
 
-    def __call__(self, predictions: Any, targets: Any, weights: Any = None) -> Function:
+    def __call__(
+        self, predictions: TensorStructInfo, targets: TensorStructInfo, weights: TensorStructInfo | None = None
+    ) -> Function:
         """The loss function for these parameters, given as variables or struct infos."""
         params, weight = _weighted_params(predictions, targets, weights)
 

@@ -11,7 +11,7 @@ from ..ir import dtype as dtypes
 from ..op.binary import add, divide, multiply, subtract
 from ..op.unary import sqrt
 from ..relax.block_builder import BlockBuilder
-from ..relax.expr import Function, Tuple, TupleGetItem, Var, const
+from ..relax.expr import Expr, Function, Tuple, TupleGetItem, Var, const
 from ..relax.struct_info import TensorStructInfo, TupleStructInfo
 from ..relax.scalars import const_int
 from ..runtime.ndarray import array
@@ -80,7 +80,7 @@ class Optimizer:
     def _initial_state(self) -> tuple[Any, ...]:
         return (array(np.zeros((), "int64")),)
 
-    def _decayed(self, builder: BlockBuilder, name: str, param: Any, gradient: Any, decay: float) -> Any:
+    def _decayed(self, builder: BlockBuilder, name: str, param: Expr, gradient: Expr, decay: float) -> Any:
         if not decay:
             return gradient
         return builder.emit(add(multiply(const(decay, self.dtype), param), gradient), f"{name}_grad_new")

@@ -10,7 +10,9 @@ import numpy as np
 from ..ir.module import IRModule
 from ..relax.expr import Var
 from ..relax.scalars import const_int
+from ..runtime.device import Device
 from ..runtime.ndarray import NDArray, array
+from ..runtime.vm import VirtualMachine
 from .setup_trainer import SetupTrainer
 
 __all__ = ["Trainer"]
@@ -28,7 +30,9 @@ class Trainer:
         loss = trainer.update(inputs, targets)
     """
 
-    def __init__(self, train_mod: IRModule, vm: Any, device: Any, zero_init_param_state: bool = True) -> None:
+    def __init__(
+        self, train_mod: IRModule, vm: VirtualMachine, device: Device, zero_init_param_state: bool = True
+    ) -> None:
         self.mod = train_mod
         self.vm = vm
         self.device = device
@@ -50,7 +54,7 @@ class Trainer:
             self.zero_init_params()
             self.zero_init_states()
 
-    def _array(self, value: Any) -> NDArray:
+    def _array(self, value: np.ndarray[Any, Any]) -> NDArray:
         return array(value.numpy() if isinstance(value, NDArray) else np.asarray(value), self.device)
 
     @staticmethod
@@ -103,7 +107,7 @@ class Trainer:
             if value is None:
                 raise RuntimeError(f"the parameter or state {var.name_hint} is not initialized")
 
-    def _inputs(self, given: Any) -> list[Any]:
+    def _inputs(self, given: np.ndarray[Any, Any]) -> list[Any]:
         items = list(given) if isinstance(given, (list, tuple)) else [given]
         return [self._array(i) for i in items]
 
@@ -119,7 +123,7 @@ class Trainer:
         kept = list(result)[: len(result) - len(self._states)]
         return kept[0] if len(kept) == 1 else kept
 
-    def update(self, input_instances: Any, targets: Any) -> NDArray:
+    def update(self, input_instances: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]) -> NDArray:
         """One training step on one batch; returns the loss."""
         self._check_inited()
         args = [*self._inputs(input_instances), *self._params, *self._states, *self._inputs(targets)]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..ir import dtype as dt
+from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import op_name_of
 from ..ir.transform import Pass
@@ -110,7 +111,7 @@ class _Aligner(PyExprMutator):
             return call
         return self._narrowed(Call(call.op, (call.args[0], padded), a), columns)
 
-    def _padded(self, weight: Any, more: int) -> Constant | None:
+    def _padded(self, weight: Expr, more: int) -> Constant | None:
         value = self._constant(weight)
         if value is None:
             return None
@@ -135,7 +136,7 @@ def AlignColumns(target: Target) -> Pass:
     """
 
     def run(mod: IRModule) -> IRModule:
-        def rewrite(_: Any, func: Function) -> Function:
+        def rewrite(_: GlobalVar, func: Function) -> Function:
             made: Function = _Aligner(mod, target).visit_expr(func)
             return made
 

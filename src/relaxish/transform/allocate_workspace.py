@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..ir.expr import GlobalVar
@@ -97,7 +98,7 @@ def _run(mod: IRModule) -> IRModule:
     return builder.get()
 
 
-def _calls_any(func: Function, names: Any) -> bool:
+def _calls_any(func: Function, names: Mapping[str, GlobalVar]) -> bool:
     from ..relax.analysis.variables import all_global_vars
 
     return any(var.name_hint in names for var in all_global_vars(func))

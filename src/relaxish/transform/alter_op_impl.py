@@ -12,7 +12,7 @@ from ..ir.op import Op
 from ..ir.prim import Var as TirVar
 from ..ir.transform import Pass
 from ..op.manipulate import layout_transform
-from ..relax.expr import Call, Constant, Tuple, TupleGetItem, as_shape_dim, is_call_of
+from ..relax.expr import Call, Constant, Expr, Tuple, TupleGetItem, as_shape_dim, is_call_of
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.scalars import const_int
 from ..relax.struct_info import TensorStructInfo, TupleStructInfo
@@ -54,7 +54,7 @@ class _Alter(PyExprMutator):
             return call
         return self._altered(call, kind)
 
-    def _altered(self, call: Call, kind: str) -> Any:
+    def _altered(self, call: Call, kind: str) -> Expr:
         replacement = self.implementations[kind]
         maps = list(self.transforms.get(kind) or ())
         if maps and len(maps) != len(replacement.params):
@@ -95,13 +95,13 @@ class _Alter(PyExprMutator):
             self.names[kind] = self.builder_.add_func(func, kind.replace(".", "_") + "_replacement")
         return self.names[kind]
 
-    def _transformed(self, arg: Any, index_map: IndexMap | None, separators: Any, input_separators: Any) -> Any:
+    def _transformed(self, arg: Expr, index_map: IndexMap | None, separators: Any, input_separators: Any) -> Expr:
         scalar = isinstance(arg, Constant) and not arg.struct_info.dims()
         if index_map is None or scalar:
             return arg
         return layout_transform(arg, index_map, None, separators, input_separators)
 
-    def _back(self, value: Any, info: Any, index_map: IndexMap | None, separators: Any, input_separators: Any) -> Any:
+    def _back(self, value: Expr, info: Any, index_map: IndexMap | None, separators: Any, input_separators: Any) -> Expr:
         """The result in its first layout again; padding is cut off."""
         if index_map is None:
             return value
@@ -126,7 +126,7 @@ class _Alter(PyExprMutator):
         return self.unpadders[key]
 
 
-def _mapped(info: Any, index_map: IndexMap | None) -> Any:
+def _mapped(info: Any, index_map: IndexMap | None) -> TensorStructInfo:
     if index_map is None:
         return info
     if not isinstance(info, TensorStructInfo) or info.dims() is None:
@@ -135,7 +135,7 @@ def _mapped(info: Any, index_map: IndexMap | None) -> Any:
     return TensorStructInfo(shape, info.dtype, info.vdevice)
 
 
-def _as_map(item: Any) -> IndexMap | None:
+def _as_map(item: Callable[..., Any]) -> IndexMap | None:
     if item is None or isinstance(item, IndexMap):
         return item
     if isinstance(item, Callable):  # type: ignore[arg-type]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..ir.expr import BaseFunc, GlobalVar
 from ..ir.module import IRModule
 from ..ir.transform import ModulePass, Pass, PassContext, PassInfo, make_pass_decorator
-from ..relax.expr import DataflowBlock, Function, Tuple, Var
+from ..relax.expr import DataflowBlock, Expr, Function, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
 
 __all__ = [
@@ -66,7 +67,7 @@ def mutator_pass(make: Callable[[IRModule], PyExprMutator], name: str) -> Pass:
     def run(mod: IRModule) -> IRModule:
         mutator = make(mod)
 
-        def rewrite(_: Any, func: Function) -> Function:
+        def rewrite(_: GlobalVar, func: Function) -> Function:
             made: Function = mutator.visit_expr(func)
             return made
 
@@ -75,7 +76,7 @@ def mutator_pass(make: Callable[[IRModule], PyExprMutator], name: str) -> Pass:
     return as_module_pass(run, name)
 
 
-def remapped_leaves(mutator: PyExprMutator, expr: Any) -> Any:
+def remapped_leaves(mutator: PyExprMutator, expr: Expr) -> Any:
     """A leaf or tuple of leaves with variables replaced by those that ``mutator`` has defined for them."""
     if isinstance(expr, Tuple):
         fields = [remapped_leaves(mutator, field) for field in expr.fields]
@@ -83,7 +84,7 @@ def remapped_leaves(mutator: PyExprMutator, expr: Any) -> Any:
     return mutator.var_remap_.get(expr, expr) if isinstance(expr, Var) else expr
 
 
-def symbol_of(func: Any) -> str | None:
+def symbol_of(func: BaseFunc) -> str | None:
     """The ``global_symbol`` of a function, or None if it is private."""
     symbol = func.attrs.get("global_symbol") if func.attrs is not None else None
     return None if symbol is None else str(getattr(symbol, "value", symbol))

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.prim import Var as TirVar
 from ..ir.transform import Pass
 from ..relax.analysis.variables import defined_symbolic_vars
 from ..relax.binding_tools import bind_params, bind_symbolic_vars
-from ..relax.expr import Constant, Function
+from ..relax.expr import Constant, Expr, Function
 from ..runtime.ndarray import NDArray
 from ..support.errors import InternalError
 from .base import as_module_pass, map_relax_functions, symbol_of
@@ -20,7 +21,7 @@ from .base import as_module_pass, map_relax_functions, symbol_of
 __all__ = ["BindParams", "BindSymbolicVars"]
 
 
-def _constant(value: Any) -> Any:
+def _constant(value: NDArray | str | np.ndarray[Any, Any]) -> Expr | NDArray:
     if isinstance(value, np.ndarray):
         return Constant(value)
     if not isinstance(value, (NDArray, Constant)):
@@ -43,7 +44,7 @@ def BindParams(func_name: str, params: Mapping[Any, Any]) -> Pass:
     """
     values = {key: _constant(value) for key, value in params.items()}
 
-    def bind(var: Any, func: Function) -> Function:
+    def bind(var: GlobalVar, func: Function) -> Function:
         name = symbol_of(func) or var.name_hint
         return bind_params(func, values) if name == func_name else func
 
@@ -60,7 +61,7 @@ def _of_module(mod: IRModule, binding_map: Mapping[Any, Any]) -> IRModule:
             )
     used: set[Any] = set()
 
-    def bind(_: Any, func: Function) -> Function:
+    def bind(_: GlobalVar, func: Function) -> Function:
         symbols = defined_symbolic_vars(func)
         names = {s.name for s in symbols}
         own = {

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ir.global_info import VDevice
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
-from ..relax.expr import Call, DataTypeImm, PrimValue, StringImm, Tuple, is_call_of
+from ..relax.expr import Call, DataTypeImm, Expr, PrimValue, StringImm, Tuple, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ..support.errors import InternalError
@@ -58,7 +59,7 @@ class _Rewriter(PyExprMutator):
             for i, each in enumerate(infos)
         ]
 
-    def _alloc(self, info: StructInfo) -> Any:
+    def _alloc(self, info: StructInfo) -> Expr:
         if not isinstance(info, TensorStructInfo) or info.shape is None:
             raise InternalError(f"the output of a destination-passing call needs a known shape, but has {info}")
         if not info.dtype:
@@ -70,7 +71,7 @@ class _Rewriter(PyExprMutator):
         )
         return self.builder_.emit(call, "alloc")
 
-    def _device(self, vdevice: Any) -> tuple[int, str]:
+    def _device(self, vdevice: VDevice | None) -> tuple[int, str]:
         if vdevice is None:
             return 0, "global"
         from ..relax.struct_info import same_vdevice

@@ -12,7 +12,7 @@ from typing import Any
 from ..ir.op import op_name_of
 from ..relax.analysis.variables import direct_uses
 from ..relax.block_builder import BlockBuilder
-from ..relax.expr import Call, DataflowBlock, DataflowVar, Function, Tuple, TupleGetItem, Var, VarBinding
+from ..relax.expr import Call, DataflowBlock, DataflowVar, Expr, Function, Tuple, TupleGetItem, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator
 from ..support.errors import InternalError
 
@@ -75,7 +75,7 @@ class Recomputer:
         self.known: dict[Var, Var] = {p: p for p in params}
         self.known.update({v: v for v in self.values if v in kept})
 
-    def binding(self, var: Var, value: Any) -> tuple[Var, Any]:
+    def binding(self, var: Var, value: Expr) -> tuple[Var, Any]:
         """The variable and value that stand for a forward binding in the backward pass."""
         new_value = self._value(value)
         if var not in self.known:
@@ -100,7 +100,7 @@ class Recomputer:
                 self.known[current] = self.builder.emit(again, f"{current.name_hint}_cp")
         return self.known[var]
 
-    def _value(self, value: Any) -> Any:
+    def _value(self, value: Expr) -> Expr:
         if isinstance(value, Var):
             return self._variable(value)
         if isinstance(value, Tuple):

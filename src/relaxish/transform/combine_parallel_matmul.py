@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
@@ -53,7 +54,7 @@ class _Branch:
         return _dims(self.weight)[-1]  # type: ignore[index]
 
 
-def _dims(expr: Any) -> list[Any] | None:
+def _dims(expr: Expr) -> list[Any] | None:
     info = expr.struct_info_
     dims = info.dims() if isinstance(info, TensorStructInfo) else None
     return None if dims is None else list(dims)
@@ -260,7 +261,7 @@ def CombineParallelMatmul(check: Check | None = None) -> Pass:
     """
 
     def run(mod: IRModule) -> IRModule:
-        def combine(_: Any, func: Function) -> Function:
+        def combine(_: GlobalVar, func: Function) -> Function:
             for kind in _kinds(func):
                 new: Function = _Combiner(kind, check).visit_expr(func)
                 func = func if new is func else remove_all_unused(new)

@@ -12,7 +12,7 @@ from ..relax.expr_functor import PyExprMutator
 __all__ = ["annotate_composites", "codegen_name"]
 
 
-def codegen_name(composite: Any) -> str:
+def codegen_name(composite: str) -> str:
     """The code generator of a composite's name: ``"dnnl"`` of ``"dnnl.conv2d_relu"``."""
     return str(getattr(composite, "value", composite)).split(".")[0]
 

@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..op.manipulate import layout_transform, permute_dims
-from ..relax.expr import Call, DataflowBlock, DataflowVar, Function, MatchCast, Tuple, TupleGetItem, Var, VarBinding
+from ..relax.expr import (
+    Call,
+    DataflowBlock,
+    DataflowVar,
+    Expr,
+    Function,
+    MatchCast,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
 from ..relax.expr_functor import PyExprMutator
 from ..relax.layout import LayoutDecision, LayoutMap, initial_nlayout, is_nested_tensor
 from ..relax.op_table import op_record_of
@@ -20,7 +32,7 @@ __all__ = ["ConvertLayout"]
 
 
 def _has_unknown_rank(args: Sequence[Any]) -> bool:
-    def unknown(info: Any) -> bool:
+    def unknown(info: StructInfo) -> bool:
         if isinstance(info, TupleStructInfo):
             return any(unknown(f) for f in info.fields)
         return isinstance(info, TensorStructInfo) and info.ndim == -1
@@ -51,7 +63,12 @@ class _Converter(PyExprMutator):
         self.inside = saved
         return new
 
-    def _rewrite(self, expr: Any, have: Any, want: Any) -> Any:
+    def _rewrite(
+        self,
+        expr: Expr,
+        have: Any,
+        want: Any,
+    ) -> Any:
         """``expr``, laid out as ``have``, in the layout ``want``."""
         if have is None or want is None or have == want:
             return expr
@@ -68,7 +85,7 @@ class _Converter(PyExprMutator):
             return permute_dims(expr, [have.name.index(c) for c in want.name])
         return layout_transform(expr, _index_map(have.name, want.name))
 
-    def _as(self, expr: Any, want: Any) -> Any:
+    def _as(self, expr: Expr, want: LayoutDecision | Sequence[LayoutDecision]) -> Expr:
         return self._rewrite(remapped_leaves(self, expr), self.layouts.of(expr), want)
 
     def visit_var_(self, op: Var) -> Any:
@@ -131,7 +148,7 @@ class _Converter(PyExprMutator):
             return call
         return Call(call.op, args, attrs, call.sinfo_args, call.span)
 
-    def _emit(self, binding: VarBinding, value: Any) -> None:
+    def _emit(self, binding: VarBinding, value: Expr) -> None:
         self.reemit_binding(binding, self.builder_.normalize(value))
 
     def _tuple(self, binding: VarBinding, value: Tuple) -> None:
@@ -191,7 +208,7 @@ def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Pass:
     """
     desired = {name: [str(x) for x in layouts] for name, layouts in desired_layouts.items()}
 
-    def convert(_: Any, func: Function) -> Function:
+    def convert(_: GlobalVar, func: Function) -> Function:
         made: Function = _Converter(desired).visit_expr(func)
         return made
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.transform import Pass, Sequential
 from ..relax.analysis.variables import is_impure_call
@@ -33,7 +35,7 @@ class _Converter(PyExprMutator):
             return new
         return SeqExpr(blocks, new.body, new.span)
 
-    def _regrouped(self, blocks: Any) -> list[BindingBlock]:
+    def _regrouped(self, blocks: Sequence[BindingBlock]) -> list[BindingBlock]:
         """The bindings of the blocks as runs of pure ones and of others; short pure runs stay ordinary."""
         out: list[BindingBlock] = []
         run: list[Any] = []
@@ -78,7 +80,7 @@ def ConvertToDataflow(min_size: int = 2) -> Pass:
     """
 
     def run(mod: IRModule) -> IRModule:
-        def convert(_: Any, func: Function) -> Function:
+        def convert(_: GlobalVar, func: Function) -> Function:
             made: Function = _Converter(min_size).visit_expr(func)
             return made
 

@@ -20,13 +20,14 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
 from ..op import concat, mean, permute_dims, reshape
 from ..op.kinds import BROADCAST, ELEMENTWISE
 from ..op.nn import conv2d
-from ..relax.expr import Call, Constant, Function, Var, const, is_call_of
+from ..relax.expr import Call, Constant, DataflowBlock, Expr, Function, Var, const, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..relax.op_table import op_record_of
 from ..relax.struct_info import TensorStructInfo
@@ -40,7 +41,7 @@ _FROM = (0, 3, 1, 2)
 _POOL = {"nn.max_pool2d", "nn.avg_pool2d", "nn.adaptive_avg_pool2d"}
 
 
-def _shape(expr: Any) -> tuple[int, ...] | None:
+def _shape(expr: Expr) -> tuple[int, ...] | None:
     info = expr.struct_info_
     if not isinstance(info, TensorStructInfo) or info.shape is None:
         return None
@@ -63,7 +64,7 @@ class _Layout(PyExprMutator):
         super().__init__(mod)
         self.twins: dict[Any, Any] = {}
 
-    def visit_dataflow_block_(self, block: Any) -> Any:
+    def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
         """Twins are variables of the block and mean nothing outside it."""
         before, self.twins = self.twins, {}
         made = super().visit_dataflow_block_(block)
@@ -95,7 +96,7 @@ class _Layout(PyExprMutator):
 
     # ---- twins
 
-    def _resolve(self, expr: Any) -> Any:
+    def _resolve(self, expr: Expr) -> Expr:
         while isinstance(expr, Var):
             if expr in self.twins:
                 return expr
@@ -105,11 +106,11 @@ class _Layout(PyExprMutator):
             expr = bound
         return expr
 
-    def _twin(self, expr: Any) -> Any | None:
+    def _twin(self, expr: Expr) -> Any | None:
         resolved = self._resolve(expr)
         return self.twins.get(resolved) if isinstance(resolved, Var) else None
 
-    def _forced(self, expr: Any) -> Any:
+    def _forced(self, expr: Expr) -> Expr:
         """The channels-last twin, made by a permutation when there is none yet."""
         twin = self._twin(expr)
         if twin is not None:
@@ -122,7 +123,7 @@ class _Layout(PyExprMutator):
             self.twins[resolved] = twin
         return twin
 
-    def _back(self, call: Any) -> Any:
+    def _back(self, call: Expr) -> Expr:
         """Emit a channels-last result and its channels-first alias, which dies when nobody needs it."""
         twin = self.builder_.emit(call)
         alias = self.builder_.emit(permute_dims(twin, list(_FROM)))
@@ -131,7 +132,7 @@ class _Layout(PyExprMutator):
 
     # ---- operators
 
-    def _conv(self, call: Call) -> Any:
+    def _conv(self, call: Call) -> Expr:
         data, weight = call.args
         a = call.attrs
         shape = _shape(data)
@@ -151,7 +152,7 @@ class _Layout(PyExprMutator):
         )  # fmt: skip
         return self._back(made)
 
-    def _without_pad(self, data: Any, padding: list[int]) -> tuple[Any, list[int]]:
+    def _without_pad(self, data: Expr, padding: list[int]) -> tuple[Any, list[int]]:
         """A border of zeros around the image becomes padding of the convolution (top, left, bottom, right)."""
         source = self._resolve(data)
         bound = self.builder_.lookup_binding(source) if isinstance(source, Var) else None
@@ -165,7 +166,7 @@ class _Layout(PyExprMutator):
         border = (widths[4], widths[6], widths[5], widths[7])
         return bound.args[0], [a + b for a, b in zip(padding, border, strict=True)]
 
-    def _pool(self, call: Call) -> Any:
+    def _pool(self, call: Call) -> Expr:
         twin = self._twin(call.args[0])
         a = call.attrs
         if twin is None or a.layout != "NCHW" or a.get("out_layout") not in (None, "", "NCHW"):
@@ -175,7 +176,7 @@ class _Layout(PyExprMutator):
         values["out_layout"] = "NHWC"
         return self._back(Call(call.op, (twin, *call.args[1:]), type(a)(values, a.type_name)))
 
-    def _binary(self, call: Call) -> Any:
+    def _binary(self, call: Call) -> Expr:
         twins = [self._twin(arg) for arg in call.args]
         if all(twin is None for twin in twins):
             return call
@@ -198,7 +199,7 @@ class _Layout(PyExprMutator):
                 return call
         return self._back(Call(call.op, tuple(out), call.attrs))
 
-    def _concat(self, call: Call) -> Any:
+    def _concat(self, call: Call) -> Expr:
         from ..relax.expr import Tuple
 
         parts = call.args[0]
@@ -210,7 +211,7 @@ class _Layout(PyExprMutator):
         twins = [twin for twin in map(self._twin, parts.fields) if twin is not None]
         return self._back(concat(twins, 3)) if len(twins) == len(parts.fields) else call
 
-    def _mean(self, call: Call) -> Any:
+    def _mean(self, call: Call) -> Expr:
         twin = self._twin(call.args[0])
         axes = call.attrs.get("axis")
         if twin is None or axes is None:
@@ -229,7 +230,7 @@ def CPULayoutPacking(target: Target | None = None) -> Pass:
     def run(mod: IRModule) -> IRModule:
         layout = _Layout(mod)
 
-        def convert(_: Any, func: Function) -> Function:
+        def convert(_: GlobalVar, func: Function) -> Function:
             made: Function = layout.visit_expr(func)
             return made
 

@@ -21,6 +21,7 @@ from ..relax.expr import (
     Call,
     Constant,
     DataTypeImm,
+    Expr,
     ExternFunc,
     Function,
     PrimValue,
@@ -202,7 +203,7 @@ class Planner(PyExprVisitor):
 
     # -- static values ---------------------------------------------------------------------------------------
 
-    def _is_static(self, value: Any, used: _Uses, shape_vars: _Uses) -> bool:
+    def _is_static(self, value: Expr, used: _Uses, shape_vars: _Uses) -> bool:
         """Whether a value is the same in every run; notes all variables in it, also where the answer is no."""
         if isinstance(value, (Constant, DataTypeImm, StringImm, GlobalVar)):
             return True

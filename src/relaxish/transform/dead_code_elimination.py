@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ..ir.expr import GlobalVar
 from ..ir.functor import Visitor
 from ..ir.module import IRModule
+from ..ir.prim import Var as TirVar
 from ..ir.transform import Pass
 from ..relax.analysis.cleanup import remove_all_unused
 from ..relax.expr import ExternFunc, Function
+from ..relax.struct_info import StructInfo
+from ..tir.buffer import Buffer
 from .base import as_module_pass, map_relax_functions, symbol_of
 
 __all__ = ["DeadCodeElimination", "remove_unreachable"]
@@ -23,13 +25,13 @@ class _Callees(Visitor):
     def visit_GlobalVar(self, var: GlobalVar) -> None:
         self.names[var.name_hint] = None
 
-    def visit_StructInfo(self, info: Any) -> None:
+    def visit_StructInfo(self, info: StructInfo) -> None:
         """No functions in there."""
 
-    def visit_Var(self, var: Any) -> None:
+    def visit_Var(self, var: TirVar) -> None:
         """Nor there."""
 
-    def visit_Buffer(self, buffer: Any) -> None:
+    def visit_Buffer(self, buffer: Buffer) -> None:
         """Nor there."""
 
 
@@ -61,7 +63,7 @@ def eliminate(mod: IRModule, entry_functions: Sequence[str] | None = None) -> IR
     entries = _entries(mod, entry_functions)
     mod = remove_unreachable(mod, entries)
 
-    def clean(_: Any, func: Function) -> Function:
+    def clean(_: GlobalVar, func: Function) -> Function:
         new: Function = remove_all_unused(func)
         return new
 

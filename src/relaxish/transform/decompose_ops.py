@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass, Sequential
-from ..relax.expr import Call, Function, MatchCast, ShapeExpr, Tuple, TupleGetItem, Var, const
+from ..relax.block_builder import BlockBuilder
+from ..relax.expr import Call, Expr, Function, MatchCast, ShapeExpr, Tuple, TupleGetItem, Var, const
 from ..relax.expr_functor import PyExprMutator
 from ..relax.op_table import op_function
 from .base import as_module_pass, map_relax_functions
@@ -16,16 +18,16 @@ from .base import as_module_pass, map_relax_functions
 __all__ = ["DecomposeOpsForInference", "DecomposeOpsForTraining"]
 
 
-def _op(name: str, *args: Any, **kwargs: Any) -> Any:
+def _op(name: str, *args: Any, **kwargs: Any) -> Expr:
     return op_function(name)(*args, **kwargs)
 
 
-def _expand(data: Any, value: Any, axis: int) -> Any:
+def _expand(data: Expr, value: Expr, axis: int) -> Expr:
     ndim = data.struct_info.ndim
     return _op("expand_dims", value, [i for i in range(ndim) if i != axis % ndim])
 
 
-def _normalised(call: Call, data: Any, mean: Any, variance: Any, spread: Callable[[Any], Any]) -> Any:
+def _normalised(call: Call, data: Expr, mean: Expr, variance: Expr, spread: Callable[[Any], Any]) -> Expr:
     """``(data - mean) / sqrt(variance + epsilon) * gamma + beta``; ``spread`` fits a parameter to the data."""
     attrs = call.attrs
     epsilon = const(_number(attrs.epsilon), data.struct_info.dtype)
@@ -35,17 +37,17 @@ def _normalised(call: Call, data: Any, mean: Any, variance: Any, spread: Callabl
     return _op("add", out, spread(call.args[2])) if _flag(attrs.get("center", True)) else out
 
 
-def _batch_norm_inference(_: Any, call: Call) -> Any:
+def _batch_norm_inference(_: BlockBuilder, call: Call) -> Expr:
     data, _, _, mean, variance = call.args
     axis = int(_number(call.attrs.axis))
 
-    def spread(value: Any) -> Any:
+    def spread(value: Expr) -> Any:
         return _expand(data, value, axis)
 
     return Tuple([_normalised(call, data, spread(mean), spread(variance), spread), mean, variance])
 
 
-def _batch_norm_training(_: Any, call: Call) -> Any:
+def _batch_norm_training(_: BlockBuilder, call: Call) -> Expr:
     """Batch norm by the statistics of the batch; the moving ones blend with them."""
     data, gamma, beta, mean, variance = call.args
     info = data.struct_info
@@ -55,7 +57,7 @@ def _batch_norm_training(_: Any, call: Call) -> Any:
     new, keep = const(momentum, info.dtype), const(1 - momentum, info.dtype)
     data_mean, data_var = _op("mean", data, axes), _op("variance", data, axes)
 
-    def blend(old: Any, now: Any) -> Any:
+    def blend(old: Expr, now: Expr) -> Any:
         return _op("add", _op("multiply", keep, old), _op("multiply", new, now))
 
     norm = Call(call.op, (data, gamma, beta, data_mean, data_var), call.attrs, call.sinfo_args, call.span)
@@ -69,15 +71,15 @@ def _layer_norm_training(_: Any, call: Call) -> Any:
     return _normalised(call, data, mean, variance, lambda value: value)
 
 
-def _number(value: Any) -> float:
+def _number(value: float) -> float:
     return float(getattr(value, "value", value))
 
 
-def _flag(value: Any) -> bool:
+def _flag(value: bool) -> bool:
     return bool(getattr(value, "value", value))
 
 
-def _tensor_to_shape(builder: Any, call: Call) -> Any:
+def _tensor_to_shape(builder: BlockBuilder, call: Call) -> Expr:
     """A shape from a tensor of known length: a run-time conversion and a match_cast that names its dimensions."""
     from ..ir.prim import Var as TirVar
     from ..relax.call_forms import call_pure_packed
@@ -95,7 +97,7 @@ def _tensor_to_shape(builder: Any, call: Call) -> Any:
     return ShapeExpr(symbols)
 
 
-def _batch_norm_unless_training(builder: Any, call: Call) -> Any:
+def _batch_norm_unless_training(builder: BlockBuilder, call: Call) -> Expr:
     return call if _flag(call.attrs.get("training", False)) else _batch_norm_inference(builder, call)
 
 
@@ -127,7 +129,7 @@ def _make(name: str, rules: dict[str, Callable[..., Any]], func_name: str | None
     def run(mod: IRModule) -> IRModule:
         decomposer = _Decomposer(mod, rules)
 
-        def decompose(var: Any, func: Function) -> Function:
+        def decompose(var: GlobalVar, func: Function) -> Function:
             if func_name is not None and var.name_hint != func_name:
                 return func
             made: Function = decomposer.visit_expr(func)

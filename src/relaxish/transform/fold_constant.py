@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from ..ir.dtype import numpy_dtype
+from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
 from ..relax.analysis.cleanup import remove_all_unused
-from ..relax.expr import Call, Constant, Function, ShapeExpr, Tuple, Var
+from ..relax.expr import Call, Constant, Expr, Function, ShapeExpr, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
 from ..relax.op_table import op_record_of
 from ..relax.scalars import const_int
@@ -84,10 +85,10 @@ class _Folder(PyExprMutator):
         value = self.builder_.lookup_binding(new) if isinstance(new, Var) else None
         return value if isinstance(value, Constant) else new
 
-    def visit_dataflow_var_(self, op: Any) -> Any:
+    def visit_dataflow_var_(self, op: Expr) -> Any:
         return self.visit_var_(op)
 
-    def _fold_call_tir(self, call: Call) -> Any:
+    def _fold_call_tir(self, call: Call) -> Expr | None:
         """The tensor that a call on constants gives, or None; calls of several outputs stay."""
         if len(call.args) > 2 or not isinstance(call.args[1], Tuple) or call.args[0] not in self.mod:
             return None
@@ -121,12 +122,12 @@ class _Folder(PyExprMutator):
         folded = None if _static_shape(info) is None else self._through_legalisation(record.legalize, call)
         return call if folded is None else folded
 
-    def _shape(self, arg: Any) -> Any:
+    def _shape(self, arg: Expr) -> Any:
         """The shape a variable is bound to, for operators to read; other arguments as they are."""
         value = self.builder_.lookup_binding(arg) if isinstance(arg, Var) else None
         return value if isinstance(value, ShapeExpr) else arg
 
-    def _through_legalisation(self, legalize: Any, call: Call) -> Any:
+    def _through_legalisation(self, legalize: Callable[..., Any], call: Call) -> Any:
         from ..relax.block_builder import BlockBuilder
 
         scratch = BlockBuilder()
@@ -145,7 +146,7 @@ class _Folder(PyExprMutator):
             self.mod = saved
 
 
-def _is_known(arg: Any) -> bool:
+def _is_known(arg: Expr) -> bool:
     """Whether an argument holds no tensor that only running tells."""
     if isinstance(arg, Tuple):
         return all(_is_known(f) for f in arg.fields)
@@ -155,7 +156,7 @@ def _is_known(arg: Any) -> bool:
 def _run(mod: IRModule) -> IRModule:
     folder = _Folder(mod)
 
-    def fold(_: Any, func: Function) -> Function:
+    def fold(_: GlobalVar, func: Function) -> Function:
         made: Function = remove_all_unused(folder.visit_expr(func))
         return made
 

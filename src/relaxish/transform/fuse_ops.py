@@ -9,11 +9,13 @@ from ..ir.transform import Pass, PassContext
 from ..relax.analysis.tir_pattern import OpPatternKind as K
 from ..relax.analysis.variables import direct_uses
 from ..relax.expr import (
+    Binding,
     BindingBlock,
     Call,
     Constant,
     DataflowBlock,
     DataflowVar,
+    Expr,
     Function,
     SeqExpr,
     Tuple,
@@ -65,7 +67,7 @@ class _GraphCreator:
                 self._seq(value.body)
             self.graph.place(self.graph.create(binding.var))
 
-    def _binding(self, binding: Any) -> None:
+    def _binding(self, binding: Binding) -> None:
         graph = self.graph
         node = graph.create(binding.var)
         value = binding.value
@@ -92,7 +94,7 @@ class _GraphCreator:
         for arg in args:
             self._leaf(arg, node, node.pattern)
 
-    def _leaf(self, leaf: Any, node: GraphNode, pattern: int) -> None:
+    def _leaf(self, leaf: Expr, node: GraphNode, pattern: int) -> None:
         if isinstance(leaf, Tuple):
             for item in leaf.fields:
                 self._leaf(item, node, pattern)

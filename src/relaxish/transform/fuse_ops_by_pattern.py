@@ -104,7 +104,7 @@ class _Partitioner(PyExprVisitor):
             group.attrs.update(self.pattern.attrs_getter(context.annotated_expr))
         group.attrs["Composite"] = self.pattern.name
 
-    def _context(self, value: Any, matches: Mapping[DFPattern, Any]) -> PatternCheckContext:
+    def _context(self, value: Expr, matches: Mapping[DFPattern, Any]) -> PatternCheckContext:
         bindings = {
             self.variables[match]: match
             for pattern, match in matches.items()

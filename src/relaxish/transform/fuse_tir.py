@@ -12,13 +12,25 @@ from ..ir.prim import Var as TirVar
 from ..ir.supply import NameSupply
 from ..ir.transform import Pass, Sequential
 from ..relax.call_forms import call_tir, call_tir_inplace
-from ..relax.expr import Call, Constant, Function, PrimValue, ShapeExpr, Tuple, TupleGetItem, is_call_of
+from ..relax.expr import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    PrimValue,
+    ShapeExpr,
+    Tuple,
+    TupleGetItem,
+    VarBinding,
+    is_call_of,
+)
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.scalars import const_int, prim_vars, prove_equal, simplify
 from ..relax.struct_info import PrimStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 from ..support.errors import InternalError
 from ..tir import Block, BlockRealize, Buffer, BufferRegion, PrimFunc, SeqStmt, decl_buffer, floordiv
 from ..tir.functor import renew_defs, substitute, substitute_buffers
+from ..tir.stmt import Stmt
 from .base import as_module_pass
 from .dead_code_elimination import DeadCodeElimination
 from .private_signatures import ExpandTupleArguments, RemoveUnusedParameters
@@ -32,16 +44,16 @@ class _UniteRegions(Mutator):
     def __init__(self) -> None:
         self.names = NameSupply()
 
-    def visit_Block(self, block: Any) -> Any:
+    def visit_Block(self, block: Block) -> Any:
         new = self.default_visit(block)
         return new.with_fields(
             reads=_unite(new.reads), writes=_unite(new.writes), name_hint=self.names.fresh_as_is(new.name_hint)
         )
 
-    def visit_PrimExpr(self, node: Any) -> Any:
+    def visit_PrimExpr(self, node: PrimExpr) -> Any:
         return node
 
-    def visit_Buffer(self, node: Any) -> Any:
+    def visit_Buffer(self, node: Buffer) -> Any:
         return node
 
 
@@ -136,7 +148,7 @@ class _FusedFunction:
             return list(info.values)
         raise InternalError(f"a fused function cannot take a parameter of struct info {info}")
 
-    def _values(self, expr: Any) -> list[Any]:
+    def _values(self, expr: Expr) -> list[Any]:
         """Buffers (or scalars) that an expression stands for."""
         if isinstance(expr, Tuple):
             return [b for f in expr.fields for b in self._values(f)]
@@ -150,7 +162,7 @@ class _FusedFunction:
             raise InternalError("constants inside Primitive functions must be lifted to parameters first")
         raise InternalError(f"FuseTIR cannot handle {expr} inside a Primitive function")
 
-    def _binding(self, binding: Any) -> None:
+    def _binding(self, binding: VarBinding) -> None:
         value = binding.value
         if isinstance(value, Call):
             self.buffers[binding.var] = self._call(value)
@@ -214,7 +226,7 @@ class _FusedFunction:
         return made
 
     def _match(
-        self, func: PrimFunc, param: Any, arg: Any, buffers: dict[Any, Any], values: dict[Any, Any]
+        self, func: PrimFunc, param: Any, arg: Buffer, buffers: dict[Any, Any], values: dict[Any, Any]
     ) -> list[tuple[PrimExpr, PrimExpr]]:
         """Bind a parameter and the variables that are dimensions; composite dimensions are given back."""
         buffer = func.buffer_map.get(param)
@@ -275,7 +287,7 @@ def _specialised(buffer: Buffer, values: dict[Any, Any]) -> Buffer:
     return made
 
 
-def _sequence(bodies: list[Any]) -> Any:
+def _sequence(bodies: list[Any]) -> Stmt:
     flat: list[Any] = []
     for body in bodies:
         flat.extend(body.seq if isinstance(body, SeqStmt) else [body])
@@ -321,7 +333,7 @@ class _CallSites(PyExprMutator):
         made.span = call.span
         return made
 
-    def _flatten(self, arg: Any, args: list[Any], tir_vars: list[Any]) -> None:
+    def _flatten(self, arg: Expr, args: list[Any], tir_vars: list[Any]) -> None:
         info = arg.struct_info
         if isinstance(info, TupleStructInfo):
             for index in range(len(info.fields)):
@@ -355,7 +367,7 @@ def _run(mod: IRModule) -> IRModule:
     return rewrite_functions(sites, out)
 
 
-def _is_true(value: Any) -> bool:
+def _is_true(value: bool | None) -> bool:
     return bool(getattr(value, "value", value))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .. import te
@@ -15,6 +16,7 @@ from ..relax.expr import Call, DataflowVar, Function, Var
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import const_int, prove_equal
 from ..relax.struct_info import TensorStructInfo
+from ..te.tensor import Tensor
 from .base import as_module_pass
 from .dead_code_elimination import eliminate
 from .fuse_ops_by_pattern import FuseOpsByPattern, FusionPattern, PatternCheckContext
@@ -45,10 +47,10 @@ def _pattern() -> FusionPattern:
     return FusionPattern(_NAME, out, {"o": out, "w": w, "x": x, "wT": turned}, check)
 
 
-def _compute(out_dtype: str) -> Any:
+def _compute(out_dtype: str) -> Callable[..., Any]:
     """The TE function of ``x @ transpose(w)``."""
 
-    def transposed_matmul(a: Any, b: Any) -> Any:
+    def transposed_matmul(a: Tensor, b: Tensor) -> Any:
         a_shape, b_shape = list(a.shape), list(b.shape)
         turned = [*b_shape[:-2], b_shape[-1], b_shape[-2]]
         lhs = Var("a", TensorStructInfo(a_shape, a.dtype))

@@ -6,11 +6,12 @@ import math
 from typing import Any
 
 from ..ir import dtype as dtypes
+from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import op_name_of
 from ..ir.transform import Pass
 from ..op.memory import alloc_tensor
-from ..relax.expr import Call, ExternFunc, Function, PrimValue, ShapeExpr, StringImm, Var, VarBinding
+from ..relax.expr import Call, Expr, ExternFunc, Function, PrimValue, ShapeExpr, StringImm, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator, PyExprVisitor
 from ..relax.scalars import const_int
 from ..relax.struct_info import ObjectStructInfo
@@ -41,14 +42,14 @@ class _Lower(PyExprMutator):
         return call
 
 
-def _allocation(size: Any, dtype: Any) -> Call:
+def _allocation(size: Expr, dtype: Expr) -> Call:
     return Call(ExternFunc(_ALLOC), [size, dtype], None, [ObjectStructInfo()])
 
 
 def LowerGPUIPCAllocStorage() -> Pass:
     """Allocations in the scope ``ipc_memory`` become calls of the runtime function that makes them visible to all GPUs."""
 
-    def lower(_: Any, func: Function) -> Function:
+    def lower(_: GlobalVar, func: Function) -> Function:
         made: Function = _Lower().visit_expr(func)
         return made
 
@@ -109,7 +110,7 @@ def IPCAllReduceRewrite(allreduce_strategy: int) -> Pass:
         if get_global_func(_CUSTOM, True) is None:
             return mod
 
-        def rewrite(_: Any, func: Function) -> Function:
+        def rewrite(_: GlobalVar, func: Function) -> Function:
             found = _AllReduces(allreduce_strategy)
             found.visit_expr(func)
             made: Function = _Replace(found.replaced).visit_expr(func) if found.replaced else func

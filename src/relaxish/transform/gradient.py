@@ -15,9 +15,11 @@ from ..relax.analysis.cleanup import remove_all_unused
 from ..relax.block_builder import BlockBuilder
 from ..relax.copying import copy_with_new_vars
 from ..relax.expr import (
+    Binding,
     Call,
     Constant,
     DataflowBlock,
+    Expr,
     Function,
     PrimValue,
     SeqExpr,
@@ -43,12 +45,12 @@ __all__ = ["TE_GRADIENT_PREFIX", "Gradient"]
 TE_GRADIENT_PREFIX = "tvm.relax.te_grad._register."
 
 
-def _is_none(partial: Any) -> bool:
+def _is_none(partial: Expr) -> bool:
     """Whether a gradient rule says that an argument has no gradient."""
     return is_call_of(partial, "relax.grad.no_grad", "relax.null_value")
 
 
-def _zeros(info: StructInfo) -> Any:
+def _zeros(info: StructInfo) -> Expr:
     if isinstance(info, TupleStructInfo):
         return Tuple([_zeros(f) for f in info.fields])
     if not isinstance(info, TensorStructInfo):
@@ -56,11 +58,11 @@ def _zeros(info: StructInfo) -> Any:
     return zeros(info.shape, info.dtype)
 
 
-def _item(value: Any, index: int) -> Any:
+def _item(value: Expr, index: int) -> Expr:
     return value.fields[index] if isinstance(value, Tuple) else TupleGetItem(value, index)
 
 
-def _sum(builder: BlockBuilder, lhs: Any, rhs: Any) -> Any:
+def _sum(builder: BlockBuilder, lhs: Expr, rhs: Expr) -> Expr:
     """The sum of two adjoints, field by field."""
     info = lhs.struct_info_ if lhs.struct_info_ is not None else builder.normalize(lhs).struct_info
     if isinstance(info, TupleStructInfo):
@@ -76,7 +78,7 @@ class _Backward:
         self.recompute = recompute
         self.adjoints: dict[Var, Var] = {}
 
-    def run(self, block: DataflowBlock, target: Var, wanted: Sequence[Var], result: Any) -> Any:
+    def run(self, block: DataflowBlock, target: Var, wanted: Sequence[Var], result: Expr) -> Any:
         """Everything up to the pair of the original result and the tuple of adjoints."""
         info = target.struct_info
         self.update(target, ones(info.shape, info.dtype))
@@ -89,7 +91,7 @@ class _Backward:
             outputs.append(self.builder.emit_output(self.adjoints[var], f"{var.name_hint}_adjoint_out"))
         return Tuple([result, Tuple(outputs)])
 
-    def binding(self, binding: Any) -> None:
+    def binding(self, binding: Binding) -> None:
         if not isinstance(binding, VarBinding):
             raise InternalError("Gradient supports bindings of variables only, not match_cast")
         if binding.var not in self.adjoints:
@@ -152,7 +154,7 @@ class _Backward:
             fields[value.index] = adjoint
         self.emit(source, Tuple(fields))
 
-    def update(self, expr: Any, partial: Any) -> None:
+    def update(self, expr: Expr, partial: Expr) -> None:
         """Add ``partial`` to the adjoint of an expression."""
         if isinstance(expr, Tuple):
             for index, item in enumerate(expr.fields):
@@ -165,7 +167,7 @@ class _Backward:
         elif not isinstance(expr, (Constant, ShapeExpr, PrimValue)):
             raise InternalError(f"Gradient does not support an argument of kind {type(expr).__name__}")
 
-    def emit(self, var: Var, adjoint: Any) -> None:
+    def emit(self, var: Var, adjoint: Expr) -> None:
         self.adjoints[var] = self.builder.emit(adjoint, f"{var.name_hint}_adjoint")
 
 
@@ -234,7 +236,7 @@ def _target_of(func: Function, index: int) -> Var:
 
 
 def _adjoint(
-    builder: BlockBuilder, name: str, original: Any, require_grads: Sequence[Var] | None, index: int
+    builder: BlockBuilder, name: str, original: Function, require_grads: Sequence[Var] | None, index: int
 ) -> Function:
     if not isinstance(original, Function):
         raise InternalError(f"{name} is not a Relax Function")

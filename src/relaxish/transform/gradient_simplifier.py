@@ -11,19 +11,19 @@ from typing import Any
 from ..op.linear_algebra import matmul
 from ..op.manipulate import permute_dims
 from ..relax.analysis.cleanup import remove_all_unused
-from ..relax.expr import Function, Var, VarBinding, is_call_of
+from ..relax.expr import Expr, Function, Var, VarBinding, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import TensorStructInfo
 
 __all__ = ["simplify_gradient"]
 
 
-def _rank(expr: Any) -> int:
+def _rank(expr: Expr) -> int:
     info = expr.struct_info_
     return info.ndim if isinstance(info, TensorStructInfo) else -1
 
 
-def _is_transpose(expr: Any) -> bool:
+def _is_transpose(expr: Expr | None) -> bool:
     """Whether the expression exchanges the last two axes and keeps the others."""
     if not is_call_of(expr, "relax.permute_dims"):
         return False
@@ -48,7 +48,7 @@ class _Simplifier(PyExprMutator):
             value = self.visit_expr(matmul(rhs, lhs, before.attrs.out_dtype))
         self.reemit_binding(binding, value)
 
-    def _transposed(self, expr: Any) -> Any:
+    def _transposed(self, expr: Expr) -> Expr:
         """The transpose of an argument; of what was transposed before, its source."""
         before: Any = self.builder_.lookup_binding(expr) if isinstance(expr, Var) else None
         if _is_transpose(before):

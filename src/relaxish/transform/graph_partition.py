@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..relax.analysis.tir_pattern import OpPatternKind as K
+from ..relax.expr import Expr
 
 __all__ = ["ForwardGraph", "GraphNode", "Group", "partition"]
 
@@ -19,7 +20,7 @@ class GraphNode:
 
     __slots__ = ("extern_ref", "index", "outputs", "pattern", "ref")
 
-    def __init__(self, ref: Any) -> None:
+    def __init__(self, ref: Expr) -> None:
         self.ref = ref
         self.index = -1
         self.extern_ref = False
@@ -34,7 +35,7 @@ class ForwardGraph:
         self.nodes: dict[Any, GraphNode] = {}
         self.order: list[GraphNode] = []
 
-    def create(self, ref: Any, pattern: int = K.OPAQUE) -> GraphNode:
+    def create(self, ref: Expr, pattern: int = K.OPAQUE) -> GraphNode:
         """A new node."""
         node = self.nodes[ref] = GraphNode(ref)
         node.pattern = pattern
@@ -97,7 +98,7 @@ class Group:
 
     __slots__ = ("anchor", "attrs", "num_nodes", "parent", "pattern", "root_ref")
 
-    def __init__(self, root_ref: Any, pattern: int) -> None:
+    def __init__(self, root_ref: Expr, pattern: int) -> None:
         self.parent: Group | None = None
         self.root_ref = root_ref
         self.pattern = pattern

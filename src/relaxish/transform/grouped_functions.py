@@ -89,7 +89,7 @@ class _FunctionCreator(PyExprMutator):
                 # Used whole, so it stays one parameter.
                 self.partial.pop(arg, None)
 
-    def _need(self, expr: Any) -> None:
+    def _need(self, expr: Expr) -> None:
         """Make a parameter of what the group does not define itself."""
         if expr in self.seen_args or expr in self.defined:
             return
@@ -190,7 +190,7 @@ class _FunctionCreator(PyExprMutator):
         self.function = renew_symbolic_vars(func)
 
 
-def _is_literal(expr: Any) -> bool:
+def _is_literal(expr: Expr) -> bool:
     """Whether a scalar, a shape or a tuple of such is known at compile time, so that it stays inside the function."""
     if isinstance(expr, Tuple):
         return all(_is_literal(f) for f in expr.fields)
@@ -208,7 +208,7 @@ def _info_key(info: Any) -> Any:
     return None if sizes is None or None in sizes else (sizes, info.dtype, info.vdevice)
 
 
-def _value_key(value: Any, places: Mapping[Any, int]) -> Any:
+def _value_key(value: Expr, places: Mapping[Any, int]) -> Any:
     """A call of an operator on values of the group, by their places; None for anything else."""
     if not isinstance(value, Call) or not isinstance(value.op, Op):
         return None
@@ -219,7 +219,7 @@ def _value_key(value: Any, places: Mapping[Any, int]) -> Any:
     return value.op, args, None if value.attrs is None else structural_hash(value.attrs), infos
 
 
-def _leaf_key(arg: Any, places: Mapping[Any, int]) -> Any:
+def _leaf_key(arg: Expr, places: Mapping[Any, int]) -> Any:
     if arg in places:
         return places[arg]
     if isinstance(arg, Tuple):
@@ -245,7 +245,7 @@ class OperatorFusor(PyExprMutator):
         self.made: dict[Any, Function] = {}
         self.names: dict[Any, GlobalVar] = {}
 
-    def _group(self, var: Any) -> Group | None:
+    def _group(self, var: Expr) -> Group | None:
         group = self.groups.get(var)
         return group.find() if group is not None else None
 

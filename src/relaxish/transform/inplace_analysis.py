@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..arith.analyzer import Analyzer
 from ..ir.op import Op
 from ..relax.analysis.variables import all_vars, free_vars
 from ..relax.block_builder import BlockBuilder
-from ..relax.expr import Call, DataflowBlock, DataflowVar, Function, Tuple, TupleGetItem, Var, is_call_of
+from ..relax.expr import Call, DataflowBlock, DataflowVar, Expr, Function, Tuple, TupleGetItem, Var, is_call_of
 from ..relax.scalars import product
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ..tir import GE
@@ -87,7 +88,7 @@ class AliasAnalyzer:
             self.tuples[made] = [{self._fresh(f)} for f in info.fields]
         return made
 
-    def _set_of(self, value: Any, bound: Var) -> set[int]:
+    def _set_of(self, value: Expr, bound: Var) -> set[int]:
         if isinstance(value, Var):
             return set(self.sets.get(value, {-1}))
         if isinstance(value, Tuple):
@@ -161,7 +162,7 @@ def _candidates(info: StructInfo) -> list[StructInfo]:
     return []
 
 
-def _fits(target: StructInfo, arg: Any, analyzer: Any) -> tuple[bool, bool]:
+def _fits(target: StructInfo, arg: TensorStructInfo, analyzer: Analyzer) -> tuple[bool, bool]:
     """Whether the memory of ``arg`` is large enough for ``target``, and whether the shapes are equal."""
     if isinstance(target, TensorStructInfo) and isinstance(arg, TensorStructInfo):
         want, have = target.dims(), arg.dims()
@@ -215,7 +216,7 @@ class _Finder:
                 out[place] = any(exact for _, exact in fits)
         return out
 
-    def _free(self, value: Any, index: int) -> bool:
+    def _free(self, value: Expr, index: int) -> bool:
         """Whether nothing needs the memory of ``value`` after binding ``index``."""
         if isinstance(value, Tuple):
             return all(self._free(f, index) for f in value.fields)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import Op, op_name_of
 from ..ir.transform import Pass
 from ..relax.analysis.variables import direct_uses
-from ..relax.expr import Call, Constant, Function, If, SeqExpr, Var, VarBinding
+from ..relax.expr import Binding, Call, Constant, Function, If, SeqExpr, Var, VarBinding
 from ..relax.struct_info import (
     FuncStructInfo,
     PrimStructInfo,
@@ -35,7 +36,7 @@ def _kill(name: str, var: Var) -> VarBinding:
     return VarBinding(Var("_", call.struct_info_), call)
 
 
-def _kill_op(binding: Any) -> str | None:
+def _kill_op(binding: Binding) -> str | None:
     """The operator that frees what a binding makes; None for what is never freed."""
     if op_name_of(binding.value) in _STORAGE:
         return _RANKS[1]
@@ -102,7 +103,7 @@ def _insert(seq: SeqExpr) -> SeqExpr:
     return made
 
 
-def _in_branches(binding: Any) -> Any:
+def _in_branches(binding: Binding) -> Binding:
     value = binding.value
     if not isinstance(value, If) or not isinstance(binding, VarBinding):
         return binding
@@ -115,7 +116,7 @@ def _in_branches(binding: Any) -> Any:
 
 
 def _run(mod: IRModule) -> IRModule:
-    def run(_: Any, func: Function) -> Function:
+    def run(_: GlobalVar, func: Function) -> Function:
         func = canonicalize_function(func)
         body = _insert(func.body)
         if body is func.body:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ir.expr import GlobalVar
 from ..ir.transform import Pass
 from ..relax.analysis.cleanup import remove_all_unused
 from ..relax.analysis.struct_info import definable_tir_vars_in_struct_info
 from ..relax.common_subexpr import eliminate_common_subexpr
-from ..relax.expr import Call, Function, PrimValue, SeqExpr, StringImm, Tuple, Var
+from ..relax.expr import Call, Expr, Function, PrimValue, SeqExpr, StringImm, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import FuncStructInfo, ObjectStructInfo, PrimStructInfo, TupleStructInfo
 from .base import as_module_pass, map_relax_functions, symbol_of
@@ -70,7 +71,7 @@ def LazyGetInput() -> Pass:
     The callback counts as pure, so that a weight is asked for once.  The first ``num_input`` parameters stay, and the callback follows them.
     """
 
-    def run(_: Any, func: Function) -> Function:
+    def run(_: GlobalVar, func: Function) -> Function:
         return func if symbol_of(func) is None else _get_lazily(func)
 
     return as_module_pass(lambda mod: map_relax_functions(mod, run), "LazyGetInput")
@@ -84,7 +85,7 @@ class _LazyOutputs(PyExprMutator):
         self.places = places
         self.setter = setter
 
-    def hand_over(self, var: Var, value: Any) -> None:
+    def hand_over(self, var: Var, value: Expr) -> None:
         for place in self.places.get(var, ()):
             self.builder_.emit(Call(self.setter, [PrimValue(place), value]), "_")
 
@@ -140,7 +141,7 @@ def LazySetOutput() -> Pass:
                                       return R.tuple()
     """
 
-    def run(_: Any, func: Function) -> Function:
+    def run(_: GlobalVar, func: Function) -> Function:
         return func if symbol_of(func) is None else _set_lazily(func)
 
     return as_module_pass(lambda mod: map_relax_functions(mod, run), "LazySetOutput")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..op.vm import kill_object
@@ -12,6 +13,7 @@ from ..relax.analysis.variables import defined_symbolic_vars, direct_uses
 from ..relax.expr import (
     BindingBlock,
     Call,
+    Expr,
     ExternFunc,
     Function,
     MatchCast,
@@ -56,7 +58,7 @@ class _Fetch(PyExprMutator):
         body: SeqExpr = self.visit_with_new_scope(func.body, func.params[:count])
         return body
 
-    def _get(self, index: int) -> Any:
+    def _get(self, index: int) -> Expr:
         return self.builder_.emit(_packed(self.getter, [*self.extra, PrimValue(index)]))
 
     def visit_var_(self, op: Var) -> Any:
@@ -96,7 +98,7 @@ class _HandOver(PyExprMutator):
         new: SeqExpr = self.visit_with_new_scope(body, params)
         return new
 
-    def _set(self, index: int, value: Any) -> Call:
+    def _set(self, index: int, value: Expr) -> Call:
         return _packed(self.setter, [*self.extra, PrimValue(index), value])
 
     def visit_var_binding_(self, binding: VarBinding) -> None:
@@ -207,7 +209,7 @@ def LazyTransformParams(
         raise AssertionError("transforming set_item only is not supported")
 
     def run(mod: IRModule) -> IRModule:
-        def rewrite(var: Any, func: Function) -> Function:
+        def rewrite(var: GlobalVar, func: Function) -> Function:
             if not var.name_hint.endswith("transform_params"):
                 return func
             extras = list(extra_get_item_params or ()), list(extra_set_item_params or ())

@@ -18,6 +18,7 @@ from ..relax.expr import (
     Call,
     DataflowBlock,
     DataflowVar,
+    Expr,
     ExternFunc,
     Function,
     MatchCast,
@@ -44,7 +45,7 @@ __all__ = ["LiftTransformParams", "Plan"]
 _CONSUME = "relax.lift_transform_params.consume_params"
 
 
-def _is_stop(value: Any) -> bool:
+def _is_stop(value: Expr) -> bool:
     return is_call_of(value, "relax.builtin.stop_lift_params")
 
 
@@ -111,7 +112,7 @@ class Plan:
         return [s for s in dict.fromkeys(every) if s in self.used and s not in have]
 
 
-def _symbols_of(binding: Any) -> list[Any]:
+def _symbols_of(binding: VarBinding) -> list[Any]:
     out = list(tir_vars_in_struct_info(binding.var.struct_info))
     value = binding.value
     for arg in value.args if isinstance(value, Call) else (value,):

@@ -8,9 +8,9 @@ from typing import Any
 from ..ir.expr import GlobalVar
 from ..ir.op import Op
 from ..ir.transform import Pass
-from ..relax.expr import Call, DataTypeImm, ExternFunc, PrimValue, ShapeExpr, Tuple, Var
+from ..relax.expr import Call, DataTypeImm, Expr, ExternFunc, PrimValue, ShapeExpr, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
-from ..relax.struct_info import FuncStructInfo, ObjectStructInfo, TupleStructInfo
+from ..relax.struct_info import FuncStructInfo, ObjectStructInfo, StructInfo, TupleStructInfo
 from ..support.errors import InternalError
 from .base import mutator_pass
 
@@ -24,7 +24,7 @@ _PACKED = {
 _OBJECT = ObjectStructInfo()
 
 
-def _is_void(arg: Any) -> bool:
+def _is_void(arg: Expr) -> bool:
     info = arg.struct_info
     return isinstance(info, TupleStructInfo) and not info.fields
 
@@ -43,7 +43,7 @@ class _Lower(PyExprMutator):
         rule = _RULES.get(name)
         return call if rule is None else rule(self, call)
 
-    def _info(self, call: Call) -> Any:
+    def _info(self, call: Call) -> StructInfo:
         return call.struct_info_ if call.struct_info_ is not None else self.builder_.normalize(call).struct_info
 
     def _reshape(self, call: Call) -> Call:
@@ -95,7 +95,7 @@ class _Lower(PyExprMutator):
     def _kill(self, call: Call) -> Call:
         return Call(Op.get("relax.vm.kill_object"), call.args, None, None, call.span)
 
-    def _view(self, call: Call) -> Any:
+    def _view(self, call: Call) -> Expr:
         data, shape, dtype, offset = call.args
         if _is_void(shape) and _is_void(dtype) and _is_void(offset):
             return data

@@ -7,7 +7,7 @@ from functools import reduce
 from typing import Any
 
 from ..arith import Extension
-from ..ir.expr import PrimExpr
+from ..ir.expr import GlobalVar, PrimExpr
 from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..op.binary import add
@@ -32,7 +32,7 @@ Rewriter = Callable[[Expr, Matches], Expr | None]
 
 def _pass(make: Callable[[Function], tuple[DFPattern, Rewriter]], name: str) -> Pass:
     def run(mod: IRModule) -> IRModule:
-        def rewrite(_: Any, func: Function) -> Function:
+        def rewrite(_: GlobalVar, func: Function) -> Function:
             pattern, rewriter = make(func)
             return rewrite_call(pattern, rewriter, func)
 
@@ -41,7 +41,7 @@ def _pass(make: Callable[[Function], tuple[DFPattern, Rewriter]], name: str) -> 
     return as_module_pass(run, name, 1)
 
 
-def _dims(expr: Any) -> Sequence[Any] | None:
+def _dims(expr: Expr) -> Sequence[Any] | None:
     info = expr.struct_info_
     return info.dims() if isinstance(info, TensorStructInfo) else None
 
@@ -66,7 +66,7 @@ class _Weights:
         known = set(computable_at_compile_time(func))
         self.values = known | {b.value for block in func.body.blocks for b in block.bindings if b.var in known}
 
-    def holds(self, expr: Any) -> bool:
+    def holds(self, expr: Expr) -> bool:
         """Whether the expression is computable at compile time."""
         return expr in self.values
 
@@ -114,7 +114,7 @@ def _adjust_order(func: Function) -> tuple[DFPattern, Rewriter]:
     return left | right | flipped_left | flipped_right, rewrite
 
 
-def _rank(expr: Any) -> int:
+def _rank(expr: Expr) -> int:
     info = expr.struct_info_
     return info.ndim if isinstance(info, TensorStructInfo) else -1
 
@@ -228,7 +228,7 @@ def ReorderPermuteDimsAfterConcat() -> Pass:
     return _pass(_permute_after_concat, "ReorderPermuteDimsAfterConcat")
 
 
-def _take_of_batched(lhs: Any, lhs_dims: Sequence[Any], table: Any, dims: Sequence[Any], places: Any) -> Expr:
+def _take_of_batched(lhs: Expr, lhs_dims: Sequence[Any], table: Expr, dims: Sequence[Any], places: Expr) -> Expr:
     """``matmul(x, take(W, i, axis=0))`` for a table of matrices, one of which each batch entry picks.
 
     All matrices are applied at once; then entry ``i`` of the batch keeps the part of the matrix it picked.

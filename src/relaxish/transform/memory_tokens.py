@@ -15,7 +15,10 @@ import bisect
 from itertools import count
 from typing import Any
 
+from ..arith.analyzer import Analyzer
+from ..ir.expr import PrimExpr
 from ..ir.prim import IntImm
+from ..relax.expr import BindingBlock
 from ..relax.scalars import const_int, fresh_analyzer
 
 __all__ = ["Token", "TokenPool", "fresh_analyzer"]
@@ -31,7 +34,7 @@ class Token:
 
     __slots__ = ("block", "dtype", "planned", "scope", "size", "storage", "uses", "uses_left", "var")
 
-    def __init__(self, size: Any, dtype: str, scope: str, block: Any = None) -> None:
+    def __init__(self, size: PrimExpr, dtype: str, scope: str, block: BindingBlock | None = None) -> None:
         self.size = size
         self.dtype = dtype
         self.scope = scope
@@ -55,7 +58,7 @@ class Token:
 class TokenPool:
     """Free memory by scope and dtype, ordered by size and then by how long it is free."""
 
-    def __init__(self, analyzer: Any) -> None:
+    def __init__(self, analyzer: Analyzer) -> None:
         self._analyzer = analyzer
         self._free: dict[tuple[str, str], list[tuple[int, int, Token]]] = {}
         self._clock = count()

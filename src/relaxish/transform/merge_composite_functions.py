@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..relax.copying import copy_with_new_vars
-from ..relax.expr import Call, Function, Tuple, Var
+from ..relax.expr import Call, Expr, Function, Tuple, Var
 from ..relax.expr_functor import PyExprMutator, PyExprVisitor
 from .base import as_module_pass
 from .composite_annotator import codegen_name
@@ -46,7 +47,7 @@ class _Groups(PyExprVisitor):
         self.groups[binding.var] = group
         self._note_needs(group.find(), operands)
 
-    def _codegen(self, callee: Any) -> str | None:
+    def _codegen(self, callee: Expr) -> str | None:
         if not isinstance(callee, GlobalVar) or callee not in self.mod:
             return None
         func = self.mod[callee]
@@ -90,7 +91,7 @@ class _Groups(PyExprVisitor):
                 needed.discard(source)
                 needed.add(target)
 
-    def _note_needs(self, group: Group, operands: Any) -> None:
+    def _note_needs(self, group: Group, operands: Sequence[Expr]) -> None:
         needed = self.needs.setdefault(group, set())
         for other in self._leaf_groups(operands):
             if other is not group:

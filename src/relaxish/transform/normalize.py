@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
 
+from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..relax.block_builder import BlockBuilder
@@ -15,7 +15,7 @@ __all__ = ["Normalize", "NormalizeGlobalVar"]
 
 
 def _run(mod: IRModule) -> IRModule:
-    def normalize(_: Any, func: Function) -> Function:
+    def normalize(_: GlobalVar, func: Function) -> Function:
         made: Function = BlockBuilder(mod, trusts_struct_info=False).normalize(func)
         return made
 

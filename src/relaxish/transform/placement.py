@@ -29,7 +29,7 @@ from ..relax.analysis.tir_pattern import OpPatternKind
 from ..relax.analysis.variables import post_order_visit as visit_graph
 from ..relax.block_builder import BlockBuilder
 from ..relax.call_forms import call_dps_packed
-from ..relax.expr import Call, DataflowBlock, ExternFunc, Function, Tuple, TupleGetItem, Var, is_call_of
+from ..relax.expr import Call, DataflowBlock, Expr, ExternFunc, Function, Tuple, TupleGetItem, Var, is_call_of
 from ..relax.expr_functor import PyExprMutator, PyExprVisitor
 from ..relax.struct_info import FuncStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 from ..support.errors import RelaxishError
@@ -63,7 +63,12 @@ _MARKS = ("Codegen", "target", "Primitive")
 _LACKS = {"metal": ("float64",), "webgpu": ("float64",)}
 
 
-def as_composed(target: Any) -> Any:
+def as_composed(
+    target: Target
+    | str
+    | Sequence[Target | str]
+    | Mapping[str, str | Mapping[str, Target | str | Mapping[str, Target | str]]],
+) -> Any:
     """A list of targets, or a mapping from names to targets, as a composition; anything else as it is."""
     if isinstance(target, (list, tuple)):
         if not target:
@@ -236,7 +241,7 @@ def _with_devices(mod: IRModule, places: Sequence[Place], nested: Sequence[Place
     """The module with the devices of the composition in place of its own, and hints realised."""
     mapping: list[tuple[Any, VDevice]] = []
 
-    def replacement(device: Any) -> VDevice:
+    def replacement(device: VDevice) -> VDevice:
         for known, new in mapping:
             if known is device or known == device:
                 return new
@@ -272,7 +277,7 @@ def _at_home(mod: IRModule, home: Place) -> IRModule:
     return out
 
 
-def _matching(device: Any, places: Sequence[Place], nested: Sequence[Place]) -> VDevice:
+def _matching(device: VDevice, places: Sequence[Place], nested: Sequence[Place]) -> VDevice:
     """The place that a module's virtual device stands for: the very target, else the one of that kind and number."""
     target, number = device.target, int(device.vdevice_id)
     if device.memory_scope != "global":
@@ -324,7 +329,7 @@ class _Devices(PyExprVisitor):
             self.annotated = self.annotated or op.op.name == "relax.to_vdevice"
 
 
-def _vdevices(info: Any) -> Iterator[Any]:
+def _vdevices(info: TensorStructInfo) -> Iterator[Any]:
     if isinstance(info, TensorStructInfo) and info.vdevice is not None:
         yield info.vdevice
     elif isinstance(info, TupleStructInfo):
@@ -406,7 +411,7 @@ def _with_callees(mod: IRModule, wanted: Sequence[GlobalVar]) -> list[GlobalVar]
     found: dict[GlobalVar, None] = dict.fromkeys(wanted)
     todo = list(wanted)
 
-    def note(expr: Any) -> None:
+    def note(expr: Expr) -> None:
         if isinstance(expr, GlobalVar) and expr in mod.functions and expr not in found:
             found[expr] = None
             todo.append(expr)
@@ -575,7 +580,7 @@ def _lacking(mod: IRModule, home: Place) -> bool:
     return any(home.lacks(d) for d in look.found)
 
 
-def _on(info: Any, vdevice: VDevice) -> Any:
+def _on(info: TensorStructInfo, vdevice: VDevice) -> TensorStructInfo:
     if isinstance(info, TupleStructInfo):
         return TupleStructInfo([_on(f, vdevice) for f in info.fields])
     return TensorStructInfo(info.shape, info.dtype, vdevice, info.ndim)

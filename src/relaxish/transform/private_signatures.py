@@ -13,17 +13,8 @@ from ..ir.transform import Pass, Sequential
 from ..relax.analysis.cleanup import remove_all_unused
 from ..relax.analysis.struct_info import definable_tir_vars_in_struct_info
 from ..relax.analysis.variables import free_symbolic_vars, free_vars
-from ..relax.expr import (
-    BindingBlock,
-    Call,
-    Function,
-    PrimValue,
-    SeqExpr,
-    Tuple,
-    TupleGetItem,
-    Var,
-    VarBinding,
-)
+from ..relax.block_builder import BlockBuilder
+from ..relax.expr import BindingBlock, Call, Expr, Function, PrimValue, SeqExpr, Tuple, TupleGetItem, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator, PyExprVisitor
 from ..relax.struct_info import PrimStructInfo, TupleStructInfo
 from .base import as_module_pass, symbol_of
@@ -130,10 +121,10 @@ def _expanded(_: GlobalVar, func: Function) -> Change | None:
     for param in func.params:
         expand(param)
 
-    def call(_: Any, name: GlobalVar, args: Sequence[Any]) -> Any:
+    def call(_: BlockBuilder, name: GlobalVar, args: Sequence[Any]) -> Any:
         flat: list[Any] = []
 
-        def spread(arg: Any) -> None:
+        def spread(arg: Expr) -> None:
             if isinstance(arg.struct_info, TupleStructInfo):
                 for i in range(len(arg.struct_info.fields)):
                     spread(arg.fields[i] if isinstance(arg, Tuple) else TupleGetItem(arg, i))
@@ -166,7 +157,7 @@ def _without_unused(_: GlobalVar, func: Function) -> Change | None:
     symbols = [s for s in free_symbolic_vars(bare) if s not in known]
     params += [Var(f"param_{s.name}", PrimStructInfo(value=s)) for s in symbols]
 
-    def call(_: Any, name: GlobalVar, args: Sequence[Any]) -> Any:
+    def call(_: BlockBuilder, name: GlobalVar, args: Sequence[Any]) -> Any:
         kept = [a for a, keep in zip(args, mask) if keep]
         if symbols:
             values: dict[Any, Any] = {}
@@ -234,7 +225,7 @@ def _without_outputs(mask: Sequence[bool], func: Function) -> Change:
     body.struct_info_ = result.struct_info
     changed = Function(func.params, body, result.struct_info, func.is_pure, func.attrs, func.span)
 
-    def call(builder: Any, name: GlobalVar, args: Sequence[Any]) -> Any:
+    def call(builder: BlockBuilder, name: GlobalVar, args: Sequence[Any]) -> Any:
         made = builder.emit(Call(name, args))
         items = {i: made if len(kept) == 1 else TupleGetItem(made, n) for n, i in enumerate(kept)}
         nothing = PrimValue(FloatImm("float64", math.nan))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ir.expr import GlobalVar
 from ..ir.global_info import VDevice
 from ..ir.module import IRModule
 from ..ir.op import op_name_of
 from ..ir.transform import Pass
 from ..op.base import to_vdevice
-from ..relax.expr import Call, Function, Tuple, Var, VarBinding
+from ..relax.expr import Call, Expr, Function, Tuple, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator, PyExprVisitor
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from .base import as_module_pass, map_relax_functions
@@ -19,7 +20,7 @@ __all__ = ["RealizeVDevice"]
 _HINT = "relax.hint_on_device"
 
 
-def _device_type(device: VDevice) -> Any:
+def _device_type(device: VDevice) -> int:
     return device.target.get_target_device_type()
 
 
@@ -72,7 +73,7 @@ class _Facts(PyExprVisitor):
         super().visit_function_(op)
         self._result(op.body.body, op.ret_struct_info)
 
-    def _result(self, expr: Any, info: StructInfo) -> None:
+    def _result(self, expr: Expr, info: StructInfo) -> None:
         """The annotation of a result holds for the variable that is returned."""
         if isinstance(info, TensorStructInfo):
             if info.vdevice is not None and isinstance(expr, Var):
@@ -168,7 +169,7 @@ def _run(mod: IRModule) -> IRModule:
             facts.visit_expr(func)
     realize = _Realize(devices, facts.settle())
 
-    def rewrite(_: Any, func: Function) -> Function:
+    def rewrite(_: GlobalVar, func: Function) -> Function:
         made: Function = realize.visit_expr(func)
         return made
 

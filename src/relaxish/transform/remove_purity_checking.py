@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
@@ -35,7 +36,7 @@ class _Unwrap(PyExprMutator):
 def _run(mod: IRModule) -> IRModule:
     unwrap = _Unwrap(mod)
 
-    def rewrite(_: Any, func: Function) -> Function:
+    def rewrite(_: GlobalVar, func: Function) -> Function:
         made: Function = unwrap.visit_expr(func)
         return made
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..ir.expr import GlobalVar
+from ..ir.expr import GlobalVar, PrimExpr
 from ..ir.module import IRModule
 from ..ir.prim import IntImm
 from ..ir.transform import Pass, PassContext
 from ..relax.call_forms import call_builtin_with_ctx
 from ..relax.expr import Call, Function, PrimValue, SeqExpr, ShapeExpr, Tuple, TupleGetItem, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator
-from ..relax.struct_info import ShapeStructInfo
+from ..relax.struct_info import ShapeStructInfo, TupleStructInfo
 from ..tir import Var as TirVar
 from ..tir.functor import substitute
 from .base import as_module_pass
@@ -32,7 +32,7 @@ class _Lifted(PyExprMutator):
         self.region = region
         self.shape_vars = {v: TirVar(v.name, v.dtype) for v in region.shape_vars}
 
-    def visit_prim_expr(self, value: Any) -> Any:
+    def visit_prim_expr(self, value: PrimExpr) -> Any:
         """Dimensions in terms of the function's own variables."""
         return substitute(value, self.shape_vars) if self.shape_vars else value
 
@@ -164,7 +164,7 @@ class _Rewriter(PyExprMutator):
         return call_builtin_with_ctx(_CAPTURE, Tuple([gvar, Tuple(args), index, *key]), sinfo_args=[result])
 
 
-def _rename(info: Any, names: dict[Any, Any]) -> Any:
+def _rename(info: Any, names: dict[Any, Any]) -> TupleStructInfo:
     return info.map(lambda value: substitute(value, names), lambda var: var)
 
 

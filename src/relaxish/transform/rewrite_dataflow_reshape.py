@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..ir.expr import GlobalVar
 from ..ir.functor import post_order_visit
 from ..ir.module import IRModule
 from ..ir.op import Op
@@ -32,7 +33,7 @@ class _Rewriter(PyExprMutator):
         self.in_dataflow = outer
         return new
 
-    def _is_reshape(self, name: Any, used: int, count: int) -> bool:
+    def _is_reshape(self, name: GlobalVar, used: int, count: int) -> bool:
         """Whether the function, of whose ``count`` arguments it reads only one, is a reshape of that one."""
         known = self.known.get(name.name_hint)
         if known is None:
@@ -44,7 +45,7 @@ class _Rewriter(PyExprMutator):
             known = self.known[name.name_hint] = has_reshape_pattern(func)
         return known
 
-    def _read_arguments(self, name: Any, count: int) -> list[int]:
+    def _read_arguments(self, name: GlobalVar, count: int) -> list[int]:
         """Which arguments the function reads; fusion may hand it more of a tuple than it needs."""
         func = self.mod[name] if name in self.mod else None
         if not isinstance(func, PrimFunc):

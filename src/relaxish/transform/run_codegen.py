@@ -9,7 +9,7 @@ from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..relax.analysis.variables import post_order_visit
-from ..relax.expr import Call, Constant, ExternFunc, Function, Tuple
+from ..relax.expr import Call, Constant, Expr, ExternFunc, Function, Tuple
 from ..relax.expr_functor import PyExprMutator
 from ..runtime.registry import get_global_func
 from ..support.errors import RelaxishError
@@ -19,7 +19,7 @@ from .dead_code_elimination import eliminate
 __all__ = ["RunCodegen"]
 
 
-def _codegen_of(func: Any) -> str | None:
+def _codegen_of(func: Expr) -> str | None:
     name = func.attrs.get("Codegen") if isinstance(func, Function) else None
     return None if name is None else str(getattr(name, "value", name))
 
@@ -53,7 +53,7 @@ class _Runner(PyExprMutator):
     def _name_constants(self, func: Function, symbol: str, codegen: str) -> None:
         count = 0
 
-        def note(expr: Any) -> None:
+        def note(expr: Expr) -> None:
             nonlocal count
             if isinstance(expr, Constant):
                 self.constants[expr] = f"{symbol}_{codegen}_const_{count}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import topi
@@ -11,7 +11,8 @@ from ..ir.op import op_name_of
 from ..ir.transform import Pass
 from ..op.manipulate import reshape
 from ..relax.dpl import is_op, rewrite_call, wildcard
-from ..relax.expr import Call, Function
+from ..relax.dpl.pattern import DFPattern
+from ..relax.expr import Call, Expr, Function
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.scalars import prove_equal, prove_equal_shapes
 from ..relax.struct_info import TensorStructInfo
@@ -26,7 +27,7 @@ def _reshapes(func: Function) -> Function:
     inner = is_op("relax.reshape")(x, shape)
     outer = is_op("relax.reshape")(inner, outer_shape)
 
-    def rewrite(expr: Any, matched: Any) -> Any:
+    def rewrite(expr: Expr, matched: Mapping[DFPattern, Expr]) -> Any:
         if outer in matched:
             return reshape(matched[x], matched[outer_shape])
         info, target = matched[x].struct_info_, matched[shape].struct_info_
@@ -55,7 +56,7 @@ def _transforms(func: Function) -> Function:
     inner = is_op("relax.layout_transform")(x)
     outer = is_op("relax.layout_transform")(inner)
 
-    def rewrite(expr: Any, matched: Any) -> Any:
+    def rewrite(expr: Expr, matched: Any) -> Any:
         first, second = matched[inner].attrs, matched[outer].attrs
         shape = matched[x].struct_info.dims()
         same = shape is not None and prove_equal_shapes(shape, expr.struct_info.dims())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..ir.attrs import DictAttrs
-from ..ir.expr import GlobalVar
+from ..ir.expr import GlobalVar, PrimExpr
 from ..ir.functor import pre_order_visit
 from ..ir.module import IRModule
 from ..ir.op import Op
@@ -18,6 +18,7 @@ from ..relax.struct_info import TensorStructInfo
 from ..support.errors import RelaxishError
 from ..tir import Block, BlockRealize, Buffer, IntImm, PrimFunc, SeqStmt, Var
 from ..tir.functor import renew_defs
+from ..tir.stmt import Stmt
 from .base import as_module_pass
 from .tir_pattern_match import MatchResult, match_leading_loops
 
@@ -38,10 +39,10 @@ class _Split:
     rest_args: list[int] | None = None
 
 
-def _blocks(stmt: Any) -> list[Block]:
+def _blocks(stmt: Stmt) -> list[Block]:
     found: list[Block] = []
 
-    def visit(node: Any) -> bool:
+    def visit(node: Stmt | PrimExpr) -> bool:
         if isinstance(node, Block):
             found.append(node)
             return False

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..arith.analyzer import Analyzer
 from ..arith.int_set import from_range
 from ..ir import dtype as dt
-from ..ir.expr import GlobalVar, Range
+from ..ir.expr import GlobalVar, PrimExpr, Range
 from ..ir.module import IRModule
 from ..ir.op import Op, op_name_of
 from ..ir.prim import IntImm
@@ -19,6 +20,7 @@ from ..relax.expr import (
     BindingBlock,
     Call,
     DataTypeImm,
+    Expr,
     ExternFunc,
     Function,
     If,
@@ -53,7 +55,7 @@ class _Bounds:
     They hold for symbolic variables of the function's signature only.
     """
 
-    def __init__(self, analyzer: Any) -> None:
+    def __init__(self, analyzer: Analyzer) -> None:
         self.analyzer = analyzer
         self.domains: dict[Any, Any] = {}
 
@@ -73,7 +75,7 @@ class _Bounds:
             elif var.name in free:
                 self.analyzer.mark_global_non_neg_value(var)
 
-    def of(self, dim: Any) -> Any:
+    def of(self, dim: PrimExpr) -> Any:
         """The largest value of a dimension, or the dimension where none is known."""
         if isinstance(dim, IntImm):
             return dim
@@ -89,7 +91,7 @@ def _items(func: Function) -> list[tuple[Any, Any]]:
     return [] if given is None else list(given.items())
 
 
-def _text(value: Any, what: str) -> str:
+def _text(value: str, what: str) -> str:
     if isinstance(value, PrimString):
         value = value.value
     if not isinstance(value, str):
@@ -111,7 +113,7 @@ def _positive(value: Any) -> int:
     return value
 
 
-def _byte_count(dims: list[Any], dtype: str) -> Any:
+def _byte_count(dims: list[Any], dtype: str) -> PrimExpr:
     """The size as a constant times the product of the symbolic dimensions."""
     factor = dt.nbytes(dtype)
     symbolic: Any = IntImm("int64", 1)
@@ -152,7 +154,7 @@ class _Planner:
                     if item.storage.uses_left == 0:
                         pool.release(item.storage)
 
-    def entry(self, value: Any) -> Any:
+    def entry(self, value: Expr) -> Any:
         """What a leaf expression holds on to."""
         if isinstance(value, Var):
             return self.values.get(value)
@@ -163,7 +165,7 @@ class _Planner:
             return whole[value.index] if isinstance(whole, tuple) else whole
         return None
 
-    def drop(self, value: Any) -> None:
+    def drop(self, value: Expr) -> None:
         """Leave alone what may live on outside the block."""
         for token in _leaves(self.entry(value)):
             token.planned = False
@@ -175,7 +177,7 @@ class _Planner:
                 self.values[binding.var] = self.value(binding.value, block)
         self.drop(seq.body)
 
-    def value(self, value: Any, block: BindingBlock) -> Any:
+    def value(self, value: Expr, block: BindingBlock) -> Any:
         """Note what a bound value uses; gives what its variable holds on to."""
         if isinstance(value, Call):
             return self.call(value, block)
@@ -305,7 +307,7 @@ class _Writer:
         return value
 
 
-def _allocate(size: Any, request: Call, dtype: str, scope: str, emit: Callable[[VarBinding], None]) -> Var:
+def _allocate(size: PrimExpr, request: Call, dtype: str, scope: str, emit: Callable[[VarBinding], None]) -> Var:
     args = (ShapeExpr([size]), request.args[2], StringImm(scope), DataTypeImm(dtype))
     call = Call(Op.get("relax.memory.alloc_storage"), args)
     call.struct_info_ = ObjectStructInfo()
@@ -325,7 +327,7 @@ def _tensor_in(storage: Var, request: Call) -> Call:
 def _run(mod: IRModule) -> IRModule:
     bounds = _Bounds(fresh_analyzer())
 
-    def plan(_: Any, func: Function) -> Function:
+    def plan(_: GlobalVar, func: Function) -> Function:
         planner = _Planner(mod, bounds)
         planner.plan(func)
         wanted = func.attrs.get(_PLAN_OUTPUT)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
@@ -61,7 +62,7 @@ class _Shape(NamedTuple):
         return tuple(-(-k // s) for k, s in zip(self.window, self.strides))
 
 
-def _kernel(weight: Any, shape: _Shape, arrays: _Arrays) -> Any:
+def _kernel(weight: Expr | np.ndarray[Any, Any], shape: _Shape, arrays: _Arrays) -> Any:
     """``[I, O/g, k...]`` as the kernel ``[g * s... * O/g, I/g, ceil(k/s)...]`` of the plain convolution."""
     dims, cells = len(shape.window), shape.cells()
     split = arrays.reshape(weight, (shape.groups, shape.inputs, shape.outputs, *shape.window))
@@ -136,7 +137,7 @@ def _shape_of(call: Call, dims: int) -> _Shape | None:
 
 
 def _run(mod: IRModule) -> IRModule:
-    def rewrite(_: Any, func: Function) -> Function:
+    def rewrite(_: GlobalVar, func: Function) -> Function:
         made: Function = _Rewriter(mod).visit_expr(func)
         return made
 

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..ir import prim as P
+from ..ir.expr import PrimExpr, Range
 from ..ir.op import Op
 from ..ir.structural import same_expression
 from ..relax.scalars import const_int
 from ..support.errors import RelaxishError
 from ..tir import Block, BlockRealize, Buffer, BufferLoad, BufferStore, For, ForKind, PrimFunc, SeqStmt
+from ..tir.stmt import Stmt
 
 __all__ = ["MatchResult", "match_leading_loops"]
 
@@ -97,7 +99,7 @@ class _Matcher:
             return False
         return self.store(one.body, other.body)
 
-    def store(self, one: Any, other: Any) -> bool:
+    def store(self, one: Stmt, other: Any) -> bool:
         """Stores of equal values at equal places."""
         if not isinstance(one, BufferStore) or not isinstance(other, BufferStore):
             return False
@@ -128,7 +130,7 @@ class _Matcher:
                 return False
         return True
 
-    def range(self, one: Any, other: Any) -> bool:
+    def range(self, one: Range, other: Range) -> bool:
         """Equal ranges."""
         return self.expr(one.min, other.min) and self.expr(one.extent, other.extent)
 
@@ -151,7 +153,7 @@ class _Matcher:
             outcome[0] = all(self.expr(a, b) for a, b in pairs)
         return outcome[0]
 
-    def expr(self, one: Any, other: Any) -> bool:
+    def expr(self, one: PrimExpr, other: PrimExpr) -> bool:
         """Whether an expression is an instance of a pattern's."""
         if isinstance(other, P.Var) and other in self.free and not isinstance(one, P.Var):
             return self._scalar(one, other)
@@ -163,7 +165,7 @@ class _Matcher:
                     return True
         return self._same(one, other)
 
-    def _scalar(self, one: Any, other: Any) -> bool:
+    def _scalar(self, one: PrimExpr, other: PrimExpr) -> bool:
         if not isinstance(one, (P.IntImm, P.FloatImm)):
             return False
         known = self.values.setdefault(other, one)
@@ -197,7 +199,7 @@ def _literal(dtype: str, value: int) -> Any:
     return P.FloatImm(dtype, float(value)) if "float" in dtype else P.IntImm(dtype, value)
 
 
-def match_leading_loops(patterns: Sequence[PrimFunc], body: Any) -> list[MatchResult]:
+def match_leading_loops(patterns: Sequence[PrimFunc], body: Stmt) -> list[MatchResult]:
     """Matches of the first loop nests of a body, one after the other, up to the first that is no pattern's."""
     nests = body.seq if isinstance(body, SeqStmt) else (body,)
     found: list[MatchResult] = []

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
@@ -16,6 +17,7 @@ from ..relax.expr import (
     Constant,
     DataflowBlock,
     DataflowVar,
+    Expr,
     Function,
     If,
     SeqExpr,
@@ -154,7 +156,7 @@ class _Rewriter(PyExprMutator):
         if rewritten is not current:
             self.var_remap_[var] = self.builder_.emit(rewritten)
 
-    def _cast(self, expr: Any, want: Any) -> Any:
+    def _cast(self, expr: Any, want: Any) -> Expr:
         """The expression in the dtype(s) wanted; what is neither float16 nor float32 stays."""
         if isinstance(want, tuple):
             if want == _dtypes(expr.struct_info_):
@@ -193,7 +195,7 @@ class _Rewriter(PyExprMutator):
             new = self.builder_.normalize(self._cast_bound(new, _dtypes(binding.var.struct_info_)))
         self.reemit_binding(binding, new)
 
-    def _cast_bound(self, value: Any, want: Any) -> Any:
+    def _cast_bound(self, value: Expr, want: Any) -> Any:
         """A computed value in the dtype(s) wanted; it is bound first if it must be cast."""
         if _dtypes(value.struct_info_) == want:
             return value
@@ -256,7 +258,7 @@ def _fits(constant: Constant) -> bool:
     return dtype in _CHECKED and not bool((np.abs(constant.data.numpy().astype("float64")) > _MAX_LOW).any())
 
 
-def _castable(arg: Any) -> bool:
+def _castable(arg: Expr) -> bool:
     """Whether an argument lets a following operator compute in float16."""
     if not is_nested_tensor(arg):
         return True
@@ -280,7 +282,7 @@ def ToMixedPrecision(out_dtype: str = "float32", fp16_input_names: Sequence[str]
     their inputs have it, others keep their dtype.  Parameters named in ``fp16_input_names`` become float16 themselves.
     """
 
-    def convert(_: Any, func: Function) -> Function:
+    def convert(_: GlobalVar, func: Function) -> Function:
         demands = _Demands()
         demands.sequence(func.body)
         made: Function = _Rewriter(demands.of, out_dtype, list(fp16_input_names or ())).visit_expr(func)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from ..ir.expr import GlobalVar
 from ..ir.transform import Pass
-from ..relax.expr import DataflowBlock, Function, Var
+from ..relax.expr import DataflowBlock, Expr, Function, Var
 from ..relax.expr_functor import PyExprMutator, PyExprVisitor
 from .base import as_module_pass, map_relax_functions
 
@@ -37,7 +38,7 @@ class _Graph(PyExprVisitor):
         for var in unused:
             self.users[var] = [_OUTPUT]
 
-    def _edge(self, source: Any, user: Any) -> None:
+    def _edge(self, source: Expr | str, user: Expr | str) -> None:
         self.users.setdefault(source, []).append(user)
         self.needs.setdefault(user, []).append(source)
 
@@ -120,7 +121,7 @@ def TopologicalSort(order: str = "depth-first", direction: str = "from-inputs") 
             f'Invalid value for starting location: "{direction}".  Allowed values are "from-inputs" or "from-outputs"'
         )
 
-    def sort(_: Any, func: Function) -> Function:
+    def sort(_: GlobalVar, func: Function) -> Function:
         made: Function = _Sorter(func, order == "depth-first", direction == "from-inputs").visit_expr(func)
         return made
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..relax.expr import Function, Var
@@ -39,7 +40,7 @@ def UpdateParamStructInfo(sinfo_func: Callable[[Var], StructInfo | None]) -> Pas
     """Give parameters the struct info that ``sinfo_func(param)`` returns (None: unchanged) and infer the rest."""
 
     def run(mod: IRModule) -> IRModule:
-        def update(_: Any, func: Function) -> Function:
+        def update(_: GlobalVar, func: Function) -> Function:
             made: Function = _Update(mod, sinfo_func).visit_expr(func)
             return made
 

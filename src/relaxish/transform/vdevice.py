@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..ir.global_info import VDevice
 from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..relax.expr import Call, Constant, Function, is_call_of
@@ -49,7 +50,7 @@ class ReplaceVDevices(PyExprMutator):
         return op if info is op.struct_info_ else Constant(op.data, info, op.span)
 
 
-def UpdateVDevice(new_vdevice: Any, index: int) -> Pass:
+def UpdateVDevice(new_vdevice: VDevice, index: int) -> Pass:
     """Put ``new_vdevice`` in place of entry ``index`` of the module's ``vdevice`` list, everywhere.
 
     Raises RelaxishError if the module has no such entry.

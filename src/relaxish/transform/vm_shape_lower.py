@@ -15,6 +15,7 @@ from ..relax.expr import (
     Call,
     Constant,
     DataTypeImm,
+    Expr,
     ExternFunc,
     Function,
     If,
@@ -113,7 +114,7 @@ class _Collector(PyExprVisitor):
         self.visit_expr(func.body)
         self.info(func.ret_struct_info)
 
-    def visit_prim_expr(self, value: Any) -> None:
+    def visit_prim_expr(self, value: PrimExpr) -> None:
         if not isinstance(value, IntImm) and value.dtype == "int64":
             self.slots.add(value)
 
@@ -132,7 +133,7 @@ class _Collector(PyExprVisitor):
             for item in info.fields:
                 self.info(item)
 
-    def visit_struct_info(self, expr: Any) -> None:
+    def visit_struct_info(self, expr: Expr) -> None:
         self.info(expr.struct_info_)
 
     def visit_constant_(self, op: Constant) -> None:
@@ -251,7 +252,7 @@ class _Lower(PyExprMutator):
         self._compute()
         self._match(rest, True)
 
-    def _check(self, info: StructInfo, value: Any, how: _Check, todos: list[_Todo]) -> None:
+    def _check(self, info: StructInfo, value: Expr, how: _Check, todos: list[_Todo]) -> None:
         """Emit checks of the kind of ``value``; dimensions to match are added to ``todos``."""
         known = value.struct_info_
         if not how.always and known is not None and info.is_base_of(known):
@@ -274,7 +275,7 @@ class _Lower(PyExprMutator):
         elif isinstance(info, FuncStructInfo) and (how.always or not isinstance(known, FuncStructInfo)):
             self._emit("check_func_info", [value, text])
 
-    def _check_tensor(self, info: TensorStructInfo, value: Any, how: _Check, todos: list[_Todo]) -> None:
+    def _check_tensor(self, info: TensorStructInfo, value: Expr, how: _Check, todos: list[_Todo]) -> None:
         dims = info.shape.values if isinstance(info.shape, ShapeExpr) else None
         if how.dynamic_only and dims is not None and all(isinstance(d, IntImm) for d in dims):
             return
@@ -287,7 +288,7 @@ class _Lower(PyExprMutator):
         elif info.shape is not None:
             raise InternalError("cannot match a tensor against a shape given by a variable")
 
-    def _check_tuple(self, info: TupleStructInfo, value: Any, how: _Check, todos: list[_Todo]) -> None:
+    def _check_tuple(self, info: TupleStructInfo, value: Expr, how: _Check, todos: list[_Todo]) -> None:
         known = value.struct_info_
         if isinstance(known, TupleStructInfo) and len(known.fields) != len(info.fields):
             raise TypeError(f"{how.context} during match-cast we find tuple size mismatch")
@@ -406,7 +407,7 @@ class _Lower(PyExprMutator):
         raise InternalError("VMShapeLower does not work for local functions; run LambdaLift first")
 
 
-def _replace(expr: PrimExpr, loads: dict[Any, Any]) -> Any:
+def _replace(expr: PrimExpr, loads: dict[Any, Any]) -> PrimExpr:
     from ..tir.functor import substitute
 
     return substitute(expr, loads)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ...ir.expr import PrimExpr
 from ...ir.prim import const_int
 from ...ir.prim import is_call_of
 from ...ir.functor import all_nodes
@@ -24,6 +25,7 @@ from ...tir import (
     Var,
 )
 from ...tir.schedule import BlockRV, checks
+from ...tir.stmt import Stmt
 from ...tir.transform.hopper.tiles import TILES
 
 __all__ = [
@@ -58,7 +60,7 @@ __all__ = [
 TILING_KEY = "meta_schedule.tiling_structure"
 
 
-def vars_in(expr: Any) -> set[Var]:
+def vars_in(expr: PrimExpr) -> set[Var]:
     """The variables an expression mentions."""
     return {node for node in all_nodes(expr) if isinstance(node, Var)}
 
@@ -110,7 +112,7 @@ class Place:
         self.scope = scope
 
 
-def _children(stmt: Any) -> Iterable[Any]:
+def _children(stmt: Stmt) -> Iterable[Any]:
     if isinstance(stmt, For):
         return (stmt.body,)
     seq = getattr(stmt, "seq", None)
@@ -127,10 +129,10 @@ def places(func: PrimFunc) -> list[Place]:
     return _places_below(func.body)
 
 
-def _places_below(root: Any) -> list[Place]:
+def _places_below(root: Stmt) -> list[Place]:
     found: list[Place] = []
 
-    def walk(stmt: Any, loops: tuple[For, ...], scope: Block | None) -> None:
+    def walk(stmt: Stmt, loops: tuple[For, ...], scope: Block | None) -> None:
         if isinstance(stmt, BlockRealize):
             walk(stmt.block.body, (), stmt.block)
             found.append(Place(stmt, loops, scope))
@@ -143,7 +145,7 @@ def _places_below(root: Any) -> list[Place]:
     return found
 
 
-def blocks_in(stmt: Any) -> list[Block]:
+def blocks_in(stmt: Stmt) -> list[Block]:
     """The nearest blocks below a statement, not opening blocks."""
     if isinstance(stmt, BlockRealize):
         return [stmt.block]
@@ -292,7 +294,7 @@ def needs_rfactor(place: Place, max_parallel_extent: int, max_parallel_basic: in
     return reduce > 1 and reduce > max_parallel_basic
 
 
-def _var_with_offset(expr: Any) -> tuple[Var, int] | None:
+def _var_with_offset(expr: PrimExpr) -> tuple[Var, int] | None:
     if isinstance(expr, Var):
         return expr, 0
     if isinstance(expr, (Add, Sub)):
@@ -331,11 +333,11 @@ def read_write_pattern(read: BufferRegion, write: BufferRegion) -> tuple[bool, b
     return True, len(set(mapped)) == len(position), injective, ordered, no_const, no_shift
 
 
-def _any(node: Any, test: Callable[[Any], bool]) -> bool:
+def _any(node: Stmt, test: Callable[[Any], bool]) -> bool:
     return any(test(x) for x in all_nodes(node))
 
 
-def has_if_then_else(stmt: Any) -> bool:
+def has_if_then_else(stmt: Stmt) -> bool:
     """Whether the statement branches, by statement, select or intrinsic."""
     return _any(
         stmt,
@@ -343,7 +345,7 @@ def has_if_then_else(stmt: Any) -> bool:
     )
 
 
-def has_op(stmt: Any, names: Sequence[str]) -> bool:
+def has_op(stmt: Stmt, names: Sequence[str]) -> bool:
     """Whether the statement calls one of the named intrinsics."""
     wanted = set(names)
     return _any(stmt, lambda x: is_call_of(x, *wanted))
@@ -369,6 +371,6 @@ def has_annotation_or_binding(loop: For) -> bool:
     return loop.kind != ForKind.SERIAL or bool(loop.annotations) or loop.thread_binding is not None
 
 
-def is_single_statement(body: Any) -> bool:
+def is_single_statement(body: Stmt) -> bool:
     """Whether a loop body is one statement and not a sequence."""
     return getattr(body, "seq", None) is None

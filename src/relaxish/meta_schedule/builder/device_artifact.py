@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir import IRModule
+from ...runtime.nvidia.module import CUDAModule
 from ...target import Target
 
 __all__ = ["DeviceArtifact", "build_for_device", "is_device_target", "needs_machine_code"]
@@ -62,7 +63,7 @@ def build_for_device(mod: IRModule, target: Target, provider: str = "auto") -> b
     return pickle.dumps(artifact)
 
 
-def _package(module: Any, provider: str) -> tuple[dict[str, Any], dict[str, bytes]]:
+def _package(module: CUDAModule, provider: str) -> tuple[dict[str, Any], dict[str, bytes]]:
     if module.type_key != "cuda" or needs_machine_code(provider):
         manifest, binaries = module.package()
         return manifest, binaries

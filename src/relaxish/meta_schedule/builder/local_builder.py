@@ -36,7 +36,7 @@ class LocalBuilder(Builder):
         *,
         max_workers: int | None = None,
         timeout_sec: float = 30.0,
-        f_build: Any = None,
+        f_build: Callable[..., Any] | None = None,
         f_export: Any = None,
         initializer: Callable[[], None] | None = None,
         memory_limit: int | None = None,

@@ -13,6 +13,7 @@ the records ended when it was written; older files have such lines among the rec
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 import os
 from typing import Any
 
@@ -31,7 +32,9 @@ def companion(path_tuning_record: str, what: str) -> str:
     return os.path.join(folder, name.replace("tuning_record", what) if "tuning_record" in name else f"{name}.{what}")
 
 
-def workload_fields(line: Any) -> dict[str, Any] | None:
+def workload_fields(
+    line: Sequence[str | Mapping[str, str]] | Mapping[str, int | str | Sequence[str]],
+) -> dict[str, Any] | None:
     """``hash`` (hexadecimal), ``graph`` (base64), ``name`` and ``script`` of a workload line; None for anything else."""
     if isinstance(line, dict):
         return line if "hash" in line else None

@@ -7,6 +7,7 @@ again when a record is made from its line.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 import json
 import math
 import re
@@ -98,7 +99,13 @@ def _is_verdict(notes: dict[str, Any]) -> bool:
     return isinstance(notes.get("valid"), bool) and (bool(notes.get("again")) or not notes.get("error"))
 
 
-def _entry(line: int, notes: dict[str, Any], times: Any, target: Any, key: tuple[int, int] | None) -> Entry | None:
+def _entry(
+    line: int,
+    notes: dict[str, Any],
+    times: Sequence[float] | None,
+    target: Mapping[str, int | str | Sequence[str]] | None,
+    key: tuple[int, int] | None,
+) -> Entry | None:
     workload, hardware = notes.get("workload", ""), notes.get("hardware", "")
     if not isinstance(workload, str) or not isinstance(hardware, str):
         return None

@@ -16,7 +16,7 @@ class Levels:
     """``extents`` from the outside in, each a number or a column; the outermost ``num_parallel`` and the innermost
     ``num_vector`` loops are one loop each."""
 
-    def __init__(self, extents: Sequence[Any], num_parallel: Any, num_vector: Any, size: int) -> None:
+    def __init__(self, extents: Sequence[Any], num_parallel: int, num_vector: int, size: int) -> None:
         n = self.n = len(extents)
         self.size = size
         self._columns = np.arange(size)

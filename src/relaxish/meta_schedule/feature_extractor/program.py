@@ -8,6 +8,7 @@ from typing import Any
 
 from ...arith.affine import Affine, affine
 from ...ir.dtype import is_float, nbytes
+from ...ir.expr import PrimExpr
 from ...tir import (
     Add,
     And,
@@ -161,7 +162,7 @@ class _Counter:
                 if hasattr(item, "iter_children") and hasattr(item, "dtype"):
                     self.visit(item)
 
-    def _has_load(self, x: Any) -> bool:
+    def _has_load(self, x: PrimExpr) -> bool:
         if isinstance(x, (BufferLoad, Call)):
             return True
         if isinstance(x, (Add, Sub, Mul, FloorDiv, FloorMod)):

@@ -57,18 +57,18 @@ def safe_start(builder: Builder, inputs: Sequence[BuilderInput]) -> list[Builder
     return list(start(list(inputs)))
 
 
-def _status(result: Any, error: object) -> MeasureStatus | None:
+def _status(result: BuilderResult | RunnerResult, error: object) -> MeasureStatus | None:
     """The status a result claims, if it fits: failures have an error, and nothing else has."""
     found = getattr(result, "status", None)
     return found if isinstance(found, MeasureStatus) and found.ok == (error is None) else None
 
 
-def _seconds(result: Any) -> float:
+def _seconds(result: BuilderResult | RunnerResult) -> float:
     found = getattr(result, "seconds", 0.0)
     return float(found) if isinstance(found, (int, float)) and 0 <= found < _MOST_SECONDS else 0.0
 
 
-def _clean_built(result: Any) -> BuilderResult:
+def _clean_built(result: BuilderResult) -> BuilderResult:
     path, error = getattr(result, "artifact_path", None), getattr(result, "error_msg", None)
     if error is not None and str(error):
         return BuilderResult(None, str(error), _status(result, error), _seconds(result))
@@ -77,7 +77,7 @@ def _clean_built(result: Any) -> BuilderResult:
     return result if isinstance(result, BuilderResult) and result.status is not None else BuilderResult(path, None)
 
 
-def clean_result(result: Any) -> RunnerResult:
+def clean_result(result: RunnerResult) -> RunnerResult:
     """A runner's result with times that can be believed to be times, or the reason why there are none."""
     error, given = getattr(result, "error_msg", None), getattr(result, "run_secs", None)
     took = _seconds(result)
@@ -97,7 +97,7 @@ def clean_result(result: Any) -> RunnerResult:
 class SafeFuture(RunnerFuture):
     """Another future, asked for its result once."""
 
-    def __init__(self, future: Any) -> None:
+    def __init__(self, future: RunnerFuture) -> None:
         super().__init__()
         self._future = future
         self._known: RunnerResult | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
 
 __all__ = ["MeasureStatus", "reason_of", "status_of_task"]
 
@@ -42,7 +41,7 @@ class MeasureStatus(enum.Enum):
         return self in (MeasureStatus.BUILD_TIMEOUT, MeasureStatus.RUN_TIMEOUT)
 
     @staticmethod
-    def parse(value: Any) -> MeasureStatus | None:
+    def parse(value: str | None) -> MeasureStatus | None:
         """The status of that value; None for what is none, as files of other versions may say.
 
         >>> MeasureStatus.parse("crash"), MeasureStatus.parse("sunny")

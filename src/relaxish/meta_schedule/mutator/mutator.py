@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...ir.module import IRModule
 from ...support.entry_points import load
 from ...tir import PrimFunc
 from ...tir.schedule import Instruction, Trace
+from ...tir.stmt import Block
 from ..analysis import blocks as ba
 from ..analysis.schedules import schedule_for_tuning
 
@@ -253,7 +255,7 @@ class MutateComputeLocation(Mutator):
         return trace.with_decision(inst, rng.choice(others), remove_postproc=True)
 
 
-def compute_locations(sch: Any, block: Any) -> list[int]:
+def compute_locations(sch: Any, block: Block) -> list[int]:
     """Legal decisions of a sampled compute location: loop indices, -1 for inlining, -2 for the root."""
     from ...tir.schedule.primitives.compute_at import compute_locations as legal
 
@@ -296,7 +298,7 @@ class MutateParallel(Mutator):
         return True
 
 
-def _parallel_nests(mod: Any) -> list[list[int]]:
+def _parallel_nests(mod: IRModule) -> list[list[int]]:
     nests = []
     for func in mod.functions.values():
         if not isinstance(func, PrimFunc):
@@ -316,7 +318,7 @@ def _parallel_nests(mod: Any) -> list[list[int]]:
     return nests
 
 
-def parallel_limits(mod: Any, top: int) -> list[int]:
+def parallel_limits(mod: IRModule, top: int) -> list[int]:
     """Limits worth trying: the products of outer extents that stay below ``top``, 1 and ``top`` itself."""
     limits = {1, top}
     for extents in _parallel_nests(mod):
@@ -329,7 +331,7 @@ def parallel_limits(mod: Any, top: int) -> list[int]:
     return sorted(limits)
 
 
-def parallel_pattern(mod: Any, limit: int) -> tuple[int, ...]:
+def parallel_pattern(mod: IRModule, limit: int) -> tuple[int, ...]:
     """How many loops each nest would fuse under a limit."""
     pattern = []
     for extents in _parallel_nests(mod):

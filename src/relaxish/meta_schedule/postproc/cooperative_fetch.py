@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...tir import Schedule
+from ...tir.stmt import Block
 from ..analysis import blocks as ba
 from .postproc import Postproc
 
@@ -56,7 +57,7 @@ class RewriteCooperativeFetch(Postproc):
         return int(getattr(plain, "value", plain))
 
     @staticmethod
-    def _share(sch: Schedule, block: Any, lanes: int, extents: dict[str, int]) -> None:
+    def _share(sch: Schedule, block: Block, lanes: int, extents: dict[str, int]) -> None:
         sch.unannotate(block, _KEY)
         fused = sch.get_loops(block)[-1]
         total = ba.int_extent(sch.get(fused))

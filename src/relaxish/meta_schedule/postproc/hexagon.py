@@ -8,6 +8,7 @@ from ...arith import detect_iter_map
 from ...ir import IRModule, Range
 from ...ir.functor import Visitor
 from ...tir import AttrStmt, BufferLoad, BufferStore, For, PrimFunc, Schedule, SeqStmt
+from ...tir.stmt import Stmt
 from .postproc import Postproc
 from .verify_gpu import lowered_for_checks
 
@@ -118,7 +119,7 @@ class _StridedCopies(Visitor):
             self.found = self.found or any(self._strided(copy) for copy in copies)
         self.visit(node.body)
 
-    def _strided(self, copy: Any) -> bool:
+    def _strided(self, copy: Stmt) -> bool:
         if not isinstance(copy, AttrStmt) or not isinstance(copy.body, For):
             return False
         loop, store = copy.body, copy.body.body

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ...arith.affine import Affine, affine
 from ...tir import PrimFunc, Schedule
 from ...tir.schedule import BlockRV, LoopRV
+from ...tir.stmt import BufferRegion
+from ...ir.prim import const_int
 from ..analysis import blocks as ba
 from .postproc import Postproc
 
@@ -28,10 +29,10 @@ class Limits:
     num_vectorize: int = -1
 
 
-def _strides(place: ba.Place, region: Any) -> list[int]:
+def _strides(place: ba.Place, region: BufferRegion) -> list[int]:
     """Element stride of each loop in one access; 0 where the loop does not matter."""
     bindings = dict(zip((iv.var for iv in place.realize.block.iter_vars), place.realize.iter_values, strict=True))
-    shape = [ba.const_int(x) or 1 for x in region.buffer.shape]
+    shape = [const_int(x) or 1 for x in region.buffer.shape]
     forms: list[Affine[int]] = [affine(dim.min, bindings) for dim in region.region]
     out = []
     for loop in place.loops:

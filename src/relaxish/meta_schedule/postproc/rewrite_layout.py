@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
 
+from ...ir.expr import PrimExpr
 from ...ir.functor import pre_order_visit
 from ...tir import BufferLoad, PrimFunc, Schedule
+from ...tir.buffer import Buffer
 from ...tir.schedule import ScheduleError
 from ...tir.schedule.analysis import suggest_index_map
 from ...tir.functor import substitute
+from ...tir.stmt import Stmt
 from ..analysis import blocks as ba
 from .postproc import Postproc
 
@@ -36,7 +38,7 @@ class RewriteLayout(Postproc):
         return True
 
     @staticmethod
-    def _rewrite(sch: Schedule, func_name: str, buffer: Any) -> bool:
+    def _rewrite(sch: Schedule, func_name: str, buffer: Buffer) -> bool:
         found = [
             (place, load)
             for place in ba.places(sch.mod[func_name])
@@ -65,11 +67,11 @@ class RewriteLayout(Postproc):
         return True
 
 
-def _loads(place: ba.Place, buffer: Any) -> list[BufferLoad]:
+def _loads(place: ba.Place, buffer: Buffer) -> list[BufferLoad]:
     """Loads of ``buffer`` in the block itself, blocks inside it left out."""
     found: list[BufferLoad] = []
 
-    def look(node: Any) -> bool:
+    def look(node: PrimExpr | Buffer | Stmt) -> bool:
         if isinstance(node, BufferLoad) and node.buffer is buffer:
             found.append(node)
         return type(node).__name__ != "BlockRealize"

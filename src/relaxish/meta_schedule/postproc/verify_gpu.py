@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from ...ir import IRModule
 from ...ir.functor import post_order_visit
+from ...ir.node import Node
 from ...ir.transform import PassContext, Sequential
 from ...support.errors import RelaxishError
 from ...target.limits import attrs_with_limits
 from ...target.shared_memory import static_limit
+from ...target.target import Target
 from ...tir import Allocate, Block, For, PrimFunc, Schedule
 from ...tir.transform.base import pointer_scope
 from ...tir.transform.hopper.tiles import HopperError
@@ -57,7 +59,7 @@ _OWN = {"CheckPermutedLayout": CheckPermutedLayout}
 _ARGUMENTS: dict[str, tuple[Any, ...]] = {"NarrowDataType": (32,), "VectorizeLoop": (True,)}
 
 
-def lowered_for_checks(func: PrimFunc, target: Any, steps: Sequence[str] = _STEPS) -> PrimFunc | None:
+def lowered_for_checks(func: PrimFunc, target: Target, steps: Sequence[str] = _STEPS) -> PrimFunc | None:
     """A function lowered as far as its resources can be counted; None where lowering refuses it."""
     from ...tir import transform
 
@@ -75,7 +77,7 @@ def allocated_elements(mod: IRModule, target: Any) -> dict[str, int]:
     refuses the module."""
     found: dict[str, int] = {}
 
-    def look(node: Any) -> None:
+    def look(node: Node) -> None:
         # A copy that goes through registers has those under the name of its buffer.
         if isinstance(node, Allocate) and pointer_scope(node.buffer_var).startswith("shared"):
             found[node.buffer_var.name] = math.prod(int(getattr(extent, "value", 1)) for extent in node.extents)

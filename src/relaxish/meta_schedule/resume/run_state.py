@@ -13,7 +13,7 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...support.log import get_logger
@@ -96,7 +96,13 @@ class RunState:
     def _write(self) -> None:
         self._replace(self._path, self._state)
 
-    def _replace(self, path: str, value: Any) -> None:
+    def _replace(
+        self,
+        path: str,
+        value: Mapping[
+            str, int | Sequence[Mapping[str, Any]] | Mapping[str, int | Sequence[int | str] | Mapping[str, Any]]
+        ],
+    ) -> None:
         """Write a file as a whole; a disk without room for it costs the possibility to go on, not the run."""
         try:
             with open(path + ".tmp", "w") as file:

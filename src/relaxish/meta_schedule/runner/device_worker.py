@@ -20,9 +20,11 @@ import numpy as np
 from ...runtime import NDArray, nd
 from ...runtime import device as device_of
 from ...runtime.nvidia import providers
+from ...runtime.nvidia.device_api import DeviceTimer
 from ...runtime.nvidia.errors import CUDAError
 from ...runtime.nvidia.module import CUDAModule
 from ...runtime.nvidia.state import CUDAState
+from ...runtime.nvidia.work import Graph
 from ..arg_info import ArgInfo
 from ..builder.device_artifact import DeviceArtifact
 from ..utils import get_global_func_with_default_on_worker
@@ -232,7 +234,7 @@ def _own_stream(state: CUDAState, index: int) -> Iterator[int]:
         state.take_pools(index, stream)
 
 
-def _captured(state: CUDAState, index: int, stream: int, run: Callable[[], None]) -> Any:
+def _captured(state: CUDAState, index: int, stream: int, run: Callable[[], None]) -> Graph | None:
     """The run as a graph, so that the host's work is not timed; None where it cannot be captured."""
     try:
         run()
@@ -250,7 +252,7 @@ def _captured(state: CUDAState, index: int, stream: int, run: Callable[[], None]
 
 
 def _time(
-    state: CUDAState, index: int, run: Callable[[], None], each: int, timer: Any, config: EvaluatorConfig
+    state: CUDAState, index: int, run: Callable[[], None], each: int, timer: DeviceTimer, config: EvaluatorConfig
 ) -> list[float]:
     """Averages of many runs between two events; before each, the second-level cache is emptied.
 

@@ -8,6 +8,7 @@ from typing import Any
 from ...ir.op import op_name_of
 from ...carver import GpuModel, KernelWork
 from ...ir import IRModule
+from ...ir.node import Node
 from ...target import Target
 from ...tir import Call, For, PrimFunc
 from ..feature_extractor.program import Program, StoreInfo, extract_program
@@ -74,7 +75,7 @@ def _matrix_work(func: PrimFunc) -> dict[Any, float]:
     found: dict[Any, float] = {}
     around: list[For] = []
 
-    def walk(stmt: Any) -> None:
+    def walk(stmt: Node) -> None:
         if isinstance(stmt, For):
             around.append(stmt)
             walk(stmt.body)

@@ -11,6 +11,7 @@ from ...dlight.gpu.matmul_hopper import HopperConfig, normalize_product, schedul
 from ...ir import dtype as dt
 from ...tir import Schedule
 from ...tir.schedule import BlockRV
+from ...tir.stmt import For
 from ...tir.transform.hopper.tiles import (
     CLUSTER,
     CLUSTER_COLUMNS,
@@ -130,7 +131,7 @@ class MultiLevelTilingHopper(ScheduleRule):
         for key, values in {**self.choices, PERSISTENT: blocks, SPLIT: splits}.items():
             sch.annotate(block, key, self._choice(sch, values))
 
-    def _side(self, sch: Schedule, loop: Any, unit: int, most: int) -> Any:
+    def _side(self, sch: Schedule, loop: For, unit: int, most: int) -> Any:
         """A side of the result as tiles of up to ``most`` units, where it has so many."""
         extent = int_of(sch.get(loop).extent)
         if extent is not None:

@@ -9,6 +9,7 @@ from ...support.log import get_logger
 from ...tir import Schedule
 from ...tir.schedule import BlockRV, ScheduleError
 from ..analysis import blocks as ba
+from ..analysis.blocks import Place
 from .schedule_rule import ScheduleRule
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class AutoInline(ScheduleRule):
                     return "producer"
         return ""
 
-    def _regular(self, block: Any, place: Any) -> bool:
+    def _regular(self, block: Any, place: Place) -> bool:
         if self.disallow_op and ba.has_op(place.realize, self.disallow_op):
             return False
         if self.disallow_if_then_else and ba.has_if_then_else(place.realize):

@@ -12,6 +12,7 @@ from ...arith import Analyzer
 from ...support.errors import InternalError
 from ...support.log import get_logger
 from ...tir import IndexMap, IntImm, Schedule, TensorIntrin, Var
+from ...tir.buffer import Buffer
 from ...tir.functor import substitute
 from ...tir.schedule import BlockRV, LoopRV, ScheduleError
 from ...tir.schedule.analysis import AutoTensorizeMappingInfo, get_auto_tensorize_mapping_info
@@ -300,7 +301,7 @@ class MultiLevelTilingTensorCore(MultiLevelTiling):
         return [state]
 
 
-def _intrinsic_axes(name: str, buffer: Any) -> list[Var]:
+def _intrinsic_axes(name: str, buffer: Buffer) -> list[Var]:
     """The variables with which an intrinsic's description indexes one of its buffers."""
     intrin = TensorIntrin.get(name)
     assert intrin is not None

@@ -119,7 +119,7 @@ class Leaf:
                 stride = stride * sizes[at]
         return found
 
-    def _whole(self, env: DeviceEnvironment, digits: Sequence[Digit], size: Any) -> Move:
+    def _whole(self, env: DeviceEnvironment, digits: Sequence[Digit], size: np.ndarray[Any, Any]) -> Move:
         if len(digits) == 1 and digits[0].alone:
             coef = digits[0].coef(env)
             return Move(coef * (size > 1), coef * (size - 1), False, self.signed)
@@ -131,7 +131,9 @@ class Leaf:
             first = first + coef * ((env.product(digit.inner) == 1) & (own > 1))
         return Move(first, last, last != first * (size - 1), self.signed)
 
-    def _piece(self, env: DeviceEnvironment, digits: Sequence[Digit], stride: Any, extent: Any) -> Move:
+    def _piece(
+        self, env: DeviceEnvironment, digits: Sequence[Digit], stride: Any, extent: np.ndarray[Any, Any]
+    ) -> Move:
         """The move by one loop of those that a fused loop was split into."""
         first: Any = 0.0
         last: Any = 0.0

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...ir.expr import PrimExpr
 from ...tir.schedule import Instruction, Trace
 from ...tir.schedule.sampling import factor_tuples
 
@@ -130,7 +131,7 @@ class DecisionTable:
         self.threads = sorted(set(self.threads))
         self.options = [i for i in self.structural if i not in self.threads]
 
-    def _category(self, value: Any) -> int:
+    def _category(self, value: PrimExpr) -> int:
         """Which category a value is, -2 for none."""
         return next((i for i, c in enumerate(self.categories) if c[0].outputs[0] is value), -2)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...carver import GpuModel, KernelWork
+from ...target.target import Target
 from ..feature_extractor.program import StoreInfo
 from .device_reading import DeviceReading
 from .device_sizes import DeviceEnvironment, Size
@@ -33,7 +34,7 @@ _BYTES_PER_THREAD = 4.0
 class DeviceEstimate:
     """Estimated seconds of the candidates of one variant."""
 
-    def __init__(self, variant: DeviceVariant, readings: list[DeviceReading], target: Any) -> None:
+    def __init__(self, variant: DeviceVariant, readings: list[DeviceReading], target: Target) -> None:
         self.variant = variant
         self.machine = GpuModel.of_target(target)
         first = readings[0]

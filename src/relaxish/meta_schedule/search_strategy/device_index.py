@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...arith.affine import Affine, Rest, Term
+from ...ir.expr import PrimExpr
 from ..feature_extractor.probes import Move, ProbeForm
 from ..feature_extractor.program import StoreInfo
 from .affine_digits import Leaf, Nest, Split, fit_leaf
@@ -21,7 +22,7 @@ __all__ = ["FittedIndex", "fit_index", "over_coordinates"]
 NAN = math.nan
 
 
-def _gain(outer: Affine[Any], bases: Mapping[int, Any], moved: Mapping[int, Any]) -> Any:
+def _gain(outer: Affine[Any], bases: Mapping[int, Any], moved: Mapping[int, Any]) -> np.ndarray[Any, Any]:
     """What a function of leaves gains when some of them gain ``moved``."""
     total: Any = 0.0
     for term in outer.terms:
@@ -210,7 +211,7 @@ def _express(form: Affine[int], coordinates: Sequence[Affine[int]], still: set[A
     return Affine(const, terms, rests)
 
 
-def _is_loop(form: Affine[int], var: Any, still: set[Any]) -> bool:
+def _is_loop(form: Affine[int], var: PrimExpr, still: set[Any]) -> bool:
     terms = [t for t in form.terms if t.var not in still]
     return form.const == 0 and len(terms) == 1 and terms[0].var is var and (terms[0].coef, terms[0].lower) == (1, 1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from ...arith.affine import remainder
 from ...carver import costs_of
 from ...target.limits import attrs_with_limits
 from ...target.shared_memory import static_limit
+from ...target.target import Target
 from ..postproc.verify_gpu import MAX_VTHREAD
 from .device_reading import DeviceReading, Fetch, SharedBuffer
 from .device_sizes import DeviceEnvironment
@@ -29,7 +31,7 @@ _SHARE_OF_POOL = 16
 class DeviceLimits:
     """Threads, virtual threads, shared memory and vector lengths of a variant's programs."""
 
-    def __init__(self, variant: DeviceVariant, reading: DeviceReading, target: Any) -> None:
+    def __init__(self, variant: DeviceVariant, reading: DeviceReading, target: Target) -> None:
         self.variant = variant
         attrs = attrs_with_limits(target)
         self.max_threads = int(attrs.get("max_threads_per_block", 1 << 30))
@@ -107,7 +109,7 @@ class DeviceLimits:
         """The outermost loop around the copy of a tile."""
         return next(store[0] for store in self.stores if store[-1] == buffer.loops[-1])
 
-    def _extents(self, env: DeviceEnvironment, loops: Any) -> dict[str, list[Any]]:
+    def _extents(self, env: DeviceEnvironment, loops: Sequence[int]) -> dict[str, list[Any]]:
         """Extents of the loops bound to each thread axis."""
         found: dict[str, list[Any]] = {}
         for i in loops:
@@ -138,7 +140,7 @@ class DeviceLimits:
                 keep &= values[0] == value
         return keep & (self._count(every, warp) <= self.max_threads)
 
-    def _count(self, every: dict[str, list[Any]], warp: bool) -> Any:
+    def _count(self, every: dict[str, list[Any]], warp: bool) -> np.ndarray[Any, Any]:
         total: Any = float(self.variant.warp) if warp else 1.0
         for tag, values in every.items():
             if not (warp and tag == "threadIdx.x"):
@@ -156,7 +158,7 @@ class DeviceLimits:
         *_, rows, width = (size(env) for loop in buffer.loops for size in self.variant.parts[loop])
         return (np.mod(width, 32) == 0) & ((np.mod(width, 64) == 0) | (np.mod(rows, 2) == 0))
 
-    def _bytes(self, env: DeviceEnvironment, buffer: SharedBuffer) -> Any:
+    def _bytes(self, env: DeviceEnvironment, buffer: SharedBuffer) -> np.ndarray[Any, Any]:
         """Bytes of a tile."""
         sizes = tuple(size for loop in buffer.loops for size in self.variant.parts[loop])
         total = env.product(sizes)
@@ -184,7 +186,7 @@ class DeviceLimits:
         stores = [self._bytes(env, b) for b in mine if b.dynamic and b.reader]
         return self._static_bytes(env, head) + pooled(loads, stores)
 
-    def _static_bytes(self, env: DeviceEnvironment, head: int) -> Any:
+    def _static_bytes(self, env: DeviceEnvironment, head: int) -> float:
         """Bytes of shared memory of one kernel whose size is fixed when it is compiled."""
         total: Any = 0.0
         for buffer in self.shared:

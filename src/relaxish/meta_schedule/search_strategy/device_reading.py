@@ -13,6 +13,9 @@ from ...ir.functor import post_order_visit
 from ...ir.prim import Cast
 from ...tir import BufferLoad, BufferStore, PrimFunc, Schedule
 from ...tir.schedule import ScheduleError, Trace
+from ...tir.schedule.instruction import Instruction
+from ...tir.schedule.rv import LoopRV
+from ...tir.stmt import Block
 from ..analysis import blocks as ba
 from ..feature_extractor.program import Program, StoreInfo, extract_program
 from ..analysis.thread_binding import thread_tag
@@ -140,7 +143,7 @@ class FuseWatch:
         self.sch = sch
         self.extents: list[tuple[int, ...]] = []
 
-    def note(self, inst: Any, inputs: Sequence[Any]) -> None:
+    def note(self, inst: Instruction, inputs: Sequence[Any]) -> None:
         """To be called before each instruction."""
         if inst.kind.name == "Fuse":
             self.extents.append(tuple(ba.int_extent(self.sch.get(loop)) or 0 for loop in inputs))
@@ -170,7 +173,7 @@ class FuseWatch:
         trace: Any = self.sch.trace
         return list(zip([i for i in trace.insts if i.kind.name == "Fuse"], self.extents, strict=True))
 
-    def _loop(self, rv: Any) -> Any:
+    def _loop(self, rv: LoopRV) -> Any:
         """The variable of a loop, None for one that was split or fused since."""
         try:
             return self.sch.get(rv).loop_var
@@ -261,7 +264,7 @@ def _fetches(sch: Schedule, number: dict[Any, int]) -> list[Fetch]:
     return found
 
 
-def _element_bytes(block: Any) -> tuple[int, int]:
+def _element_bytes(block: Block) -> tuple[int, int]:
     """The bytes of the widest values of one element: those that vary along the tile's last axis, and all."""
     column = block.iter_vars[-1].var
     varying, widest = 1, 1
@@ -314,7 +317,9 @@ def replay(sch: Schedule, trace: Trace) -> DeviceReading:
     """Apply a trace and read what came of it."""
     watch = FuseWatch(sch)
 
-    def look(inst: Any, inputs: Any, attrs: Any, decision: Any) -> Any:
+    def look(
+        inst: Instruction, inputs: Any, attrs: Sequence[int | str | None], decision: int | Sequence[int] | None
+    ) -> Any:
         watch.note(inst, inputs)
         return decision
 

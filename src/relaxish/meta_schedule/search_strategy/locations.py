@@ -16,6 +16,7 @@ import numpy as np
 from ...tir import IterVar, Schedule
 from ...tir.schedule import checks
 from ...tir.schedule.primitives.compute_at import loop_iter_types
+from ...tir.stmt import Block
 from .fitting import Environment, Fitter, Formula, Unfit
 
 __all__ = ["LocationMask", "LoopRow", "loops_of_location"]
@@ -31,7 +32,7 @@ class LoopRow:
     parallel: tuple[bool, ...]
 
 
-def loops_of_location(sch: Schedule, block: Any) -> LoopRow:
+def loops_of_location(sch: Schedule, block: Block) -> LoopRow:
     """The loops around the first consumer of a block, as the schedule is at this moment."""
     state, sref = sch.state, sch.sref(block)
     consumers = checks.consumers_of(state, sref, checks.scope_root(state, sref))

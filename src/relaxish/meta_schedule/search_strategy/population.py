@@ -18,6 +18,7 @@ from .warm_start import Advisor
 from .sketch import REFUSALS, VectorSketch, VectorVariant
 
 if TYPE_CHECKING:
+    from .evolutionary_search import EvolutionarySearch
     from ..database import TuningRecord
     from .search_task import SearchTask
 
@@ -151,7 +152,7 @@ class VectorPool:
     # ---- one round of search
 
     def search(
-        self, strategy: Any, best: Sequence[Trace], wanted: int
+        self, strategy: EvolutionarySearch, best: Sequence[Trace], wanted: int
     ) -> tuple[list[tuple[float, Trace]], list[Trace]]:
         """Scored traces not yet measured, best first, and random ones."""
         self._note_measured(strategy.records())
@@ -172,7 +173,7 @@ class VectorPool:
         ranked = self._evolve(strategy, batches, wanted)
         return self._traces(ranked, wanted), [t for _, t in fresh]
 
-    def _advised(self, strategy: Any, wanted: int) -> list[Scored]:
+    def _advised(self, strategy: EvolutionarySearch, wanted: int) -> list[Scored]:
         bare = [VectorVariant(sketch, ()) for sketch in self.sketches]
         return [(0.0, *x) for x in self.advisor.propose(bare, strategy.records(), wanted)]
 

@@ -11,6 +11,7 @@ import numpy as np
 from ...arith.affine import Affine, Rest, Term, affine
 from ...ir import IRModule
 from ...tir import PrimFunc
+from ...ir.prim import const_int
 from ..analysis import blocks as ba
 from ..feature_extractor.forms import ColumnForm, ColumnRest, ColumnTerm
 from ..feature_extractor.program import Program, extract_program
@@ -85,7 +86,7 @@ def _block_shape(place: ba.Place, number: dict[Any, int]) -> BlockShape:
     regions, shapes = [], []
     for region in (*block.reads, *block.writes):
         regions.append([affine(dim.min, bindings) for dim in region.region])
-        shapes.append([ba.const_int(x) or 1 for x in region.buffer.shape])
+        shapes.append([const_int(x) or 1 for x in region.buffer.shape])
     if any(ba.has_annotation_or_binding(loop) for loop in place.loops):
         raise Unfit("loops with annotations or bindings")
     return BlockShape(

@@ -18,6 +18,7 @@ from .candidate import MeasureCandidate
 from .trace_key import trace_key
 
 if TYPE_CHECKING:
+    from .evolutionary_search import EvolutionarySearch
     from ..cost_model import CostModel
     from .search_task import SearchTask
 
@@ -33,7 +34,7 @@ class ReplayedEvolution:
     def __init__(
         self,
         context: SearchTask,
-        options: Any,
+        options: EvolutionarySearch,
         cost_model: CostModel,
         rand: random.Random,
         is_measured: Callable[[str], bool],

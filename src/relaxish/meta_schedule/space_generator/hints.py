@@ -16,8 +16,11 @@ import numpy.typing as npt
 from ...arith.affine import affine
 from ...carver import Access, Axis, CpuModel, TilingModel
 from ...ir import dtype as dt
+from ...ir.module import IRModule
 from ...tir import For, IterVar, PrimFunc, Schedule, Var
+from ...tir.buffer import Buffer
 from ...tir.schedule import Instruction, Trace
+from ...ir.prim import const_int
 from ..analysis import blocks as ba
 from ..analysis.schedules import schedule_for_tuning
 
@@ -67,7 +70,7 @@ def estimate_sketch(context: Task, trace: Trace) -> SketchEstimate | None:
     return None if reader.failed or not reader.blocks else SketchEstimate(reader.blocks)
 
 
-def _packed(mod: Any) -> set[str]:
+def _packed(mod: IRModule) -> set[str]:
     """Names of the buffers whose layout follows the schedule."""
     names: set[str] = set()
     for func in mod.functions.values():
@@ -89,7 +92,13 @@ class _Reader:
         self.axis_of: dict[Var, tuple[TiledBlock, int]] = {}
         self.failed = False
 
-    def watch(self, inst: Instruction, inputs: Any, attrs: Any, decision: Any) -> Any:
+    def watch(
+        self,
+        inst: Instruction,
+        inputs: Any,
+        attrs: Sequence[int | str | Sequence[float]],
+        decision: int | Sequence[int] | None,
+    ) -> Any:
         """A decision provider that changes nothing."""
         if inst.kind.name != "SamplePerfectTile" or self.failed:
             return decision
@@ -134,7 +143,7 @@ def _model(place: ba.Place, structure: str, machine: CpuModel, packed: set[str])
                 continue
             dims = []
             for dim in region.region:
-                each = ba.const_int(dim.extent)
+                each = const_int(dim.extent)
                 form = affine(dim.min, bindings)
                 if each is None:
                     return None
@@ -145,7 +154,7 @@ def _model(place: ba.Place, structure: str, machine: CpuModel, packed: set[str])
     return TilingModel(axes, accesses, structure, machine, 16 if tensorized else 1)
 
 
-def _access(buffer: Any, dims: list[tuple[dict[int, int], int]], written: bool, packed: bool) -> Access:
+def _access(buffer: Buffer, dims: list[tuple[dict[int, int], int]], written: bool, packed: bool) -> Access:
     size = max(1, dt.bits(buffer.dtype) // 8)
-    last = ba.const_int(buffer.shape[-1]) if len(buffer.shape) > 1 and not packed else None
+    last = const_int(buffer.shape[-1]) if len(buffer.shape) > 1 and not packed else None
     return Access(tuple(dims), size, written, packed, (last or 0) * size)

@@ -156,8 +156,8 @@ class PostOrderApply(SpaceGenerator):
         self,
         f_block_filter: Callable[..., bool] | None = None,
         sch_rules: Any = "from-target",
-        postprocs: Any = "from-target",
-        mutator_probs: Any = "from-target",
+        postprocs: str | Sequence[Postproc] = "from-target",
+        mutator_probs: str | Mapping[Mutator, float] = "from-target",
     ) -> None:
         super().__init__(sch_rules, postprocs, mutator_probs)
         self.f_block_filter = f_block_filter

@@ -89,7 +89,7 @@ def read_note(line: Any, anywhere: bool = False) -> tuple[str, list[float], floa
     return line["workload"], [float(s) for s in seconds], float(best) if best is not None and _is_time(best) else None
 
 
-def _is_time(value: Any) -> bool:
+def _is_time(value: float | str) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e10
 
 

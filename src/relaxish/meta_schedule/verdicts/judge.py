@@ -15,7 +15,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from ...ir.op import op_name_of
 from ...ir import IRModule
 from ...ir import dtype as dt
 from ...ir.functor import all_nodes, pre_order_visit
+from ...ir.node import Node
 from ...support.log import get_logger
 from ...support.workers import TaskResult, WorkerPool
 from ...target import Target
@@ -95,7 +96,7 @@ def tolerance(func: PrimFunc) -> float:
             low, high, growth = _FLOORS.get(dtype, _COARSE)
             found = max(found, min(high, max(low, growth * _ROUNDING.get(dtype, 2.0**-4) * (1 + length**0.5))))
 
-    def visit(node: Any) -> bool:
+    def visit(node: Node) -> bool:
         if isinstance(node, Block):
             length = 1
             for var in node.iter_vars:
@@ -140,7 +141,7 @@ class Judge:
             shutil.rmtree(self._folder, ignore_errors=True)
         self._pool = self._devices = self._folder = self._reference = None
 
-    def _submit(self, func: Any, *args: Any) -> TaskResult:
+    def _submit(self, func: Callable[..., Any], *args: Any) -> TaskResult:
         if self._pool is None:
             self._pool = WorkerPool(1, preload=PRELOAD, memory_limit=_MEMORY)
         return self._pool.submit(func, *args, timeout_sec=self.timeout_sec).result()

@@ -27,7 +27,9 @@ from typing import Any
 
 from ...ir.op import op_name_of
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.functor import Visitor, post_order_visit
+from ...ir.prim import Call as TirCall
 from ...tir import Block, BlockRealize, Buffer, BufferLoad, BufferStore, For, PrimFunc, Var
 
 __all__ = ["Values", "legal_values"]
@@ -101,7 +103,7 @@ class _Collector(Visitor):
         self.uses.divisors.append(node.b)
         self.default_visit(node)
 
-    def visit_Call(self, node: Any) -> None:
+    def visit_Call(self, node: TirCall) -> None:
         if op_name_of(node) in ("tir.shift_left", "tir.shift_right"):
             self.uses.shifts.append(node.args[1])
         self.default_visit(node)
@@ -226,12 +228,12 @@ def _loads_in(expr: Any) -> list[Buffer]:
     return found
 
 
-def _reached(expr: Any, uses: _Uses, arguments: Iterable[Buffer]) -> set[Buffer]:
+def _reached(expr: PrimExpr, uses: _Uses, arguments: Iterable[Buffer]) -> set[Buffer]:
     """The arguments whose contents have a say in an expression, through variables and other buffers."""
     wanted, found, seen = set(arguments), set[Buffer](), set[Any]()
     queue: list[Any] = [expr]
 
-    def visit(node: Any) -> None:
+    def visit(node: Buffer | PrimExpr) -> None:
         more: list[Any] = []
         if isinstance(node, BufferLoad):
             if node.buffer in wanted:
@@ -249,7 +251,7 @@ def _reached(expr: Any, uses: _Uses, arguments: Iterable[Buffer]) -> set[Buffer]
     return found
 
 
-def _fits(expr: Any, extent: int, uses: _Uses, loads: Mapping[Buffer, Values]) -> bool:
+def _fits(expr: PrimExpr, extent: int, uses: _Uses, loads: Mapping[Buffer, Values]) -> bool:
     rng = random.Random(0)
     for sample in range(_SAMPLES):
         evaluator = _Evaluator(uses, loads, rng, sample if sample < 2 else None)
@@ -300,11 +302,11 @@ def _is_integer(dtype: str) -> bool:
     return dtype != "bool" and (dt.is_int(dtype) or dtype.startswith("uint"))
 
 
-def _is_literal(extent: Any) -> bool:
+def _is_literal(extent: PrimExpr) -> bool:
     return isinstance(getattr(extent, "value", extent), int)
 
 
-def _direct(bound: Any, uses: _Uses, places: Mapping[Buffer, int]) -> set[Buffer]:
+def _direct(bound: PrimExpr, uses: _Uses, places: Mapping[Buffer, int]) -> set[Buffer]:
     """Arguments that are offsets: what decides where a loop begins and ends, but is no table of other lengths."""
     return _reached(bound, uses, places) if _loads_in(bound) else set()
 

@@ -7,6 +7,7 @@ from typing import Any
 from ...ir import IRModule, structural_equal, structural_hash
 from ...ir.functor import Mutator
 from ...tir import Block, PrimFunc
+from ...tir.stmt import AllocateConst, Stmt
 
 __all__ = ["ModuleEquality"]
 
@@ -14,7 +15,7 @@ __all__ = ["ModuleEquality"]
 class _DropConstants(Mutator):
     """Replaces embedded tensors by their type, so that contents do not count."""
 
-    def visit_AllocateConst(self, node: Any) -> Any:
+    def visit_AllocateConst(self, node: AllocateConst) -> Any:
         node = self.default_visit(node)
         return node.with_fields(data=None) if "data" in node._fields else node
 
@@ -34,7 +35,7 @@ class ModuleEquality:
             raise ValueError(f"unknown module equality {kind!r}; expected one of {', '.join(self.KINDS)}")
         self.kind = kind
 
-    def _view(self, mod: IRModule) -> Any:
+    def _view(self, mod: IRModule) -> Stmt | IRModule:
         if self.kind == "structural":
             return mod
         if self.kind == "anchor-block":

@@ -42,7 +42,9 @@ class IRBuilderFrame:
         builder.frames.append(self)
         return self
 
-    def __exit__(self, exc_type: Any = None, exc_value: Any = None, trace: Any = None) -> None:
+    def __exit__(
+        self, exc_type: type[BaseException] | None = None, exc_value: BaseException | None = None, trace: Any = None
+    ) -> None:
         builder = IRBuilder.current()
         frames = builder.frames
         if exc_type is None and exc_value is None:
@@ -103,7 +105,9 @@ class IRBuilder:
         _stack().append(self)
         return self
 
-    def __exit__(self, exc_type: Any = None, exc_value: Any = None, trace: Any = None) -> None:
+    def __exit__(
+        self, exc_type: type[BaseException] | None = None, exc_value: BaseException | None = None, trace: Any = None
+    ) -> None:
         _stack().pop()
 
     @staticmethod

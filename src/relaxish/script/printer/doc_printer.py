@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...support.object_path import ObjectPath
 from . import doc as d
 from .config import PrinterConfig
 from .doc import OperationKind as Kind
@@ -115,7 +116,7 @@ class DocPrinter:
             for path in doc.paths:
                 self._mark(start, self.length, path)
 
-    def _mark(self, start: int, end: int, path: Any) -> None:
+    def _mark(self, start: int, end: int, path: ObjectPath) -> None:
         for i, target in enumerate(self.targets):
             if len(path) >= self.best[i] and path.is_prefix_of(target):
                 if len(path) > self.best[i]:

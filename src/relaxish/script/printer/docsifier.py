@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import keyword
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...ir.expr import GlobalVar, PrimExpr
 from ...ir.node import Node
+from ...ir.prim import IntImm, SizeVar, Var as TirVar
 from ...support.object_path import ObjectPath
+from ...tir.buffer import Buffer
 from .config import PrinterConfig
 from .doc import AssignDoc, CommentDoc, Doc, ExprDoc, IdDoc, LiteralDoc, StmtBlockDoc, StmtDoc
 
@@ -68,7 +71,7 @@ def _lookup(token: str, cls: type) -> Printer:
 class Frame:
     """A scope of the text: ``kind`` is ``ir``, ``tir`` or ``relax``; ``node`` is the statement it stands for."""
 
-    def __init__(self, docsifier: Docsifier, kind: str, node: Any = None, is_func: bool = False) -> None:
+    def __init__(self, docsifier: Docsifier, kind: str, node: Node | None = None, is_func: bool = False) -> None:
         self.docsifier = docsifier
         self.kind = kind
         self.node = node
@@ -115,7 +118,7 @@ class Docsifier:
 
     # Names.
 
-    def define(self, obj: Any, frame: Frame, hint: str) -> IdDoc:
+    def define(self, obj: Node, frame: Frame, hint: str) -> IdDoc:
         """Give an object a fresh name in a frame."""
         known = self.vars.get(id(obj))
         if known is not None:
@@ -128,7 +131,7 @@ class Docsifier:
         frame.defined.append(obj)
         return IdDoc(name)
 
-    def define_as(self, obj: Any, frame: Frame, creator: Callable[[], ExprDoc]) -> None:
+    def define_as(self, obj: GlobalVar | TirVar, frame: Frame, creator: Callable[[], ExprDoc]) -> None:
         """Let an object be shown by an expression, such as ``cls.main``."""
         self.vars[id(obj)] = (obj, creator, None)
         frame.defined.append(obj)
@@ -144,17 +147,17 @@ class Docsifier:
             i += 1
         return name
 
-    def remove(self, obj: Any) -> None:
+    def remove(self, obj: Node) -> None:
         """Forget an object's name."""
         entry = self.vars.pop(id(obj), None)
         if entry is not None and entry[2] is not None:
             self.names.discard(entry[2])
 
-    def is_defined(self, obj: Any) -> bool:
+    def is_defined(self, obj: Node) -> bool:
         """Whether the object has a name."""
         return id(obj) in self.vars
 
-    def var_doc(self, obj: Any) -> ExprDoc | None:
+    def var_doc(self, obj: Node) -> ExprDoc | None:
         """The object's name, or None."""
         entry = self.vars.get(id(obj))
         return entry[1]() if entry is not None else None
@@ -172,7 +175,7 @@ class Docsifier:
             self._decorate(made, obj, path)
         return made
 
-    def _decorate(self, made: Doc, obj: Any, path: ObjectPath) -> None:
+    def _decorate(self, made: Doc, obj: Node | str | Mapping[str, IntImm | str], path: ObjectPath) -> None:
         cfg = self.cfg
         notes = []
         note = cfg.obj_to_annotate.get(id(obj))
@@ -215,7 +218,7 @@ class Docsifier:
 
     # Where variables are used: the statements that enclose all uses of each.
 
-    def set_common_prefix(self, root: Any, is_var: Callable[[Any], bool]) -> None:
+    def set_common_prefix(self, root: Node, is_var: Callable[[Any], bool]) -> None:
         """Find, for each variable under ``root``, the innermost chain of nodes around all its uses."""
         common: dict[int, list[Any]] = self.common_prefix
         fresh: dict[int, list[Any]] = {}
@@ -251,7 +254,7 @@ class Docsifier:
             stack.extend((getattr(node, f), False) for f in reversed(type(node)._child_fields))
         common.update(fresh)
 
-    def lowest_frame(self, var: Any) -> Frame | None:
+    def lowest_frame(self, var: Buffer | SizeVar | TirVar) -> Frame | None:
         """The innermost frame that encloses all uses of a variable."""
         chain = self.common_prefix.get(id(var))
         if chain is None:
@@ -289,7 +292,7 @@ def assign(lhs: ExprDoc, rhs: ExprDoc) -> AssignDoc:
     return AssignDoc(lhs, rhs, None)
 
 
-def mentions(expr: Any, wanted: set[int]) -> bool:
+def mentions(expr: PrimExpr, wanted: set[int]) -> bool:
     r"""Whether any of the nodes with these ``id``\ s occurs in an expression."""
     stack = [expr]
     while stack:

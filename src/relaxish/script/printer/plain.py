@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...arith.iter_map_nodes import IterSplitExpr
 from ...ir.node import Node
 from ...relax.ty import DynTensorType, ObjectType, PackedFuncType, ShapeType
 from ...support.object_path import ObjectPath
@@ -14,7 +15,7 @@ from .docsifier import FALLBACK, Docsifier, printer_of
 __all__: list[str] = []
 
 
-def _list(items: Any) -> str:
+def _list(items: Sequence[IterSplitExpr]) -> str:
     return "[" + ", ".join(str(item) for item in items) + "]"
 
 
@@ -31,7 +32,7 @@ _NOTATIONS: dict[str, Callable[[Any], str]] = {
 }
 
 
-def _node(obj: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _node(obj: Node, path: ObjectPath, d: Docsifier) -> Doc:
     """The constructor's call with every field by name; what is no node, such as a runtime module, as Python shows it."""
     if not isinstance(obj, Node):
         return IdDoc(repr(obj))
@@ -62,7 +63,7 @@ FALLBACK[0] = _node
 
 
 @printer_of(ObjectType)
-def _object(obj: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _object(obj: ObjectType, path: ObjectPath, d: Docsifier) -> Doc:
     return d.prefix("relax", "Object")
 
 
@@ -72,12 +73,12 @@ def _packed(obj: Any, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 @printer_of(ShapeType)
-def _shape(obj: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _shape(obj: ShapeType, path: ObjectPath, d: Docsifier) -> Doc:
     return d.prefix("relax", "Shape").call(ndim=LiteralDoc(obj.ndim, path.attr("ndim")))
 
 
 @printer_of(DynTensorType)
-def _tensor(obj: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _tensor(obj: DynTensorType, path: ObjectPath, d: Docsifier) -> Doc:
     facts: dict[str, ExprDoc] = {}
     if obj.ndim >= 0:
         facts["ndim"] = LiteralDoc(obj.ndim, path.attr("ndim"))

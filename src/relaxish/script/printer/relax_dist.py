@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+
 from ... import relax
 from ...ir.structural import structural_equal
 from ...relax import distributed
+from ...relax.distributed import DeviceMesh, Placement
 from ...support.object_path import ObjectPath
 from .doc import Doc, ExprDoc, LiteralDoc, TupleDoc
 from .docsifier import Docsifier, printer_of
@@ -16,12 +18,12 @@ __all__: list[str] = []
 
 
 @printer_of(distributed.Placement)
-def _placement(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _placement(node: Placement, path: ObjectPath, d: Docsifier) -> Doc:
     return LiteralDoc(str(node), path)
 
 
 @printer_of(distributed.DeviceMesh)
-def _mesh(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _mesh(node: DeviceMesh, path: ObjectPath, d: Docsifier) -> Doc:
     """``R.device_mesh(...)`` where it is defined, ``"mesh[0]"`` inside the functions of its module."""
     in_function = any(frame.kind == "relax" for frame in d.frames)
     if in_function and d.frames[0].kind == "ir":

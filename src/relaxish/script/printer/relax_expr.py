@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ... import relax, tir
-from ...ir.attrs import Attrs
+from ...ir.attrs import Attrs, DictAttrs
 from ...ir.op import Op
+from ...relax.expr import Call, Constant, DataTypeImm, StringImm, Var
+from ...relax.struct_info import StructInfo
+from ...runtime.ndarray import NDArray
 from ...support.object_path import ObjectPath
 from .doc import AssignDoc, Doc, ExprDoc, IdDoc, ListDoc, LiteralDoc, TupleDoc
 from .docsifier import Docsifier, Frame, printer_of
@@ -15,7 +18,7 @@ from .relax_sinfo import vdevice_text
 __all__ = ["define_relax_var"]
 
 
-def define_relax_var(var: Any, frame: Frame, d: Docsifier) -> ExprDoc:
+def define_relax_var(var: Var, frame: Frame, d: Docsifier) -> ExprDoc:
     """Name a graph variable in a frame."""
     known = d.var_doc(var)
     if known is not None:
@@ -40,12 +43,12 @@ def _prim_value(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 @printer_of(relax.StringImm)
-def _string(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _string(node: StringImm, path: ObjectPath, d: Docsifier) -> Doc:
     return d.prefix("relax", "str").call(LiteralDoc(node.value, path.attr("value")))
 
 
 @printer_of(relax.DataTypeImm)
-def _dtype(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _dtype(node: DataTypeImm, path: ObjectPath, d: Docsifier) -> Doc:
     return d.prefix("relax", "dtype").call(LiteralDoc(node.value, path.attr("value")))
 
 
@@ -69,7 +72,7 @@ def _shape(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
     return d.prefix("relax", "shape").call(ListDoc(values))
 
 
-def _scalar(data: Any) -> Any:
+def _scalar(data: NDArray) -> float | None:
     """The value of a scalar constant as a Python number, or None for arrays."""
     import numpy as np
 
@@ -81,7 +84,7 @@ def _scalar(data: Any) -> Any:
 
 
 @printer_of(relax.Constant)
-def _constant(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _constant(node: Constant, path: ObjectPath, d: Docsifier) -> Doc:
     value = _scalar(node.data)
     if value is not None:
         if _is_distributed(node.struct_info_):
@@ -131,7 +134,7 @@ def _call_tir(node: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
     return d.prefix("relax", name).call(*args, **kwargs)
 
 
-def _is_distributed(info: Any) -> bool:
+def _is_distributed(info: StructInfo) -> bool:
     return type(info).__name__ == "DTensorStructInfo"
 
 
@@ -155,7 +158,7 @@ def _attr_value(value: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
 _FLOAT_CONSTANTS = {"relax.attrs.AttentionAttrs": "scale"}
 
 
-def _attr_pairs(attrs: Any, path: ObjectPath, d: Docsifier) -> list[tuple[str, ExprDoc]]:
+def _attr_pairs(attrs: DictAttrs | None, path: ObjectPath, d: Docsifier) -> list[tuple[str, ExprDoc]]:
     if attrs is None:
         return []
     if isinstance(attrs, Attrs):
@@ -171,7 +174,7 @@ def _attr_pairs(attrs: Any, path: ObjectPath, d: Docsifier) -> list[tuple[str, E
     return [(k, _attr_value(v, path.attr(k), d)) for k, v in items]
 
 
-def _hint_on_device(node: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
+def _hint_on_device(node: Call, path: ObjectPath, d: Docsifier) -> ExprDoc:
     value = d.doc(node.args[0], path.attr("args").array_index(0))
     device, where = node.attrs["dst_vdevice"], path.attr("attrs")
     shown = d.prefix("relax", "device").call(
@@ -218,6 +221,6 @@ def _call(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
     return prefix.call(*args, **dict(pairs))
 
 
-def _has_format(node: Any, name: str) -> bool:
+def _has_format(node: Call, name: str) -> bool:
     index = 1 if name == "relax.assert_op" else 0
     return len(node.args) > index and isinstance(node.args[index], relax.StringImm)

@@ -8,6 +8,14 @@ from ... import relax
 from ...ir.expr import BaseFunc
 from ...ir.op import Op
 from ...ir.structural import structural_equal
+from ...relax.expr import (
+    BindingBlock,
+    DataflowBlock,
+    Expr,
+    ExternFunc,
+    SeqExpr,
+)
+from ...relax.struct_info import FuncStructInfo, StructInfo
 from ...support.errors import RelaxishError
 from ...support.object_path import ObjectPath
 from . import relax_dist, relax_expr, relax_sinfo  # noqa: F401
@@ -22,7 +30,7 @@ from .tir_func import function_name, show_attrs
 __all__: list[str] = []
 
 
-def _inferred(value: Any) -> Any:
+def _inferred(value: Expr) -> StructInfo | None:
     """What a binding's value says its struct info is, or None."""
     if isinstance(value, relax.Call):
         if isinstance(value.op, Op):
@@ -54,7 +62,7 @@ def _inferred(value: Any) -> Any:
     return None
 
 
-def sinfo_annotation(var: Any, path: ObjectPath, d: Docsifier, value: Any) -> ExprDoc | None:
+def sinfo_annotation(var: Any, path: ObjectPath, d: Docsifier, value: Expr | None) -> ExprDoc | None:
     """The annotation of a variable, or None where the value already says it."""
     if var.struct_info_ is None:
         return None
@@ -83,7 +91,7 @@ def _seq(node: Any, path: ObjectPath, d: Docsifier, returns: bool) -> list[StmtD
 
 
 @printer_of(relax.SeqExpr)
-def _seq_expr(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _seq_expr(node: SeqExpr, path: ObjectPath, d: Docsifier) -> Doc:
     return StmtBlockDoc(_seq(node, path, d, False))
 
 
@@ -142,7 +150,7 @@ def _var_binding(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
     return AssignDoc(lhs, rhs, ann)
 
 
-def _is_void(expr: Any) -> bool:
+def _is_void(expr: Expr) -> bool:
     """Whether an expression is known to be the empty tuple."""
     info = expr.struct_info_
     return isinstance(info, relax.TupleStructInfo) and not info.fields
@@ -160,12 +168,12 @@ def _bindings(node: Any, path: ObjectPath, d: Docsifier, outputs: list[ExprDoc] 
 
 
 @printer_of(relax.BindingBlock)
-def _binding_block(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _binding_block(node: BindingBlock, path: ObjectPath, d: Docsifier) -> Doc:
     return StmtBlockDoc(_bindings(node, path, d, None))
 
 
 @printer_of(relax.DataflowBlock)
-def _dataflow_block(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _dataflow_block(node: DataflowBlock, path: ObjectPath, d: Docsifier) -> Doc:
     outputs: list[ExprDoc] = []
     stmts = _bindings(node, path, d, outputs)
     stmts.append(ExprStmtDoc(d.prefix("relax", "output").call(*outputs)))
@@ -212,7 +220,7 @@ def _function(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 @printer_of(relax.ExternFunc)
-def _extern(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _extern(node: ExternFunc, path: ObjectPath, d: Docsifier) -> Doc:
     args: list[ExprDoc] = [LiteralDoc(node.global_symbol, path.attr("global_symbol"))]
     info = node.struct_info_
     if isinstance(info, relax.FuncStructInfo) and _says_something(info):
@@ -220,7 +228,7 @@ def _extern(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
     return d.prefix("relax", "ExternFunc").call(*args)
 
 
-def _says_something(info: Any) -> bool:
+def _says_something(info: FuncStructInfo) -> bool:
     """Whether an external function's struct info is more than what parsing its name gives."""
     plain = relax.ExternFunc("f").struct_info_
     return not structural_equal(plain, info)

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+
 from ... import relax, tir
+from ...ir.global_info import VDevice
+from ...ir.prim import IntImm, Var as TirVar
+from ...relax.struct_info import (
+    ObjectStructInfo,
+    PrimStructInfo,
+    ShapeStructInfo,
+)
 from ...support.object_path import ObjectPath
+from .config import PrinterConfig
 from .doc import Doc, ExprDoc, ListDoc, LiteralDoc, TupleDoc
 from .doc_printer import doc_to_python
 from .docsifier import Docsifier, assign, mentions, printer_of
@@ -20,7 +29,7 @@ def _relax_frame(d: Docsifier) -> Any:
     return next((frame for frame in reversed(scopes) if frame.is_func), scopes[0] if scopes else None)
 
 
-def _tir_var(var: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _tir_var(var: TirVar, path: ObjectPath, d: Docsifier) -> Doc:
     if not d.is_defined(var):
         frame = _relax_frame(d)
         if frame is None:
@@ -34,7 +43,7 @@ def _tir_var(var: Any, path: ObjectPath, d: Docsifier) -> Doc:
     return found
 
 
-def _int_imm(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _int_imm(node: IntImm, path: ObjectPath, d: Docsifier) -> Doc:
     return LiteralDoc(bool(node.value) if node.dtype == "bool" else node.value, path)
 
 
@@ -53,19 +62,19 @@ def shape_var(expr: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
     return shown
 
 
-def _plain(cfg: Any) -> Any:
+def _plain(cfg: PrinterConfig) -> PrinterConfig:
     from .config import PrinterConfig
 
     return PrinterConfig(indent_spaces=cfg.indent_spaces)
 
 
 @printer_of(relax.ObjectStructInfo)
-def _object(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _object(node: ObjectStructInfo, path: ObjectPath, d: Docsifier) -> Doc:
     return d.prefix("relax", "Object")
 
 
 @printer_of(relax.PrimStructInfo)
-def _prim(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _prim(node: PrimStructInfo, path: ObjectPath, d: Docsifier) -> Doc:
     prefix = d.prefix("relax", "Prim")
     if node.value is not None:
         return prefix.call(value=shape_var(node.value, path.attr("value"), d))
@@ -73,7 +82,7 @@ def _prim(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 @printer_of(relax.ShapeStructInfo)
-def _shape(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _shape(node: ShapeStructInfo, path: ObjectPath, d: Docsifier) -> Doc:
     prefix = d.prefix("relax", "Shape")
     if node.values is not None:
         values = [shape_var(v, path.attr("values").array_index(i), d) for i, v in enumerate(node.values)]
@@ -81,7 +90,7 @@ def _shape(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
     return prefix.call(ndim=LiteralDoc(node.ndim, path.attr("ndim")))
 
 
-def vdevice_text(vdevice: Any, d: Docsifier) -> str:
+def vdevice_text(vdevice: VDevice, d: Docsifier) -> str:
     """``kind:index:scope`` of a virtual device, the index counted among those of its kind."""
     kind = vdevice.target.kind.name
     index = 0

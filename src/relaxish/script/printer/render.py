@@ -8,6 +8,7 @@ from ...ir.attrs import DictAttrs
 from ...ir.expr import GlobalVar, Range
 from ...ir.global_info import GlobalInfo
 from ...ir.module import IRModule
+from ...ir.node import Node
 from ...ir.op import Op
 from ...ir.types import FuncType, TensorType
 from ...support.entry_points import module_name
@@ -27,7 +28,7 @@ _GRAPH_LEVEL = (f"{__name__.partition('.')[0]}.relax", module_name("operators"))
 _RELAX_LOADED = [False]
 
 
-def _is_relax(node: Any) -> bool:
+def _is_relax(node: Node) -> bool:
     return type(node).__module__.startswith(_GRAPH_LEVEL)
 
 
@@ -37,13 +38,13 @@ def _load_relax() -> None:
         from . import relax_printer  # noqa: F401
 
 
-def _needs_relax(node: Any) -> bool:
+def _needs_relax(node: Node) -> bool:
     if _is_relax(node):
         return True
     return isinstance(node, IRModule) and any(_is_relax(f) for f in node.functions.values())
 
 
-def render(node: Any, config: dict[str, Any]) -> str:
+def render(node: Node, config: dict[str, Any]) -> str:
     """TVMScript text of a node under the given printer options."""
     if isinstance(node, Op):
         return f"Op({node.name})"
@@ -88,7 +89,7 @@ def _metadata_text(d: Docsifier) -> str:
     return f'metadata = relaxish.ir.load_json("""{escaped}""")\n'
 
 
-def show(node: Any, style: str | None, black_format: bool | None, config: dict[str, Any]) -> None:
+def show(node: Node, style: str | None, black_format: bool | None, config: dict[str, Any]) -> None:
     """Print a node highlighted."""
     from ..highlight import cprint
 

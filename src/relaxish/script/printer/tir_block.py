@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ... import tir
+from ...ir.expr import PrimExpr
 from ...ir.structural import structural_equal
 from ...support.object_path import ObjectPath
+from ...tir.stmt import Block, BlockRealize
 from .doc import AssignDoc, Doc, ExprDoc, ExprStmtDoc, ListDoc, LiteralDoc, ScopeDoc, TupleDoc
 from .docsifier import Docsifier, Frame, assign, printer_of
 from .tir_buffer import buffer_decl, define_buffer
@@ -32,7 +34,7 @@ def _loops_around(d: Docsifier) -> dict[int, Any]:
 class _Bindings:
     """Prints the iteration variables of a block, runs of plain ones as one ``T.axis.remap``."""
 
-    def __init__(self, block: Any, path: ObjectPath, realize: Any, frame: Frame, d: Docsifier) -> None:
+    def __init__(self, block: Block, path: ObjectPath, realize: Any, frame: Frame, d: Docsifier) -> None:
         self.block, self.path, self.realize, self.frame, self.d = block, path, realize, frame, d
         self.pending: list[int] = []
         self.loops = _loops_around(d) if realize is not None and d.cfg.syntax_sugar else {}
@@ -93,11 +95,11 @@ class _Bindings:
         self.flush()
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: PrimExpr, b: PrimExpr) -> bool:
     return a is b or (a.dtype == b.dtype and structural_equal(a, b))
 
 
-def _print_block(block: Any, path: ObjectPath, realize: Any, realize_path: Any, d: Docsifier) -> Doc:
+def _print_block(block: Block, path: ObjectPath, realize: Any, realize_path: Any, d: Docsifier) -> Doc:
     with Frame(d, "tir", block) as frame:
         out = frame.stmts
         _Bindings(block, path, realize, frame, d).run()
@@ -127,7 +129,7 @@ def _print_block(block: Any, path: ObjectPath, realize: Any, realize_path: Any, 
 
 
 @printer_of(tir.BlockRealize)
-def _block_realize(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _block_realize(node: BlockRealize, path: ObjectPath, d: Docsifier) -> Doc:
     made = _print_block(node.block, path.attr("block"), node, path, d)
     # What is asked of the block itself shows on the same statement.
     made.paths.append(path.attr("block"))
@@ -136,5 +138,5 @@ def _block_realize(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 @printer_of(tir.Block)
-def _block(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _block(node: Block, path: ObjectPath, d: Docsifier) -> Doc:
     return _print_block(node, path, None, None, d)

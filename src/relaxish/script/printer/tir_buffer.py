@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeGuard
 
 from ... import tir
+from ...ir.plain import plain_int
+from ...ir.expr import PrimExpr
 from ...ir.node import Node
 from ...support.object_path import ObjectPath
+from ...tir.buffer import Buffer
 from .doc import AssignDoc, Doc, ExprDoc, IdDoc, ListDoc, LiteralDoc, TupleDoc
 from .docsifier import Docsifier, Frame, assign, printer_of
 from .tir_expr import buffer_slices, define_var, var_creation
@@ -16,7 +20,7 @@ __all__ = ["buffer_annotation", "buffer_decl", "define_buffer", "is_simple_buffe
 _KEYWORDS = ("data", "strides", "elem_offset", "scope", "align", "offset_factor", "buffer_type", "axis_separators")
 
 
-def define_buffer(buffer: Any, frame: Frame, d: Docsifier) -> IdDoc:
+def define_buffer(buffer: Buffer, frame: Frame, d: Docsifier) -> IdDoc:
     """Name a buffer in a frame."""
     known = d.var_doc(buffer)
     if isinstance(known, IdDoc):
@@ -61,7 +65,7 @@ def is_simple_buffer(buffer: Any) -> bool:
 class _Declaration:
     """Collects the arguments that declare one buffer; free variables get statements before it."""
 
-    def __init__(self, buffer: Any, path: ObjectPath, frame: Frame, d: Docsifier, defines_data: bool) -> None:
+    def __init__(self, buffer: Buffer, path: ObjectPath, frame: Frame, d: Docsifier, defines_data: bool) -> None:
         self.buffer, self.path, self.frame, self.d = buffer, path, frame, d
         self.defines_data = defines_data
         self.new_vars: list[tuple[ExprDoc, ExprDoc]] = []
@@ -77,15 +81,15 @@ class _Declaration:
         )
         self.kwargs: dict[str, ExprDoc] = {}
 
-    def is_new(self, value: Any) -> bool:
+    def is_new(self, value: PrimExpr) -> TypeGuard[tir.Var]:
         return isinstance(value, tir.Var) and not self.d.is_defined(value)
 
-    def declare(self, var: Any, path: ObjectPath) -> None:
+    def declare(self, var: tir.Var, path: ObjectPath) -> None:
         lhs = define_var(var, self.frame, self.d)
         lhs.paths.append(path)
         self.new_vars.append((lhs, var_creation(var, path, self.d)))
 
-    def inline(self, var: Any, path: ObjectPath, show: Any) -> bool:
+    def inline(self, var: tir.Var, path: ObjectPath, show: Callable[..., Any]) -> bool:
         """Let a variable that only this declaration mentions be shown through the buffer: ``A.strides[0]``."""
         if self.counts.get(id(var), 0) == 1:
             self.d.define_as(var, self.frame, show)
@@ -153,7 +157,7 @@ class _Declaration:
         if buffer.buffer_type != 1:
             self.kwargs["buffer_type"] = LiteralDoc("auto", self.path.attr("buffer_type"))
         if buffer.axis_separators:
-            self.kwargs["axis_separators"] = ListDoc([LiteralDoc(int(a)) for a in buffer.axis_separators])
+            self.kwargs["axis_separators"] = ListDoc([LiteralDoc(plain_int(a)) for a in buffer.axis_separators])
 
     def build(self) -> dict[str, ExprDoc]:
         self.shape()
@@ -171,7 +175,7 @@ class _Declaration:
 
 
 def buffer_decl(
-    buffer: Any, method: str, args: list[ExprDoc], path: ObjectPath, frame: Frame, d: Docsifier,
+    buffer: Buffer, method: str, args: list[ExprDoc], path: ObjectPath, frame: Frame, d: Docsifier,
     defines_data: bool = True,
 ) -> ExprDoc:  # fmt: skip
     """``T.method(args, shape, dtype, ...)``"""
@@ -182,7 +186,7 @@ def buffer_decl(
     return d.prefix("tir", method).call(*positional, **{k: found[k] for k in _KEYWORDS if k in found})
 
 
-def buffer_annotation(buffer: Any, path: ObjectPath, frame: Frame, d: Docsifier) -> ExprDoc:
+def buffer_annotation(buffer: Buffer, path: ObjectPath, frame: Frame, d: Docsifier) -> ExprDoc:
     """``T.Buffer(shape, dtype)`` of a parameter."""
     found = _Declaration(buffer, path, frame, d, True).build()
     dtype = found.get("dtype") or LiteralDoc(buffer.dtype, path.attr("dtype"))
@@ -190,7 +194,7 @@ def buffer_annotation(buffer: Any, path: ObjectPath, frame: Frame, d: Docsifier)
 
 
 @printer_of(tir.Buffer)
-def _buffer(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _buffer(node: Buffer, path: ObjectPath, d: Docsifier) -> Doc:
     if not d.is_defined(node):
         frame = d.lowest_frame(node)
         if frame is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ... import tir
@@ -9,9 +10,10 @@ from ...ir import dtype as dt
 from ...ir import primops
 from ...ir.expr import GlobalVar, Range
 from ...ir.op import Op
-from ...ir.prim import CommReducer, IterVar, Let, Reduce, is_one
+from ...ir.prim import BinaryOp, CommReducer, IterVar, Let, Reduce, Var as TirVar, is_one
 from ...ir.types import FuncType, PointerType, PrimType, TensorType, TupleType
 from ...support.object_path import ObjectPath
+from ...tir.index_map import IndexMap
 from .doc import (
     DictDoc, Doc, ExprDoc, IdDoc, LambdaDoc, ListDoc, LiteralDoc, OperationDoc, OperationKind, SliceDoc,
     TupleDoc,
@@ -22,7 +24,7 @@ from .op_names import DTYPE_FIRST, DTYPE_LAST, script_name
 __all__ = ["buffer_indices", "buffer_slices", "define_var", "var_creation"]
 
 
-def define_var(var: Any, frame: Frame, d: Docsifier) -> IdDoc:
+def define_var(var: TirVar, frame: Frame, d: Docsifier) -> IdDoc:
     """Name a variable in a frame."""
     known = d.var_doc(var)
     if isinstance(known, IdDoc):
@@ -30,7 +32,7 @@ def define_var(var: Any, frame: Frame, d: Docsifier) -> IdDoc:
     return d.define(var, frame, var.name or "v")
 
 
-def var_creation(var: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
+def var_creation(var: TirVar, path: ObjectPath, d: Docsifier) -> ExprDoc:
     """The expression that makes a free variable: ``T.int32()``."""
     kind = var.type_annotation
     size = {"is_size_var": LiteralDoc(True)} if isinstance(var, tir.SizeVar) else {}
@@ -46,7 +48,7 @@ def var_creation(var: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
 
 
 @printer_of(tir.Var, tir.SizeVar)
-def _var(var: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _var(var: TirVar, path: ObjectPath, d: Docsifier) -> Doc:
     if not d.is_defined(var):
         frame = d.lowest_frame(var)
         if frame is None:
@@ -99,7 +101,7 @@ def _cast(node: tir.Cast, path: ObjectPath, d: Docsifier) -> Doc:
     )
 
 
-def _rebuilds(function: Any, node: Any) -> bool:
+def _rebuilds(function: Callable[..., Any], node: BinaryOp) -> bool:
     """Whether applying the function to the operands makes this very node, rather than folding it."""
     try:
         built = function(node.a, node.b)
@@ -108,7 +110,7 @@ def _rebuilds(function: Any, node: Any) -> bool:
     return type(built) is type(node) and built.a is node.a and built.b is node.b
 
 
-def _called(name: str, function: Any) -> Any:
+def _called(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """A binary node as a call, of the folding function where that builds this very node."""
 
     def show(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
@@ -124,7 +126,7 @@ printer_of(tir.Max)(_called("max", primops.max_))
 printer_of(tir.Mod)(_called("truncmod", primops.truncmod))
 
 
-def _sugared(function: Any, kind: OperationKind) -> Any:
+def _sugared(function: Callable[..., Any], kind: OperationKind) -> Any:
     """A binary node as its Python operator, if applying that operator would build this very node."""
 
     def show(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
@@ -225,7 +227,7 @@ def buffer_indices(indices: Any, path: ObjectPath, d: Docsifier) -> list[Doc]:
     return out
 
 
-def buffer_slices(region: Any, path: ObjectPath, d: Docsifier) -> list[Doc]:
+def buffer_slices(region: Sequence[Range], path: ObjectPath, d: Docsifier) -> list[Doc]:
     """Region docs: points and ``min:max`` slices."""
     out: list[Doc] = []
     for i, item in enumerate(region):
@@ -295,7 +297,7 @@ def _reduce(node: Reduce, path: ObjectPath, d: Docsifier) -> Doc:
     )
 
 
-def _range(dialect: str) -> Any:
+def _range(dialect: str) -> Callable[..., Any]:
     """``T.Range(begin, end)``"""
 
     def show(node: Range, path: ObjectPath, d: Docsifier) -> Doc:
@@ -362,8 +364,8 @@ def _tuple_type(node: TupleType, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 @printer_of(tir.IndexMap)
-def _index_map(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
-    def mapping(item: Any, where: ObjectPath) -> LambdaDoc:
+def _index_map(node: IndexMap, path: ObjectPath, d: Docsifier) -> Doc:
+    def mapping(item: IndexMap, where: ObjectPath) -> LambdaDoc:
         with Frame(d, "tir", item) as frame:
             args = [define_var(v, frame, d) for v in item.initial_indices]
             finals = [d.doc(e, where.array_index(i)) for i, e in enumerate(item.final_indices)]
@@ -383,7 +385,7 @@ def _sequence(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
     return ListDoc([d.doc(x, path.array_index(i)) for i, x in enumerate(node)])
 
 
-def _mapping(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _mapping(node: Mapping[str, Any], path: ObjectPath, d: Docsifier) -> Doc:
     items = list(node.items())
     if all(isinstance(k, str) for k, _ in items):
         items.sort(key=lambda kv: kv[0])

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ... import tir
 from ...ir.attrs import Attrs, DictAttrs
+from ...ir.expr import BaseFunc, ExprLike
 from ...ir.node import Node
+from ...ir.prim import IntImm
 from ...ir.types import TupleType
 from ...support.object_path import ObjectPath
+from ...target.target import Target
 from ...tir.analysis.structure import contains_block
+from ...tir.function import PrimFunc
+from ...tir.stmt import Block
 from .doc import AssignDoc, CommentDoc, Doc, ExprDoc, ExprStmtDoc, FunctionDoc, IdDoc, LiteralDoc
 from .docsifier import Docsifier, Frame, assign, header, printer_of
 from .tir_buffer import buffer_annotation, buffer_decl, define_buffer, is_simple_buffer
@@ -20,12 +26,12 @@ from .tir_stmt import body_into
 __all__ = ["function_name", "is_var_or_buffer", "show_attrs"]
 
 
-def is_var_or_buffer(node: Any) -> bool:
+def is_var_or_buffer(node: Node) -> bool:
     """Whether free occurrences of a node need a declaration."""
     return isinstance(node, (tir.Var, tir.Buffer))
 
 
-def function_name(func: Any, d: Docsifier) -> str:
+def function_name(func: BaseFunc, d: Docsifier) -> str:
     """The name a function is printed under."""
     if d.cfg.binding_names:
         return d.cfg.binding_names[-1]
@@ -33,7 +39,9 @@ def function_name(func: Any, d: Docsifier) -> str:
     return str(getattr(symbol, "value", symbol)) if symbol is not None else "main"
 
 
-def show_attrs(func: Any, name: str, dialect: str, path: ObjectPath, d: Docsifier, hide_symbol: bool = True) -> Any:
+def show_attrs(
+    func: BaseFunc, name: str, dialect: str, path: ObjectPath, d: Docsifier, hide_symbol: bool = True
+) -> ExprStmtDoc | None:
     """The ``func_attr`` statement, or None; the symbol that equals the name is not shown."""
     attrs = dict(func.attrs.items()) if func.attrs is not None else {}
     symbol = attrs.get("global_symbol")
@@ -44,7 +52,7 @@ def show_attrs(func: Any, name: str, dialect: str, path: ObjectPath, d: Docsifie
     return ExprStmtDoc(d.prefix(dialect, "func_attr").call(d.doc(DictAttrs(attrs), path.attr("attrs"))))
 
 
-def _count(func: Any) -> dict[int, int]:
+def _count(func: PrimFunc) -> dict[int, int]:
     """How often each variable occurs in a function, its signature included."""
     counts: dict[int, int] = {}
     seen_buffers: set[int] = set()
@@ -67,7 +75,7 @@ def _count(func: Any) -> dict[int, int]:
     return counts
 
 
-def _implicit_root(func: Any) -> Any:
+def _implicit_root(func: PrimFunc) -> Block | None:
     """The root block that the parser would put back by itself, or None."""
     realize = func.body
     if not isinstance(realize, tir.BlockRealize) or realize.iter_values or not is_one(realize.predicate):
@@ -144,7 +152,12 @@ def _prim_func(func: Any, path: ObjectPath, d: Docsifier) -> Doc:
         return header(d, made)
 
 
-def _constants(value: Any) -> Any:
+def _constants(
+    value: ExprLike
+    | Target
+    | Sequence[IntImm | str]
+    | Mapping[str, ExprLike | Target | Sequence[IntImm | str] | Mapping[str, str]],
+) -> Any:
     """Attribute values with flags as constants of the IR, which is what they are to readers of attributes."""
     if isinstance(value, bool):
         return tir.IntImm("bool", value)
@@ -156,7 +169,7 @@ def _constants(value: Any) -> Any:
 
 
 @printer_of(DictAttrs)
-def _dict_attrs(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _dict_attrs(node: DictAttrs, path: ObjectPath, d: Docsifier) -> Doc:
     shown: Doc = d.doc(_constants(dict(node.items())), path.attr("dict"))
     return shown
 

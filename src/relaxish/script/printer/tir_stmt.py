@@ -9,6 +9,13 @@ from ... import tir
 from ...ir.op import Op
 from ...ir.types import PrimType, TupleType
 from ...support.object_path import ObjectPath
+from ...tir.stmt import (
+    Allocate,
+    BufferRealize,
+    DeclBuffer,
+    SeqStmt,
+    Stmt,
+)
 from .doc import (
     AssertDoc, AssignDoc, Doc, ExprDoc, ExprStmtDoc, ForDoc, IdDoc, IfDoc, ListDoc, LiteralDoc, ReturnDoc,
     ScopeDoc, SliceDoc, StmtBlockDoc, StmtDoc, TupleDoc, WhileDoc,
@@ -20,7 +27,7 @@ from .tir_expr import buffer_indices, buffer_slices, define_var
 __all__ = ["body_into"]
 
 
-def body_into(stmt: Any, path: ObjectPath, frame: Frame, d: Docsifier) -> None:
+def body_into(stmt: Stmt, path: ObjectPath, frame: Frame, d: Docsifier) -> None:
     """Print a body into a frame; only its last statement may open a scope without indentation."""
     if isinstance(stmt, tir.SeqStmt):
         n = len(stmt.seq)
@@ -42,7 +49,7 @@ def _into(doc: Doc, frame: Frame) -> None:
         frame.stmts.append(ExprStmtDoc(doc))
 
 
-def _concise(d: Docsifier, node: Any) -> bool:
+def _concise(d: Docsifier, node: Stmt) -> bool:
     if id(node) in d.cfg.obj_to_annotate:
         return False
     frame = d.frames[-1]
@@ -167,7 +174,7 @@ def _if(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 @printer_of(tir.SeqStmt)
-def _seq(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _seq(node: SeqStmt, path: ObjectPath, d: Docsifier) -> Doc:
     with Frame(d, "tir", node) as frame:
         body_into(node, path, frame, d)
         return StmtBlockDoc(frame.stmts)
@@ -184,7 +191,7 @@ def _buffer_store(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
     return assign(buffer[buffer_indices(node.indices, path.attr("indices"), d)], value)
 
 
-def _realize_call(node: Any, scope: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
+def _realize_call(node: Any, scope: LiteralDoc | None, path: ObjectPath, d: Docsifier) -> ExprDoc:
     buffer = d.doc(node.buffer, path.attr("buffer"))
     bounds: list[Doc] = []
     for i, bound in enumerate(node.bounds):
@@ -200,7 +207,7 @@ def _realize_call(node: Any, scope: Any, path: ObjectPath, d: Docsifier) -> Expr
 
 
 @printer_of(tir.BufferRealize)
-def _buffer_realize(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _buffer_realize(node: BufferRealize, path: ObjectPath, d: Docsifier) -> Doc:
     concise = _concise(d, node)
     rhs = _realize_call(node, None, path, d)
     with Frame(d, "tir", node) as frame:
@@ -235,7 +242,7 @@ def _prefetch(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
     )
 
 
-def _declares_allocation(node: Any) -> bool:
+def _declares_allocation(node: Allocate) -> bool:
     """Whether an allocation and the buffer declared right inside it may be printed as one."""
     decl = node.body
     if not isinstance(decl, tir.DeclBuffer) or decl.buffer.data is not node.buffer_var:
@@ -250,7 +257,7 @@ def _declares_allocation(node: Any) -> bool:
     return all(structural_equal(a, b) for a, b in zip(node.extents, buffer.shape))
 
 
-def _decl(node: Any, path: ObjectPath, d: Docsifier, concise: bool, defines_data: bool) -> Doc:
+def _decl(node: DeclBuffer, path: ObjectPath, d: Docsifier, concise: bool, defines_data: bool) -> Doc:
     rhs = buffer_decl(node.buffer, "decl_buffer", [], path.attr("buffer"), d.frames[-1], d, defines_data)
     with Frame(d, "tir", node) as frame:
         lhs = define_buffer(node.buffer, frame, d)
@@ -259,7 +266,7 @@ def _decl(node: Any, path: ObjectPath, d: Docsifier, concise: bool, defines_data
 
 
 @printer_of(tir.DeclBuffer)
-def _decl_buffer(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _decl_buffer(node: DeclBuffer, path: ObjectPath, d: Docsifier) -> Doc:
     return _decl(node, path, d, _concise(d, node), False)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.module import IRModule
 from ...support.errors import OpNotImplemented
 from .child import in_child
 from .onnx_graphs import Array, Dim, Graph, GraphInput, Value, random_graph
@@ -104,7 +105,7 @@ def make_graph_case(number: int, nodes: int = 12) -> GraphCase:
 # ---- compiling and running
 
 
-def _apply_passes(mod: Any, passes: Sequence[str]) -> Any:
+def _apply_passes(mod: IRModule, passes: Sequence[str]) -> Any:
     from ... import transform
 
     for name in passes:
@@ -118,7 +119,7 @@ def _apply_passes(mod: Any, passes: Sequence[str]) -> Any:
     return mod
 
 
-def compile_route(mod: Any, route: Route) -> Any:
+def compile_route(mod: IRModule, route: Route) -> Any:
     """The executable of a module by one route."""
     from ... import driver, pipeline
     from ...meta_schedule.database import MemoryDatabase

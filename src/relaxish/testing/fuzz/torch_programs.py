@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.module import IRModule
+from ...runtime.vm import VirtualMachine
 from ...support.errors import OpNotImplemented
 
 __all__ = ["TorchFailure", "TorchProgram", "check_program", "make_program", "regression_test", "shrink_program"]
@@ -290,7 +292,7 @@ def _exported(program: TorchProgram) -> Any:
         raise Refused(f"torch.export: {_first_line(err)}") from None
 
 
-def _compare(program: TorchProgram, rows: int, machine: Any, mod: Any) -> str | None:
+def _compare(program: TorchProgram, rows: int, machine: VirtualMachine, mod: IRModule) -> str | None:
     """What differs between torch and the compiled program, or None."""
     import torch
 
@@ -333,7 +335,7 @@ def _doubled(program: TorchProgram, rows: int) -> tuple[Any, tuple[Any, ...]]:
     return module, tuple(x.double() if x.is_floating_point() else x for x in program.inputs(rows))
 
 
-def _differs(have: Any, want: Any, bound: Any) -> str | None:
+def _differs(have: np.ndarray[Any, Any], want: Any, bound: Any) -> str | None:
     want, bound = want.detach().numpy(), bound.detach().numpy()
     if have.shape != want.shape or have.dtype != want.dtype:
         return f"{have.dtype}{list(have.shape)}, torch has {want.dtype}{list(want.shape)}"

@@ -10,7 +10,7 @@ Tuple(fields=[
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ...ir.expr import GlobalVar, PrimExpr
@@ -19,11 +19,14 @@ from ...ir.types import PrimType
 from ...relax import expr as rx
 from ...relax import struct_info as si
 from ...relax import ty
+from ...relax.expr import Expr, Function
+from ...relax.struct_info import FuncStructInfo, ShapeStructInfo, TensorStructInfo
+from ...relax.ty import DynTensorType
 
 __all__ = ["ASTPrinter", "dump_ast"]
 
 
-def _quoted(text: Any) -> str:
+def _quoted(text: str) -> str:
     return f'"{text}"'
 
 
@@ -62,7 +65,7 @@ class ASTPrinter:
         """A list of nodes."""
         return self.group((self.visit(i) for i in items), newline=newline)
 
-    def expression(self, node: Any, kind: str, /, **fields: str) -> str:
+    def expression(self, node: Expr, kind: str, /, **fields: str) -> str:
         """A graph expression: its fields and, where asked for, struct info and type."""
         if node.struct_info_ is not None and self.with_struct_info:
             fields["struct_info"] = self.visit(node.struct_info_)
@@ -83,7 +86,7 @@ class ASTPrinter:
     visit_expr = visit
 
 
-def _function(p: ASTPrinter, f: Any) -> str:
+def _function(p: ASTPrinter, f: Function) -> str:
     fields = {
         "params": p.all(f.params),
         "body": p.visit(f.body),
@@ -96,7 +99,7 @@ def _function(p: ASTPrinter, f: Any) -> str:
     return p.expression(f, "Function", **fields)
 
 
-def _attribute(value: Any) -> str:
+def _attribute(value: PrimExpr | Sequence[PrimExpr]) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_attribute, value))}]"
     return _quoted(value) if isinstance(value, str) else str(value)
@@ -112,25 +115,25 @@ def _call(p: ASTPrinter, c: Any) -> str:
     return p.expression(c, "Call", **fields)
 
 
-def _tensor_info(p: ASTPrinter, s: Any) -> str:
+def _tensor_info(p: ASTPrinter, s: TensorStructInfo) -> str:
     fields = {"dtype": str(s.dtype)}
     fields.update({"shape": p.visit(s.shape)} if s.shape is not None else {"ndim": str(s.ndim)})
     return p.node("TensorStructInfo", **fields)
 
 
-def _shape_info(p: ASTPrinter, s: Any) -> str:
+def _shape_info(p: ASTPrinter, s: ShapeStructInfo) -> str:
     fields = {"ndim": str(s.ndim)}
     if s.values is not None:
         fields["values"] = p.all(s.values)
     return p.node("ShapeStructInfo", **fields)
 
 
-def _func_info(p: ASTPrinter, s: Any) -> str:
+def _func_info(p: ASTPrinter, s: FuncStructInfo) -> str:
     fields = {} if s.params is None else {"params": p.all(s.params)}
     return p.node("FuncStructInfo", **fields, ret=p.visit(s.ret), purity=str(bool(s.purity)))
 
 
-def _tensor_type(p: ASTPrinter, t: Any) -> str:
+def _tensor_type(p: ASTPrinter, t: DynTensorType) -> str:
     fields = {"ndim": str(t.ndim)}
     if t.dtype:
         fields["dtype"] = str(t.dtype)

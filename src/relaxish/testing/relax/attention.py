@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+import numpy as np
 
 from ...ir.module import IRModule
 from ...op.index import strided_slice
@@ -43,7 +44,7 @@ def get_relax_attention_module(
 
 
 def get_relax_stacked_attention_module(
-    qkv: Any,
+    qkv: np.ndarray[Any, Any],
     b: int,
     s: int,
     n: int,

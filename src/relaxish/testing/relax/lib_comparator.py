@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...runtime.device import Device
+from ...runtime.memory import Storage
 from ...runtime.ndarray import NDArray, array
 
 __all__ = ["LibCompareVMInstrument"]
@@ -41,11 +42,13 @@ class LibCompareVMInstrument:
                 new_args[index].numpy(), ref_args[index].numpy(), rtol=self.rtol, atol=self.atol, err_msg=name
             )
 
-    def skip_instrument(self, func: Any, name: str, before_run: bool, ret_val: Any, *args: Any) -> bool:
+    def skip_instrument(self, func: Callable[..., Any], name: str, before_run: bool, ret_val: Any, *args: Any) -> bool:
         """Whether to leave a call out."""
         return False
 
-    def __call__(self, func: Any, name: str, before_run: bool, ret_val: Any, *args: Any) -> None:
+    def __call__(
+        self, func: Callable[..., Any], name: str, before_run: bool, ret_val: NDArray | Storage | None, *args: Any
+    ) -> None:
         if name.startswith("vm.builtin.") or any(not isinstance(a, NDArray) for a in args):
             return
         if self.skip_instrument(func, name, before_run, ret_val, *args):

@@ -49,7 +49,7 @@ def _builder() -> BlockBuilder:
     return builder
 
 
-def emit(expr: Any, name_hint: str = "") -> Var:
+def emit(expr: Expr, name_hint: str = "") -> Var:
     """Bind an expression in the function under construction."""
     return _builder().emit(expr, name_hint)
 
@@ -59,7 +59,7 @@ def emit_te(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Var:
     return _builder().emit_te(func, *args, **kwargs)
 
 
-def _mark(value: Any, mark: Callable[[Any], Any]) -> Any:
+def _mark(value: Expr, mark: Callable[[Any], Any]) -> Expr:
     if isinstance(value, Expr):
         return mark(value)
     if isinstance(value, (list, tuple)):
@@ -85,7 +85,7 @@ def emit_checkpoint(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def emit_checkpoint_sequential(
     functions: Sequence[Callable[..., Any]],
     segments: int | Sequence[int],
-    input: Any,
+    input: Expr,
     checkpoint_last: bool = False,
 ) -> Any:
     """Call functions one after another in segments, each recomputed in the backward pass.
@@ -95,7 +95,7 @@ def emit_checkpoint_sequential(
     """
 
     def run(start: int, end: int) -> Callable[[Any], Any]:
-        def forward(value: Any) -> Any:
+        def forward(value: Expr) -> Any:
             for func in functions[start:end]:
                 value = func(value)
             return value
@@ -177,7 +177,7 @@ class Sequential(Module):
     def __init__(self, *args: Module) -> None:
         self.modules = list(args)
 
-    def forward(self, input: Any) -> Any:  # public parameter name
+    def forward(self, input: Expr) -> Any:  # public parameter name
         """The last layer's result."""
         for module in self.modules:
             input = module(input)
@@ -187,7 +187,7 @@ class Sequential(Module):
 class ReLU(Module):
     """``max(x, 0)``."""
 
-    def forward(self, input: Any) -> Var:  # public parameter name
+    def forward(self, input: Expr) -> Var:  # public parameter name
         """The activation."""
         return emit_te(topi.nn.relu, input)
 
@@ -195,7 +195,7 @@ class ReLU(Module):
 class LogSoftmax(Module):
     """Logarithm of softmax over the last axis."""
 
-    def forward(self, input: Any) -> Var:  # public parameter name
+    def forward(self, input: Expr) -> Var:  # public parameter name
         """The activation."""
         return emit_te(topi.nn.log_softmax, input)
 
@@ -209,7 +209,7 @@ class Linear(Module):
         self.weight = Parameter((in_features, out_features), name="linear_weight")
         self.bias = Parameter((out_features,), name="linear_bias") if bias else None
 
-    def forward(self, input: Any) -> Var:  # public parameter name
+    def forward(self, input: Expr) -> Var:  # public parameter name
         """The product."""
         out = emit_te(topi.matmul, input, self.weight)
         return out if self.bias is None else emit_te(topi.add, out, self.bias)

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.ndarray import array
+from ...runtime.ndarray import NDArray, array
 from ...runtime.registry import register_func
+from ...runtime.vm import VirtualMachine
 from ...tir import const
 
 __all__ = ["check_saved_func"]
@@ -26,7 +27,7 @@ def add(a: Any, b: Any) -> Any:
 
 
 @register_func("test.vm.mul", override=True)
-def mul(a: Any, b: Any) -> Any:
+def mul(a: NDArray, b: NDArray) -> Any:
     """Product of two tensors, element by element."""
     return array(a.numpy() * b.numpy())
 
@@ -73,7 +74,7 @@ def check_if_defined(obj: Any) -> Any:
     return const(obj is not None, "bool")
 
 
-def check_saved_func(vm: Any, func_name: str, *inputs: Any) -> Any:
+def check_saved_func(vm: VirtualMachine, func_name: str, *inputs: Any) -> Any:
     """Save ``func_name`` with these inputs as a function without arguments, and check that it gives the same result.
 
     Returns that result.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.expr import GlobalVar
 from ...ir.module import IRModule
 from ...ir.structural import structural_equal
 from ...ir.transform import Pass
@@ -47,7 +48,7 @@ def LegalizeRedistribute() -> Pass:
     def run(mod: IRModule) -> IRModule:
         legalizer = _Legalizer(mod)
 
-        def rewrite(_: Any, func: Function) -> Function:
+        def rewrite(_: GlobalVar, func: Function) -> Function:
             made: Function = legalizer.visit_expr(func)
             return made
 

@@ -10,7 +10,18 @@ from ...ir.op import Op, op_name_of
 from ...ir.transform import Pass
 from ...op.ccl import broadcast_from_worker0, scatter_from_worker0
 from ...relax.distributed import DTensorStructInfo
-from ...relax.expr import Call, Constant, ExternFunc, Function, ShapeExpr, TupleGetItem, Var, VarBinding
+from ...relax.expr import (
+    BindingBlock,
+    Call,
+    Constant,
+    Expr,
+    ExternFunc,
+    Function,
+    ShapeExpr,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
 from ...relax.expr_functor import PyExprMutator
 from ...relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ...support.errors import InternalError
@@ -65,7 +76,7 @@ class _Lower(PyExprMutator):
         body = self.visit_with_new_scope(func.body, params)
         return Function(params, body, None, func.is_pure, func.attrs, func.span)
 
-    def _distribute(self, value: Any, info: DTensorStructInfo) -> Var:
+    def _distribute(self, value: Expr, info: DTensorStructInfo) -> Var:
         """Worker 0 hands a parameter out."""
         if len(info.device_mesh.shape) != 1:
             raise InternalError("only meshes of one axis are supported")
@@ -74,7 +85,7 @@ class _Lower(PyExprMutator):
             return self.builder_.emit(broadcast_from_worker0(value))
         return self.builder_.emit(scatter_from_worker0(value, info.device_mesh.shape[0], spec.axis))
 
-    def _visit_block(self, block: Any, *, dataflow: bool) -> Any:
+    def _visit_block(self, block: BindingBlock, *, dataflow: bool) -> BindingBlock:
         if dataflow:
             self.builder_.begin_dataflow_block()
         else:

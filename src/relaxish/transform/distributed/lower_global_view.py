@@ -7,7 +7,7 @@ from typing import Any
 
 from ...arith import Analyzer
 from ...arith.build import is_zero
-from ...ir.expr import Range
+from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Mutator, Visitor
 from ...ir.module import IRModule
 from ...ir.op import Op
@@ -20,10 +20,11 @@ from ...relax.struct_info import StructInfo, TupleStructInfo
 from ...support.errors import InternalError
 from ...tir.analysis.buffer_axes import BufferAxisGroups, split_variable
 from ...tir.buffer import Buffer
-from ...tir.expr import IterVar, Var
+from ...tir.expr import BufferLoad, IterVar, Var
 from ...tir.function import PrimFunc
 from ...tir.functor import renew_defs, substitute_buffers
 from ...tir.op import floordiv, floormod
+from ...tir.stmt import Block, BlockRealize, BufferStore, For, Stmt
 from ..base import as_module_pass, map_relax_functions
 
 __all__ = ["LowerGlobalViewToLocalView", "local_part"]
@@ -35,21 +36,21 @@ _COMBINED_BY = {"Add": "sum", "Mul": "prod", "Min": "min", "Max": "max"}
 class _BlockFacts(Visitor):
     """The indices of each buffer in a block, and how the block reduces."""
 
-    def __init__(self, block: Any) -> None:
+    def __init__(self, block: Stmt) -> None:
         self.indices: dict[Buffer, list[Sequence[Any]]] = {}
         self.combiner = ""
         self._reduced: Any = None
         self.visit(block)
 
-    def visit_BufferStore(self, store: Any) -> None:
+    def visit_BufferStore(self, store: BufferStore) -> None:
         self.indices.setdefault(store.buffer, []).append(store.indices)
         self.default_visit(store)
 
-    def visit_BufferLoad(self, load: Any) -> None:
+    def visit_BufferLoad(self, load: BufferLoad) -> None:
         self.indices.setdefault(load.buffer, []).append(load.indices)
         self.default_visit(load)
 
-    def visit_Block(self, block: Any) -> None:
+    def visit_Block(self, block: Block) -> None:
         if any(iv.iter_type == IterVar.CommReduce for iv in block.iter_vars):
             if len(block.writes) != 1:
                 raise InternalError(f"block {block.name_hint} reduces, so it must write one buffer")
@@ -64,7 +65,7 @@ class _BlockFacts(Visitor):
     visit_Add = visit_Mul = visit_Min = visit_Max = _combine
 
 
-def _split(extent: Any, parts: int) -> Any:
+def _split(extent: PrimExpr, parts: int) -> PrimExpr:
     if not is_zero(Analyzer().simplify(floormod(extent, parts))):
         raise InternalError(f"a range of {extent} cannot be split evenly into {parts}")
     return floordiv(extent, parts)
@@ -103,7 +104,7 @@ class _Splitter(Mutator):
             made.append(IterVar(dom, iv.var, iv.iter_type, iv.thread_tag) if parts > 1 else iv)
         return made
 
-    def visit_Block(self, block: Any) -> Any:
+    def visit_Block(self, block: Block) -> Any:
         """Inner blocks first: the facts are those of the program as it was."""
         facts = _BlockFacts(block)
         made = self.default_visit(block)
@@ -114,7 +115,7 @@ class _Splitter(Mutator):
             self.combiner = facts.combiner
         return made.with_fields(iter_vars=tuple(variables))
 
-    def visit_BlockRealize(self, realize: Any) -> Any:
+    def visit_BlockRealize(self, realize: BlockRealize) -> Any:
         """Notes the loops that drive the variables that were shortened."""
         made = self.default_visit(realize)
         for value, iv in zip(realize.iter_values, realize.block.iter_vars):
@@ -124,7 +125,7 @@ class _Splitter(Mutator):
                 self._loops[value] = self._variables[iv.var]
         return made
 
-    def visit_For(self, loop: Any) -> Any:
+    def visit_For(self, loop: For) -> Any:
         """Shortens a loop that its body asked for."""
         made = self.default_visit(loop)
         parts = self._loops.get(loop.loop_var, 1)

@@ -15,7 +15,7 @@ from ...ir.transform import Pass
 from ...op.distributed import redistribute
 from ...op.sharding import call_args, infer_placements, placement_of
 from ...relax.axis_groups import MESH_AXIS, Axis, AxisGroupGraph, Edge
-from ...relax.distributed import DTensorStructInfo, Placement
+from ...relax.distributed import DTensorStructInfo, DeviceMesh, Placement
 from ...relax.expr import Call, Constant, Expr, ExternFunc, Function, Tuple, TupleGetItem, Var, VarBinding
 from ...relax.expr_functor import PyExprMutator, PyExprVisitor
 from ...relax.op_table import op_record_of
@@ -45,12 +45,12 @@ def _is_annotated(func: Function) -> bool:
     return any(op_name_of(node) == _ANNOTATE for node in all_nodes(func))
 
 
-def _prim_func(mod: IRModule, callee: Any) -> PrimFunc | None:
+def _prim_func(mod: IRModule, callee: GlobalVar) -> PrimFunc | None:
     func = mod.functions.get(callee) if isinstance(callee, GlobalVar) else None
     return func if isinstance(func, PrimFunc) else None
 
 
-def _tensors_of(info: Any) -> list[TensorStructInfo]:
+def _tensors_of(info: StructInfo) -> list[TensorStructInfo]:
     """The tensors that a value is made of; none for what holds something else."""
     fields = info.fields if isinstance(info, TupleStructInfo) else (info,)
     tensors = [f for f in fields if isinstance(f, TensorStructInfo)]
@@ -217,14 +217,14 @@ class _Distribute(PyExprMutator):
         body = self.visit_with_new_scope(func.body, params)
         return Function(params, body, None, func.is_pure, func.attrs, func.span)
 
-    def _spread(self, value: Any, info: StructInfo) -> StructInfo:
+    def _spread(self, value: Expr, info: StructInfo) -> StructInfo:
         """The struct info of a parameter or constant as the graph places it."""
         if isinstance(info, TupleStructInfo):
             fields = [self._dtensor(value, f, i) for i, f in enumerate(info.fields)]
             return TupleStructInfo(fields)
         return self._dtensor(value, info, 0)
 
-    def _dtensor(self, value: Any, info: StructInfo, index: int) -> StructInfo:
+    def _dtensor(self, value: Expr, info: StructInfo, index: int) -> StructInfo:
         if not isinstance(info, TensorStructInfo):
             return info
         spec = self.graph.spec_of(Axis(value, MESH_AXIS, index))
@@ -232,7 +232,7 @@ class _Distribute(PyExprMutator):
             raise InternalError(f"{value}[{index}] is not assigned device mesh")
         return DTensorStructInfo(info, spec[0], self._placement(value, info, spec[0], index))
 
-    def _placement(self, value: Any, info: TensorStructInfo, mesh: Any, index: int) -> Placement:
+    def _placement(self, value: Expr, info: TensorStructInfo, mesh: DeviceMesh, index: int) -> Placement:
         return placement_of(self.graph, value, info.ndim, len(mesh.shape), index)
 
     def visit_call_(self, op: Call) -> Any:
@@ -255,12 +255,12 @@ class _Distribute(PyExprMutator):
         callee = ExternFunc(_CACHE_FUNCTIONS[symbol]) if symbol in _CACHE_FUNCTIONS else call.op
         return Call(callee, args, call.attrs, call.sinfo_args, call.span)
 
-    def _constant(self, arg: Any) -> Any:
+    def _constant(self, arg: Expr) -> Expr:
         if isinstance(arg, Constant) and isinstance(arg.struct_info, TensorStructInfo):
             return Constant(arg.data, self._dtensor(arg, arg.struct_info, 0), arg.span)
         return arg
 
-    def _declared(self, call: Call, mesh: Any, placements: Sequence[Placement]) -> Call:
+    def _declared(self, call: Call, mesh: DeviceMesh, placements: Sequence[Placement]) -> Call:
         """The call with its declared outputs placed as the graph says, where nothing could be inferred."""
         is_view = _symbol(call) == "vm.builtin.distributed.attention_kv_cache_view"
         tensors = _tensors_of(call.sinfo_args[0]) if len(call.sinfo_args) == 1 else []
@@ -291,7 +291,7 @@ class _Distribute(PyExprMutator):
         else:
             self._bind_tuple(binding, call, mesh, wanted)
 
-    def _bind_tensor(self, binding: VarBinding, call: Call, mesh: Any, wanted: Placement) -> None:
+    def _bind_tensor(self, binding: VarBinding, call: Call, mesh: DeviceMesh, wanted: Placement) -> None:
         """Bind what was computed, redistributed if it does not lie as it should; annotations themselves go."""
         value = call.args[0] if op_name_of(call) == _ANNOTATE else call
         if not _lies(call.struct_info, mesh, wanted):
@@ -301,7 +301,7 @@ class _Distribute(PyExprMutator):
         else:
             self.reemit_binding(binding, self.builder_.normalize(value))
 
-    def _bind_tuple(self, binding: VarBinding, call: Call, mesh: Any, wanted: Sequence[Placement]) -> None:
+    def _bind_tuple(self, binding: VarBinding, call: Call, mesh: DeviceMesh, wanted: Sequence[Placement]) -> None:
         made = self.builder_.emit(call)
         self.var_remap_[binding.var] = made
         for index, (info, placement) in enumerate(zip(call.struct_info.fields, wanted)):
@@ -310,7 +310,7 @@ class _Distribute(PyExprMutator):
                 self.fields[binding.var, index] = self.builder_.emit(moved)
 
 
-def _lies(info: Any, mesh: Any, placement: Placement) -> bool:
+def _lies(info: DTensorStructInfo, mesh: DeviceMesh, placement: Placement) -> bool:
     return bool(structural_equal(DTensorStructInfo(info.tensor_sinfo, mesh, placement), info))
 
 

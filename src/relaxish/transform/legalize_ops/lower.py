@@ -11,11 +11,12 @@ from ...ir.op import Op
 from ...ir.prim import IntImm
 from ...ir.structural import structural_hash
 from ...ir.transform import Pass, PassContext
-from ...relax.expr import Call, Constant, ExternFunc, Function, ShapeExpr, Tuple, Var, is_call_of
+from ...relax.expr import Call, Constant, Expr, ExternFunc, Function, ShapeExpr, Tuple, Var, is_call_of
 from ...relax.expr_functor import PyExprMutator
 from ...relax.op_table import op_record_of
 from ...relax.struct_info import FuncStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 from ...support.log import get_logger
+from ...target.target import Target
 from ...tir import PrimFunc
 from ...tir.transform import ConvertSSA
 from ..base import as_module_pass
@@ -114,7 +115,7 @@ class _Legalizer(PyExprMutator):
             new = Call(Op.get("relax.call_pure_packed"), (new.op, *new.args), new.attrs, new.sinfo_args, new.span)
         return new if new is call else self.visit_expr(new)
 
-    def _for_device(self, new: Any) -> Any:
+    def _for_device(self, new: Any) -> Expr:
         """A call of loops on a virtual device goes to a copy of the loops that carries the device's target."""
         target = _target_of(new.sinfo_args) if isinstance(new, Call) else None
         if target is None or not new.args or not isinstance(new.args[0], GlobalVar):
@@ -163,7 +164,7 @@ def legalization_key(call: Call) -> Any:
     return call.op, attrs, tuple(infos), len(set(call.args)) == len(call.args)
 
 
-def _is_plain_call_tir(new: Any, call: Call) -> bool:
+def _is_plain_call_tir(new: Expr, call: Call) -> bool:
     """Whether the result is one ``call_tir`` on exactly the operator's arguments."""
     if not is_call_of(new, "relax.call_tir"):
         return False
@@ -177,7 +178,7 @@ def _again(known: Call, call: Call) -> Call:
     return made
 
 
-def _target_of(infos: Sequence[StructInfo]) -> Any:
+def _target_of(infos: Sequence[StructInfo]) -> Target | None:
     """The target of the first virtual device that results live on, or None."""
     for info in infos:
         if isinstance(info, TensorStructInfo):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....ir.expr import GlobalVar, Range
+from ....ir.expr import BaseFunc, GlobalVar, Range
 from ....ir.global_info import DummyGlobalInfo, VDevice
+from ....relax.struct_info import FuncStructInfo
 from ....tir.function import PrimFunc
 from ..attrs import plain_attr
 from ..base import IRBuilder, Namer
@@ -23,7 +24,7 @@ def ir_module() -> IRModuleFrame:
     return IRModuleFrame()
 
 
-def decl_function(func_name: str, func_signature: Any) -> GlobalVar:
+def decl_function(func_name: str, func_signature: BaseFunc) -> GlobalVar:
     """Declare a function, so that others may call it before it is defined."""
     frame = find_module_frame("I.decl_function")
     if func_name in frame.global_vars:
@@ -35,7 +36,7 @@ def decl_function(func_name: str, func_signature: Any) -> GlobalVar:
     return gv
 
 
-def def_function(func_name: str, func: Any) -> None:
+def def_function(func_name: str, func: BaseFunc) -> None:
     """Define a declared function."""
     frame = find_module_frame("I.def_function")
     gv = frame.global_vars.get(func_name)
@@ -97,7 +98,7 @@ def dummy_global_info() -> DummyGlobalInfo:
     return DummyGlobalInfo()
 
 
-def vdevice(target: Any = None, vdevice_id: int = 0, memory_scope: str = "global") -> VDevice:
+def vdevice(target: str | dict[str, Any] | None = None, vdevice_id: int = 0, memory_scope: str = "global") -> VDevice:
     """A virtual device."""
     return VDevice(target, vdevice_id, memory_scope)
 

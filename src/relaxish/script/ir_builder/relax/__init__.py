@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import builtins
 import importlib
 from typing import Any
 
 from .... import relax as _relax
-from ....ir.expr import GlobalVar
+from ....ir.expr import ExprLike, GlobalVar
+from ....ir.global_info import VDevice
 from ....relax import ExternFunc, ShapeExpr, TupleGetItem, const
 from ....relax.analysis import free_vars
+from ....relax.expr import ArgLike
+from ....relax.struct_info import StructInfoLike
 from ....relax.utils import convert_to_expr
 from ....runtime.device import device as device_of
 from ....support.entry_points import load
@@ -47,7 +51,7 @@ def function(is_pure: bool = True, is_private: bool = False) -> FunctionFrame:
     return FunctionFrame(is_pure, is_private)
 
 
-def arg(name: builtins.str, struct_info: Any) -> Any:
+def arg(name: builtins.str, struct_info: StructInfoLike) -> Any:
     """Add a parameter."""
     frame = function_frame("R.Arg")
     var = _relax.Var(name, resolve(struct_info))
@@ -69,7 +73,7 @@ def func_attr(attrs: dict[builtins.str, Any]) -> None:
     add_func_attrs(frame, attrs, "R.func_attr annotation")
 
 
-def func_ret_struct_info(ret_struct_info: Any) -> None:
+def func_ret_struct_info(ret_struct_info: StructInfoLike) -> None:
     """Set what the function returns."""
     frame = function_frame("R.func_ret_struct_info")
     if frame.ret_struct_info is not None:
@@ -77,7 +81,7 @@ def func_ret_struct_info(ret_struct_info: Any) -> None:
     frame.ret_struct_info = resolve(ret_struct_info)
 
 
-def func_ret_value(value: Any) -> None:
+def func_ret_value(value: ArgLike) -> None:
     """Set the function's result."""
     frame = function_frame("R.func_ret_value")
     if frame.output is not None:
@@ -120,7 +124,7 @@ def output(*vars: Any) -> None:
     frame.output_vars = list(vars)
 
 
-def emit(expr: Any, annotate_struct_info: Any = None) -> Any:
+def emit(expr: Any, annotate_struct_info: StructInfoLike | None = None) -> Any:
     """Bind an expression to a fresh variable."""
     seq = current_seq()
     frame = IRBuilder.current().last(BlockFrame)
@@ -144,7 +148,7 @@ def emit(expr: Any, annotate_struct_info: Any = None) -> Any:
     return var
 
 
-def emit_te(func: Any, *args: Any, **kwargs: Any) -> Any:
+def emit_te(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """A call of the function that a tensor expression makes; the function joins the module."""
     from ....relax.te_bridge import gen_call_tir_inputs
 
@@ -165,12 +169,12 @@ def emit_te(func: Any, *args: Any, **kwargs: Any) -> Any:
 class MatchCastPair:
     """A value and the struct info it is checked against, until the binding is named."""
 
-    def __init__(self, value: Any, struct_info: Any) -> None:
+    def __init__(self, value: Any, struct_info: StructInfoLike) -> None:
         self.value = value
         self.struct_info = struct_info
 
 
-def match_cast(value: Any, struct_info: Any) -> MatchCastPair:
+def match_cast(value: Any, struct_info: StructInfoLike) -> MatchCastPair:
     """Check a value at run time, defining the symbols in ``struct_info``."""
     if value is None:
         raise ValueError("value of match_cast cannot be None")
@@ -179,7 +183,7 @@ def match_cast(value: Any, struct_info: Any) -> MatchCastPair:
     return MatchCastPair(convert_to_expr(value), struct_info)
 
 
-def emit_match_cast(value: Any, struct_info: Any) -> Any:
+def emit_match_cast(value: Any, struct_info: StructInfoLike) -> Any:
     """Bind a checked value."""
     return current_seq().builder.match_cast(value, resolve(struct_info))
 
@@ -222,7 +226,7 @@ def call_packed(func: Any, *args: Any, sinfo_args: Any = None, **kwargs: Any) ->
     return _relax.Call(op, [convert_to_expr(a) for a in args], attrs, infos)
 
 
-def prim_value(value: Any) -> Any:
+def prim_value(value: ExprLike) -> Any:
     """A scalar as a graph value."""
     return _relax.PrimValue(value)
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from .... import relax
+from ....ir.expr import PrimExpr
 from ....ir.functor import Mutator
+from ....ir.prim import Var as TirVar
+from ....relax.expr import Expr
+from ....relax.struct_info import StructInfo
 from ..base import IRBuilder, IRBuilderFrame, Namer
 from ..ir import IRModuleFrame, decl_function, def_function
 
@@ -94,7 +98,7 @@ class FunctionFrame(SeqExprFrame):
             outer.append(relax.Var("outer", relax.ShapeStructInfo(self.outer_symbols)))
         self.builder.begin_scope([*outer, *self.params])
 
-    def add_param(self, var: Any) -> None:
+    def add_param(self, var: Expr) -> None:
         """Add a parameter; the symbols of its struct info are defined from then on."""
         self.params.append(var)
         self.builder.end_scope()
@@ -139,13 +143,13 @@ class _Replace(Mutator):
         super().__init__()
         self.values = values
 
-    def visit_Var(self, node: Any) -> Any:
+    def visit_Var(self, node: TirVar) -> Any:
         return self.values.get(id(node), node)
 
-    def visit_StructInfo(self, node: Any) -> Any:
+    def visit_StructInfo(self, node: StructInfo) -> Any:
         return node
 
-    def visit_PrimExpr(self, node: Any) -> Any:
+    def visit_PrimExpr(self, node: PrimExpr) -> Any:
         return node
 
     def default_visit(self, node: Any) -> Any:
@@ -219,7 +223,7 @@ class BlockFrame(IRBuilderFrame):
 class IfFrame(IRBuilderFrame):
     """``R.If`` with ``R.Then`` and ``R.Else`` inside."""
 
-    def __init__(self, condition: Any) -> None:
+    def __init__(self, condition: Expr) -> None:
         super().__init__()
         self.condition = condition
         self.then_expr: Any = None
@@ -308,7 +312,7 @@ class ElseFrame(_BranchFrame):
     method = "R.Else"
 
 
-def _is_leaf_or_tuple(value: Any) -> bool:
+def _is_leaf_or_tuple(value: Expr) -> bool:
     from ....relax.expr import is_leaf
 
     return isinstance(value, relax.Tuple) or bool(is_leaf(value))

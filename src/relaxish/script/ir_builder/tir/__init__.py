@@ -8,7 +8,7 @@ from typing import Any
 
 from .... import tir as _tir
 from ....ir import primops as _primops
-from ....ir.expr import PrimExpr, Range, as_expr
+from ....ir.expr import ExprLike, PrimExpr, Range, as_expr
 from ....ir.prim import CommReducer, IterVar, Let as _Let, Reduce
 from ....support.entry_points import load
 from ....tir.intrinsics import named
@@ -114,12 +114,12 @@ def max(a: Any, b: Any, span: Any = None) -> PrimExpr:
     return _primops.max_(a, b)
 
 
-def cast(src: Any, dtype: Any, span: Any = None) -> PrimExpr:
+def cast(src: ExprLike, dtype: Any, span: Any = None) -> PrimExpr:
     """``src`` as ``dtype``."""
     return _primops.cast(str(dtype), src)
 
 
-def Let(expr: Any, where: dict[Any, Any]) -> PrimExpr:
+def Let(expr: ExprLike, where: dict[Any, Any]) -> PrimExpr:
     """``expr`` with one variable standing for a value."""
     if len(where) != 1:
         raise ValueError("T.Let only allows `where` to have exactly one element")
@@ -170,7 +170,7 @@ def index_map(
     return IndexMap.from_func(mapping, inverse_index_map=inverse_index_map, index_dtype=index_dtype)
 
 
-def target(target_config: Any, host: Any = None) -> Any:
+def target(target_config: str | dict[str, Any], host: Any = None) -> Any:
     """A target from its dictionary or string."""
     from ....target import Target
 

@@ -6,16 +6,19 @@ from typing import Any
 
 from .... import tir
 from ....ir import dtype as dt
+from ....ir.expr import PrimExpr
 from ....ir.functor import Mutator
 from ....tir.analysis.block_access import get_block_access_region
 from ....tir.analysis.structure import contains_block
+from ....tir.function import PrimFunc
+from ....tir.stmt import Block, BlockRealize, DeclBuffer, Stmt
 
 __all__ = ["DETECT_ACCESS", "complete"]
 
 DETECT_ACCESS = "tir.script_parsing_detect_access"
 
 
-def _needs_root(body: Any, root_buffers: list[Any]) -> bool:
+def _needs_root(body: Stmt, root_buffers: list[Any]) -> bool:
     if root_buffers:
         return True
     if isinstance(body, tir.BlockRealize):
@@ -31,16 +34,16 @@ class _Completer(Mutator):
         self.buffers = buffers
         self.outermost = True
 
-    def visit_BlockRealize(self, node: Any) -> Any:
+    def visit_BlockRealize(self, node: BlockRealize) -> Any:
         for value in node.iter_values:
             if not dt.is_int(value.dtype):
                 raise TypeError(f"BlockRealize iter_value expected a IntImm, but got {value.dtype}")
         return self.default_visit(node)
 
-    def visit_PrimExpr(self, node: Any) -> Any:
+    def visit_PrimExpr(self, node: PrimExpr) -> Any:
         return node
 
-    def visit_DeclBuffer(self, node: Any) -> Any:
+    def visit_DeclBuffer(self, node: DeclBuffer) -> Any:
         data = node.buffer.data
         if data in self.buffers:
             return self.default_visit(node)
@@ -49,7 +52,7 @@ class _Completer(Mutator):
         del self.buffers[data]
         return made
 
-    def visit_Block(self, node: Any) -> Any:
+    def visit_Block(self, node: Block) -> Any:
         local = [*node.alloc_buffers, *[m.buffer for m in node.match_buffers]]
         for buffer in local:
             self.buffers[buffer.data] = buffer
@@ -69,7 +72,7 @@ class _Completer(Mutator):
         block = node.with_fields(body=body, init=init, annotations=annotations)
         return self._with_accesses(block, int(mask), is_root)
 
-    def _with_accesses(self, block: Any, mask: int, is_root: bool) -> Any:
+    def _with_accesses(self, block: Any, mask: int, is_root: bool) -> Stmt:
         reads, writes, opaque = get_block_access_region(block, self.buffers)
         if opaque:
             raise ValueError(
@@ -86,7 +89,7 @@ class _Completer(Mutator):
         return block.with_fields(**changes)
 
 
-def complete(func: Any, root_buffers: list[Any]) -> Any:
+def complete(func: PrimFunc, root_buffers: list[Any]) -> Any:
     """Wrap the body in a root block where one is implied, and infer what the blocks read and write."""
     body = func.body
     if _needs_root(body, root_buffers):

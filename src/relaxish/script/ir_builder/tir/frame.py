@@ -7,9 +7,11 @@ from typing import Any
 
 from .... import tir
 from ....ir.attrs import DictAttrs
-from ....ir.expr import Range
+from ....ir.expr import PrimExpr, Range
 from ....ir.prim import IterVar
 from ....support.errors import InternalError
+from ....tir.buffer import Buffer
+from ....tir.stmt import Stmt
 from ..base import IRBuilder, IRBuilderFrame
 from .complete import DETECT_ACCESS, complete
 
@@ -28,7 +30,7 @@ def as_stmt(stmts: list[Any]) -> Any:
     return made
 
 
-def add_to_parent(stmt: Any) -> None:
+def add_to_parent(stmt: Stmt) -> None:
     """Hand a statement to the innermost frame, or to the builder when there is none."""
     builder = IRBuilder.current()
     if builder.span is not None and stmt.span is None:
@@ -173,7 +175,7 @@ class ForFrame(TIRFrame):
 class SimpleFrame(TIRFrame):
     """A frame whose node is one function of its body."""
 
-    def __init__(self, make: Callable[[Any], Any], value: Any = None) -> None:
+    def __init__(self, make: Callable[[Any], Any], value: Buffer | PrimExpr | None = None) -> None:
         super().__init__()
         self.make = make
         self.value = value
@@ -236,7 +238,7 @@ class DeclBufferFrame(SimpleFrame):
 class LaunchThreadFrame(TIRFrame):
     """``T.launch_thread``"""
 
-    def __init__(self, iter_var: IterVar, extent: Any) -> None:
+    def __init__(self, iter_var: IterVar, extent: PrimExpr) -> None:
         super().__init__()
         self.iter_var = iter_var
         self.extent = extent
@@ -253,7 +255,7 @@ class LaunchThreadFrame(TIRFrame):
 class IfFrame(TIRFrame):
     """``T.If`` with ``T.Then`` and ``T.Else`` inside."""
 
-    def __init__(self, condition: Any) -> None:
+    def __init__(self, condition: PrimExpr) -> None:
         super().__init__()
         self.condition = condition
         self.then_stmts: list[Any] | None = None

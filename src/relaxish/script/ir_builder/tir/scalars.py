@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .... import tir
+from ....ir.expr import ExprLike
 from ....ir.primops import cast as _cast
 from ....ir.types import PointerType, PrimType, TupleType
 
@@ -13,7 +14,7 @@ __all__ = ["SCALARS", "handle", "ptr", "var", "void"]
 
 
 def _constructor(name: str, dtype: str) -> Callable[..., Any]:
-    def build(expr: Any = None, *, is_size_var: bool = False) -> Any:
+    def build(expr: ExprLike | None = None, *, is_size_var: bool = False) -> Any:
         if expr is None:
             return (tir.SizeVar if is_size_var else tir.Var)("", dtype)
         if isinstance(expr, str):
@@ -72,7 +73,7 @@ def ptr(dtype: str, storage_scope: str = "global", is_size_var: bool = False) ->
     return handle(dtype, storage_scope, is_size_var=is_size_var)
 
 
-def void(expr: Any = None, *, is_size_var: bool = False) -> Any:
+def void(expr: ExprLike | None = None, *, is_size_var: bool = False) -> Any:
     """A variable of no value, or ``expr`` as one."""
     return tir.Var("", "void") if expr is None else _cast("void", expr)
 

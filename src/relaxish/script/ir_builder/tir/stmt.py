@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
 from .... import tir
 from ....ir import dtype as dt
-from ....ir.expr import Range, as_expr, convert
-from ....ir.prim import IterVar, const, is_call_of, is_one
+from ....ir.expr import ExprLike, PrimExpr, Range, ShapeLike, as_expr, convert
+from ....ir.prim import IterVar, Var as TirVar, const, is_call_of, is_one
 from ....ir.primops import cast, floordiv
 from ....ir.types import PointerType, PrimType
 from ....support.errors import InternalError
+from ....tir.buffer import Buffer
+from ....tir.stmt import BufferRegion, Stmt
 from ..attrs import add_func_attrs
 from ..base import IRBuilder, Namer
 from . import frame
@@ -25,7 +27,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _simplify(expr: Any) -> Any:
+def _simplify(expr: ExprLike) -> PrimExpr:
     from ....arith import Analyzer
 
     return Analyzer().simplify(as_expr(expr))
@@ -39,7 +41,7 @@ def _name_iter_var(iter_var: Any, name: str) -> None:
     iter_var.var.name = name
 
 
-def _name_buffer(buffer: Any, name: str) -> None:
+def _name_buffer(buffer: Buffer, name: str) -> None:
     buffer.name = name
     buffer.data.name = name
     for i, stride in enumerate(buffer.strides):
@@ -82,11 +84,11 @@ def _func_frame(method: str) -> frame.PrimFuncFrame:
 
 
 def buffer(
-    shape: Any,
+    shape: PrimExpr | Sequence[ExprLike],
     dtype: str = "float32",
-    data: Any = None,
+    data: TirVar | None = None,
     strides: Any = None,
-    elem_offset: Any = None,
+    elem_offset: ExprLike | None = None,
     scope: str = "global",
     align: int = 0,
     offset_factor: int = 0,
@@ -122,7 +124,7 @@ def prim_func(is_private: bool = False) -> frame.PrimFuncFrame:
     return frame.PrimFuncFrame(is_private)
 
 
-def arg(name: str, obj: Any) -> Any:
+def arg(name: str, obj: Buffer | PrimExpr) -> Any:
     """Add a parameter: a variable or a buffer."""
     func = _func_frame("T.Arg")
     Namer.name(obj, name)
@@ -161,12 +163,12 @@ def func_ret(ret_type: Any) -> Any:
 
 
 def match_buffer(
-    param: Any,
-    shape: Any = None,
+    param: PrimExpr | BufferRegion,
+    shape: Sequence[ExprLike] | None = None,
     dtype: str = "float32",
     data: Any = None,
-    strides: Any = None,
-    elem_offset: Any = None,
+    strides: Sequence[int | str] | None = None,
+    elem_offset: PrimExpr | None = None,
     scope: str = "global",
     align: int = -1,
     offset_factor: int = 0,
@@ -194,7 +196,7 @@ def match_buffer(
     return made
 
 
-def _region_of(load: Any) -> Any:
+def _region_of(load: Any) -> BufferRegion:
     ranges = []
     for index in load.indices:
         if isinstance(index, tir.Ramp):
@@ -214,7 +216,7 @@ def init() -> frame.BlockInitFrame:
     return frame.BlockInitFrame()
 
 
-def where(predicate: Any) -> None:
+def where(predicate: ExprLike) -> None:
     """Restrict the block around to instances for which ``predicate`` holds."""
     if isinstance(predicate, bool):
         predicate = tir.IntImm("bool", predicate)
@@ -297,7 +299,7 @@ def alloc_buffer(
     return made
 
 
-def _as_range(dom: Any) -> Range:
+def _as_range(dom: ExprLike | Range | Sequence[ExprLike]) -> Range:
     if isinstance(dom, Range):
         return dom
     if isinstance(dom, (list, tuple)):
@@ -313,14 +315,14 @@ class axis:
     """The iteration variables of a block."""
 
     @staticmethod
-    def _push(kind: int, dom: Any, binding: Any, dtype: str) -> Any:
+    def _push(kind: int, dom: ExprLike | Range | Sequence[ExprLike], binding: ExprLike, dtype: str) -> PrimExpr:
         made_dom = _as_range(dom)
         bits = max(dt.bits(made_dom.min.dtype), dt.bits(made_dom.extent.dtype), dt.bits(dtype))
         made = IterVar(made_dom, tir.Var("", f"{dt.code(dtype)}{bits}"), kind)
         return axis._push_var(made, binding)
 
     @staticmethod
-    def _push_var(made: IterVar, binding: Any) -> Any:
+    def _push_var(made: IterVar, binding: ExprLike) -> PrimExpr:
         found = IRBuilder.current().last(frame.BlockFrame)
         if found is None:
             raise TypeError("The last frame is not BlockFrame")
@@ -353,7 +355,7 @@ class axis:
     R = reduce
 
     @staticmethod
-    def remap(kinds: str, bindings: Any, dtype: str = "int32") -> Any:
+    def remap(kinds: str, bindings: Sequence[PrimExpr], dtype: str = "int32") -> Any:
         """One variable a loop, ``S`` spatial and ``R`` reduction, with the loops' own domains."""
         if len(kinds) != len(bindings):
             raise ValueError(f"T.axis.remap got {len(kinds)} kinds for {len(bindings)} bindings")
@@ -377,7 +379,9 @@ def _loop_domain(loop_var: Any) -> Range:
     raise TypeError(f"Variable is not in the loop: {loop_var.name}")
 
 
-def _loop(kind: int, start: Any, stop: Any, annotations: Any, thread: str | None = None) -> frame.ForFrame:
+def _loop(
+    kind: int, start: ExprLike, stop: ExprLike, annotations: Mapping[str, Any] | None, thread: str | None = None
+) -> frame.ForFrame:
     if stop is None:
         stop = as_expr(start)
         low = const(0, stop.dtype)
@@ -392,14 +396,14 @@ def _loop(kind: int, start: Any, stop: Any, annotations: Any, thread: str | None
     if dtype != extent.dtype and isinstance(extent, tir.IntImm):
         extent = const(extent.value, dtype)
 
-    def make(variables: list[Any], doms: list[Range], body: Any) -> Any:
+    def make(variables: list[Any], doms: list[Range], body: Stmt) -> Any:
         binding = IterVar(None, tir.Var("iter", dtype), 1, thread) if thread is not None else None
         return tir.For(variables[0], doms[0].min, doms[0].extent, kind, body, binding, annotations)
 
     return frame.ForFrame([tir.Var("v", dtype)], [Range.from_min_extent(low, extent)], make)
 
 
-def serial(start: Any, stop: Any = None, *, annotations: dict[str, Any] | None = None) -> frame.ForFrame:
+def serial(start: Any, stop: Any = None, *, annotations: Mapping[str, Any] | None = None) -> frame.ForFrame:
     """A loop run in order."""
     return _loop(0, start, stop, annotations)
 
@@ -434,7 +438,7 @@ def grid(*extents: Any) -> frame.ForFrame:
     """Nested loops, one an extent."""
     exprs = [as_expr(e) for e in extents]
 
-    def make(variables: list[Any], doms: list[Range], body: Any) -> Any:
+    def make(variables: list[Any], doms: list[Range], body: Stmt) -> Any:
         for var, dom in zip(reversed(variables), reversed(doms)):
             body = tir.For(var, dom.min, dom.extent, 0, body)
         return body
@@ -443,7 +447,7 @@ def grid(*extents: Any) -> frame.ForFrame:
     return frame.ForFrame(names, [Range.from_min_extent(const(0, e.dtype), e) for e in exprs], make)
 
 
-def Assert(condition: Any, message: Any) -> frame.AssertFrame:
+def Assert(condition: ExprLike, message: ExprLike) -> frame.AssertFrame:
     """Check at run time before the statements that follow."""
     if isinstance(condition, bool):
         condition = tir.IntImm("bool", condition)
@@ -464,7 +468,7 @@ def LetStmt(value: Any, type_annotation: Any = None, *, var: Any = None) -> fram
     return frame.LetFrame(lambda body: tir.LetStmt(var, value, body), var)
 
 
-def _pointer_type(value: Any) -> Any:
+def _pointer_type(value: ExprLike) -> Any:
     """The type of a pointer expression, where it can be told."""
     if isinstance(value, tir.Var):
         return value.type_annotation
@@ -476,7 +480,7 @@ def _pointer_type(value: Any) -> Any:
     return PrimType("handle")
 
 
-def realize(buffer_slice: Any, storage_scope: str, condition: Any = True) -> frame.RealizeFrame:
+def realize(buffer_slice: Buffer | BufferRegion, storage_scope: str, condition: ExprLike = True) -> frame.RealizeFrame:
     """Bring a region of a buffer into being."""
     region = _region_of(buffer_slice) if isinstance(buffer_slice, tir.BufferLoad) else buffer_slice
     if not isinstance(region, tir.BufferRegion):
@@ -484,7 +488,7 @@ def realize(buffer_slice: Any, storage_scope: str, condition: Any = True) -> fra
     if isinstance(condition, bool):
         condition = tir.IntImm("bool", condition)
 
-    def make(body: Any) -> Any:
+    def make(body: Stmt) -> Any:
         inner = tir.BufferRealize(region.buffer, region.region, condition, body)
         return tir.AttrStmt(region.buffer, "realize_scope", tir.StringImm(storage_scope), inner)
 
@@ -492,14 +496,14 @@ def realize(buffer_slice: Any, storage_scope: str, condition: Any = True) -> fra
 
 
 def allocate(
-    extents: Any, dtype: str, scope: str = "global", condition: Any = None, annotations: Any = None
+    extents: ShapeLike, dtype: str, scope: str = "global", condition: ExprLike | None = None, annotations: Any = None
 ) -> frame.AllocateFrame:
     """Raw memory for the statements that follow."""
     dtype = str(dtype)
     pointer = tir.Var("", PointerType(PrimType(dtype), scope))
     cond = True if condition is None else condition
 
-    def make(body: Any) -> Any:
+    def make(body: Stmt) -> Any:
         return tir.Allocate(pointer, dtype, extents, cond, body, annotations)
 
     return frame.AllocateFrame(make, pointer)
@@ -520,7 +524,7 @@ def allocate_const(data: Any, dtype: str, extents: Any, annotations: Any = None)
     return frame.AllocateConstFrame(make, pointer)
 
 
-def attr(node: Any, attr_key: str, value: Any) -> frame.AttrFrame:
+def attr(node: Any, attr_key: str, value: ExprLike) -> frame.AttrFrame:
     """Annotate the statements that follow."""
     from ....target import Target
 
@@ -531,7 +535,7 @@ def attr(node: Any, attr_key: str, value: Any) -> frame.AttrFrame:
     return frame.AttrFrame(lambda body: tir.AttrStmt(made_node, attr_key, made_value, body))
 
 
-def While(condition: Any) -> frame.WhileFrame:
+def While(condition: ExprLike) -> frame.WhileFrame:
     """A loop run as long as the condition holds."""
     if isinstance(condition, bool):
         condition = tir.IntImm("bool", condition)
@@ -570,7 +574,7 @@ def decl_buffer(
     """A buffer over existing memory ``data``, or over memory allocated here."""
     made = buffer(shape, dtype, data, strides, elem_offset, scope, align, offset_factor, buffer_type, axis_separators)
 
-    def make(body: Any) -> Any:
+    def make(body: Stmt) -> Any:
         inner = tir.DeclBuffer(made, body)
         if data is not None:
             return inner
@@ -613,7 +617,7 @@ def launch_thread(thread: Any, extent: Any) -> frame.LaunchThreadFrame:
     return frame.LaunchThreadFrame(made, extent)
 
 
-def _store_index(index: Any) -> Any:
+def _store_index(index: Any) -> PrimExpr | int:
     if not isinstance(index, slice):
         return index
     step = 1 if index.step is None else index.step
@@ -624,7 +628,7 @@ def _store_index(index: Any) -> Any:
     return tir.Ramp(start, const(int(step), start.dtype) if isinstance(step, int) else step, lanes)
 
 
-def buffer_store(target: Any, value: Any, indices: Any, predicate: Any = None) -> None:
+def buffer_store(target: Any, value: ExprLike, indices: Any, predicate: Any = None) -> None:
     """``target[indices] = value``"""
     if not isinstance(indices, (list, tuple)):
         indices = [indices]
@@ -649,7 +653,7 @@ def prefetch(target: Any, bounds: Any) -> None:
     frame.add_to_parent(tir.Prefetch(target, [b if isinstance(b, Range) else Range(0, b) for b in bounds]))
 
 
-def evaluate(value: Any) -> None:
+def evaluate(value: ExprLike) -> None:
     """Evaluate an expression for its effect."""
     if isinstance(value, str):
         value = tir.StringImm(value)

@@ -69,7 +69,7 @@ class Source:
         end_column = node.end_col_offset if node.end_col_offset is not None else node.col_offset + 1
         return self._make(line, node.col_offset, end_line, end_column)
 
-    def error(self, node: Any, message: str | BaseException) -> DiagnosticError:
+    def error(self, node: ast.AST, message: str | BaseException) -> DiagnosticError:
         """An error at a syntax node, ready to be raised."""
         text = str(message)
         if isinstance(message, BaseException) and not text:
@@ -85,7 +85,7 @@ class Diagnostics:
     def __init__(self, source: Source) -> None:
         self.source = source
 
-    def error(self, node: Any, message: str | BaseException) -> None:
+    def error(self, node: ast.AST, message: str | BaseException) -> None:
         """Raise DiagnosticError at a syntax node."""
         raise self.source.error(node, message)
 

@@ -16,12 +16,12 @@ from .doc_core import __all__ as _classes
 __all__ = [*_classes, "NodeTransformer", "NodeVisitor", "from_doc", "parse", "to_doc"]
 
 
-def to_doc(node: Any) -> Any:
+def to_doc(node: ast.Module) -> Any:
     """A tree for the parser from one of Python's."""
     return copy.deepcopy(node)
 
 
-def from_doc(node: Any) -> Any:
+def from_doc(node: ast.Module) -> Any:
     """One of Python's trees from the parser's."""
     return copy.deepcopy(node)
 
@@ -50,7 +50,7 @@ class NodeVisitor:
         elif isinstance(node, ast.AST):
             getattr(self, f"visit_{type(node).__name__}", self.generic_visit)(node)
 
-    def generic_visit(self, node: Any) -> None:
+    def generic_visit(self, node: ast.AST) -> None:
         """Visit what is below a node."""
         for name in node._fields:
             value = getattr(node, name, None)

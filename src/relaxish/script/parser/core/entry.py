@@ -8,6 +8,7 @@ from typing import Any
 
 from ....ir.module import IRModule
 from ....relax.analysis import find_ill_formed
+from ....relax.expr import Function
 from ....support.errors import DiagnosticError
 from ....tir import PrimFunc
 from ....tir.analysis import verify_well_formed
@@ -80,7 +81,7 @@ def parse(
 from_source = parse
 
 
-def _check(result: Any, parser: Parser, source: Source) -> None:
+def _check(result: Function | IRModule | PrimFunc, parser: Parser, source: Source) -> None:
     problems = [*_tensor_problems(result), *_graph_problems(result)]
     if problems:
         raise parser.error(
@@ -90,7 +91,7 @@ def _check(result: Any, parser: Parser, source: Source) -> None:
         )
 
 
-def _tensor_problems(result: Any) -> list[str]:
+def _tensor_problems(result: Function | IRModule | PrimFunc) -> list[str]:
     if not isinstance(result, (IRModule, PrimFunc)):
         return []
     try:
@@ -100,5 +101,5 @@ def _tensor_problems(result: Any) -> list[str]:
     return []
 
 
-def _graph_problems(result: Any) -> list[str]:
+def _graph_problems(result: Function | IRModule | PrimFunc) -> list[str]:
     return [] if isinstance(result, PrimFunc) else find_ill_formed(result)

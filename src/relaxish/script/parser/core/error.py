@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import ast
 
 __all__ = ["ParserError"]
 
@@ -10,6 +10,6 @@ __all__ = ["ParserError"]
 class ParserError(Exception):
     """A problem at a syntax node, before it is known to which source the node belongs."""
 
-    def __init__(self, node: Any, msg: str) -> None:
+    def __init__(self, node: ast.AST, msg: str) -> None:
         super().__init__(msg)
         self.node = node

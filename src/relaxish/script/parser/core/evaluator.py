@@ -83,7 +83,7 @@ class Evaluator:
         self.fail = fail
         self.note = note
 
-    def eval(self, node: Any) -> Any:
+    def eval(self, node: ast.AST) -> Any:
         """The value of an expression. Raises DiagnosticError."""
         method = getattr(self, f"eval_{type(node).__name__}", None)
         if method is None:
@@ -117,7 +117,7 @@ class Evaluator:
     def eval_Subscript(self, node: ast.Subscript) -> Any:
         return self.indexed(node.value)[self.eval(node.slice)]
 
-    def indexed(self, node: Any) -> Any:
+    def indexed(self, node: ast.AST) -> Any:
         """What stands before ``[...]``: a name means the thing itself there."""
         if isinstance(node, ast.Name):
             try:
@@ -354,7 +354,7 @@ class ExprEvaluator:
     """Evaluation of one expression under a table of names."""
 
     @staticmethod
-    def eval(parser: Parser | None, value_table: Mapping[str, Any], node: Any) -> Any:
+    def eval(parser: Parser | None, value_table: Mapping[str, Any], node: ast.AST) -> Any:
         """The value of an expression; without a parser, errors are not located.
 
         >>> ExprEvaluator.eval(None, {"x": 2}, ast.parse("x + 1", mode="eval"))
@@ -372,7 +372,7 @@ class ExprEvaluator:
         return Evaluator(value_table.__getitem__, fail, note).eval(body)
 
 
-def eval_expr(parser: Parser | None, node: Any, dict_globals: Mapping[str, Any] | None) -> Any:
+def eval_expr(parser: Parser | None, node: ast.AST, dict_globals: Mapping[str, Any] | None) -> Any:
     """The value of an expression under ``dict_globals``."""
     return ExprEvaluator.eval(parser, dict_globals or {}, node)
 

@@ -55,7 +55,7 @@ class Parser:
     def _lookup(self, name: str) -> Any:
         return self.var_table.lookup(name)
 
-    def note(self, node: Any, value: Any) -> None:
+    def note(self, node: ast.AST, value: Any) -> None:
         """Give a value made just now the position of its expression."""
         # Operands already have their own positions; a node made just now has none yet.
         if isinstance(value, PrimExpr) and value.span is None:
@@ -64,17 +64,17 @@ class Parser:
             if "span" in type(value)._specs and getattr(value, "span", True) is None:
                 object.__setattr__(value, "span", self.source.span(node))
 
-    def error(self, node: Any, problem: Any) -> DiagnosticError:
+    def error(self, node: ast.AST, problem: Any) -> DiagnosticError:
         """A located error, ready to be raised."""
         if isinstance(problem, DiagnosticError):
             return problem
         return self.source.error(node, problem)
 
-    def report_error(self, node: Any, err: Any) -> NoReturn:
+    def report_error(self, node: ast.AST, err: Any) -> NoReturn:
         """Raise a located error."""
         raise self.error(node, err)
 
-    def eval_expr(self, node: Any, extra_vars: dict[str, Any] | None = None) -> Any:
+    def eval_expr(self, node: ast.AST, extra_vars: dict[str, Any] | None = None) -> Any:
         """The value of an expression."""
         evaluator = self.evaluator.nested(extra_vars) if extra_vars else self.evaluator
         return evaluator.eval(node)
@@ -135,7 +135,7 @@ class Parser:
         finally:
             self.evaluator = saved
 
-    def visit(self, node: Any) -> Any:
+    def visit(self, node: ast.AST) -> Any:
         """Parse one statement."""
         name = type(node).__name__
         visitor = dispatch.get(self.dispatch_tokens[-1], name) or dispatch.get("default", name)
@@ -157,7 +157,7 @@ class Parser:
         for node in nodes:
             self.visit(node)
 
-    def get_dispatch_token(self, node: Any) -> str:
+    def get_dispatch_token(self, node: ast.AST) -> str:
         """The dialect a function definition is decorated for."""
         if not isinstance(node, ast.FunctionDef):
             raise self.error(node, "Only can get dispatch token for function.")
@@ -236,7 +236,7 @@ def _function(parser: Parser, node: Any) -> None:
 
 
 @dispatch.register("default", "Pass", "Import", "ImportFrom")
-def _nothing(parser: Parser, node: Any) -> None:
+def _nothing(parser: Parser, node: ast.AST) -> None:
     return None
 
 
@@ -245,7 +245,7 @@ def _expression(parser: Parser, node: Any) -> None:
     parser.eval_expr(node.value)
 
 
-def _bind_plain(parser: Parser, node: Any, name: str, value: Any) -> Any:
+def _bind_plain(parser: Parser, node: ast.AST, name: str, value: Any) -> Any:
     return value
 
 

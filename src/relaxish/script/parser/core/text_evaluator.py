@@ -160,7 +160,7 @@ class TextEvaluator(Evaluator):
             raise self.fail(node, "script text may have a lambda as the argument of a call only")
         return super().eval_Lambda(node)
 
-    def _refuse(self, node: Any) -> Any:
+    def _refuse(self, node: ast.AST) -> Any:
         raise self.fail(node, f"{type(node).__name__} expressions are not allowed in script text")
 
     eval_ListComp = eval_SetComp = eval_DictComp = eval_GeneratorExp = _refuse

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import inspect
 import linecache
 import sys
@@ -14,7 +15,7 @@ def _is_class_body(frame: Any) -> bool:
     return "__module__" in frame.f_locals and "__qualname__" in frame.f_locals
 
 
-def inspect_function_capture(func: Any) -> dict[str, Any]:
+def inspect_function_capture(func: Callable[..., Any]) -> dict[str, Any]:
     """The globals of a function and the outer names that its body refers to.
 
     >>> def outer():

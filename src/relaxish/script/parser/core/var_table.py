@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
+from ....ir.expr import ExprLike, PrimExpr
 from ....ir.node import Node
+from ....relax.expr import Expr
+from ....tir.buffer import Buffer
+
+if TYPE_CHECKING:
+    from ..ir.parser import ModuleNames
 
 __all__ = ["VarTable", "VarTableFrame"]
 
@@ -31,7 +37,7 @@ class VarTableFrame:
         self.vars.clear()
 
 
-def _same(known: Any, value: Any) -> bool:
+def _same(known: Any, value: ExprLike | Buffer | Expr | ModuleNames) -> bool:
     """Whether a name may be given its value again without being defined anew."""
     if known is value:
         return True
@@ -90,6 +96,6 @@ class VarTable:
             raise KeyError(name)
         return stack[-1]
 
-    def exist(self, value: Any) -> bool:
+    def exist(self, value: Buffer | PrimExpr) -> bool:
         """Whether some name means this very object."""
         return any(v is value for stack in self.name2value.values() for v in stack)

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import ast
 import numbers
 from functools import partial
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from .... import relax, tir
+from ....ir.expr import GlobalVar, PrimExpr
 from ....ir.structural import structural_equal
+from ....relax.expr import Expr
+from ....relax.struct_info import StructInfo
 from ...ir_builder import ir as I  # noqa: E812
 from ...ir_builder import relax as R
 from ...ir_builder.base import IRBuilder, IRBuilderFrame
+from ...ir_builder.relax import MatchCastPair
 from ...ir_builder.relax.frame import BlockFrame, FunctionFrame
 from ..core import dispatch
 from ..core.parser import Parser, decorator_option
 from ..ir.parser import ModuleNames
 from .struct_info import Proxy, normalize
 
+if TYPE_CHECKING:
+    from .struct_info import TensorProxy
+
 __all__: list[str] = []
 
 
-def _proxy(parser: Parser, node: Any, given: Any = None) -> Proxy:
+def _proxy(parser: Parser, node: Any, given: TensorProxy | str | None = None) -> Proxy:
     try:
         found = parser.eval_expr(node)
     except Exception:
@@ -32,12 +40,12 @@ def _proxy(parser: Parser, node: Any, given: Any = None) -> Proxy:
     return made
 
 
-def _sinfo(parser: Parser, node: Any, given: Any = None) -> Any:
+def _sinfo(parser: Parser, node: Any, given: TensorProxy | str | None = None) -> StructInfo:
     proxy = _proxy(parser, node, given)
     return parser.guard(node, lambda: proxy.as_struct_info(parser.var_table.get()))
 
 
-def bind_assign(parser: Parser, node: Any, name: str, value: Any, annotation: Any = None) -> Any:
+def bind_assign(parser: Parser, node: ast.Name, name: str, value: Any, annotation: StructInfo | None = None) -> Any:
     """``name = value``"""
     if isinstance(value, ModuleNames):
         return value
@@ -64,7 +72,7 @@ def bind_assign(parser: Parser, node: Any, name: str, value: Any, annotation: An
     return var
 
 
-def _bind_symbol(parser: Parser, node: Any, name: str, value: Any) -> Any:
+def _bind_symbol(parser: Parser, node: ast.Name, name: str, value: Any) -> PrimExpr:
     if value.name and name != value.name:
         raise parser.error(
             node, "Cannot define TIR variables with different names. The LHS of binding should has the same name "
@@ -99,7 +107,7 @@ def _assign(parser: Parser, node: ast.Assign) -> None:
     parser.eval_assign(target, value, bind_assign, allow_shadowing=True)
 
 
-def _projections(parser: Parser, target: Any, value: Any) -> Any:
+def _projections(parser: Parser, target: Any, value: Expr) -> Any:
     """The fields of a tuple-valued expression, computed once."""
     if isinstance(value, relax.Tuple):
         return list(value.fields)
@@ -116,7 +124,7 @@ def _ann_assign(parser: Parser, node: ast.AnnAssign) -> None:
     value = parser.eval_expr(node.value)
     annotation = _sinfo(parser, node.annotation)
 
-    def bind(p: Parser, n: Any, name: str, v: Any) -> Any:
+    def bind(p: Parser, n: ast.Name, name: str, v: Expr | MatchCastPair | Sequence[Expr]) -> Any:
         return bind_assign(p, n, name, v, annotation)
 
     parser.eval_assign(node.target, value, bind, allow_shadowing=True)
@@ -196,7 +204,7 @@ def _pass(parser: Parser, node: Any) -> None:
 
 
 @dispatch.register("relax", "For", "While", "Assert", "AugAssign", "Break", "Continue")
-def _unsupported(parser: Parser, node: Any) -> None:
+def _unsupported(parser: Parser, node: ast.For) -> None:
     raise parser.error(node, f"{type(node).__name__} is not supported in graph functions")
 
 
@@ -314,7 +322,7 @@ def _visible_symbols(parser: Parser) -> list[Any]:
 
 
 @dispatch.register("relax", "tvm_declare_function")
-def _declare(parser: Parser, node: ast.FunctionDef) -> Any:
+def _declare(parser: Parser, node: ast.FunctionDef) -> GlobalVar:
     pure = bool(decorator_option(parser, node, "pure", True))
     with parser.var_table.with_frame(), parser.with_dispatch_token("relax"):
         params, ret = _signature(parser, node)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from .... import relax, tir
-from ....ir.expr import PrimExpr, Range
+from ....ir.expr import ExprLike, PrimExpr, Range
+from ....ir.global_info import VDevice
 from ....relax import distributed
+from ....relax.distributed import DeviceMesh, Placement
 from ....support.errors import DiagnosticError
 from ...ir_builder.relax import as_vdevice
 from ...ir_builder.relax.distributed import as_mesh, as_placement
@@ -63,7 +65,7 @@ class ObjectProxy(Proxy):
 class TensorProxy(Proxy):
     """``R.Tensor(...)``"""
 
-    def __init__(self, shape: Any, dtype: Any, vdevice: Any, ndim: int) -> None:
+    def __init__(self, shape: Any, dtype: str | None, vdevice: VDevice | str | None, ndim: int) -> None:
         self.shape, self.dtype, self.vdevice, self.ndim = shape, dtype, vdevice, ndim
 
     def symbols(self) -> set[str]:
@@ -97,7 +99,7 @@ class ShapeProxy(Proxy):
 class PrimProxy(Proxy):
     """``R.Prim(...)``"""
 
-    def __init__(self, dtype: Any, value: Any) -> None:
+    def __init__(self, dtype: str | None, value: ExprLike | None) -> None:
         if dtype is None and value is None:
             raise TypeError("R.Prim missing required argument.  Must provide either 'dtype' or 'value'")
         self.dtype, self.value = dtype, value
@@ -130,7 +132,7 @@ class TupleProxy(Proxy):
 class CallableProxy(Proxy):
     """``R.Callable(...)``"""
 
-    def __init__(self, params: Any, ret: Any, purity: Any, derive_func: Any) -> None:
+    def __init__(self, params: Any, ret: Any, purity: bool, derive_func: Any) -> None:
         if params is None:
             self.params = None
         else:
@@ -186,7 +188,9 @@ def Object() -> ObjectProxy:
     return ObjectProxy()
 
 
-def Tensor(shape: Any = None, dtype: Any = None, vdevice: Any = None, ndim: int = -1) -> TensorProxy:
+def Tensor(
+    shape: Any = None, dtype: str | None = None, vdevice: VDevice | str | None = None, ndim: int = -1
+) -> TensorProxy:
     """A tensor; dimensions are numbers, symbolic expressions, or names in quotes."""
     if isinstance(shape, str) and dtype is None:
         shape, dtype = None, shape
@@ -201,7 +205,7 @@ def Shape(values: Any = None, ndim: int = -1) -> ShapeProxy:
     return ShapeProxy(values, ndim)
 
 
-def Prim(dtype: Any = None, value: Any = None) -> PrimProxy:
+def Prim(dtype: str | None = None, value: ExprLike | None = None) -> PrimProxy:
     """A scalar."""
     return PrimProxy(dtype, value)
 
@@ -213,7 +217,7 @@ def Tuple(*fields: Any) -> TupleProxy:
     return TupleProxy(fields)
 
 
-def Callable(params: Any = None, ret: Any = None, purity: Any = None, derive_func: Any = None) -> CallableProxy:
+def Callable(params: Any = None, ret: Any = None, purity: bool | None = None, derive_func: Any = None) -> CallableProxy:
     """A function."""
     if purity is None:
         purity = params is not None
@@ -223,7 +227,7 @@ def Callable(params: Any = None, ret: Any = None, purity: Any = None, derive_fun
 class DTensorProxy(Proxy):
     """``R.DTensor(...)``"""
 
-    def __init__(self, tensor: TensorProxy, device_mesh: Any, placement: Any) -> None:
+    def __init__(self, tensor: TensorProxy, device_mesh: DeviceMesh | str, placement: Placement | str) -> None:
         self.tensor, self.device_mesh, self.placement = tensor, device_mesh, placement
 
     def symbols(self) -> set[str]:
@@ -235,7 +239,12 @@ class DTensorProxy(Proxy):
 
 
 def DTensor(
-    shape: Any = None, dtype: Any = None, device_mesh: Any = None, placement: Any = "", *, ndim: int = -1
+    shape: Any = None,
+    dtype: str | None = None,
+    device_mesh: DeviceMesh | str | None = None,
+    placement: Placement | str = "",
+    *,
+    ndim: int = -1,
 ) -> DTensorProxy:
     """A tensor spread over a mesh of devices; ``device_mesh`` may be named as ``"mesh[0]"``."""
     mesh = distributed.DeviceMesh((), Range(0, 1)) if device_mesh is None else device_mesh

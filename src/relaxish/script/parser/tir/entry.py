@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from ....ir.expr import ExprLike, PrimExpr
 from ...ir_builder import tir as _builder
 from ...ir_builder.tir import *  # noqa: F403
 from ...ir_builder.tir.scalars import SCALARS, ptr
@@ -19,7 +20,7 @@ __all__ = [*_builder.__all__, "Buffer", "Ptr", "bool", "inline", "macro", "prim_
 
 
 def prim_func(  # type: ignore[no-redef]
-    func: Callable[..., Any] | None = None, private: Any = False, check_well_formed: Any = True
+    func: Callable[..., Any] | None = None, private: bool = False, check_well_formed: bool = True
 ) -> Any:
     """Turn a Python function into a PrimFunc.
 
@@ -41,7 +42,7 @@ def prim_func(  # type: ignore[no-redef]
     return decorator
 
 
-def _decorate(func: Any, check_well_formed: Any) -> Any:
+def _decorate(func: Callable[..., Any], check_well_formed: bool) -> Any:
     if not inspect.isfunction(func):
         raise TypeError(f"Expect a function, but got: {func}")
     if in_module_class(3):
@@ -61,7 +62,7 @@ class TIRMacro(ScriptMacro):
             parser.visit_body(self.definition().body)
 
 
-def macro(*args: Any, hygienic: Any = True) -> Any:
+def macro(*args: Any, hygienic: bool = True) -> Any:
     """A function whose body is parsed where it is called; see :class:`TIRMacro`."""
 
     def make(func: Callable[..., Any]) -> TIRMacro:
@@ -83,8 +84,8 @@ class _BufferProxy:
 
     def __call__(
         self,
-        shape: Any = None,
-        dtype: Any = "float32",
+        shape: PrimExpr | Sequence[ExprLike] | None = None,
+        dtype: str = "float32",
         data: Any = None,
         strides: Any = None,
         elem_offset: Any = None,

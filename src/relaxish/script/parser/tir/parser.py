@@ -11,14 +11,15 @@ from typing import Any
 
 from .... import tir
 from ....ir import dtype as dt
-from ....ir.expr import GlobalVar, PrimExpr, as_expr
+from ....ir.expr import ExprLike, GlobalVar, PrimExpr, as_expr
 from ....ir.node import Node
 from ....ir.prim import IterVar
 from ....ir.types import PrimType, TupleType, Type
+from ....tir.buffer import Buffer
 from ...ir_builder import ir as I  # noqa: E812
 from ...ir_builder import tir as T
 from ...ir_builder.base import IRBuilder, IRBuilderFrame
-from ...ir_builder.tir.frame import ForFrame
+from ...ir_builder.tir.frame import BlockFrame, ForFrame
 from ..core import dispatch
 from ..core.parser import Parser, decorator_option
 from ..core.evaluator import slices_as_vectors
@@ -29,7 +30,7 @@ __all__: list[str] = []
 # Operators on expressions that Python's own protocol cannot express, or that script keeps unfolded.
 
 
-def _literal(value: Any, other: Any) -> PrimExpr:
+def _literal(value: ExprLike, other: ExprLike | None) -> PrimExpr:
     """A Python number in the type of the other operand."""
     if isinstance(value, IterVar):
         return value.var
@@ -46,14 +47,14 @@ def _literal(value: Any, other: Any) -> PrimExpr:
     return as_expr(value)
 
 
-def _register(node_class: type, apply: Any) -> None:
+def _register(node_class: type, apply: Callable[..., Any]) -> None:
     for operand_type in (PrimExpr, IterVar):
         for index in (0, 1):
             dispatch.register_op(operand_type, node_class, index)(apply)
 
 
-def _comparison(node_class: type, make: Any, function: Any) -> None:
-    def apply(a: Any, b: Any) -> Any:
+def _comparison(node_class: type, make: type, function: Callable[..., Any]) -> None:
+    def apply(a: ExprLike, b: ExprLike) -> Any:
         if not isinstance(a, (PrimExpr, IterVar, int, float)) or not isinstance(b, (PrimExpr, IterVar, int, float)):
             return function(a, b)
         left, right = _literal(a, b), _literal(b, a)
@@ -80,8 +81,8 @@ _comparison(ast.Gt, tir.GT, lambda a, b: a > b)
 _comparison(ast.GtE, tir.GE, lambda a, b: a >= b)
 
 
-def _logical(node_class: type, make: Any, elementwise: Any) -> None:
-    def apply(a: Any, b: Any) -> Any:
+def _logical(node_class: type, make: type, elementwise: Callable[..., Any]) -> None:
+    def apply(a: PrimExpr, b: PrimExpr) -> Any:
         left, right = _literal(a, None), _literal(b, None)
         if dt.lanes(left.dtype) > 1 or dt.lanes(right.dtype) > 1:
             return elementwise(left, right)
@@ -99,13 +100,13 @@ dispatch.register_op(PrimExpr, ast.IfExp, 0)(lambda test, a, b: tir.if_then_else
 # Binding of names.
 
 
-def _enter(value: IRBuilderFrame) -> Any:
+def _enter(value: IRBuilderFrame) -> Buffer | PrimExpr | None:
     """Open a frame that lasts until the scope around is left."""
     value.add_callback(lambda: value.__exit__(None, None, None))
     return value.__enter__()
 
 
-def bind_with(parser: Parser, node: Any, name: str, value: Any) -> Any:
+def bind_with(parser: Parser, node: ast.Name, name: str, value: BlockFrame | PrimExpr) -> Any:
     """``with ... as name``"""
     if isinstance(value, (list, tuple)):
         for i, item in enumerate(value):
@@ -117,7 +118,7 @@ def bind_with(parser: Parser, node: Any, name: str, value: Any) -> Any:
     raise TypeError(f"Do not know how to bind type: {type(value).__name__} in with statement")
 
 
-def bind_for(parser: Parser, node: Any, name: str, value: Any) -> Any:
+def bind_for(parser: Parser, node: ast.Name, name: str, value: PrimExpr) -> Any:
     """``for name in ...``"""
     if isinstance(value, (list, tuple)):
         for i, item in enumerate(value):
@@ -133,7 +134,7 @@ def bind_for(parser: Parser, node: Any, name: str, value: Any) -> Any:
 ASSIGNED: list[Callable[[Any, Any], bool]] = []
 
 
-def bind_assign(parser: Parser, node: Any, name: str, value: Any) -> Any:
+def bind_assign(parser: Parser, node: ast.Name, name: str, value: Any) -> Any:
     """``name = ...``"""
     if ASSIGNED:
         known = parser.var_table.name2value.get(name)
@@ -208,7 +209,7 @@ def _assign(parser: Parser, node: ast.Assign) -> None:
         parser.eval_assign(target, value, bind_assign)
 
 
-def _store(parser: Parser, target: ast.Subscript, value: Any) -> None:
+def _store(parser: Parser, target: ast.Subscript, value: ExprLike) -> None:
     if isinstance(target.slice, ast.Tuple):
         indices: Any = [parser.eval_expr(i) for i in target.slice.elts]
     else:
@@ -323,7 +324,7 @@ def _return(parser: Parser, node: ast.Return) -> None:
 
 
 @dispatch.register("tir", "Pass")
-def _pass(parser: Parser, node: Any) -> None:
+def _pass(parser: Parser, node: ast.Pass) -> None:
     return None
 
 
@@ -346,7 +347,7 @@ def return_type(value: Any) -> Any:
     return value
 
 
-def _argument(parser: Parser, arg: ast.arg, given: dict[str, Any]) -> Any:
+def _argument(parser: Parser, arg: ast.arg, given: dict[str, Any]) -> Buffer | PrimExpr:
     if arg.annotation is None:
         raise parser.error(arg, "Type annotation required for function parameters.")
     try:
@@ -362,7 +363,7 @@ def _argument(parser: Parser, arg: ast.arg, given: dict[str, Any]) -> Any:
     return found
 
 
-def _fresh(param: Any) -> Any:
+def _fresh(param: Any) -> PrimExpr:
     """Annotations made once and shared by several functions must not share variables."""
     if isinstance(param, tir.Var):
         return type(param)("", param.type_annotation or param.dtype)
@@ -391,7 +392,7 @@ def _function(parser: Parser, node: ast.FunctionDef) -> None:
 
 
 @dispatch.register("tir", "tvm_declare_function")
-def _declare(parser: Parser, node: ast.FunctionDef) -> Any:
+def _declare(parser: Parser, node: ast.FunctionDef) -> GlobalVar:
     ret = return_type(parser.eval_expr(node.returns)) if node.returns is not None else None
     given = parser.function_annotations.get(node.name, {})
     with parser.var_table.with_frame():
