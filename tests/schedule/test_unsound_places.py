@@ -9,6 +9,7 @@ import pytest
 from relaxish.script import tir as T
 from relaxish.testing.fuzz.cases import check_program
 from relaxish.tir.schedule import Schedule, ScheduleError
+from relaxish.tir.schedule.testing import verify_trace_roundtrip
 
 
 def test_the_guard_of_a_rolling_buffer_stands_at_the_block_that_rolls():
@@ -367,3 +368,16 @@ def test_no_copy_out_of_turns_that_a_guard_leaves_out():
     sch.cache_write("B", 0, "global")
     sch.reverse_compute_at("B_global", outer)
     assert check_program(doubled, sch.mod["main"]) is None
+
+
+def test_traces_of_accesses_without_dimensions_can_be_printed():
+    @T.prim_func
+    def scalar(A: T.Buffer((), "float32"), B: T.Buffer((3,), "float32")):
+        for i in range(3):
+            with T.block("B"):
+                v = T.axis.spatial(3, i)
+                B[v] = A[()] + 1.0
+
+    sch = Schedule(scalar, debug_mask="all")
+    sch.annotate_buffer_access("B", 0, "read", lambda v: [])
+    verify_trace_roundtrip(sch, scalar)

@@ -122,5 +122,5 @@ def _split_items(text: str) -> list[str]:
         if c == "," and depth == 0:
             out.append(text[start:i].strip())
             start = i + 1
-    out.append(text[start:].strip())
-    return out
+    rest = text[start:].strip()
+    return [*out, rest] if rest else out
