@@ -22,7 +22,7 @@ from ..support.errors import RelaxishError
 from ..support.log import get_logger
 from ..target import Target
 from ..tir import Schedule
-from .database.database import Database, TuningRecord, Workload, is_for, verdict_key
+from .database.database import Database, Seconds, TuningRecord, Workload, is_for, verdict_key
 from .verdicts.judge import Judge, Verdict, shared_judge
 
 __all__ = ["check_record", "commit_verdict", "first_trusted", "is_trusted", "may_apply", "scheduled", "verdict_on"]
@@ -57,7 +57,7 @@ def commit_verdict(
         return
     record.numerically_valid = verdict.valid
     if seconds:
-        record.run_secs = list(seconds)
+        record.run_secs = [Seconds(t) for t in seconds]
     try:
         database.commit_verdict(
             TuningRecord(

@@ -126,7 +126,7 @@ class TuningRecord:
     ) -> None:
         self.trace = trace
         self.workload = workload
-        self.run_secs = None if run_secs is None else [Seconds(x) for x in run_secs]
+        self.run_secs: list[float] | None = None if run_secs is None else [Seconds(x) for x in run_secs]
         self.target = target
         self.args_info = None if args_info is None else list(args_info)
         self.error_msg = error_msg

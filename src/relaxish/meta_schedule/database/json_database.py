@@ -20,7 +20,7 @@ from ...ir import IRModule
 from ...support.errors import JournalError
 from ...support.journal import Journal
 from ...support.log import get_logger
-from .database import TuningRecord, Workload, hardware_fingerprint, mean_seconds, rank, top_of
+from .database import Seconds, TuningRecord, Workload, hardware_fingerprint, mean_seconds, rank, top_of
 from .lines import companion, record_fields, workload_fields
 from .memory_database import MemoryDatabase
 from .record_index import RIGHT, UNKNOWN, WRONG, Entry, RecordIndex, entry_of
@@ -279,7 +279,7 @@ class JSONDatabase(MemoryDatabase):
         if latest is not None:
             fields = record_fields(json.loads(self._text(latest)))
             if fields is not None and fields.get("run_secs"):
-                record.run_secs = [float(t) for t in fields["run_secs"]]
+                record.run_secs = [Seconds(t) for t in fields["run_secs"]]
 
     def _text(self, number: int) -> bytes:
         file = self._verdict_file if self._index.files[number] else self._record_file

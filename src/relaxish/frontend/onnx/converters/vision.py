@@ -238,9 +238,9 @@ def _listed(chosen: te.Tensor, counts: te.Tensor) -> list[te.Tensor]:
 
         def add(at: list[PrimExpr]) -> Stmt:
             def row(k: PrimExpr) -> Stmt:
-                entry = [at[0], at[1], read(ins[0], *at, k)]
+                entry = [at[0], at[1], read(ins[0], at[0], at[1], k)]
                 stores = [write(outs[0], v, total, const(c, "int64")) for c, v in enumerate(entry)]
-                return IfThenElse(k < read(ins[1], *at, zero), seq(*stores, write(outs[1], total + one, zero)))
+                return IfThenElse(k < read(ins[1], at[0], at[1], zero), seq(*stores, write(outs[1], total + one, zero)))
 
             return loop("k", count, row)
 
@@ -254,8 +254,9 @@ def _listed(chosen: te.Tensor, counts: te.Tensor) -> list[te.Tensor]:
 
 @convert("NonMaxSuppression", 10)
 def _non_max_suppression(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
-    boxes, scores, most, overlap, least = [*inputs, *[None] * (5 - len(inputs))]
-    boxes, scores = ctx.tensor(boxes), ctx.tensor(scores)
+    given = [*inputs, *[None] * (5 - len(inputs))]
+    most, overlap, least = given[2:]
+    boxes, scores = ctx.tensor(given[0]), ctx.tensor(given[1])
     limit = (
         0 if most is None else int(ctx.need_constant(most, "the number of boxes of NonMaxSuppression").reshape(-1)[0])
     )
