@@ -496,3 +496,42 @@ def test_a_stated_access_of_a_piece_is_of_its_variables_as_they_are_seen():
     sch.annotate_buffer_access("B_i1", 0, "read", lambda v: [(v // 6, v // 6 + 1), (v % 6, v % 6 + 1)])
     sch.reindex_cache_read("B_i1", 0, "global", lambda v: (v,))
     assert check_program(copied, sch.mod["main"]) is None
+
+
+def test_blocks_over_every_other_value_are_not_cut():
+    """The values of ``i * 2`` reach beyond their number, which is what an outer variable would be given as domain."""
+
+    @T.prim_func
+    def strided(A: T.Buffer((84,), "int32"), C: T.Buffer((42,), "int32")):
+        B = T.alloc_buffer((84,), "int32")
+        for i in range(42):
+            for j in range(1):
+                with T.block("B"):
+                    v = T.axis.spatial(84, i * 2 + j)
+                    B[v] = A[v] + 1
+            with T.block("C"):
+                v = T.axis.spatial(42, i)
+                C[v] = B[v * 2]
+
+    sch = Schedule(strided, debug_mask="all")
+    with pytest.raises(ScheduleError, match="can not be blockized"):
+        sch.blockize(sch.get_loops("B")[1], preserve_unit_iters=False)
+
+
+def test_rows_of_three_in_tiles_of_four_live_outside_of_the_loop():
+    """An iteration reads what the one before has written: the tile that both have a part of."""
+
+    @T.prim_func
+    def tiled(A: T.Buffer((4, 3), "int32"), C: T.Buffer((6,), "int32")):
+        B = T.alloc_buffer((3, 4), "int32")
+        for i in range(4):
+            for j in range(3):
+                with T.block("B"):
+                    v = T.axis.spatial(12, i * 3 + j)
+                    B[v // 4, v % 4] = A[v // 3, v % 3]
+            for k in range((i * 3 % 4 + 2) // 4 * 2 + 2):
+                with T.block("C"):
+                    v = T.axis.spatial(6, i * 3 // 4 * 2 + k)
+                    C[v] = B[v // 2, v % 2 * 2]
+
+    assert check_program(tiled, tiled) is None
