@@ -33,7 +33,7 @@ class Intrinsic:
     """What is known of ``tir.<name>``.
 
     ``meaning``: the value on NumPy arrays and scalars. ``cost``: of one element, in additions. ``builder``: how
-    ``tir.<name>`` makes a call ("float": integers become float32; "same": of the operand's type; "plain": arguments as
+    ``tir.<name>`` makes a call ("float": integers become float32; "same": of the operand's type; "int32": of this type for every operand; "plain": arguments as
     they are, the type is ``result``; "": it has a function of its own). ``lanewise``: vectors are computed lane by lane.
     ``widens``: narrow floats may be computed in float32. ``cancels``: so much of the result's digits may be lost later, as
     in ``1 + erf(x)``, that they have to be. ``libm``: the function of the C library ("": it has none).
@@ -177,7 +177,7 @@ def _fixed_point(x: Any, y: Any, q: Any, s: Any) -> Any:
 
 
 _add("popcount", meaning=_popcount, builder="same", lanewise=True)
-_add("clz", meaning=_leading_zeros, builder="same", lanewise=True)
+_add("clz", meaning=_leading_zeros, builder="int32", lanewise=True)
 for _name, _bits in (
     ("bitwise_and", lambda a, b: a & b), ("bitwise_or", lambda a, b: a | b), ("bitwise_xor", lambda a, b: a ^ b),
     ("bitwise_not", lambda a: ~a), ("shift_left", _shift_left), ("shift_right", _shift_right),
