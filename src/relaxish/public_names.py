@@ -29,6 +29,7 @@ HOOKS = {
     "device_runtime.opencl": "relaxish.runtime.opencl_driver.host_runtime:OpenCLRuntime",
     "disco.remote_worker": "relaxish.tools.disco_remote_socket_session",
     "disco.worker": "relaxish.tools.disco_worker",
+    "functions.meta_schedule": "relaxish.meta_schedule",
     "functions.testing": "relaxish.testing.ffi",
     "library.cublas": "relaxish.runtime.nvidia.libs.gemm_kernel",
     "library.cudnn": "relaxish.runtime.nvidia.libs.conv_kernel",

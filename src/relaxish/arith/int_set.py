@@ -208,6 +208,8 @@ def union(analyzer: Analyzer, a: IntervalSet, b: IntervalSet) -> IntervalSet:
 
 def intersect(analyzer: Analyzer, a: IntervalSet, b: IntervalSet) -> IntervalSet:
     """The interval of common values."""
+    if a.is_nothing() or b.is_nothing():
+        return nothing()
     low, high = a.min_value, a.max_value
     if not a.has_lower():
         low = b.min_value

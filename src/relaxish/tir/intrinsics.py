@@ -33,8 +33,9 @@ class Intrinsic:
     """What is known of ``tir.<name>``.
 
     ``meaning``: the value on NumPy arrays and scalars. ``cost``: of one element, in additions. ``builder``: how
-    ``tir.<name>`` makes a call ("float": integers become float32; "same": of the operand's type; "plain": arguments as
-    they are, the type is ``result``; "": it has a function of its own). ``lanewise``: vectors are computed lane by lane.
+    ``tir.<name>`` makes a call ("float": integers become float32; "same": of the operand's type; "int32": of this type
+    for every operand; "plain": arguments as they are, the type is ``result``; "": it has a function of its own).
+    ``lanewise``: vectors are computed lane by lane.
     ``widens``: narrow floats may be computed in float32. ``cancels``: so much of the result's digits may be lost later, as
     in ``1 + erf(x)``, that they have to be. ``libm``: the function of the C library ("": it has none).
     """
@@ -177,7 +178,7 @@ def _fixed_point(x: Any, y: Any, q: Any, s: Any) -> Any:
 
 
 _add("popcount", meaning=_popcount, builder="same", lanewise=True)
-_add("clz", meaning=_leading_zeros, builder="same", lanewise=True)
+_add("clz", meaning=_leading_zeros, builder="int32", lanewise=True)
 for _name, _bits in (
     ("bitwise_and", lambda a, b: a & b), ("bitwise_or", lambda a, b: a | b), ("bitwise_xor", lambda a, b: a ^ b),
     ("bitwise_not", lambda a: ~a), ("shift_left", _shift_left), ("shift_right", _shift_right),
@@ -207,6 +208,11 @@ _add("start_profile_intrinsic end_profile_intrinsic", CallEffectKind.Opaque, mea
 _add("ret thread_return", CallEffectKind.ControlJump)
 _add("tvm_access_ptr", CallEffectKind.SpecialCallArg)
 _add("address_of tvm_tuple get_active_lane_mask prefetch_shape tvm_thread_context llvm_lookup_intrinsic_id")
+LLVM_LANEWISE = frozenset(
+    "fma fmuladd sqrt floor ceil trunc round rint nearbyint fabs copysign minnum maxnum smax smin umax umin ctpop"
+    " bswap bitreverse sadd.sat uadd.sat ssub.sat usub.sat exp exp2 log log2 log10 pow sin cos fshl fshr".split()
+)
+"""Intrinsics of LLVM that vectors of every length have, lane by lane, under a name that ends in the type."""
 _add("call_pure_extern call_llvm_pure_intrin call_spirv_pure_glsl450 call_pure_packed")
 _add("call_extern call_llvm_intrin prefetch atomic_add", CallEffectKind.Opaque)
 

@@ -84,12 +84,17 @@ def _builder(record: Intrinsic) -> Callable[..., PrimExpr]:
         x = as_expr(x)
         return Call(x.dtype, _op(name), [x], span=span)
 
+    def of_int32(x: ExprLike, span: Span | None = None) -> PrimExpr:
+        x = as_expr(x)
+        return Call(dt.with_lanes("int32", dt.lanes(x.dtype)), _op(name), [x], span=span)
+
     def of_all(*args: CallArg, span: Span | None = None) -> PrimExpr:
         return call_builtin(record.result, name, *args, span=span)
 
     builders: dict[str, tuple[Callable[..., PrimExpr], str]] = {
         "float": (of_float, f"Elementwise ``{name}``; integers are converted to float32 first."),
         "same": (of_same, f"Intrinsic ``{name}`` of the operand's own type."),
+        "int32": (of_int32, f"Intrinsic ``{name}``, an int32 whatever the operand's type."),
         "plain": (of_all, f"Low-level intrinsic ``{name}``."),
     }
     build, doc = builders[record.builder]

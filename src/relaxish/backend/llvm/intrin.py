@@ -11,6 +11,7 @@ from ...ir.expr import GlobalVar, PrimExpr
 from ...ir.op import Op
 from ...ir.prim import Broadcast, Call, Cast, Div, FloatImm, IntImm, StringImm
 from ...support.errors import RelaxishError
+from ...tir.intrinsics import LLVM_LANEWISE
 from ..common.atomics import ATOMICS
 from ..common.divisors import constant_of
 from .atomics import atomic_update
@@ -531,18 +532,13 @@ def _recast(gen: ExprGen, value: str, source: str, target: str) -> str:
 
 _TABLE["call_llvm_pure_intrin"] = _call_llvm
 
-_OVERLOADED = (
-    "fma fmuladd sqrt floor ceil trunc round rint nearbyint fabs copysign minnum maxnum smax smin umax umin ctpop"
-    " bswap bitreverse sadd.sat uadd.sat ssub.sat usub.sat exp exp2 log log2 log10 pow sin cos fshl fshr"
-).split()
-
 
 def _mangled(name: str, dtype: str, args: list[Any]) -> str:
     """Add the type suffix that overloaded intrinsics carry, unless the name has it already."""
     from .expr_gen import type_suffix
 
     base = name.removeprefix("llvm.")
-    if base in _OVERLOADED:
+    if base in LLVM_LANEWISE:
         return f"{name}.{type_suffix(dtype)}"
     if base.startswith("vector.reduce.") and base.count(".") == 2:
         return f"{name}.{type_suffix(args[-1].dtype)}"

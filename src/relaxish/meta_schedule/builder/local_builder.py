@@ -1,11 +1,12 @@
-"""Builds candidates in worker processes of this machine; the code travels back as bytes, no files, no linker."""
+"""Builds candidates in worker processes of this machine.
+
+What the search asks for travels back as bytes, no files, no linker; what a caller of ``build`` asks for is a file.
+"""
 
 from __future__ import annotations
 
 import functools
-import os
 import pickle
-import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from ...support.workers import TaskFuture, WorkerPool
 from ...target import Target
 from ..measure.status import reason_of, status_of_task
 from ..utils import cpu_count, get_global_func_with_default_on_worker
+from .artifact import new_folder, write_artifact
 from .builder import Builder, BuilderFuture, BuilderInput, BuilderResult
 from .device_artifact import build_for_device, is_device_target
 
@@ -63,7 +65,8 @@ class LocalBuilder(Builder):
         return self._pool
 
     def build(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
-        return [future.result() for future in self._submit(build_inputs)]
+        """Build a batch; artifacts are files, each in a temporary folder of its own that is the caller's to delete."""
+        return [future.result() for future in self._submit(build_inputs, as_file=True)]
 
     @property
     def streams(self) -> bool:
@@ -73,7 +76,7 @@ class LocalBuilder(Builder):
     def start(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderFuture]:
         return self._submit(build_inputs) if self.streams else super().start(build_inputs)
 
-    def _submit(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderFuture]:
+    def _submit(self, build_inputs: Sequence[BuilderInput], as_file: bool = False) -> list[BuilderFuture]:
         futures = [
             self.pool.submit(
                 _build_in_worker,
@@ -83,6 +86,7 @@ class LocalBuilder(Builder):
                 self.f_build,
                 self.f_export,
                 providers.chosen(),
+                as_file,
                 timeout_sec=self.timeout_sec,
             )
             for x in build_inputs
@@ -107,8 +111,13 @@ def _result_of(future: TaskFuture) -> BuilderResult:
 
 
 def _build_in_worker(
-    mod: IRModule, target: Target, params: Any, f_build: Any, f_export: Any, provider: str
+    mod: IRModule, target: Target, params: Any, f_build: Any, f_export: Any, provider: str, as_file: bool
 ) -> str | bytes:
+    made = _built(mod, target, params, f_build, f_export, provider)
+    return write_artifact(made) if as_file and isinstance(made, bytes) else made
+
+
+def _built(mod: IRModule, target: Target, params: Any, f_build: Any, f_export: Any, provider: str) -> str | bytes:
     if f_build is None and f_export is None and is_device_target(target):
         return build_for_device(mod, target, provider)
     build = get_global_func_with_default_on_worker(f_build, default_build)
@@ -142,8 +151,7 @@ def default_build(mod: IRModule, target: Target, params: Any = None) -> bytes:
 
 def default_export(built: Any) -> str:
     """Write any other build result to a file."""
-    folder = tempfile.mkdtemp(prefix="relaxish-artifact-")
-    path = os.path.join(folder, "module.so")
+    path = str(new_folder() / "module.so")
     built.export_library(path)
     return path
 

@@ -289,7 +289,8 @@ class XGBModel(CostModel):
 def _group_key(context: Task) -> str:
     from ..utils import shash2hex
 
-    assert context.mod is not None
+    if context.mod is None:
+        return ""  # candidates of no task in particular
     key = getattr(context, "_group_key", None)
     if key is None:
         key = shash2hex(context.mod)

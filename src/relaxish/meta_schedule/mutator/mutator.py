@@ -15,6 +15,7 @@ from ...tir.schedule import Instruction, Trace
 from ...tir.stmt import Block
 from ..analysis import blocks as ba
 from ..analysis.schedules import schedule_for_tuning
+from ..utils import MethodNotDefinedError
 
 if TYPE_CHECKING:
     from ..search_strategy.decisions import DecisionTable
@@ -53,7 +54,7 @@ class Mutator:
 
     def apply(self, trace: Trace, rand: random.Random | None = None) -> Trace | None:
         """A changed copy of the trace."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "apply")
 
     def on_columns(self, columns: DecisionTable, rng: np.random.Generator, rows: Array) -> bool:
         """Change ``rows[candidate, column]`` in place; ``columns`` says what the columns are. False: not defined."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import tempfile
 import threading
 import time
@@ -13,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...runtime import nd, rpc
-from ...target import Target
 from ..arg_info import ArgInfo
+from ..builder.artifact import export_kernels, unpacked
 from ..builder.device_artifact import DeviceArtifact
 from ..builder.interpreted import InterpretedArtifact
 from ..measure.status import MeasureStatus
@@ -170,31 +169,21 @@ def _nothing() -> None:
 
 
 def _as_library(artifact: str | bytes, folder: Path) -> Path:
-    """The artifact as a shared object with its manifest; what is a file already stays as it is.
-
-    For a machine of another architecture the objects go there in an archive, and are linked where they are loaded.
-    """
-    if isinstance(artifact, str):
-        return Path(artifact)
-    from ...backend.llvm.compile import linker_of
-    from ...runtime.exports.linking import is_foreign
-    from ...runtime.module import Module
-
-    compiled = pickle.loads(artifact)  # made by this process's own builder
-    path = folder / "candidate.so"
-    if isinstance(compiled, DeviceArtifact):
-        from ...runtime.devices.module import DeviceModule
-        from ...runtime.nvidia.module import CUDAModule
-
-        kind: Any = CUDAModule if compiled.kind == "cuda" else DeviceModule
-        module = Module({}, None)
-        module.add_device_module(kind.from_json(compiled.manifest, compiled.binaries))
-    elif isinstance(compiled, InterpretedArtifact):
+    """The artifact as a library with its manifest; an exported module stays as it is."""
+    made = unpacked(artifact)
+    if made is None:
+        return Path(str(artifact))
+    if isinstance(made, InterpretedArtifact):
         raise ValueError("a server runs compiled programs; what is interpreted is measured on this machine only")
-    else:
-        path = folder / ("candidate.tar" if is_foreign(compiled.triple) else "candidate.so")
-        linker = linker_of(Target({"kind": "llvm", "mtriple": compiled.triple}) if compiled.triple else Target("llvm"))
-        module = Module(compiled.kernels, None, objects=[compiled.object_bytes], linker=linker)
+    if not isinstance(made, DeviceArtifact):
+        return export_kernels(made, folder)
+    from ...runtime.devices.module import DeviceModule
+    from ...runtime.module import Module
+    from ...runtime.nvidia.module import CUDAModule
+
+    kind: Any = CUDAModule if made.kind == "cuda" else DeviceModule
+    module, path = Module({}, None), folder / "candidate.so"
+    module.add_device_module(kind.from_json(made.manifest, made.binaries))
     module.export_library(path)
     return path
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ..arg_info import ArgInfo
 from ..measure.status import MeasureStatus
+from ..utils import MethodNotDefinedError
 
 __all__ = ["EvaluatorConfig", "PyRunner", "PyRunnerFuture", "Runner", "RunnerFuture", "RunnerInput", "RunnerResult"]
 
@@ -84,7 +85,7 @@ class Runner:
 
     def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
         """Start measuring a batch."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "run")
 
     @staticmethod
     def create(kind: str = "local", *args: Any, **kwargs: Any) -> Runner:

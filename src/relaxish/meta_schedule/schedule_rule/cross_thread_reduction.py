@@ -56,7 +56,7 @@ class CrossThreadReduction(ScheduleRule):
         if self._max_threads == -1 or self._warp_size == -1:
             return [sch]
         place = ba.enclosing(sch, sch.get(block))[1]
-        if place.scope is None or not ba.needs_rfactor(place, self._max_threads, self._warp_size):
+        if place.scope is None or not ba.needs_rfactor(place, self._max_threads):
             return [sch]
         trial = sch.copy()
         trial.seed(sch.fork_seed())

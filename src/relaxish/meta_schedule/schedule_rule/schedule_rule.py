@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...support.entry_points import load
 from ...tir import Schedule
 from ...tir.schedule import BlockRV
+from ..utils import MethodNotDefinedError
 
 if TYPE_CHECKING:
     from ..task import Task
@@ -26,7 +27,7 @@ class ScheduleRule:
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule]:
         """The schedules this rule makes of one block."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "apply")
 
     def clone(self) -> ScheduleRule:
         """An independent copy."""

@@ -13,6 +13,7 @@ from ..defaults import kind_of_target, rules_for_target
 from ..mutator import Mutator
 from ..postproc import Postproc
 from ..schedule_rule import ScheduleRule
+from ..utils import MethodNotDefinedError
 
 if TYPE_CHECKING:
     from ..task import Task
@@ -42,7 +43,8 @@ class SpaceGenerator:
         self._context: Task | None = None
 
     def _initialize_with_tune_context(self, context: Task) -> None:
-        """Called once before use; a subclass may do more here."""
+        """Called once before use; a subclass may do more here. Raises MethodNotDefinedError where there is no more."""
+        raise MethodNotDefinedError(self, "_initialize_with_tune_context")
 
     def initialize_with_tune_context(self, context: Task) -> None:
         """Resolve the rules for the context's target and initialise them."""
@@ -67,11 +69,12 @@ class SpaceGenerator:
         parts: list[Any] = [*self.sch_rules, *self.postprocs, *self.mutator_probs]
         for part in parts:
             part.initialize_with_tune_context(context)
-        self._initialize_with_tune_context(context)
+        if type(self)._initialize_with_tune_context is not SpaceGenerator._initialize_with_tune_context:
+            self._initialize_with_tune_context(context)
 
     def generate_design_space(self, mod: IRModule) -> list[Schedule]:
         """The sketches of a module."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "generate_design_space")
 
     def clone(self) -> SpaceGenerator:
         """An independent copy, to be initialised again."""

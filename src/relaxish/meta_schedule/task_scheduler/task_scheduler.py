@@ -18,6 +18,7 @@ from ..measure.engine import MeasureEngine
 from ..measure_callback import AddToDatabase, MeasureCallback
 from ..profiler import Profiler
 from ..runner import RunnerFuture, RunnerResult
+from ..utils import MethodNotDefinedError
 
 if TYPE_CHECKING:
     from ..builder import Builder
@@ -80,7 +81,7 @@ class TaskScheduler:
 
     def next_task_id(self) -> int:
         """The task to work on next, -1 when all are done."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "next_task_id")
 
     def save_state(self) -> dict[str, Any]:
         """What :meth:`next_task_id` needs to go on in another process, as plain data."""

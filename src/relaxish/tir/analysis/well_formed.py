@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...ir.errors import CheckValueError
+from ...ir.expr import PrimExpr
 from ...ir.functor import Visitor
 from ...ir.module import IRModule
 from ...ir.prim import Let, Reduce
@@ -61,6 +62,11 @@ class _OuterLoops(Visitor):
         """The variables of a buffer belong to its declaration."""
 
 
+def _parts(buffer: Buffer) -> tuple[PrimExpr, ...]:
+    """The expressions a buffer is declared with."""
+    return (buffer.data, *buffer.shape, *buffer.strides, buffer.elem_offset)
+
+
 class _Scopes(Visitor):
     """Follows definitions: what is in scope at every use, and what was in scope before."""
 
@@ -106,20 +112,20 @@ class _Scopes(Visitor):
 
     def _define_matched(self, buffer: Buffer, own: set[Any]) -> None:
         """A matched buffer defines those of its variables that are not known yet."""
-        parts = (buffer.data, *buffer.shape, *buffer.strides, buffer.elem_offset)
-        for part in parts:
+        for part in _parts(buffer):
             if isinstance(part, Var) and part not in self.live:
                 self._define(part, own)
-        for part in parts:
-            self.visit(part)
 
     def visit_PrimFunc(self, func: PrimFunc) -> None:
         with self._scope() as own:
             for param in func.params:
                 self._define(param, own)
-            for param in func.params:
-                if param in func.buffer_map:
-                    self._define_matched(func.buffer_map[param], own)
+            buffers = [func.buffer_map[param] for param in func.params if param in func.buffer_map]
+            # The shape of one argument may be made of what the shape of a later one is.
+            for buffer in buffers:
+                self._define_matched(buffer, own)
+            for buffer in buffers:
+                self.visit(_parts(buffer))
             self.visit(func.body)
         self.threads, self.thread_of = set(), {}
 
@@ -152,6 +158,7 @@ class _Scopes(Visitor):
                     self._define_axis(node.node, own)
             elif node.attr_key == "buffer_bind_scope":
                 self._define_matched(node.node[0], own)
+                self.visit(_parts(node.node[0]))
             elif isinstance(node.node, Var):
                 self.visit(node.node)
             self.visit(node.body)
@@ -192,6 +199,7 @@ class _Scopes(Visitor):
             for match in node.match_buffers:
                 self.visit(match.source)
                 self._define_matched(match.buffer, own)
+                self.visit(_parts(match.buffer))
             for part in (node.init, node.body):
                 if part is not None:
                     self.visit(part)

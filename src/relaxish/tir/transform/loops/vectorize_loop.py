@@ -16,7 +16,9 @@ from ....arith.functor import substitute
 from ....ir import dtype as dt
 from ....ir.expr import ExprLike, PrimExpr
 from ....ir.functor import all_nodes
-from ....ir.prim import Add, BinaryOp, Broadcast, Call, Cast, IntImm, Let, Mul, Not, Ramp, Select, Shuffle, Sub, Var  # fmt: skip
+from ....ir.prim import (
+    Add, BinaryOp, Broadcast, Call, Cast, IntImm, Let, Mul, Not, Ramp, Select, Shuffle, StringImm, Sub, Var,
+)  # fmt: skip
 from ...expr import BufferLoad
 from ...limits import MAX_LANES, lanes_of_loops, too_many_lanes
 from ...stmt import (
@@ -35,9 +37,10 @@ from ...stmt import (
     While,
 )  # fmt: skip
 from ....target import Target
+from ....target.codegen import llvm_get_intrinsic_name
 from ...buffer import Buffer
 from ...function import PrimFunc
-from ...intrinsics import named
+from ...intrinsics import LLVM_LANEWISE, named
 from ..base import (
     LoweringError,
     PrimFuncPass,
@@ -52,6 +55,20 @@ from ..base import (
 from .vector_memory import OwnCopies, predicated
 
 _VECTOR_CALLS = frozenset(named(lambda record: record.lanewise))
+
+
+def _operands_from(e: Call) -> int | None:
+    """Where the operands of a call begin that is computed lane by lane; None where it is not."""
+    if op_name_of(e).removeprefix("tir.") in _VECTOR_CALLS:
+        return 0
+    if not is_call(e, "call_llvm_pure_intrin"):
+        return None
+    first = e.args[0]
+    name = first.value if isinstance(first, StringImm) else llvm_get_intrinsic_name(int(first.value))
+    if name.removeprefix("llvm.") not in LLVM_LANEWISE:
+        return None
+    # An old form carries the number of overloading arguments first.
+    return 2 if isinstance(e.args[1], IntImm) and e.args[1].dtype == "uint32" else 1
 
 
 class NeedsScalar(Exception):
@@ -203,11 +220,12 @@ class _Vectorizer(SeqMutator):
         args = tuple(self.visit(a) for a in e.args)
         if all(a is b for a, b in zip(args, e.args)):
             return e
-        if name.removeprefix("tir.") not in _VECTOR_CALLS:
+        fixed = _operands_from(e)
+        if fixed is None:
             raise NeedsScalar(f"{name or e.op} has no vector form")
         lanes = _widest(*args)
         dtype = dt.with_lanes(dt.element_of(e.dtype), lanes)
-        return Call(dtype, e.op, tuple(spread(a, lanes) for a in args), e.annotations)
+        return Call(dtype, e.op, (*args[:fixed], *(spread(a, lanes) for a in args[fixed:])), e.annotations)
 
     def _check_index(self, e: Call) -> PrimExpr:
         """Lanes may have indices of their own; what they must stay below is the same for all."""
@@ -423,7 +441,8 @@ class _Loops(SeqMutator):
         extent = loop.extent
         constant = isinstance(extent, IntImm) and extent.value >= 1
         if not constant and not (_is_scalable(extent) and _has_scalable_vectors(self.target)):
-            raise LoweringError(f"Failed to vectorize loop with extent {extent} for target {self.target}")
+            target = "(nullptr)" if self.target is None else self.target
+            raise LoweringError(f"Failed to vectorize loop with extent {extent} for target {target}")
         body = self.visit(loop.body)
         if B.is_one(extent):
             return substitute(body, {loop.loop_var: loop.min})
