@@ -108,9 +108,11 @@ _CALL_TIR = {
 }  # fmt: skip
 
 
-def _is_call_tir(node: Any) -> bool:
+def _is_call_tir(node: Call) -> bool:
     """Whether a call has what ``R.call_tir`` and its kin are printed from; ill-formed ones are printed as any other."""
-    return node.op.name in _CALL_TIR and len(node.args) in (2, 3) and len(node.sinfo_args) == 1
+    return (
+        isinstance(node.op, Op) and node.op.name in _CALL_TIR and len(node.args) in (2, 3) and len(node.sinfo_args) == 1
+    )
 
 
 def _call_tir(node: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
