@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ir.expr import BaseFunc, GlobalVar
 from ..ir.module import IRModule
-from .expr import Function, SeqExpr
+from .expr import Function
 
 __all__ = ["normalize_global_vars"]
 
@@ -68,6 +68,6 @@ def _normalized(mod: IRModule) -> IRModule:
     from .block_builder import BlockBuilder
 
     for var, func in list(mod.functions.items()):
-        if isinstance(func, Function) and not isinstance(func.body, SeqExpr):
+        if isinstance(func, Function) and func.body.struct_info_ is None:
             mod.update_func(var, BlockBuilder(mod, trusts_struct_info=False).normalize(func))
     return mod

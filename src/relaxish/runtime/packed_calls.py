@@ -13,7 +13,7 @@ import itertools
 import math
 import operator
 import struct
-from collections.abc import Sequence
+from collections.abc import MutableSequence, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,7 +91,7 @@ def _call(name: str, arguments: Sequence[Any]) -> Any:
     return function(*arguments)
 
 
-def _serve(name: bytes, kinds: bytes, words: Any, wanted: int, result: Any) -> int:
+def _serve(name: bytes, kinds: bytes, words: Sequence[int], wanted: int, result: MutableSequence[int]) -> int:
     try:
         value = _call(name.decode(), [_argument(kind, words[i]) for i, kind in enumerate(kinds)])
         if wanted == FLOAT:
