@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import relaxish
-from relaxish import relax, transform
+from relaxish import relax, te, transform
 from relaxish.ir import assert_structural_equal
 from relaxish.relax.analysis import remove_all_unused, well_formed
 from relaxish.relax.training.loss import CategoricalCrossEntropyLoss
@@ -13,6 +14,7 @@ from relaxish.relax.training.optimizer import Adam, MomentumSGD
 from relaxish.script import ir as I
 from relaxish.script import relax as R
 from relaxish.script import tir as T
+from relaxish.tir import IndexMap
 
 INFO = relax.TensorStructInfo((2, 3), "float32")
 
@@ -129,3 +131,57 @@ def test_a_type_that_is_not_given():
     assert relax.DataTypeImm("").value == "void"
     mod = relaxish.IRModule({"f": _copy_kernel()})
     assert mod.replace_global_vars({}) is mod
+
+
+@T.prim_func(private=True)
+def _blocked_add(a: T.Buffer((4, 4), "float32"), b: T.Buffer((4, 4), "float32"), c: T.Buffer((4, 4), "float32")):
+    for i, j in T.grid(4, 4):
+        with T.block("add"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            c[vi, vj] = a[vi, vj] + b[vi, vj]
+
+
+@I.ir_module
+class TwoAdds:
+    @T.prim_func(private=True)
+    def add(a: T.Buffer((16,), "float32"), b: T.Buffer((16,), "float32"), c: T.Buffer((16,), "float32")):
+        T.func_attr({"operator_name": "relax.add"})
+        for i in range(16):
+            with T.block("add"):
+                vi = T.axis.spatial(16, i)
+                c[vi] = a[vi] + b[vi]
+
+    @R.function
+    def main(x: R.Tensor((16,), "float32"), y: R.Tensor((16,), "float32")):
+        cls = TwoAdds
+        with R.dataflow():
+            lv = R.call_tir(cls.add, (x, y), out_sinfo=R.Tensor((16,), "float32"))
+            gv = R.call_tir(cls.add, (lv, y), out_sinfo=R.Tensor((16,), "float32"))
+            R.output(gv)
+        return gv
+
+
+def _blocks(i):
+    return i // 4, i % 4
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        _blocks,
+        lambda i: (i // 4, te.AXIS_SEPARATOR, i % 4),
+        (IndexMap.from_func(_blocks, index_dtype="int64"), [1]),
+        IndexMap.from_func(_blocks, index_dtype="int64"),
+    ],
+)
+def test_layouts_between_replaced_calls_cancel(layout):
+    altered = transform.AlterOpImpl({"relax.add": _blocked_add}, {"relax.add": [layout] * 3})(TwoAdds)
+    assert _names(altered["main"]).count("layout_transform") == 6
+    optimized = transform.DeadCodeElimination()(transform.OptimizeLayoutTransform()(altered))
+    # Back to rows and to blocks again, between the two calls, is nothing.
+    assert _names(optimized["main"]).count("layout_transform") < 5
+    x, y = (np.random.default_rng(s).random(16).astype("float32") for s in (0, 1))
+    for mod in (altered, optimized):
+        vm = relaxish.VirtualMachine(relaxish.build(mod, "llvm"), relaxish.cpu())
+        out = vm["main"](relaxish.nd.array(x), relaxish.nd.array(y)).numpy()
+        np.testing.assert_allclose(out, x + y + y, rtol=1e-6)

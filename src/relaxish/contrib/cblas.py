@@ -16,11 +16,11 @@ from ..runtime.registry import register_func
 __all__ = ["batch_matmul", "matmul"]
 
 
-def matmul(lhs: te.Tensor, rhs: te.Tensor, transa: bool = False, transb: bool = False, **kwargs: str) -> te.Tensor:
+def matmul(lhs: te.Tensor, rhs: te.Tensor, transa: bool = False, transb: bool = False, tag: str = "") -> te.Tensor:
     """``lhs @ rhs`` of two matrices, each transposed if so said."""
     n = lhs.shape[1] if transa else lhs.shape[0]
     m = rhs.shape[0] if transb else rhs.shape[1]
-    return _product("tvm.contrib.cblas.matmul", [n, m], lhs, rhs, transa, transb, **kwargs)
+    return _product("tvm.contrib.cblas.matmul", [n, m], lhs, rhs, transa, transb, tag)
 
 
 def batch_matmul(
@@ -29,17 +29,17 @@ def batch_matmul(
     transa: bool = False,
     transb: bool = False,
     iterative: bool = False,
-    **kwargs: str,
+    tag: str = "",
 ) -> te.Tensor:
     """:func:`matmul` for each matrix of a batch; ``iterative`` asks for one product after the other."""
     n = lhs.shape[2] if transa else lhs.shape[1]
     m = rhs.shape[1] if transb else rhs.shape[2]
     name = "tvm.contrib.cblas.batch_matmul_iterative" if iterative else "tvm.contrib.cblas.batch_matmul"
-    return _product(name, [lhs.shape[0], n, m], lhs, rhs, transa, transb, **kwargs)
+    return _product(name, [lhs.shape[0], n, m], lhs, rhs, transa, transb, tag)
 
 
 def _product(
-    name: str, shape: list[PrimExpr], lhs: te.Tensor, rhs: te.Tensor, transa: bool, transb: bool, **kwargs: str
+    name: str, shape: list[PrimExpr], lhs: te.Tensor, rhs: te.Tensor, transa: bool, transb: bool, tag: str
 ) -> te.Tensor:
     made: te.Tensor = te.extern(
         shape,
@@ -47,7 +47,7 @@ def _product(
         lambda ins, outs: tir.call_packed(name, ins[0], ins[1], outs[0], transa, transb),
         name="C",
         dtype=lhs.dtype,
-        **kwargs,
+        tag=tag,
     )
     return made
 

@@ -14,6 +14,7 @@ from ...relax.expr import (
     Expr,
     ExternFunc,
     SeqExpr,
+    VarBinding,
 )
 from ...relax.struct_info import FuncStructInfo, StructInfo
 from ...support.errors import RelaxishError
