@@ -355,7 +355,7 @@ _NO_PAUSE = ('fence syncscope("singlethread") seq_cst', "")
 
 # Calls of functions that the process registers: what serves them is told by the host, and without it they fail.
 _PACKED = f"""
-@rx_packed_server = internal global ptr null
+@rx_packed_server = internal global ptr null, align 8
 
 define void @{SET_PACKED}(ptr %server) nounwind {{{{
   store atomic ptr %server, ptr @rx_packed_server release, align 8
