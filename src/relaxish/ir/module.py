@@ -128,8 +128,11 @@ class IRModule(Node):
         self.global_infos[name] = tuple(global_info)
 
     def replace_global_vars(self, replacements: Mapping[Any, Any]) -> IRModule:
-        """A module in which global variables are renamed, in keys and in bodies."""
+        """A module in which global variables are renamed, in keys and in bodies; this one if there are none."""
         from .functor import Mutator
+
+        if not replacements:
+            return self
 
         mapping: dict[str, GlobalVar] = {}
         for old, new in replacements.items():

@@ -60,7 +60,10 @@ def scatter_nd(data: Expr, indices: Expr, updates: Expr, reduction: str = "updat
 
 def one_hot(indices: Expr, on_value: Number, off_value: Number, depth: int, axis: int = -1) -> Expr:
     """A new axis with ``on_value`` at the index and ``off_value`` elsewhere."""
-    args = [as_expr(indices), as_prim_value(on_value), as_prim_value(off_value)]
+    args = [
+        as_expr(indices),
+        *(PrimValue(v) if isinstance(v, float) else as_prim_value(v) for v in (on_value, off_value)),
+    ]
     _hot_dtype(args[1], args[2])
     if int(depth) <= 0:
         raise OpValueError(f"relax.one_hot: depth must be positive, but got {depth}")

@@ -396,13 +396,13 @@ class StringImm(Expr):
 
 
 class DataTypeImm(Expr):
-    """A dtype literal."""
+    """A dtype literal; the empty name is the type that is not given, "void"."""
 
     value: str = field(role="attr", default=None)
     span: Any = field(role="ignore")
 
     def __init__(self, value: str, span: Span | None = None) -> None:
-        self.value = str(value)
+        self.value = str(value) or "void"
         self.struct_info_ = ObjectStructInfo()
         self.span = span
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from ..support.errors import (
     DivisionByZeroError, DivisionOverflowError, IndexBoundsError, KernelError, MemoryCheckError,
 )  # fmt: skip
+from .packed_calls import pending
 
 __all__ = ["FAIL", "FIELD", "RECORD", "RECORDED", "RECORDS", "failure", "site_text"]
 
@@ -67,8 +68,14 @@ _KINDS: dict[str, Callable[[str, Sequence[str], int, int], KernelError]] = {
 }
 
 
-def failure(library: Any, code: int, who: str, messages: Sequence[str] = ()) -> KernelError:
-    """The error for what compiled code returned, not 0; ``messages`` are those of codes from 1 on."""
+def failure(library: Any, code: int, who: str, messages: Sequence[str] = ()) -> BaseException:
+    """The error for what compiled code returned, not 0; ``messages`` are those of codes from 1 on.
+
+    An exception of a function that the kernel called is that error itself.
+    """
+    raised = pending(code)
+    if raised is not None:
+        return raised
     if 0 < code <= len(messages):
         return KernelError(f"Assert fail: {messages[code - 1]}")
     record = _read(library, code) if code >= RECORDED else None

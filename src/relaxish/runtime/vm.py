@@ -6,7 +6,7 @@ import enum
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, TYPE_CHECKING
+from typing import Any, TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -73,6 +73,10 @@ def _too_deep(name: str, limit: int) -> VMRecursionError:
         f"calls inside {name} are nested more than {limit:,} deep: does the recursion end? (The limit of calls between "
         f"functions is RELAXISH_VM_RECURSION_LIMIT, that of closures and watched calls is Python's.)"
     )
+
+
+# Methods that are functions of the machine by their names, too, unless the program has functions of that name.
+_STATEFUL = frozenset({"invoke_stateful", "save_function", "set_input"})
 
 
 class VirtualMachine:
@@ -356,6 +360,8 @@ class VirtualMachine:
         if index is None:
             if name in self.executable.kernels:
                 return self._kernel(name)
+            if name in _STATEFUL:
+                return cast("Callable[..., Any]", getattr(self, name))
             known = ", ".join(self._infos) or "none"
             raise MissingFunctionError(f"Module has no function '{name}' (functions: {known})")
 

@@ -13,6 +13,7 @@ from ..ir.structural import same_expression
 from ..ir.errors import CheckIndexError, CheckValueError
 from ..ir.expr import as_expr
 from ..ir.functor import Visitor
+from ..ir.serial import register_shared
 from ..tir import Buffer, IterVar, PrimExpr, Reduce, SizeVar, Stmt, Var, const, convert, decl_buffer
 from .tensor import Dim, ExprLike, Tensor, TensorSlice
 
@@ -244,6 +245,14 @@ class ScanOp(Operation):
     @property
     def input_tensors(self) -> list[Tensor]:
         return [*self.init, *self.update]
+
+
+_HEAD = ("name", "tag", "attrs")
+register_shared(Tensor, ("op", "value_index"), lambda op, index: op.output(index))
+register_shared(PlaceholderOp, ("name", "shape", "dtype"), PlaceholderOp)
+register_shared(ComputeOp, (*_HEAD, "axis", "body"), ComputeOp)
+register_shared(ExternOp, (*_HEAD, "inputs", "input_placeholders", "output_placeholders", "body"), ExternOp)
+register_shared(ScanOp, (*_HEAD, "scan_axis", "init", "update", "state_placeholder", "inputs"), ScanOp)
 
 
 def _shape_tuple(shape: ShapeLike) -> tuple[PrimExpr, ...]:

@@ -15,6 +15,7 @@ from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir import dtype as dt
 from ..ir.expr import ExprLike, GlobalVar, PrimExpr, as_expr
 from ..ir.node import Node
+from ..ir.object_generic import ObjectGeneric
 from ..ir.op import Op
 from ..ir.prim import (
     Call, CallEffectKind, CommReducer, FloatImm, IntImm, IterVar, Reduce, Select, StringImm, Var, const,
@@ -350,6 +351,8 @@ def _packed(name: str) -> Callable[..., PrimExpr]:
 
 
 def _packed_arg(value: CallArg) -> CallArg:
+    if isinstance(value, ObjectGeneric):
+        value = value.asobject()
     if isinstance(value, Buffer):
         return _pack_buffer(value)
     return _arg(value)

@@ -152,10 +152,11 @@ class CategoricalCrossEntropyLoss(Loss):
             if self.ignore_index >= 0:
                 classes = builder.emit(argmax(params[1], axis=1))
                 return nn.nll_loss(logits, classes, weight, self._reduction, self.ignore_index)
+            negated = builder.emit(negative(logits))
             dtype = params[0].struct_info.dtype
             same = params[1].struct_info.dtype == dtype
             wanted = params[1] if same else builder.emit(astype(params[1], dtype))
-            lost = builder.emit(multiply(builder.emit(negative(logits)), wanted))
+            lost = builder.emit(multiply(negated, wanted))
             if weight is not None:
                 lost = builder.emit(multiply(lost, weight))
             return self._with_reduction(lost)

@@ -135,11 +135,14 @@ def _mapped(info: Any, index_map: IndexMap | None) -> TensorStructInfo:
     return TensorStructInfo(shape, info.dtype, info.vdevice)
 
 
-def _as_map(item: Callable[..., Any]) -> IndexMap | None:
+def _as_map(item: Callable[..., Any] | IndexMap | Sequence[Any] | None) -> IndexMap | None:
+    """The map; the places of separators, which may come with it, are told apart."""
     if item is None or isinstance(item, IndexMap):
         return item
-    if isinstance(item, Callable):  # type: ignore[arg-type]
-        return IndexMap.from_func(item, index_dtype="int64")
+    if isinstance(item, (tuple, list)) and item and isinstance(item[0], IndexMap):
+        return item[0]
+    if callable(item):
+        return IndexMap.from_func_with_separators(item, index_dtype="int64")[0]
     raise TypeError(f"a buffer transform must be an IndexMap or a function of indices, not {type(item).__name__}")
 
 

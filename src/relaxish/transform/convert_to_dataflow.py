@@ -9,7 +9,7 @@ from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.transform import Pass, Sequential
 from ..relax.analysis.variables import is_impure_call
-from ..relax.expr import BindingBlock, Call, DataflowBlock, DataflowVar, Function, If, SeqExpr
+from ..relax.expr import BindingBlock, Call, DataflowBlock, Function, If, SeqExpr
 from ..relax.expr_functor import PyExprMutator
 from .base import as_module_pass, map_relax_functions
 from .canonicalize_bindings import CanonicalizeBindings
@@ -36,13 +36,14 @@ class _Converter(PyExprMutator):
         return SeqExpr(blocks, new.body, new.span)
 
     def _regrouped(self, blocks: Sequence[BindingBlock]) -> list[BindingBlock]:
-        """The bindings of the blocks as runs of pure ones and of others; short pure runs stay ordinary."""
+        """The bindings of the blocks as runs of pure ones and of others; short pure runs stay as they are."""
         out: list[BindingBlock] = []
         run: list[Any] = []
         plain: list[Any] = []
+        given = {id(b) for block in blocks if isinstance(block, DataflowBlock) for b in block.bindings}
 
         def end_run() -> None:
-            if len(run) < self.min_size and not any(isinstance(b.var, DataflowVar) for b in run):
+            if len(run) < self.min_size and not any(id(b) in given for b in run):
                 plain.extend(run)
             elif run:
                 if plain:
@@ -75,7 +76,7 @@ def ConvertToDataflow(min_size: int = 2) -> Pass:
                                         R.output(gv)
                                     R.print(gv)
 
-    Dataflow blocks already there grow by the pure bindings around them.  CanonicalizeBindings follows, which makes
+    Dataflow blocks already there stay, however short, and grow by the pure bindings around them.  CanonicalizeBindings follows, which makes
     dataflow variables of those that no other block uses.
     """
 

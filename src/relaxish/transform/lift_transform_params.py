@@ -35,6 +35,7 @@ from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import prim_vars
 from ..relax.struct_info import ShapeStructInfo, TupleStructInfo
 from ..support.errors import RelaxishError
+from ..tir import IntImm
 from .base import as_module_pass
 from .bundle_model_params import bundle_model_params, num_input_of
 from .canonicalize_bindings import canonicalize_function
@@ -211,7 +212,10 @@ class _Consume(PyExprMutator):
         bound: Any = self.visit_expr(binding.var)
         self.read[value.index] = bound
         reset = call_pure_packed(
-            "vm.builtin.tuple_reset_item", value.tuple_value, PrimValue(value.index), sinfo_args=TupleStructInfo([])
+            "vm.builtin.tuple_reset_item",
+            value.tuple_value,
+            PrimValue(IntImm("int32", value.index)),
+            sinfo_args=TupleStructInfo([]),
         )
         self.builder_.emit(reset)
 

@@ -137,7 +137,8 @@ class _Splitter(PyExprMutator):
         for position, rewrite in enumerate(rewrites):
             item: Any = packed if len(rewrites) == 1 else TupleGetItem(packed, position)
             args[rewrite.index] = item
-        return Call(call.op, (compute, Tuple(args), *call.args[2:]), call.attrs, call.sinfo_args, call.span)
+        made = Call(call.op, (compute, Tuple(args), *call.args[2:]), call.attrs, call.sinfo_args, call.span)
+        return self.builder_.emit(made)
 
 
 def _run(mod: IRModule) -> IRModule:
@@ -155,7 +156,8 @@ def SplitLayoutRewritePreproc() -> Pass:
         y = R.call_tir(cls.matmul, (x, w), ...)   # repacks w into w_t, then multiplies
 
         w1 = R.call_tir(cls.matmul_weight_prepack, (w,), ...)
-        y = R.call_tir(cls.matmul_prepacked, (x, w1), ...)
+        y1 = R.call_tir(cls.matmul_prepacked, (x, w1), ...)
+        y = y1
 
     The repacking then depends on the weight alone, so LiftTransformParams or FoldConstant can do it once.
     """

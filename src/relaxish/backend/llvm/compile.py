@@ -9,7 +9,7 @@ from typing import Any
 
 from ...ir.module import IRModule
 from ...runtime.kernel import KernelSpec
-from ...runtime.exports.linking import ForeignLibrary, Linker, is_foreign
+from ...runtime.exports.linking import ForeignLibrary, Linker, UnlinkedLibrary, is_foreign
 from ...runtime.bytecode.plan import ExecutionPlan
 from ...support import config
 from ...target import Target
@@ -123,6 +123,13 @@ def linker_of(target: Target) -> Linker:
     return engine.linker_of(target)
 
 
-def library_of(compiled: CompiledObject) -> JitLibrary | ForeignLibrary:
-    """The code in this process, or what stands for it where it is another machine's."""
-    return ForeignLibrary(compiled.triple) if is_foreign(compiled.triple) else JitLibrary(compiled)
+def library_of(compiled: CompiledObject) -> JitLibrary | ForeignLibrary | UnlinkedLibrary:
+    """The code in this process, or what stands for it where it is another machine's or calls what is not here."""
+    if is_foreign(compiled.triple):
+        return ForeignLibrary(compiled.triple)
+    try:
+        return JitLibrary(compiled)
+    except RuntimeError as err:
+        if "materialize symbols" not in str(err):
+            raise
+        return UnlinkedLibrary(str(err))

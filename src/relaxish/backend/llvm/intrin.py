@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...ir import dtype as dt
 from ...ir.expr import GlobalVar, PrimExpr
 from ...ir.op import Op
-from ...ir.prim import Broadcast, Call, Cast, Div, FloatImm, IntImm, StringImm
+from ...ir.prim import LT, Broadcast, Call, Cast, Div, FloatImm, IntImm, Ramp, StringImm
 from ...support.errors import RelaxishError
 from ...tir.intrinsics import LLVM_LANEWISE
 from ..common.atomics import ATOMICS
@@ -412,6 +412,15 @@ _TABLE["vectorlow"] = _half(False)
 def _combine(gen: ExprGen, expr: Call) -> str:
     values = [gen.visit(a) for a in expr.args]
     return gen.concat(values, [dt.lanes(a.dtype) for a in expr.args], expr.dtype)
+
+
+@register("get_active_lane_mask")
+def _active_lanes(gen: ExprGen, expr: Call) -> str:
+    """The lanes of ``base``, ``base + 1``, ... that lie below the limit."""
+    base, limit = expr.args
+    lanes = dt.lanes(expr.dtype)
+    wide = Cast("int64", base), Cast("int64", limit)
+    return gen.visit(LT(Ramp(wide[0], IntImm("int64", 1), lanes), Broadcast(wide[1], lanes)))
 
 
 # ---- pointers and calls

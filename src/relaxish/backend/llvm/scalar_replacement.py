@@ -69,6 +69,8 @@ def find_accumulators(gen: StmtGen, loop: For) -> list[tuple[Any, bool]]:
             accesses.setdefault(item.buffer.data, []).append(item)
             if isinstance(item, BufferStore):
                 stored.add(item.buffer.data)
+            if item.predicate is not None:
+                blocked.add(item.buffer.data)
         elif isinstance(item, For):
             if item.kind == ForKind.PARALLEL:
                 blocked.add(None)

@@ -126,6 +126,8 @@ def _stores(body: Stmt) -> list[Any] | None:
     stores: list[Any] = list(body.seq) if isinstance(body, SeqStmt) else [body]
     if not all(isinstance(s, BufferStore) for s in stores):
         return None
+    if any(isinstance(i, (BufferLoad, BufferStore)) and i.predicate is not None for s in stores for i in all_nodes(s)):
+        return None
     if bound:
         stores = [substitute(s, bound) for s in stores]
         if any(_reads(late.value, early.buffer.data) for i, early in enumerate(stores) for late in stores[i + 1 :]):

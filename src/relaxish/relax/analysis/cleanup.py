@@ -145,12 +145,14 @@ class _Remover:
         return new
 
 
-def remove_all_unused(func: Function | DataflowBlock) -> Any:
-    """The function (or dataflow block) without pure bindings that nobody uses."""
-    if isinstance(func, DataflowBlock):
+def remove_all_unused(func: Function | BindingBlock) -> Any:
+    """The function (or block, whose ordinary variables others may use) without pure bindings that nobody uses."""
+    if isinstance(func, BindingBlock):
         remover = _Remover()
         remover.live = {b.var for b in func.bindings if type(b.var) is Var}
         return remover.block(func)
+    if not isinstance(func.body, SeqExpr):  # not normalised: nothing is bound
+        return func
     body = _Remover().sequence(func.body)
     if body is func.body:
         return func

@@ -108,6 +108,13 @@ _CALL_TIR = {
 }  # fmt: skip
 
 
+def _is_call_tir(node: Call) -> bool:
+    """Whether a call has what ``R.call_tir`` and its kin are printed from; ill-formed ones are printed as any other."""
+    return (
+        isinstance(node.op, Op) and node.op.name in _CALL_TIR and len(node.args) in (2, 3) and len(node.sinfo_args) == 1
+    )
+
+
 def _call_tir(node: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
     name = node.op.name.removeprefix("relax.")
     where = path.attr("args")
@@ -188,7 +195,7 @@ def _hint_on_device(node: Call, path: ObjectPath, d: Docsifier) -> ExprDoc:
 def _call(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
     if isinstance(node.op, Op):
         name = node.op.name
-        if name in _CALL_TIR:
+        if _is_call_tir(node):
             return _call_tir(node, path, d)
         if name in ("relax.print", "relax.assert_op") and _has_format(node, name):
             return _formatted(node, path, d)

@@ -14,6 +14,7 @@ from ...relax.expr import (
     Expr,
     ExternFunc,
     SeqExpr,
+    VarBinding,
 )
 from ...relax.struct_info import FuncStructInfo, StructInfo
 from ...support.errors import RelaxishError
@@ -85,9 +86,27 @@ def _seq(node: Any, path: ObjectPath, d: Docsifier, returns: bool) -> list[StmtD
                 made = d.doc(block, path.attr("blocks").array_index(i))
                 frame.stmts.extend(made.stmts if isinstance(made, StmtBlockDoc) else [made])
             body, path = node.body, path.attr("body")
+            if not returns and _ends_with_statement(node, d):
+                return frame.stmts
         shown = d.doc(body, path)
         frame.stmts.append(ReturnDoc(shown) if returns else ExprStmtDoc(shown))
         return frame.stmts
+
+
+def _ends_with_statement(seq: SeqExpr, d: Docsifier) -> bool:
+    """Whether the value of a sequence is the nothing that its last call gives, printed as a statement without a name."""
+    last = seq.blocks[-1].bindings[-1] if seq.blocks and seq.blocks[-1].bindings else None
+    return isinstance(last, relax.VarBinding) and last.var is seq.body and _is_statement(last, d)
+
+
+def _is_statement(binding: VarBinding, d: Docsifier) -> bool:
+    """Whether a binding is printed as a call for its effects alone: the parser binds it to an unnamed variable again."""
+    value = binding.value
+    if isinstance(value, relax.If):
+        plain = all(_ends_with_statement(branch, d) for branch in (value.true_branch, value.false_branch))
+    else:
+        plain = _is_void(value) and not isinstance(value, BaseFunc)
+    return bool(d.cfg.syntax_sugar and plain and _is_void(binding.var))
 
 
 @printer_of(relax.SeqExpr)
@@ -101,11 +120,11 @@ def _if_doc(node: Any, path: ObjectPath, d: Docsifier, var: ExprDoc | None, ann:
         _seq(node.true_branch, path.attr("true_branch"), d, False),
         _seq(node.false_branch, path.attr("false_branch"), d, False),
     ]
-    if var is not None:
+    if var is not None and not all(_ends_with_statement(b, d) for b in (node.true_branch, node.false_branch)):
         for stmts in branches:
             last = stmts[-1]
-            assert isinstance(last, ExprStmtDoc)
-            stmts[-1] = AssignDoc(var, last.expr, ann)
+            if isinstance(last, ExprStmtDoc):  # else a conditional that gives nothing
+                stmts[-1] = AssignDoc(var, last.expr, ann)
     return IfDoc(cond, branches[0], branches[1])
 
 
@@ -142,8 +161,7 @@ def _var_binding(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
             d.cfg.binding_names.pop()
         return made
     rhs = d.doc(value, where)
-    if d.cfg.syntax_sugar and _is_void(value) and _is_void(node.var):
-        # A call for its effects alone: the parser binds it to an unnamed variable again.
+    if _is_statement(node, d):
         return ExprStmtDoc(rhs)
     ann = sinfo_annotation(node.var, path.attr("var"), d, value)
     lhs = define_relax_var(node.var, d.frames[-1], d)

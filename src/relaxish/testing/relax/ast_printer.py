@@ -84,6 +84,11 @@ class ASTPrinter:
         raise ValueError(f"Invalid node {node} ({type(node)})")
 
     visit_expr = visit
+    visit_type_ = visit
+    visit_struct_info_ = visit
+    visit_prim_expr_ = visit
+    visit_binding_ = visit
+    visit_binding_block_ = visit
 
 
 def _function(p: ASTPrinter, f: Function) -> str:

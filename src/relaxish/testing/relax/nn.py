@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -47,6 +48,12 @@ def _builder() -> BlockBuilder:
     if builder is None:
         raise RuntimeError("this needs an open function: use it inside 'with bb.function(...)'")
     return builder
+
+
+def _unique(name: str) -> str:
+    """The name, with a number where the function under construction has it already."""
+    builder = BlockBuilder.current()
+    return name if builder is None else builder.get_unique_name(name)
 
 
 def emit(expr: Expr, name_hint: str = "") -> Var:
@@ -90,8 +97,8 @@ def emit_checkpoint_sequential(
 ) -> Any:
     """Call functions one after another in segments, each recomputed in the backward pass.
 
-    ``segments`` is their number, or where each ends; the last one is kept unless ``checkpoint_last``.
-    Raises ValueError for a bad number of segments.
+    ``segments`` is where each ends, or their number: then all have the same number of functions, and what is left over
+    is one more. The last one is kept unless ``checkpoint_last``. Raises ValueError for a bad number of segments.
     """
 
     def run(start: int, end: int) -> Callable[[Any], Any]:
@@ -106,36 +113,32 @@ def emit_checkpoint_sequential(
     if isinstance(segments, int):
         if not 1 <= segments <= count:
             raise ValueError(f"segments must be between 1 and the number of functions, {count}, not {segments}")
-        size = count // segments
-        bounds = [size * (i + 1) for i in range(segments - 1)] + [count]
+        bounds = [*range(0, count, count // segments), count]
     else:
-        bounds = list(segments)
-        if bounds[-1] != count:
-            bounds.append(count)
-    start, value = 0, input
-    for index, end in enumerate(bounds):
-        last = index == len(bounds) - 1
-        value = run(start, end)(value) if last and not checkpoint_last else emit_checkpoint(run(start, end), value)
-        start = end
+        bounds = list(dict.fromkeys([0, *segments, count]))
+    value = input
+    for start, end in itertools.pairwise(bounds):
+        is_kept = end == count and not checkpoint_last
+        value = run(start, end)(value) if is_kept else emit_checkpoint(run(start, end), value)
     return value
 
 
 class Placeholder(Var):
-    """An input tensor of the function under construction."""
+    """An input tensor of a function; its name is made unique in the one under construction."""
 
     def __init__(self, shape: Sequence[Any], dtype: str = "float32", name: str = "data") -> None:
         if not isinstance(shape, (list, tuple)):
             raise TypeError("the shape of Placeholder is expected to be a list or a tuple")
-        super().__init__(_builder().get_unique_name(name), TensorStructInfo(shape, dtype))
+        super().__init__(_unique(name), TensorStructInfo(shape, dtype))
 
 
 class Parameter(Var):
-    """A weight of the function under construction."""
+    """A weight of a function; its name is made unique in the one under construction."""
 
     def __init__(self, shape: Sequence[Any], dtype: str = "float32", name: str = "param") -> None:
         if not isinstance(shape, (list, tuple)):
             raise TypeError("the shape of Parameter is expected to be a list or a tuple")
-        super().__init__(_builder().get_unique_name(name), TensorStructInfo(shape, dtype))
+        super().__init__(_unique(name), TensorStructInfo(shape, dtype))
 
 
 class Module:

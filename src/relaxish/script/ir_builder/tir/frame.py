@@ -115,7 +115,7 @@ class BlockFrame(TIRFrame):
         attrs = dict(self.annotations or {})
         missing = (1 if self.reads is None else 0) | (2 if self.writes is None else 0)
         if missing:
-            attrs[DETECT_ACCESS] = missing
+            attrs[DETECT_ACCESS] = tir.IntImm("int64", missing)
         block = tir.Block(
             self.iter_vars, self.reads or (), self.writes or (), self.name, as_stmt(self.stmts), self.init,
             self.alloc_buffers, self.match_buffers, attrs, span=self.entry_span,

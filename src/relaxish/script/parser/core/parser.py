@@ -235,7 +235,7 @@ def _function(parser: Parser, node: Any) -> None:
     parser.visit_function(node)
 
 
-@dispatch.register("default", "Pass", "Import", "ImportFrom")
+@dispatch.register("default", "Pass", "Import", "ImportFrom", "Nonlocal", "Global")
 def _nothing(parser: Parser, node: ast.AST) -> None:
     return None
 
