@@ -16,7 +16,7 @@ from .blocks import at, inside_kernel, tile_block
 from .regions import Region, TileError, as_dtype, pair_regions, region_of, takes_regions, tile_region, width_of
 
 __all__ = [
-    "GemmWarpPolicy", "async_copy", "c2d_im2col", "clear", "copy", "fill", "gemm", "gemm_sp", "im2col", "tcgen05_gemm",
+    "GemmWarpPolicy", "async_copy", "c2d_im2col", "clear", "copy", "fill", "gemm", "im2col", "tcgen05_gemm",
     "tma_copy", "transpose", "wgmma_gemm",
 ]  # fmt: skip
 
@@ -85,7 +85,7 @@ def transpose(src: Any, dst: Any) -> None:
     """``dst[j, i] = src[i, j]`` of two tiles in the memory of the block."""
     a, dims_a, extents = tile_region(src, "T.transpose")
     b, dims_b, other = tile_region(dst, "T.transpose")
-    if len(extents) != 2 or len(other) != 2 or _values(extents) != _values(other)[::-1]:
+    if len(extents) != 2 or len(other) != 2 or values_of(extents) != values_of(other)[::-1]:
         raise TileError(f"T.transpose: {a.text()} is not the transpose of {b.text()}")
 
     def body(v: list[Any]) -> None:
@@ -95,7 +95,8 @@ def transpose(src: Any, dst: Any) -> None:
     tile_block("copy", other, "SS", body, name="transpose")
 
 
-def _values(extents: Any) -> list[Any]:
+def values_of(extents: Any) -> list[Any]:
+    """Constants as numbers, other extents as they are."""
     return [e.value if isinstance(e, IntImm) else e for e in extents]
 
 
@@ -154,20 +155,17 @@ def gemm(
     if mbar is not None:
         raise TileError("T.gemm(mbar=...): products are complete where they are read; leave it out")
     del k_pack, wg_wait
-    a, dims_a, shape_a = tile_region(A, "T.gemm")
-    b, dims_b, shape_b = tile_region(B_, "T.gemm")
-    c, dims_c, shape_c = tile_region(C, "T.gemm")
-    a, dims_a, shape_a = _matrix(a, dims_a, shape_a, "A")
-    b, dims_b, shape_b = _matrix(b, dims_b, shape_b, "B")
-    c, dims_c, shape_c = _matrix(c, dims_c, shape_c, "C")
-    m, k = _values(shape_a)[::-1] if transpose_A else _values(shape_a)
-    n, depth = _values(shape_b) if transpose_B else _values(shape_b)[::-1]
-    if [m, n] != _values(shape_c) or k != depth:
+    a, dims_a, shape_a = matrix_of(A, "T.gemm", "A")
+    b, dims_b, shape_b = matrix_of(B_, "T.gemm", "B")
+    c, dims_c, shape_c = matrix_of(C, "T.gemm", "C")
+    m, k = values_of(shape_a)[::-1] if transpose_A else values_of(shape_a)
+    n, depth = values_of(shape_b) if transpose_B else values_of(shape_b)[::-1]
+    if [m, n] != values_of(shape_c) or k != depth:
         raise TileError(
-            f"T.gemm: C{_values(shape_c)} += {'A^T' if transpose_A else 'A'}{_values(shape_a)} @ "
-            f"{'B^T' if transpose_B else 'B'}{_values(shape_b)} does not fit"
+            f"T.gemm: C{values_of(shape_c)} += {'A^T' if transpose_A else 'A'}{values_of(shape_a)} @ "
+            f"{'B^T' if transpose_B else 'B'}{values_of(shape_b)} does not fit"
         )
-    _check_product(a, b, c)
+    check_product("T.gemm", a, b, c)
 
     def body(v: list[Any]) -> None:
         i, j, r = v
@@ -185,11 +183,12 @@ def gemm(
     tile_block("gemm", [as_expr(m), as_expr(n), as_expr(k)], "SSR", body, attrs)
 
 
-def _matrix(region: Region, dims: list[int], shape: list[Any], what: str) -> tuple[Region, list[int], list[Any]]:
-    """The region as a matrix: dimensions of size 1 count where there are not two others."""
+def matrix_of(x: Any, op: str, what: str) -> tuple[Region, list[int], list[Any]]:
+    """An operand as a matrix: dimensions of size 1 count where there are not two others. Raises TileError."""
+    region, dims, shape = tile_region(x, op)
     rank = len(region.bases)
     if len(dims) > 2 or rank < 2:
-        raise TileError(f"T.gemm: {what} is a matrix, not {region.text()}")
+        raise TileError(f"{op}: {what} is a matrix, not {region.text()}")
     if len(dims) < 2:
         dims = [rank - 2, rank - 1]
         assert region.extents is not None
@@ -197,21 +196,20 @@ def _matrix(region: Region, dims: list[int], shape: list[Any], what: str) -> tup
     return region, dims, shape
 
 
-def _check_product(a: Region, b: Region, c: Region) -> None:
+def check_product(op: str, a: Region, b: Region, c: Region) -> None:
+    """Raise TileError where operands lie in other memory than a product takes, or have types that it does not sum."""
     if c.buffer.scope() != FRAGMENT:
-        raise TileError(f"T.gemm: C is a fragment (T.alloc_fragment), {c.buffer.name} has scope {c.buffer.scope()!r}")
+        raise TileError(f"{op}: C is a fragment (T.alloc_fragment), {c.buffer.name} has scope {c.buffer.scope()!r}")
     if a.buffer.scope() not in (*SHARED, FRAGMENT):
-        raise TileError(
-            f"T.gemm: A lies in shared memory or a fragment, {a.buffer.name} has scope {a.buffer.scope()!r}"
-        )
+        raise TileError(f"{op}: A lies in shared memory or a fragment, {a.buffer.name} has scope {a.buffer.scope()!r}")
     if b.buffer.scope() not in SHARED:
         raise TileError(
-            f"T.gemm: B lies in shared memory (T.alloc_shared), {b.buffer.name} has scope {b.buffer.scope()!r}"
+            f"{op}: B lies in shared memory (T.alloc_shared), {b.buffer.name} has scope {b.buffer.scope()!r}"
         )
     same = a.dtype == b.dtype or {a.dtype, b.dtype} <= {"int8", "uint8"} or (dt.bits(a.dtype) == dt.bits(b.dtype) == 8)
     if not same or c.dtype not in _PRODUCTS.get(a.dtype, ()):
         raise TileError(
-            f"T.gemm: no product of {a.dtype} and {b.dtype} with sums of {c.dtype}; sums of {a.dtype} are "
+            f"{op}: no product of {a.dtype} and {b.dtype} with sums of {c.dtype}; sums of {a.dtype} are "
             f"{' or '.join(_PRODUCTS.get(a.dtype, ('not made',)))}"
         )
 
@@ -228,11 +226,6 @@ def tcgen05_gemm(*args: Any, **options: Any) -> None:
         "T.tcgen05_gemm needs the tensor memory of sm_100; programs here are for sm_53 to sm_90a: use T.gemm, which takes the unit "
         "that the target has"
     )
-
-
-def gemm_sp(*args: Any, **options: Any) -> None:
-    """Products with 2:4 sparse operands."""
-    raise TileError("T.gemm_sp: sparse operands are not supported; use T.gemm on the dense matrix")
 
 
 # -- images
