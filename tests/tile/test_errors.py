@@ -103,7 +103,7 @@ def test_places_and_types():
 
 @pytest.mark.parametrize("call, words", [
     (lambda: T.alloc_tmem((1,), "float32"), "T.alloc_tmem.*sm_100"), (T.tcgen05_gemm, "T.tcgen05_gemm.*sm_100"),
-    (T.loop_break, "T.loop_break stands outside of a kernel"), (T.sync_grid, "T.sync_grid"),
+    (T.loop_break, "T.loop_break stands outside of a kernel"), (T.sync_grid, "T.sync_grid stands outside of a kernel"),
     (lambda: T.alloc_barrier(1), "T.alloc_barrier stands outside of a kernel"),
 ])  # fmt: skip
 def test_what_no_target_has(call, words):

@@ -76,14 +76,15 @@ def _tilings(hint: Hint, block: TiledBlock, tiles: dict[Any, Tile]) -> Iterator[
     point = _POINT if tensorized else 1
     choices: list[list[tuple[int, Factors]]] = []
     for axis, inst in zip(model.axes, block.samples, strict=True):
-        whole = next(steps) if axis.reduction else next(sizes)
+        wanted = (int(next(steps)),) if axis.reduction else next(sizes)
         tile = tiles.get(inst)
         if tile is None:
             continue
+        # Loops around a matrix instruction count those.
+        results, part = -(-int(wanted[0]) // point), -(-int(wanted[-1]) // point)
         if axis.reduction:
-            found = _of_reduction(axis.extent, -(-int(whole) // point), tile)
+            found = _of_reduction(axis.extent, results, tile)
         else:
-            results, part = (-(-int(n) // point) for n in whole)
             found = _of_axis(axis.extent, results, part, tile, model.structure.startswith("SSS"))
         if not found:
             return

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
 
 from ...ir import dtype as dt
-from ...ir.expr import as_expr
+from ...ir.expr import ExprLike, PrimExpr, as_expr
 from ...ir.prim import And, IntImm, const
 from ...ir.primops import cast
 from ...script.ir_builder import tir as B
-from ...tir import if_then_else
+from ...tir import Buffer, if_then_else
 from ...tir.transform.tiles.names import CLEAR, FRAGMENT, OPTIONS, EVICTIONS, POLICY, SHARED, WIDTH
 from .blocks import at, inside_kernel, tile_block
-from .regions import Region, TileError, as_dtype, pair_regions, region_of, takes_regions, tile_region, width_of
+from .regions import Region, Tile, TileError, as_dtype, pair_regions, region_of, takes_regions, tile_region, width_of
 
 __all__ = [
     "GemmWarpPolicy", "async_copy", "c2d_im2col", "clear", "copy", "fill", "gemm", "im2col", "tcgen05_gemm",
@@ -31,8 +32,8 @@ class GemmWarpPolicy(IntEnum):
 
 @takes_regions
 def copy(
-    src: Any,
-    dst: Any,
+    src: Tile,
+    dst: Tile,
     *,
     coalesced_width: int | None = None,
     disable_tma: bool = False,
@@ -69,19 +70,19 @@ def copy(
 
 
 @takes_regions
-def async_copy(src: Any, dst: Any, **options: Any) -> None:
+def async_copy(src: Tile, dst: Tile, **options: Any) -> None:
     """``T.copy``; whether it waits is the compiler's business, and it is complete where it is needed."""
     copy(src, dst, **options)
 
 
 @takes_regions
-def tma_copy(src: Any, dst: Any, **options: Any) -> None:
+def tma_copy(src: Tile, dst: Tile, **options: Any) -> None:
     """``T.copy`` that asks for the tensor memory accelerator where there is one."""
     copy(src, dst, prefer_instruction="tma", **options)
 
 
 @takes_regions
-def transpose(src: Any, dst: Any) -> None:
+def transpose(src: Tile, dst: Tile) -> None:
     """``dst[j, i] = src[i, j]`` of two tiles in the memory of the block."""
     a, dims_a, extents = tile_region(src, "T.transpose")
     b, dims_b, other = tile_region(dst, "T.transpose")
@@ -95,13 +96,13 @@ def transpose(src: Any, dst: Any) -> None:
     tile_block("copy", other, "SS", body, name="transpose")
 
 
-def values_of(extents: Any) -> list[Any]:
+def values_of(extents: Sequence[Any]) -> list[Any]:
     """Constants as numbers, other extents as they are."""
     return [e.value if isinstance(e, IntImm) else e for e in extents]
 
 
 @takes_regions
-def fill(buffer: Any, value: Any) -> None:
+def fill(buffer: Tile, value: ExprLike) -> None:
     """Set every element of a region."""
     region, dims, extents = tile_region(buffer, "T.fill")
 
@@ -111,12 +112,12 @@ def fill(buffer: Any, value: Any) -> None:
     tile_block("fill", extents, "S" * len(extents), body)
 
 
-def _scalar(value: Any, dtype: str) -> Any:
+def _scalar(value: ExprLike, dtype: str) -> PrimExpr:
     return const(value, dtype) if isinstance(value, (int, float)) else cast(dtype, as_expr(value))
 
 
 @takes_regions
-def clear(buffer: Any) -> None:
+def clear(buffer: Tile) -> None:
     """Set every element of a region to zero."""
     fill(buffer, 0)
 
@@ -132,9 +133,9 @@ _PRODUCTS = {
 
 @takes_regions
 def gemm(
-    A: Any,
-    B_: Any = None,
-    C: Any = None,
+    A: Tile,
+    B_: Tile | None = None,
+    C: Tile | None = None,
     transpose_A: bool = False,
     transpose_B: bool = False,
     policy: int = GemmWarpPolicy.Square,
@@ -183,7 +184,7 @@ def gemm(
     tile_block("gemm", [as_expr(m), as_expr(n), as_expr(k)], "SSR", body, attrs)
 
 
-def matrix_of(x: Any, op: str, what: str) -> tuple[Region, list[int], list[Any]]:
+def matrix_of(x: Tile | None, op: str, what: str) -> tuple[Region, list[int], list[Any]]:
     """An operand as a matrix: dimensions of size 1 count where there are not two others. Raises TileError."""
     region, dims, shape = tile_region(x, op)
     rank = len(region.bases)
@@ -215,7 +216,7 @@ def check_product(op: str, a: Region, b: Region, c: Region) -> None:
 
 
 @takes_regions
-def wgmma_gemm(A: Any, B: Any, C: Any, **options: Any) -> None:
+def wgmma_gemm(A: Tile, B: Tile, C: Tile, **options: Any) -> None:
     """``T.gemm``: the planner takes ``wgmma`` where the target has it and the tile fits."""
     gemm(A, B, C, **options)
 
@@ -231,7 +232,16 @@ def tcgen05_gemm(*args: Any, **options: Any) -> None:
 # -- images
 
 
-def im2col(img: Any, col: Any, nhw_step: Any, c_step: Any, kernel: int, stride: int, dilation: int, pad: int) -> None:
+def im2col(
+    img: Buffer,
+    col: Tile,
+    nhw_step: PrimExpr | int,
+    c_step: PrimExpr | int,
+    kernel: int,
+    stride: int,
+    dilation: int,
+    pad: int,
+) -> None:
     """Fetch a tile of the matrix that a convolution multiplies: rows are places of the output, columns (kernel row, kernel
     column, channel). ``img`` is NHWC; the tile begins at row ``nhw_step * rows`` and column ``c_step * columns``."""
     inside_kernel("T.im2col")

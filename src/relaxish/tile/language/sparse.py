@@ -13,17 +13,17 @@ from ...tir.transform.tiles.names import CLEAR, POLICY, SHARED
 from ...tir.transform.tiles.sparse import Sparsity
 from .blocks import at, tile_block
 from .operators import GemmWarpPolicy, check_product, matrix_of, values_of
-from .regions import Region, TileError, takes_regions
+from .regions import Region, Tile, TileError, takes_regions
 
 __all__ = ["gemm_sp"]
 
 
 @takes_regions
 def gemm_sp(
-    A_sparse: Any,
-    E: Any,
-    B_: Any = None,
-    C: Any = None,
+    A_sparse: Tile,
+    E: Tile,
+    B_: Tile | None = None,
+    C: Tile | None = None,
     transpose_A: bool = False,
     transpose_E: bool = False,
     transpose_B: bool = False,

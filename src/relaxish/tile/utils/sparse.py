@@ -50,7 +50,7 @@ def compress(
     if not is_torch(A):
         return made
     place = A.device
-    return tuple(as_tensor(x, None).to(place) for x in made)  # type: ignore[return-value]
+    return tuple(as_tensor(x, None).to(place) for x in made)
 
 
 def _sparsity(dense: npt.NDArray[Any], kind: str) -> Sparsity:
