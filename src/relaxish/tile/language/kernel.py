@@ -72,7 +72,7 @@ class KernelFrame(B.frame.BlockFrame):
             made = self._launch(statements, allocated)
             add_to_parent(renew_defs(made) if number else made)
 
-    def _launch(self, statements: Sequence[Stmt], allocated: list[Buffer]) -> Stmt:
+    def _launch(self, statements: list[Stmt], allocated: list[Buffer]) -> Stmt:
         """The loops over the grid, around the block with some statements and the memory that they use."""
         annotations = {KERNEL: list(self.threads), **self.hints}
         body = as_stmt(statements)
