@@ -152,7 +152,7 @@ class NativeKernel:
         self.messages = messages  # of the assertions, by error code from 1
         self.name = spec.name
         self.library = library
-        self._entry = packed_entry(library, spec.name + PACKED_SUFFIX, holds_lock=holds_lock)
+        self.entry = packed_entry(library, spec.name + PACKED_SUFFIX, holds_lock=holds_lock)
         self._slot_count = len(spec.params) + len(spec.shape_vars) + bool(spec.result)
         self._frames: list[tuple[Any, int]] = []
         self._scalars = [(i, p.dtype) for i, p in enumerate(spec.params) if p.kind != "tensor"]
@@ -179,12 +179,16 @@ class NativeKernel:
             values = [getattr(v, "ptr", v) for v in values]
             values += [args[i].shape[axis] for i, axis in self._sizes]
             slots[:] = [*values, 0] if self.spec.result else values
-        code = self._entry(address)
+        code = self.entry(address)
         result = scalar_value(slots[-1], self.spec.result) if self.spec.result else None
         frames.append(frame)
         if code:
-            raise failure(self.library, code, f"kernel {self.name}", self.messages)
+            raise self.failed(code)
         return result
+
+    def failed(self, code: int) -> BaseException:
+        """The error that the code of a call stands for."""
+        return failure(self.library, code, f"kernel {self.name}", self.messages)
 
     def __call__(self, *args: Any) -> Any:
         return self._guard.call(args)

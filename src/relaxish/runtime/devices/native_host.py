@@ -44,6 +44,7 @@ _LaunchType = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int32, ctypes.c_in
 _AllocateType = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 _TensorMapType = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_int64))
 _SIZES = struct.Struct("<10q")
+_PLACES = 256  # addresses that are kept in mind
 
 
 @dataclass(frozen=True)
@@ -59,15 +60,37 @@ class HostCode:
 
 
 class _Kernel:
-    """How a launch finds the arguments of a kernel: their layout in memory, and the places of tensor maps."""
+    """How a launch finds the arguments of a kernel: their layout in memory, and the places of tensor maps.
 
-    __slots__ = ("layout", "maps", "name")
+    ``last`` are the numbers of the last launch's sizes, and these as launches take them: most launches have the same ones.
+    """
+
+    __slots__ = ("last", "layout", "maps", "name", "read")
 
     def __init__(self, info: KernelInfo) -> None:
         self.name = info.name
         codes = ["d" if kind.startswith(("float", "bfloat")) else "q" for kind in info.kinds]
         self.layout = struct.Struct("<" + "".join(codes))
+        self.read = _Reader(self.layout)
         self.maps = [i for i, kind in enumerate(info.kinds) if kind == "tensor_map"]
+        self.last: tuple[Any, Any] = ((), ())
+
+
+class _Reader(dict[int, Any]):
+    """Numbers in memory by their address: programs keep them on the stack, where the next call finds the same places."""
+
+    __slots__ = ("kind", "unpack")
+
+    def __init__(self, layout: struct.Struct) -> None:
+        super().__init__()
+        self.kind = ctypes.c_char * layout.size
+        self.unpack = layout.unpack_from
+
+    def __missing__(self, address: int) -> Any:
+        if len(self) >= _PLACES:
+            self.clear()
+        self[address] = found = self.kind.from_address(address)
+        return found
 
 
 class _Call:
@@ -96,6 +119,7 @@ class _Numbered:
         _CALLS.pop(self.number, None)
 
 
+_READ_SIZES = _Reader(_SIZES)
 _CALLS: dict[int, _Call] = {}
 _NUMBERS = itertools.count(1)
 
@@ -106,12 +130,17 @@ def _launch(number: int, kernel: int, arguments: int, sizes: int) -> None:
         return
     try:
         known = call.kernels[kernel]
-        layout = known.layout
-        values = layout.unpack(ctypes.string_at(arguments, layout.size))
+        read = known.read
+        values = read.unpack(read[arguments])
         if known.maps:
             values = tuple([call.maps[v - 1] if i in known.maps else v for i, v in enumerate(values)])
-        gx, gy, gz, bx, by, bz, shared, *cluster = _SIZES.unpack(ctypes.string_at(sizes, _SIZES.size))
-        call.runtime.launch(known.name, values, (gx, gy, gz), (bx, by, bz), shared, tuple(cluster))
+        numbers = _READ_SIZES.unpack(_READ_SIZES[sizes])
+        same, geometry = known.last
+        if numbers != same:
+            gx, gy, gz, bx, by, bz, shared, *cluster = numbers
+            geometry = (gx, gy, gz), (bx, by, bz), shared, tuple(cluster)
+            known.last = numbers, geometry
+        call.runtime.launch(known.name, values, *geometry)
     except BaseException as error:  # it cannot pass through machine code
         call.error = error
 
@@ -168,10 +197,19 @@ class NativeHost:
         self._kernels = [_Kernel(infos[name]) for name in sorted(infos)]
         self._calls: list[_Numbered] = []  # those that are over
 
+    @property
+    def served(self) -> int:
+        """How many calls of programs there were at once, at most."""
+        return len(self._calls)
+
     def function(self, name: str) -> Callable[..., Any]:
         """A program, called as its text is: with the runtime of the device, then the arguments."""
-        kernel = self.programs[name].call
-        tensors = [i for i, p in enumerate(self.programs[name].spec.params) if p.kind == "tensor"]
+        program = self.programs[name]
+        params = program.spec.params[:-1]
+        tensors = [i for i, p in enumerate(params) if p.kind == "tensor"]
+        if len(tensors) == len(params) and not program.spec.shape_vars and not program.spec.result:
+            return self._of_arrays(name, program)
+        kernel = program.call
 
         def run(runtime: HostRuntime, *args: Any) -> Any:
             device = runtime.device
@@ -179,6 +217,42 @@ class NativeHost:
                 if args[i].device is not device:
                     runtime.misplaced(name, *[args[t] for t in tensors])
             return self._under_number(runtime, lambda number: kernel(*args, number))
+
+        return run
+
+    def _of_arrays(self, name: str, program: NativeKernel) -> Callable[..., Any]:
+        """A program of arrays alone, whose slots are their addresses and the number of the call."""
+        entry, calls, kernels = program.entry, self._calls, self._kernels
+        count = len(program.spec.params) - 1
+        pack = struct.Struct(f"<{count + 1}q").pack_into
+        free: list[tuple[Any, int]] = []
+
+        def run(runtime: HostRuntime, *args: Any) -> None:
+            device = runtime.device
+            addresses = [a.ptr for a in args if a.device is device]
+            if len(addresses) != count:
+                runtime.misplaced(name, *args)
+            numbered = calls.pop() if calls else _Numbered(kernels)
+            if free:
+                slots, address = free.pop()
+            else:
+                slots = (ctypes.c_int64 * (count + 1))()
+                address = ctypes.addressof(slots)
+            pack(slots, 0, *addresses, numbered.number)
+            call = numbered.call
+            call.runtime = runtime
+            try:
+                code = entry(address)
+                if code:
+                    raise program.failed(code)
+                if call.error is not None:
+                    raise call.error
+            finally:
+                call.runtime = call.error = None
+                if call.storage or call.maps:
+                    call.storage, call.maps = [], []
+                calls.append(numbered)
+                free.append((slots, address))
 
         return run
 

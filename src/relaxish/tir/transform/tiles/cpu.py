@@ -52,6 +52,7 @@ from .program import (
     written_for_threads,
 )
 from .register_tiles import product_loops, tile_of
+from .sparse import expand
 from .updates import InParallel, atomic_update, element_of, joined
 
 __all__ = ["CpuKernel", "lower_for_cpu"]
@@ -59,7 +60,7 @@ __all__ = ["CpuKernel", "lower_for_cpu"]
 
 def lower_for_cpu(func: PrimFunc, vector_bits: int) -> PrimFunc:
     """The function with its tile kernels as loops for a CPU with vectors of ``vector_bits``."""
-    return rewrite_kernels(func, lambda kernel: CpuKernel(kernel, vector_bits).lower())
+    return rewrite_kernels(func, lambda kernel: CpuKernel(expand(kernel, lambda p: False), vector_bits).lower())
 
 
 class _Uses:

@@ -43,6 +43,7 @@ from .nests import serial_loops
 from .pipelines import Pipeline
 from .program import Kernel, Nest, TileLoweringError, Walk, accesses, as_int, loads_of, options_of, stores_of
 from .shared import Shared
+from .sparse import expand
 from .spread import Memory, Spread
 from .updates import ACQUIRES, RELEASES, InParallel, element_of, joined, update_on
 
@@ -57,14 +58,14 @@ class GpuKernel(Walk):
 
     def __init__(self, kernel: Kernel, arch: Arch) -> None:
         super().__init__()
-        self.kernel = kernel
         self.arch = arch
         self.threads = math.prod(kernel.threads)
+        self.products = Products(arch, self.threads)
+        self.kernel = kernel = expand(kernel, self.products.takes_sparse)
         self.thread = Var("tx", "int32")
         self.body = _Views(kernel).visit(kernel.block.body)
         self.nests = nests_of(self.body)
         self.reducers = {n.store.buffer for n in self.nests if n.op == "finalize"}
-        self.products = Products(arch, self.threads)
         self.memory = Memory()
         self.memory.layouts = infer_layouts(kernel, self.nests, self.threads, self.products.layouts)
         self.arena = Var("arena", PointerType(PrimType("uint8"), "shared.dyn"))
@@ -327,7 +328,7 @@ class GpuKernel(Walk):
 
     def nest(self, nest: Nest) -> Any:
         """An operator, as steps."""
-        if nest.op == "gemm":
+        if nest.op in ("gemm", "gemm_sp"):
             return self.products.lower(self, nest)
         if nest.op == "reduce":
             return self._reduce(nest)

@@ -35,7 +35,8 @@ class TileLoweringError(LoweringError):
 class Nest:
     """An operator: independent loops (reduced and ordered ones last come to ``kinds``) around one statement.
 
-    ``op`` is copy, fill, gemm, reduce, scan, atomic, finalize, print or parallel. In ``body`` and ``init`` all names are loop variables.
+    ``op`` is copy, fill, gemm, gemm_sp, reduce, scan, atomic, finalize, print or parallel. In ``body`` and ``init`` all names
+    are loop variables.
     """
 
     op: str
