@@ -123,7 +123,9 @@ def _mentions_types(func: PrimFunc) -> bool:
 
 def _found(func: PrimFunc, target: Target) -> tuple[PrimFunc, _Product] | None:
     """The function with its elementwise stages folded in, and its product."""
-    if not _mentions_types(func) or not (target.llvm_features & {"avx512bf16", "avx512vnni", "avxvnni"}):
+    if target.kind.name != "llvm" or not _mentions_types(func):
+        return None
+    if not target.llvm_features & {"avx512bf16", "avx512vnni", "avxvnni"}:
         return None
     opened = open_reduction(func, target)
     if opened is None:
