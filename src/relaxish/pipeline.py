@@ -213,6 +213,7 @@ def _cpu_fast(target: Target) -> list[Pass]:
     from .backend.set_ops import LowerSetOps
     from .dlight.cpu import FuseAttention, WinogradConv2D
     from .transform.aligned_columns import AlignColumns
+    from .transform.channels_last_convolution import ChannelsLastConvolution
     from .transform.fold_batchnorm import CPUBatchnormFolding
     from .transform.cpu_layout import CPULayoutPacking
     from .transform.subpixel_convolution import SubPixelConvTranspose
@@ -223,6 +224,7 @@ def _cpu_fast(target: Target) -> list[Pass]:
         decompose_ops_as_written(),
         transform.CanonicalizeBindings(),
         SubPixelConvTranspose(),
+        ChannelsLastConvolution(target),
         CPULayoutPacking(target),
         AlignColumns(target),
         WinogradConv2D(target),

@@ -187,6 +187,28 @@ for _name, _bits in (
 _add("large_uint_imm", meaning=lambda low, high: (int(high) << 32) | int(low), cost=0.0)
 _add("q_multiply_shift", meaning=_fixed_point, cost=4.0)
 _add("q_multiply_shift_per_axis", cost=5.0)
+
+
+
+def _elements(words: Any, kind: str) -> Any:
+    """The neighbours that 32-bit words hold, along a last axis; bfloat16 as float32."""
+    words = np.asarray(words, np.uint32)[..., None]
+    if kind == "bfloat16":
+        return np.concatenate([words << 16, words & np.uint32(0xFFFF0000)], -1).view(np.float32)
+    return np.ascontiguousarray(words).view(kind).astype(np.int32)
+
+
+def _dot_bf16x2(a: Any, b: Any) -> Any:
+    return (_elements(a, "bfloat16") * _elements(b, "bfloat16")).sum(-1, dtype=np.float32)
+
+
+def _dot_u8s8x4(a: Any, b: Any) -> Any:
+    return (_elements(a, "uint8") * _elements(b, "int8")).sum(-1, dtype=np.int32)
+
+
+# Sums of the products of neighbours, which 32-bit words hold: what ``vdpbf16ps`` and ``vpdpbusd`` add to each lane.
+_add("dot_bf16x2", meaning=_dot_bf16x2, builder="plain", result="float32", lanewise=True)
+_add("dot_u8s8x4", meaning=_dot_u8s8x4, builder="plain", result="int32", lanewise=True)
 _add("dp4a", meaning=lambda a, b, c=0: int(c) + int(np.dot(np.asarray(a, np.int64), np.asarray(b, np.int64))))
 
 # -- values as they are --------------------------------------------------------------------------------------------

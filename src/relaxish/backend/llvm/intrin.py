@@ -17,7 +17,7 @@ from ..common.divisors import constant_of
 from .atomics import atomic_update
 from .index_gen import scale_terms
 from .ltypes import kernel_symbol, llvm_type, quoted, scalar_type, splat, zero_of
-from .matrix import DOT_FEATURES, dot_fallback
+from .matrix import DOT_FEATURES, WORD_DOTS, dot_fallback, word_dot
 
 if TYPE_CHECKING:
     from .expr_gen import ExprGen
@@ -203,6 +203,10 @@ def _ldexp(gen: ExprGen, expr: Call) -> str:
 @register("fma")
 def _fma(gen: ExprGen, expr: Call) -> str:
     return gen.intrinsic("llvm.fma", expr.dtype, *(gen.visit(a) for a in expr.args))
+
+
+for _name in WORD_DOTS:
+    _TABLE[_name] = word_dot
 
 
 @register("isnan")

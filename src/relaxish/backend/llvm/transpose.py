@@ -1,7 +1,8 @@
 """Two innermost loops that transpose, as square tiles turned around in registers.
 
 In ``for i: for j: B[i, j] = A[j, i]`` either the loads or the stores jump from row to row. A tile of L x L elements is
-loaded as L vectors along ``i``, transposed by log2(L) rounds of shuffles, and stored as L vectors along ``j``.
+loaded as L vectors along ``i``, transposed by log2(L) rounds of shuffles, and stored as L vectors along ``j``. The last
+tile of a row or column ends where that ends and overlaps the one before.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from ...arith.affine import coefficient
 from ...ir import dtype as dt
 from ...ir.prim import IntImm
 from ...tir import BufferLoad, BufferStore, For, ForKind
-from ...tir.stmt import Stmt
 from .ltypes import scalar_type
 
 if TYPE_CHECKING:
     from .stmt_gen import StmtGen
+
+# Sides of tiles, the largest that fits first.
+_SIDES = (16, 8, 4)
 
 
 def transpose_loops(gen: StmtGen, outer: Any) -> bool:
@@ -26,28 +29,28 @@ def transpose_loops(gen: StmtGen, outer: Any) -> bool:
     if side is None:
         return False
     inner: Any = outer.body
-    rows, columns = (loop.extent.value // side for loop in (outer, inner))
     store = inner.body
 
     def tile(i: str, j: str) -> None:
+        first, other = _first(gen, outer, i, side), _first(gen, inner, j, side)
         vectors = []
         for r in range(side):
-            _bind(gen, outer, i, side, 0)
-            _bind(gen, inner, j, side, r)
+            _bind(gen, outer, first, 0)
+            _bind(gen, inner, other, r)
             vectors.append(_load(gen, store.value, side))
         for r, vector in enumerate(_transposed(gen, vectors, store.value.dtype)):
-            _bind(gen, outer, i, side, r)
-            _bind(gen, inner, j, side, 0)
+            _bind(gen, outer, first, r)
+            _bind(gen, inner, other, 0)
             terms, consts = _place(gen, store)
             offset = terms, tuple(consts[0] + lane for lane in range(side))
             gen.store_elements(store.buffer, offset, vector, dt.with_lanes(store.value.dtype, side))
 
     writes = gen.writes_of(outer)
+    rows, columns = (-(-loop.extent.value // side) for loop in (outer, inner))
     gen.counted_loop(
         "0", str(rows), writes, True,
         lambda i: gen.counted_loop("0", str(columns), writes, True, lambda j: tile(i, j)),
     )  # fmt: skip
-    _rest(gen, outer, inner, rows * side, columns * side)
     return True
 
 
@@ -60,13 +63,16 @@ def _side(gen: StmtGen, outer: For) -> int | None:
     if not isinstance(store, BufferStore) or not isinstance(store.value, BufferLoad):
         return None
     load = store.value
-    if len(store.indices) != 1 or len(load.indices) != 1 or dt.lanes(load.dtype) != 1 or dt.bits(load.dtype) < 32:
+    if len(store.indices) != 1 or len(load.indices) != 1 or dt.lanes(load.dtype) != 1 or dt.bits(load.dtype) < 8:
         return None
     if gen.alias_key(store.buffer.data) == gen.alias_key(load.buffer.data):
         return None
     numbers: tuple[Any, ...] = (outer.min, outer.extent, inner.min, inner.extent)
-    side = min(16, gen.vector_bits // dt.bits(load.dtype))
-    if not all(isinstance(n, IntImm) for n in numbers) or min(numbers[1].value, numbers[3].value) < side:
+    if not all(isinstance(n, IntImm) for n in numbers):
+        return None
+    most = min(gen.vector_bits // dt.bits(load.dtype), numbers[1].value, numbers[3].value)
+    side = next((n for n in _SIDES if n <= most), None)
+    if side is None:
         return None
     i, j = outer.loop_var, inner.loop_var
     steps = [coefficient(index[0], var) for index in (store.indices, load.indices) for var in (i, j)]
@@ -75,9 +81,19 @@ def _side(gen: StmtGen, outer: For) -> int | None:
     return side
 
 
-def _bind(gen: StmtGen, loop: Any, index: str, side: int, within: int) -> None:
-    gen.nonneg.add(index)
-    gen.lin_cache[loop.loop_var] = ({index: side}, loop.min.value + within)
+def _first(gen: StmtGen, loop: Any, index: str, side: int) -> str:
+    """Where tile ``index`` begins: the last one so that it ends with the loop."""
+    start = gen.w.pure(f"mul nuw i64 {index}, {side}", index)
+    if loop.extent.value % side:
+        last = loop.extent.value - side
+        inside = gen.w.pure(f"icmp ult i64 {start}, {last}", start)
+        start = gen.w.pure(f"select i1 {inside}, i64 {start}, i64 {last}", inside, start)
+    gen.nonneg.add(start)
+    return start
+
+
+def _bind(gen: StmtGen, loop: Any, start: str, within: int) -> None:
+    gen.lin_cache[loop.loop_var] = ({start: 1}, loop.min.value + within)
     gen.ranges.pop(loop.loop_var, None)
 
 
@@ -112,17 +128,3 @@ def _transposed(gen: StmtGen, vectors: list[str], dtype: str) -> list[str]:
                 )
         step *= 2
     return vectors
-
-
-def _rest(gen: StmtGen, outer: Any, inner: Any, rows: int, columns: int) -> None:
-    """What the tiles leave over: columns right of them, then the rows below."""
-    if columns < inner.extent.value:
-        right = _part(inner, columns, inner.extent.value)
-        gen.stmt(_part(outer, 0, rows).with_fields(body=right))
-    if rows < outer.extent.value:
-        gen.stmt(_part(outer, rows, outer.extent.value))
-
-
-def _part(loop: Any, begin: int, end: int) -> Stmt:
-    dtype = loop.loop_var.dtype
-    return loop.with_fields(min=IntImm(dtype, loop.min.value + begin), extent=IntImm(dtype, end - begin))
