@@ -189,7 +189,6 @@ _add("q_multiply_shift", meaning=_fixed_point, cost=4.0)
 _add("q_multiply_shift_per_axis", cost=5.0)
 
 
-
 def _elements(words: Any, kind: str) -> Any:
     """The neighbours that 32-bit words hold, along a last axis; bfloat16 as float32."""
     words = np.asarray(words, np.uint32)[..., None]

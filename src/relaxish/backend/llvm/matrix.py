@@ -24,7 +24,10 @@ DOT_FEATURES = {
 WORD_DOTS = ("dot_bf16x2", "dot_u8s8x4")
 # The instructions of each: lanes -> any of these sets of features.
 _WORD_FEATURES: dict[str, dict[int, tuple[frozenset[str], ...]]] = {
-    "dot_bf16x2": {16: (frozenset(("avx512bf16",)),)} | dict.fromkeys((8, 4), (frozenset(("avx512bf16", "avx512vl")),)),
+    "dot_bf16x2": {
+        16: (frozenset(("avx512bf16",)),),
+        **dict.fromkeys((8, 4), (frozenset(("avx512bf16", "avx512vl")),)),
+    },
     "dot_u8s8x4": {16: (frozenset(("avx512vnni",)),)}
     | dict.fromkeys((8, 4), (frozenset(("avx512vnni", "avx512vl")), frozenset(("avxvnni",)))),
 }

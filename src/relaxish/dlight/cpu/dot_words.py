@@ -31,7 +31,7 @@ from ...ir import dtype as dt
 from ...ir.expr import GlobalVar, PrimExpr, Range
 from ...ir.module import IRModule
 from ...ir.op import Op
-from ...ir.prim import Add, Call, Cast, IntImm, IterVar, Mul, Var
+from ...ir.prim import Add, Call, Cast, IntImm, IterVar, Mul, Var, const_int
 from ...ir.transform import Pass, PassContext, PassInfo
 from ...relax.expr import Constant
 from ...target import Target
@@ -141,7 +141,8 @@ def _product(info: BlockInfo, target: Target) -> _Product | None:
     store = info.store
     value = store.value if store is not None else None
     if (
-        not isinstance(value, Add)
+        store is None
+        or not isinstance(value, Add)
         or any(it.kind == "O" for it in info.iters)
         or not isinstance(info.block.body, BufferStore)
     ):
@@ -173,10 +174,9 @@ def _of_operands(
     if depth is None or (depth.dom or 0) < _LEAST_DEPTH or not target.llvm_features & set(features):
         return None
     places = [i for i, index in enumerate(weight.indices) if uses_var(index, depth.var)]
-    plain = len(places) == 1 and weight.indices[places[0]] is depth.var and not _uses(row.indices[:-1], depth.var)
+    plain = len(places) == 1 and not _uses(row.indices[:-1], depth.var) and weight.indices[places[0]] is depth.var
     whole = plain and all(
-        isinstance(b.shape[i], IntImm) and b.shape[i].value == depth.dom and not b.strides
-        for b, i in ((row.buffer, -1), (weight.buffer, places[0]))
+        const_int(b.shape[i]) == depth.dom and not b.strides for b, i in ((row.buffer, -1), (weight.buffer, places[0]))
     )
     if not whole:
         return None
@@ -247,6 +247,7 @@ def _rewritten(func: PrimFunc, product: _Product, index: int | None) -> PrimFunc
         buffer_map[params[index]] = weight
         if product.shifted:
             handle = Var(f"p_{weight.name}_start", "handle")
+            assert product.column.dom is not None
             start = decl_buffer([product.column.dom], "int32", f"{weight.name}_start")
             params.insert(_inputs(func), handle)
             buffer_map[handle] = start

@@ -27,7 +27,7 @@ _BINARY = {
     ast.Mod: operator.mod,
 }
 
-_COMPARE = {
+_COMPARE: dict[type[ast.cmpop], Callable[..., Any]] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
