@@ -9,7 +9,7 @@ from ...ir.prim import FloatImm, IntImm, StringImm
 __all__ = ["add_func_attrs", "plain_attr"]
 
 
-def plain_attr(value: Any) -> Any:
+def plain_attr(value: object) -> object:
     """Attribute values in their one form: constants of script as Python numbers where those print the same."""
     if isinstance(value, dict):
         return {k: plain_attr(v) for k, v in value.items()}

@@ -45,7 +45,7 @@ def _node(obj: Node, path: ObjectPath, d: Docsifier) -> Doc:
     return IdDoc(f"{layer}.{type(obj).__name__}").call(**fields)
 
 
-def _value(value: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
+def _value(value: object, path: ObjectPath, d: Docsifier) -> ExprDoc:
     if isinstance(value, Node):
         made: ExprDoc = d.doc(value, path)
         return made
@@ -68,7 +68,7 @@ def _object(obj: ObjectType, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 @printer_of(PackedFuncType)
-def _packed(obj: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _packed(obj: PackedFuncType, path: ObjectPath, d: Docsifier) -> Doc:
     return d.prefix("relax", "PackedFunc")
 
 

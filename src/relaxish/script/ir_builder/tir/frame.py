@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from typing_extensions import Self
 
 from .... import tir
 from ....ir.attrs import DictAttrs
 from ....ir.expr import PrimExpr, Range
-from ....ir.prim import IterVar
+from ....ir.prim import IterVar, Var as TirVar
 from ....support.errors import InternalError
 from ....tir.buffer import Buffer
 from ....tir.stmt import Stmt
@@ -22,7 +23,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def as_stmt(stmts: list[Any]) -> Any:
+def as_stmt(stmts: list[Any]) -> Stmt:
     """Several statements as one, without no-ops among them."""
     made = tir.SeqStmt.flatten(*stmts)
     if stmts and made.span is None:
@@ -134,7 +135,7 @@ class BlockFrame(TIRFrame):
 class BlockInitFrame(TIRFrame):
     """The initialisation of a block's reduction."""
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         frame = IRBuilder.current().find(BlockFrame)
         if frame is None or IRBuilder.current().frames[-1] is not frame:
             raise ValueError("T.init() must be called directly under T.block()")
@@ -151,13 +152,15 @@ class BlockInitFrame(TIRFrame):
 class ForFrame(TIRFrame):
     """One loop, or several made by ``T.grid``."""
 
-    def __init__(self, variables: list[Any], doms: list[Range], make: Callable[[list[Any], list[Range], Any], Any]):
+    def __init__(
+        self, variables: list[TirVar], doms: list[Range], make: Callable[[list[TirVar], list[Range], Stmt], Stmt]
+    ) -> None:
         super().__init__()
         self.vars = variables
         self.doms = doms
         self.make = make
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> TirVar | list[TirVar]:
         super().__enter__()
         return self.vars[0] if len(self.vars) == 1 else self.vars
 
@@ -170,6 +173,14 @@ class ForFrame(TIRFrame):
 
     def finish(self) -> None:
         add_to_parent(self.make(self.vars, self.doms, as_stmt(self.stmts)))
+
+
+class LoopFrame(ForFrame):
+    """One loop."""
+
+    def __enter__(self) -> TirVar:
+        super().__enter__()
+        return self.vars[0]
 
 
 class SimpleFrame(TIRFrame):
@@ -243,7 +254,7 @@ class LaunchThreadFrame(TIRFrame):
         self.iter_var = iter_var
         self.extent = extent
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> TirVar:
         super().__enter__()
         return self.iter_var.var
 
@@ -273,7 +284,7 @@ class IfFrame(TIRFrame):
 class ThenFrame(TIRFrame):
     """The branch taken."""
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         frame = IRBuilder.current().last(IfFrame)
         if frame is None:
             raise ValueError("IfThenElse frame not found. Please ensure 'T.Then' is called under T.If")
@@ -290,7 +301,7 @@ class ThenFrame(TIRFrame):
 class ElseFrame(TIRFrame):
     """The branch not taken."""
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         frame = IRBuilder.current().last(IfFrame)
         if frame is None:
             raise ValueError("IfThenElse frame not found. Please ensure 'T.Else' is called under T.If")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from types import SimpleNamespace
-from typing import Any
 
 from ...ir_builder import ir as I  # noqa: E812
 from ...ir_builder.base import IRBuilder
@@ -74,5 +73,5 @@ def _assign(parser: Parser, node: ast.Assign) -> None:
 
 
 @dispatch.register("ir", "Pass")
-def _pass(parser: Parser, node: Any) -> None:
+def _pass(parser: Parser, node: ast.Pass) -> None:
     return None

@@ -329,14 +329,14 @@ def _pass(parser: Parser, node: ast.Pass) -> None:
 
 
 @dispatch.register("tir", "Break", "Continue")
-def _jump(parser: Parser, node: Any) -> None:
+def _jump(parser: Parser, node: ast.Break | ast.Continue) -> None:
     raise parser.error(node, f"{type(node).__name__.lower()} is not supported in tensor functions")
 
 
 # Functions.
 
 
-def return_type(value: Any) -> Any:
+def return_type(value: Any) -> Type:
     """The type a return annotation names."""
     if value is None:
         return TupleType(())
@@ -363,7 +363,7 @@ def _argument(parser: Parser, arg: ast.arg, given: dict[str, Any]) -> Buffer | P
     return found
 
 
-def _fresh(param: Any) -> PrimExpr:
+def _fresh(param: Buffer | PrimExpr) -> Buffer | PrimExpr:
     """Annotations made once and shared by several functions must not share variables."""
     if isinstance(param, tir.Var):
         return type(param)("", param.type_annotation or param.dtype)
