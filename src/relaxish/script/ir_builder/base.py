@@ -20,6 +20,7 @@ from types import TracebackType
 __all__ = ["IRBuilder", "IRBuilderFrame", "Namer"]
 
 _F = TypeVar("_F")
+_V = TypeVar("_V")
 _LOCAL = threading.local()
 
 
@@ -148,7 +149,7 @@ class IRBuilder:
         return self.frames[-1] if self.frames and isinstance(self.frames[-1], cls) else None
 
     @staticmethod
-    def name(s: str, v: Any) -> Any:
+    def name(s: str, v: _V) -> _V:
         """Name an object and return it."""
         Namer.name(v, s)
         return v

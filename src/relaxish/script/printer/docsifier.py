@@ -230,12 +230,13 @@ class Docsifier:
             if leaving:
                 chain.pop()
                 continue
-            if isinstance(node, (tuple, list)):
-                stack.extend((x, False) for x in reversed(node))
-                continue
-            if isinstance(node, dict):
-                stack.extend((x, False) for pair in reversed(list(node.items())) for x in reversed(pair))
-                continue
+            match node:
+                case tuple() | list():
+                    stack.extend((x, False) for x in reversed(node))
+                    continue
+                case dict():
+                    stack.extend((x, False) for pair in reversed(list(node.items())) for x in reversed(pair))
+                    continue
             if not isinstance(node, Node):
                 continue
             if is_var(node):

@@ -49,13 +49,14 @@ def _module(mod: IRModule, path: ObjectPath, d: Docsifier) -> Doc:
                 made = d.doc(func, path.attr("functions").map_value(gv))
             finally:
                 d.cfg.binding_names.pop()
-            if isinstance(made, StmtBlockDoc):
-                stmt: StmtDoc = made.stmts[-1]
-                stmt.paths = made.paths
-            elif isinstance(made, ExprDoc):
-                stmt = AssignDoc(IdDoc(gv.name_hint), made)
-            else:
-                stmt = made
+            match made:
+                case StmtBlockDoc():
+                    stmt: StmtDoc = made.stmts[-1]
+                    stmt.paths = made.paths
+                case ExprDoc():
+                    stmt = AssignDoc(IdDoc(gv.name_hint), made)
+                case _:
+                    stmt = made
             frame.stmts.append(stmt)
         return header(d, ClassDoc(name, [d.prefix("ir", "ir_module")], frame.stmts))
 

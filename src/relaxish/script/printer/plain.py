@@ -46,16 +46,17 @@ def _node(obj: Node, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 def _value(value: object, path: ObjectPath, d: Docsifier) -> ExprDoc:
-    if isinstance(value, Node):
-        made: ExprDoc = d.doc(value, path)
-        return made
-    if isinstance(value, tuple | list):
-        items = [_value(v, path.array_index(i), d) for i, v in enumerate(value)]
-        return TupleDoc(items) if isinstance(value, tuple) else ListDoc(items)
-    if isinstance(value, dict):
-        return DictDoc([(_value(k, path, d), _value(v, path, d)) for k, v in value.items()])
-    if value is None or isinstance(value, bool | int | float | str):
-        return LiteralDoc(value, path)
+    match value:
+        case Node():
+            made: ExprDoc = d.doc(value, path)
+            return made
+        case tuple() | list():
+            items = [_value(v, path.array_index(i), d) for i, v in enumerate(value)]
+            return TupleDoc(items) if isinstance(value, tuple) else ListDoc(items)
+        case dict():
+            return DictDoc([(_value(k, path, d), _value(v, path, d)) for k, v in value.items()])
+        case None | bool() | int() | float() | str():
+            return LiteralDoc(value, path)
     return IdDoc(repr(value))
 
 

@@ -206,14 +206,15 @@ def _call(node: relax.Call, path: ObjectPath, d: Docsifier) -> Doc:
             return d.prefix("relax", "to_vdevice").call(value, dst_vdevice=target)
     args: list[ExprDoc] = []
     prefix: ExprDoc
-    if isinstance(node.op, relax.ExternFunc):
-        prefix = d.prefix("relax", "call_packed")
-        args.append(LiteralDoc(node.op.global_symbol, path.attr("op").attr("global_symbol")))
-    elif isinstance(node.op, Op):
-        name = node.op.name
-        prefix = d.prefix("relax", name[6:]) if name.startswith("relax.") else IdDoc(name)
-    else:
-        prefix = d.doc(node.op, path.attr("op"))
+    match node.op:
+        case relax.ExternFunc():
+            prefix = d.prefix("relax", "call_packed")
+            args.append(LiteralDoc(node.op.global_symbol, path.attr("op").attr("global_symbol")))
+        case Op():
+            name = node.op.name
+            prefix = d.prefix("relax", name[6:]) if name.startswith("relax.") else IdDoc(name)
+        case _:
+            prefix = d.doc(node.op, path.attr("op"))
     where = path.attr("args")
     for i, arg in enumerate(node.args):
         show = _callee if i == 0 else lambda a, p, dd: dd.doc(a, p)

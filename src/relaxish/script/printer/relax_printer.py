@@ -32,33 +32,34 @@ __all__: list[str] = []
 
 def _inferred(value: Expr) -> StructInfo | None:
     """What a binding's value says its struct info is, or None."""
-    if isinstance(value, relax.Call):
-        if isinstance(value.op, Op):
-            record = relax.op_table.op_record_of(value.op)
-            if record is None:
-                return None
-            try:
-                return record.infer(value, relax.BlockBuilder())
-            except (
-                RelaxishError,
-                ValueError,
-                TypeError,
-                LookupError,
-                AttributeError,
-            ):  # ill-formed calls are printed as well
-                return None
-        return None
-    if isinstance(value, relax.Tuple):
-        if all(f.struct_info_ is not None for f in value.fields):
-            return relax.TupleStructInfo([f.struct_info_ for f in value.fields])
-        return None
-    if isinstance(value, relax.TupleGetItem):
-        info = value.tuple_value.struct_info_
-        if isinstance(info, relax.TupleStructInfo) and value.index < len(info.fields):
-            return info.fields[value.index]
-        return None
-    if isinstance(value, relax.Var):
-        return value.struct_info_
+    match value:
+        case relax.Call():
+            if isinstance(value.op, Op):
+                record = relax.op_table.op_record_of(value.op)
+                if record is None:
+                    return None
+                try:
+                    return record.infer(value, relax.BlockBuilder())
+                except (
+                    RelaxishError,
+                    ValueError,
+                    TypeError,
+                    LookupError,
+                    AttributeError,
+                ):  # ill-formed calls are printed as well
+                    return None
+            return None
+        case relax.Tuple():
+            if all(f.struct_info_ is not None for f in value.fields):
+                return relax.TupleStructInfo([f.struct_info_ for f in value.fields])
+            return None
+        case relax.TupleGetItem():
+            info = value.tuple_value.struct_info_
+            if isinstance(info, relax.TupleStructInfo) and value.index < len(info.fields):
+                return info.fields[value.index]
+            return None
+        case relax.Var():
+            return value.struct_info_
     return None
 
 
@@ -146,19 +147,20 @@ def _match_cast(node: relax.MatchCast, path: ObjectPath, d: Docsifier) -> Doc:
 @printer_of(relax.VarBinding)
 def _var_binding(node: relax.VarBinding, path: ObjectPath, d: Docsifier) -> Doc:
     value, where = node.value, path.attr("value")
-    if isinstance(value, relax.If):
-        ann = sinfo_annotation(node.var, path.attr("var"), d, value)
-        lhs = define_relax_var(node.var, d.frames[-1], d)
-        return _if_doc(value, where, d, lhs, ann)
-    if isinstance(value, BaseFunc) and not isinstance(value, relax.ExternFunc):
-        lhs = define_relax_var(node.var, d.frames[-1], d)
-        assert isinstance(lhs, IdDoc)
-        d.cfg.binding_names.append(lhs.name)
-        try:
-            made: Doc = d.doc(value, where)
-        finally:
-            d.cfg.binding_names.pop()
-        return made
+    match value:
+        case relax.If():
+            ann = sinfo_annotation(node.var, path.attr("var"), d, value)
+            lhs = define_relax_var(node.var, d.frames[-1], d)
+            return _if_doc(value, where, d, lhs, ann)
+        case BaseFunc() if not isinstance(value, relax.ExternFunc):
+            lhs = define_relax_var(node.var, d.frames[-1], d)
+            assert isinstance(lhs, IdDoc)
+            d.cfg.binding_names.append(lhs.name)
+            try:
+                made: Doc = d.doc(value, where)
+            finally:
+                d.cfg.binding_names.pop()
+            return made
     rhs = d.doc(value, where)
     if _is_statement(node, d):
         return ExprStmtDoc(rhs)

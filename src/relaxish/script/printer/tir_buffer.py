@@ -32,12 +32,13 @@ def _uses(value: object, counts: dict[int, int]) -> None:
     stack = [value]
     while stack:
         node = stack.pop()
-        if isinstance(node, (tuple, list)):
-            stack.extend(node)
-        elif isinstance(node, tir.Var):
-            counts[id(node)] = counts.get(id(node), 0) + 1
-        elif isinstance(node, Node):
-            stack.extend(node.iter_children())
+        match node:
+            case tuple() | list():
+                stack.extend(node)
+            case tir.Var():
+                counts[id(node)] = counts.get(id(node), 0) + 1
+            case Node():
+                stack.extend(node.iter_children())
 
 
 def has_vars(value: PrimExpr | Sequence[PrimExpr]) -> bool:

@@ -56,19 +56,20 @@ def _count(func: PrimFunc) -> dict[int, int]:
     stack: list[Any] = [func]
     while stack:
         node = stack.pop()
-        if isinstance(node, (tuple, list)):
-            stack.extend(node)
-        elif isinstance(node, dict):
-            stack.extend(node.keys())
-            stack.extend(node.values())
-        elif isinstance(node, tir.Var):
-            counts[id(node)] = counts.get(id(node), 0) + 1
-        elif isinstance(node, tir.Buffer):
-            if id(node) not in seen_buffers:
-                seen_buffers.add(id(node))
+        match node:
+            case tuple() | list():
+                stack.extend(node)
+            case dict():
+                stack.extend(node.keys())
+                stack.extend(node.values())
+            case tir.Var():
+                counts[id(node)] = counts.get(id(node), 0) + 1
+            case tir.Buffer():
+                if id(node) not in seen_buffers:
+                    seen_buffers.add(id(node))
+                    stack.extend(node.iter_children())
+            case Node():
                 stack.extend(node.iter_children())
-        elif isinstance(node, Node):
-            stack.extend(node.iter_children())
     return counts
 
 
@@ -153,12 +154,13 @@ def _constants(
     value: object,
 ) -> object:
     """Attribute values with flags as constants of the IR, which is what they are to readers of attributes."""
-    if isinstance(value, bool):
-        return tir.IntImm("bool", value)
-    if isinstance(value, tuple | list):
-        return tuple(_constants(v) for v in value)
-    if isinstance(value, dict):
-        return {k: _constants(v) for k, v in value.items()}
+    match value:
+        case bool():
+            return tir.IntImm("bool", value)
+        case tuple() | list():
+            return tuple(_constants(v) for v in value)
+        case dict():
+            return {k: _constants(v) for k, v in value.items()}
     return value
 
 

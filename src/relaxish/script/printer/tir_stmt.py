@@ -40,13 +40,14 @@ def body_into(stmt: Stmt, path: ObjectPath, frame: Frame, d: Docsifier) -> None:
 
 
 def _into(doc: Doc, frame: Frame) -> None:
-    if isinstance(doc, StmtBlockDoc):
-        frame.stmts.extend(doc.stmts)
-    elif isinstance(doc, StmtDoc):
-        frame.stmts.append(doc)
-    else:
-        assert isinstance(doc, ExprDoc)
-        frame.stmts.append(ExprStmtDoc(doc))
+    match doc:
+        case StmtBlockDoc():
+            frame.stmts.extend(doc.stmts)
+        case StmtDoc():
+            frame.stmts.append(doc)
+        case _:
+            assert isinstance(doc, ExprDoc)
+            frame.stmts.append(ExprStmtDoc(doc))
 
 
 def _concise(d: Docsifier, node: Stmt) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Generic, TypeVar
 from typing_extensions import Self
 
 from .... import tir
@@ -21,6 +21,8 @@ __all__ = [
     "DeclBufferFrame", "ElseFrame", "ForFrame", "IfFrame", "LaunchThreadFrame", "LetFrame", "PrimFuncFrame",
     "RealizeFrame", "TIRFrame", "ThenFrame", "WhileFrame", "add_to_parent",
 ]  # fmt: skip
+
+_Value = TypeVar("_Value")
 
 
 def as_stmt(stmts: list[Any]) -> Stmt:
@@ -183,15 +185,15 @@ class LoopFrame(ForFrame):
         return self.vars[0]
 
 
-class SimpleFrame(TIRFrame):
+class SimpleFrame(TIRFrame, Generic[_Value]):
     """A frame whose node is one function of its body."""
 
-    def __init__(self, make: Callable[[Any], Any], value: Buffer | PrimExpr | None = None) -> None:
+    def __init__(self, make: Callable[[Stmt], Stmt], value: _Value) -> None:
         super().__init__()
         self.make = make
         self.value = value
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> _Value:
         super().__enter__()
         return self.value
 
@@ -199,28 +201,28 @@ class SimpleFrame(TIRFrame):
         add_to_parent(self.make(as_stmt(self.stmts)))
 
 
-class AssertFrame(SimpleFrame):
+class AssertFrame(SimpleFrame[None]):
     """``T.Assert``"""
 
 
-class LetFrame(SimpleFrame):
+class LetFrame(SimpleFrame[TirVar]):
     """``T.LetStmt``"""
 
     @property
-    def var(self) -> Any:
+    def var(self) -> TirVar:
         """The variable being defined."""
         return self.value
 
 
-class RealizeFrame(SimpleFrame):
+class RealizeFrame(SimpleFrame[None]):
     """``T.realize``"""
 
 
-class AllocateFrame(SimpleFrame):
+class AllocateFrame(SimpleFrame[TirVar]):
     """``T.allocate``"""
 
     @property
-    def buffer_var(self) -> Any:
+    def buffer_var(self) -> TirVar:
         """The pointer to what is allocated."""
         return self.value
 
@@ -229,19 +231,19 @@ class AllocateConstFrame(AllocateFrame):
     """``T.allocate_const``"""
 
 
-class AttrFrame(SimpleFrame):
+class AttrFrame(SimpleFrame[None]):
     """``T.attr``"""
 
 
-class WhileFrame(SimpleFrame):
+class WhileFrame(SimpleFrame[None]):
     """``T.While``"""
 
 
-class DeclBufferFrame(SimpleFrame):
+class DeclBufferFrame(SimpleFrame[Buffer]):
     """``T.decl_buffer``"""
 
     @property
-    def buffer(self) -> Any:
+    def buffer(self) -> Buffer:
         """The buffer being declared."""
         return self.value
 

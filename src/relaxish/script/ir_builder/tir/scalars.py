@@ -16,14 +16,15 @@ __all__ = ["SCALARS", "handle", "ptr", "var", "void"]
 
 def _constructor(name: str, dtype: str) -> Callable[..., Any]:
     def build(expr: ExprLike | None = None, *, is_size_var: bool = False) -> PrimExpr:
-        if expr is None:
-            return (tir.SizeVar if is_size_var else tir.Var)("", dtype)
-        if isinstance(expr, str):
-            if expr not in ("inf", "-inf", "nan", "-nan"):
-                raise ValueError(f"T.{name} takes a number, an expression, 'inf', '-inf' or 'nan', not {expr!r}")
-            return tir.FloatImm(dtype, float(expr.removeprefix("-nan") or "nan"))
-        if isinstance(expr, (float, int)) and dtype.startswith(("float", "bfloat")) and "x" not in dtype:
-            return tir.FloatImm(dtype, float(expr))
+        match expr:
+            case None:
+                return (tir.SizeVar if is_size_var else tir.Var)("", dtype)
+            case str():
+                if expr not in ("inf", "-inf", "nan", "-nan"):
+                    raise ValueError(f"T.{name} takes a number, an expression, 'inf', '-inf' or 'nan', not {expr!r}")
+                return tir.FloatImm(dtype, float(expr.removeprefix("-nan") or "nan"))
+            case float() | int() if dtype.startswith(("float", "bfloat")) and "x" not in dtype:
+                return tir.FloatImm(dtype, float(expr))
         return _cast(dtype, expr)
 
     build.__name__ = build.__qualname__ = name

@@ -187,17 +187,18 @@ def match_buffer(
         dtype = param.buffer.dtype
         shape = [r.extent for r in param.region]
     made = buffer(shape, dtype, data, strides, elem_offset, scope, align, offset_factor, buffer_type, axis_separators)
-    if isinstance(param, tir.Var):
-        func = _func_frame("T.match_buffer")
-        if not any(a is param for a in func.args):
-            raise ValueError("Can not bind non-input param to buffer.")
-        func.buffer_map[param] = made
-    elif isinstance(param, tir.BufferLoad):
-        _block_frame("T.match_buffer").match_buffers.append(tir.MatchBufferRegion(made, _region_of(param)))
-    elif isinstance(param, tir.BufferRegion):
-        _block_frame("T.match_buffer").match_buffers.append(tir.MatchBufferRegion(made, param))
-    else:
-        raise ValueError("Unexpected type for TIR MatchBuffer.")
+    match param:
+        case tir.Var():
+            func = _func_frame("T.match_buffer")
+            if not any(a is param for a in func.args):
+                raise ValueError("Can not bind non-input param to buffer.")
+            func.buffer_map[param] = made
+        case tir.BufferLoad():
+            _block_frame("T.match_buffer").match_buffers.append(tir.MatchBufferRegion(made, _region_of(param)))
+        case tir.BufferRegion():
+            _block_frame("T.match_buffer").match_buffers.append(tir.MatchBufferRegion(made, param))
+        case _:
+            raise ValueError("Unexpected type for TIR MatchBuffer.")
     return made
 
 
@@ -240,14 +241,15 @@ def _regions(items: Sequence[Any], what: str) -> list[Any]:
         items = items[0]
     out = []
     for item in items:
-        if isinstance(item, tir.BufferRegion):
-            out.append(item)
-        elif isinstance(item, tir.BufferLoad):
-            out.append(_region_of(item))
-        elif isinstance(item, tir.Buffer):
-            out.append(tir.BufferRegion(item, [Range(0, e) for e in item.shape]))
-        else:
-            raise ValueError(f"Invalid type for buffer {what}.")
+        match item:
+            case tir.BufferRegion():
+                out.append(item)
+            case tir.BufferLoad():
+                out.append(_region_of(item))
+            case tir.Buffer():
+                out.append(tir.BufferRegion(item, [Range(0, e) for e in item.shape]))
+            case _:
+                raise ValueError(f"Invalid type for buffer {what}.")
     return out
 
 
@@ -305,13 +307,14 @@ def alloc_buffer(
 
 
 def _as_range(dom: ExprLike | Range | Sequence[ExprLike]) -> Range:
-    if isinstance(dom, Range):
-        return dom
-    if isinstance(dom, (list, tuple)):
-        extent = _simplify(dom[1] - dom[0])
-        if isinstance(extent, tir.IntImm):
-            return Range.from_min_extent(dom[0], extent)
-        return Range(dom[0], dom[1])
+    match dom:
+        case Range():
+            return dom
+        case list() | tuple():
+            extent = _simplify(dom[1] - dom[0])
+            if isinstance(extent, tir.IntImm):
+                return Range.from_min_extent(dom[0], extent)
+            return Range(dom[0], dom[1])
     dom = as_expr(dom)
     return Range.from_min_extent(const(0, dom.dtype), dom)
 
@@ -476,7 +479,7 @@ def Assert(condition: ExprLike, message: ExprLike) -> frame.AssertFrame:
     """Check at run time before the statements that follow."""
     if isinstance(condition, bool):
         condition = tir.IntImm("bool", condition)
-    return frame.AssertFrame(lambda body: tir.AssertStmt(condition, message, body))
+    return frame.AssertFrame(lambda body: tir.AssertStmt(condition, message, body), None)
 
 
 def LetStmt(
@@ -519,7 +522,7 @@ def realize(buffer_slice: Buffer | BufferRegion, storage_scope: str, condition: 
         inner = tir.BufferRealize(region.buffer, region.region, condition, body)
         return tir.AttrStmt(region.buffer, "realize_scope", tir.StringImm(storage_scope), inner)
 
-    return frame.RealizeFrame(make)
+    return frame.RealizeFrame(make, None)
 
 
 def allocate(
@@ -567,14 +570,14 @@ def attr(node: object, attr_key: str, value: ExprLike) -> frame.AttrFrame:
     made_value: Any = convert(value)
     if isinstance(made_value, str):
         made_value = tir.StringImm(made_value)
-    return frame.AttrFrame(lambda body: tir.AttrStmt(made_node, attr_key, made_value, body))
+    return frame.AttrFrame(lambda body: tir.AttrStmt(made_node, attr_key, made_value, body), None)
 
 
 def While(condition: ExprLike) -> frame.WhileFrame:
     """A loop run as long as the condition holds."""
     if isinstance(condition, bool):
         condition = tir.IntImm("bool", condition)
-    return frame.WhileFrame(lambda body: tir.While(condition, body))
+    return frame.WhileFrame(lambda body: tir.While(condition, body), None)
 
 
 def If(condition: ExprLike) -> frame.IfFrame:

@@ -44,11 +44,12 @@ class NodeVisitor:
 
     def visit(self, node: object) -> None:
         """Visit a node, or each of several."""
-        if isinstance(node, (list, tuple)):
-            for item in node:
-                self.visit(item)
-        elif isinstance(node, ast.AST):
-            getattr(self, f"visit_{type(node).__name__}", self.generic_visit)(node)
+        match node:
+            case list() | tuple():
+                for item in node:
+                    self.visit(item)
+            case ast.AST():
+                getattr(self, f"visit_{type(node).__name__}", self.generic_visit)(node)
 
     def generic_visit(self, node: ast.AST) -> None:
         """Visit what is below a node."""

@@ -324,15 +324,16 @@ class Evaluator:
 
 
 def _destructure(target: ast.expr, value: Any, given: dict[str, Any]) -> None:
-    if isinstance(target, ast.Name):
-        given[target.id] = value
-    elif isinstance(target, ast.Starred):
-        _destructure(target.value, value, given)
-    elif isinstance(target, (ast.Tuple, ast.List)):
-        for item, one in zip(target.elts, unpack(value, target.elts)):
-            _destructure(item, one, given)
-    else:
-        raise TypeError(f"cannot assign to {type(target).__name__}")
+    match target:
+        case ast.Name():
+            given[target.id] = value
+        case ast.Starred():
+            _destructure(target.value, value, given)
+        case ast.Tuple() | ast.List():
+            for item, one in zip(target.elts, unpack(value, target.elts)):
+                _destructure(item, one, given)
+        case _:
+            raise TypeError(f"cannot assign to {type(target).__name__}")
 
 
 def unpack(value: Iterable[Any], targets: Sequence[ast.expr]) -> list[Any]:

@@ -32,7 +32,7 @@ class ScriptMacro:
                 return node
         raise ValueError(f"cannot find the definition of macro {self.__name__}")
 
-    def parse_body(self, parser: Parser) -> Any:
+    def parse_body(self, parser: Parser) -> object:
         """Parse the body at the place of the call."""
         raise NotImplementedError
 
@@ -60,7 +60,7 @@ class ScriptMacro:
             finally:
                 parser.var_table = saved
 
-    def _run(self, parser: Parser, arguments: Mapping[str, Any]) -> Any:
+    def _run(self, parser: Parser, arguments: Mapping[str, Any]) -> object:
         for name, value in arguments.items():
             parser.var_table.add(name, value)
         return self.parse_body(parser)

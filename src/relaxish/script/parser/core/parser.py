@@ -59,11 +59,13 @@ class Parser:
     def note(self, node: ast.AST, value: object) -> None:
         """Give a value made just now the position of its expression."""
         # Operands already have their own positions; a node made just now has none yet.
-        if isinstance(value, PrimExpr) and value.span is None:
-            value.span = self.source.span(node)
-        elif isinstance(value, Node) and not isinstance(value, PrimExpr):
-            if "span" in type(value)._specs and getattr(value, "span", True) is None:
-                object.__setattr__(value, "span", self.source.span(node))
+        match value:
+            case PrimExpr():
+                if value.span is None:
+                    value.span = self.source.span(node)
+            case Node():
+                if "span" in type(value)._specs and getattr(value, "span", True) is None:
+                    object.__setattr__(value, "span", self.source.span(node))
 
     def error(self, node: ast.AST, problem: str | BaseException) -> DiagnosticError:
         """A located error, ready to be raised."""
@@ -84,15 +86,16 @@ class Parser:
         self, target: ast.expr, source: object, bind_value: BindValue, allow_shadowing: bool = False
     ) -> None:
         """Bind the names in an assignment's target."""
-        if isinstance(target, ast.Name):
-            bound = self.guard(target, lambda: bind_value(self, target, target.id, source))
-            self.guard(target, lambda: self.var_table.add(target.id, bound, allow_shadowing))
-        elif isinstance(target, (ast.Tuple, ast.List)):
-            self._unpack(target, source, bind_value, allow_shadowing)
-        elif isinstance(target, ast.Starred):
-            self.eval_assign(target.value, source, bind_value, allow_shadowing)
-        else:
-            raise self.error(target, f"cannot assign to {type(target).__name__}")
+        match target:
+            case ast.Name():
+                bound = self.guard(target, lambda: bind_value(self, target, target.id, source))
+                self.guard(target, lambda: self.var_table.add(target.id, bound, allow_shadowing))
+            case ast.Tuple() | ast.List():
+                self._unpack(target, source, bind_value, allow_shadowing)
+            case ast.Starred():
+                self.eval_assign(target.value, source, bind_value, allow_shadowing)
+            case _:
+                raise self.error(target, f"cannot assign to {type(target).__name__}")
 
     def _unpack(self, target: ast.Tuple | ast.List, value: Any, bind: BindValue, shadow: bool) -> None:
         elements = target.elts
@@ -138,7 +141,7 @@ class Parser:
         finally:
             self.evaluator = saved
 
-    def visit(self, node: ast.AST) -> Any:
+    def visit(self, node: ast.AST) -> object:
         """Parse one statement."""
         name = type(node).__name__
         visitor = dispatch.get(self.dispatch_tokens[-1], name) or dispatch.get("default", name)
@@ -174,7 +177,7 @@ class Parser:
             raise self.error(node, "The parser does not understand the decorator")
         return str(found)
 
-    def visit_function(self, node: ast.FunctionDef, action: str = "FunctionDef") -> Any:
+    def visit_function(self, node: ast.FunctionDef, action: str = "FunctionDef") -> object:
         """Parse (or, with ``tvm_declare_function``, only declare) a function in the dialect of its decorator."""
         token = self.get_dispatch_token(node)
         visitor = dispatch.get(token, action)
@@ -223,7 +226,7 @@ def evaluate_text(text: str, names: Mapping[str, Any]) -> Any:
     return kind(names.__getitem__, fail, lambda *_: None).eval(tree.body)
 
 
-def decorator_option(parser: Parser, node: ast.FunctionDef, name: str, default: object) -> Any:
+def decorator_option(parser: Parser, node: ast.FunctionDef, name: str, default: object) -> object:
     """A keyword of the decorator call, or ``default``."""
     for decorator in node.decorator_list:
         if isinstance(decorator, ast.Call):

@@ -91,11 +91,12 @@ def check_text(text: str) -> None:
 
 def _check_size(value: _T) -> _T:
     """``value``. Raises ValueError if it is a number or a sequence beyond the limits."""
-    if isinstance(value, int):
-        if value.bit_length() > _MOST_BITS:
-            raise ValueError(f"an integer of {value.bit_length()} bits is beyond the limit of {_MOST_BITS}")
-    elif isinstance(value, (str, bytes, list, tuple, dict, set, range)) and _length(value) > _LONGEST:
-        raise ValueError(f"a {type(value).__name__} of {_length(value)} items is beyond the limit of {_LONGEST}")
+    match value:
+        case int():
+            if value.bit_length() > _MOST_BITS:
+                raise ValueError(f"an integer of {value.bit_length()} bits is beyond the limit of {_MOST_BITS}")
+        case str() | bytes() | list() | tuple() | dict() | set() | range() if _length(value) > _LONGEST:
+            raise ValueError(f"a {type(value).__name__} of {_length(value)} items is beyond the limit of {_LONGEST}")
     return value
 
 
@@ -201,10 +202,11 @@ def _may_read(owner: object, name: str) -> bool:
     """Whether text may read an attribute."""
     if name.startswith("_") or name in _NOT_FOR_TEXT:
         return False
-    if isinstance(owner, ModuleType):
-        return _may_read_module(owner, name)
-    if isinstance(owner, type):
-        return str(owner.__module__).startswith("relaxish.") and name in _public_of_class(owner)
+    match owner:
+        case ModuleType():
+            return _may_read_module(owner, name)
+        case type():
+            return str(owner.__module__).startswith("relaxish.") and name in _public_of_class(owner)
     if isinstance(owner, _FUNCTIONS):
         return False
     for kind, allowed in _PLAIN.items():

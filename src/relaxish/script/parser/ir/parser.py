@@ -35,9 +35,9 @@ def _class(parser: Parser, node: ast.ClassDef) -> None:
                     setattr(names, name, gv)
                 functions = [s for s in node.body if isinstance(s, ast.FunctionDef) and not _is_host(parser, s)]
                 for item in functions:
-                    gv = parser.visit_function(item, "tvm_declare_function")
-                    setattr(names, item.name, gv)
-                    parser.var_table.add(item.name, gv)
+                    declared = parser.visit_function(item, "tvm_declare_function")
+                    setattr(names, item.name, declared)
+                    parser.var_table.add(item.name, declared)
                 for item in functions:
                     IRBuilder.current().span = parser.source.span(item)
                     parser.visit_function(item)

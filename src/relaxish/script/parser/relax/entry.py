@@ -62,7 +62,7 @@ function.dispatch_token = "relax"  # type: ignore[attr-defined]
 class RelaxMacro(ScriptMacro):
     """A macro of graph statements; it returns the value of its ``return``."""
 
-    def parse_body(self, parser: Parser) -> Any:
+    def parse_body(self, parser: Parser) -> object:
         definition = self.definition()
         *statements, last = definition.body
         if not isinstance(last, ast.Return) or last.value is None:

@@ -45,29 +45,31 @@ def _sinfo(parser: Parser, node: ast.expr, given: TensorProxy | str | None = Non
     return parser.guard(node, lambda: proxy.as_struct_info(parser.var_table.get()))
 
 
-def bind_assign(parser: Parser, node: ast.Name, name: str, value: Any, annotation: StructInfo | None = None) -> Any:
+def bind_assign(parser: Parser, node: ast.Name, name: str, value: Any, annotation: StructInfo | None = None) -> object:
     """``name = value``"""
-    if isinstance(value, ModuleNames):
-        return value
-    if isinstance(value, tir.Var):
-        return _bind_symbol(parser, node, name, value)
+    match value:
+        case ModuleNames():
+            return value
+        case tir.Var():
+            return _bind_symbol(parser, node, name, value)
     if type(value).__name__ == "meta_var":
         return value.value
     if isinstance(value, (tuple, list)):
         value = relax.utils.convert_to_expr(tuple(R.resolve(v) for v in value))
     if isinstance(value, numbers.Number):
         value = R.const(value)
-    if isinstance(value, R.MatchCastPair):
-        info = R.resolve(value.struct_info)
-        if annotation is not None and not structural_equal(annotation, info):
-            raise parser.error(node, "Cannot specify inconsistent annotation for a match cast pair. ")
-        var = R.emit_match_cast(value.value, info)
-    elif isinstance(value, tir.PrimExpr):
-        var = R.emit(R.prim_value(value), annotation)
-    elif isinstance(value, relax.Expr):
-        var = R.emit(value, annotation)
-    else:
-        raise parser.error(node, f"Unsupported type {type(value)} in assignment")
+    match value:
+        case R.MatchCastPair():
+            info = R.resolve(value.struct_info)
+            if annotation is not None and not structural_equal(annotation, info):
+                raise parser.error(node, "Cannot specify inconsistent annotation for a match cast pair. ")
+            var = R.emit_match_cast(value.value, info)
+        case tir.PrimExpr():
+            var = R.emit(R.prim_value(value), annotation)
+        case relax.Expr():
+            var = R.emit(value, annotation)
+        case _:
+            raise parser.error(node, f"Unsupported type {type(value)} in assignment")
     IRBuilder.name(name, var)
     return var
 
@@ -124,7 +126,7 @@ def _ann_assign(parser: Parser, node: ast.AnnAssign) -> None:
     value = parser.eval_expr(node.value)
     annotation = _sinfo(parser, node.annotation)
 
-    def bind(p: Parser, n: ast.Name, name: str, v: Expr | MatchCastPair | Sequence[Expr]) -> Any:
+    def bind(p: Parser, n: ast.Name, name: str, v: Expr | MatchCastPair | Sequence[Expr]) -> object:
         return bind_assign(p, n, name, v, annotation)
 
     parser.eval_assign(node.target, value, bind, allow_shadowing=True)

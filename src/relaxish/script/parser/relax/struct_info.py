@@ -183,19 +183,21 @@ class KnownProxy(Proxy):
 
 def normalize(annotation: Annotation) -> Proxy:
     """What stands in an annotation as a proxy. Raises TypeError for anything else."""
-    if isinstance(annotation, Proxy):
-        return annotation
-    if annotation is None:
-        return TupleProxy([])
-    if isinstance(annotation, relax.StructInfo):
-        return KnownProxy(annotation)
+    match annotation:
+        case Proxy():
+            return annotation
+        case None:
+            return TupleProxy([])
+        case relax.StructInfo():
+            return KnownProxy(annotation)
     if callable(annotation):
         # `R.Tensor` for `R.Tensor()`, and `T.int64` for a scalar of that type.
         made = annotation()
-        if isinstance(made, tir.Var):
-            return PrimProxy(made.dtype, None)
-        if isinstance(made, (Proxy, relax.StructInfo)):
-            return normalize(made)
+        match made:
+            case tir.Var():
+                return PrimProxy(made.dtype, None)
+            case Proxy() | relax.StructInfo():
+                return normalize(made)
     raise TypeError(f"Expected StructInfoProxy but got {type(annotation).__name__}")
 
 
