@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeAlias
 
 from ..ir import IRModule, structural_hash
 from ..support.errors import RelaxishError
@@ -79,7 +79,11 @@ def shash2hex(mod: IRModule) -> str:
     return f"0x{structural_hash(mod) & 0xFFFFFFFFFFFFFFFF:016x}"
 
 
-def get_global_func_with_default_on_worker(name: str | Callable[..., Any] | None, default: Any) -> Any:
+# A step that a caller may replace: a function, or the name of a packed function; None for the default.
+Hook: TypeAlias = Callable[..., Any] | str | None
+
+
+def get_global_func_with_default_on_worker(name: Hook, default: Hook) -> Any:
     """Resolve a packed function by name inside a worker; a callable stands for itself, None for ``default``."""
     if name is None:
         return default

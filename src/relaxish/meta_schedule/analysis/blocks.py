@@ -71,7 +71,7 @@ def int_extent(loop: For) -> int | None:
     return const_int(loop.extent)
 
 
-def annotation(stmt: Any, key: str, default: Any = None) -> Any:
+def annotation(stmt: Block | For, key: str, default: Any = None) -> Any:
     """An annotation of a block or loop as a plain value."""
     value = stmt.annotations.get(key, default) if stmt.annotations else default
     return getattr(value, "value", value)
@@ -296,15 +296,16 @@ def needs_rfactor(place: Place, max_parallel_extent: int) -> bool:
 
 
 def _var_with_offset(expr: PrimExpr) -> tuple[Var, int] | None:
-    if isinstance(expr, Var):
-        return expr, 0
-    if isinstance(expr, (Add, Sub)):
-        offset = const_int(expr.b)
-        if isinstance(expr.a, Var) and offset is not None:
-            return expr.a, offset if isinstance(expr, Add) else -offset
-        offset = const_int(expr.a)
-        if isinstance(expr, Add) and isinstance(expr.b, Var) and offset is not None:
-            return expr.b, offset
+    match expr:
+        case Var():
+            return expr, 0
+        case Add() | Sub():
+            offset = const_int(expr.b)
+            if isinstance(expr.a, Var) and offset is not None:
+                return expr.a, offset if isinstance(expr, Add) else -offset
+            offset = const_int(expr.a)
+            if isinstance(expr, Add) and isinstance(expr.b, Var) and offset is not None:
+                return expr.b, offset
     return None
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...ir import IRModule
@@ -16,7 +16,7 @@ from ...runtime.registry import get_global_func
 from ...support.workers import TaskFuture, WorkerPool
 from ...target import Target
 from ..measure.status import reason_of, status_of_task
-from ..utils import cpu_count, get_global_func_with_default_on_worker
+from ..utils import Hook, cpu_count, get_global_func_with_default_on_worker
 from .artifact import new_folder, write_artifact
 from .builder import Builder, BuilderFuture, BuilderInput, BuilderResult
 from .device_artifact import build_for_device, is_device_target
@@ -38,8 +38,8 @@ class LocalBuilder(Builder):
         *,
         max_workers: int | None = None,
         timeout_sec: float = 30.0,
-        f_build: Callable[..., Any] | None = None,
-        f_export: Any = None,
+        f_build: Hook = None,
+        f_export: Hook = None,
         initializer: Callable[[], None] | None = None,
         memory_limit: int | None = None,
     ) -> None:
@@ -111,13 +111,21 @@ def _result_of(future: TaskFuture) -> BuilderResult:
 
 
 def _build_in_worker(
-    mod: IRModule, target: Target, params: Any, f_build: Any, f_export: Any, provider: str, as_file: bool
+    mod: IRModule,
+    target: Target,
+    params: Mapping[str, Any] | None,
+    f_build: Hook,
+    f_export: Hook,
+    provider: str,
+    as_file: bool,
 ) -> str | bytes:
     made = _built(mod, target, params, f_build, f_export, provider)
     return write_artifact(made) if as_file and isinstance(made, bytes) else made
 
 
-def _built(mod: IRModule, target: Target, params: Any, f_build: Any, f_export: Any, provider: str) -> str | bytes:
+def _built(
+    mod: IRModule, target: Target, params: Mapping[str, Any] | None, f_build: Hook, f_export: Hook, provider: str
+) -> str | bytes:
     if f_build is None and f_export is None and is_device_target(target):
         return build_for_device(mod, target, provider)
     build = get_global_func_with_default_on_worker(f_build, default_build)
@@ -136,7 +144,7 @@ def _lowering() -> Callable[..., IRModule]:
     return func
 
 
-def default_build(mod: IRModule, target: Target, params: Any = None) -> bytes:
+def default_build(mod: IRModule, target: Target, params: Mapping[str, Any] | None = None) -> bytes:
     """Lower and compile to object code, weight repacking dropped; for GPUs, to kernels in machine code."""
     if is_device_target(target):
         return build_for_device(mod, target, providers.chosen())

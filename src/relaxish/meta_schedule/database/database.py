@@ -368,7 +368,7 @@ class Database:
         return stack[-1] if stack else None
 
     @staticmethod
-    def create(kind: str = "json", *args: Any, **kwargs: Any) -> Database:
+    def create(kind: str | Callable[..., Any] = "json", *args: Any, **kwargs: Any) -> Database:
         """``json`` | ``memory`` | ``union`` | ``ordered_union`` | a schedule function."""
         if callable(kind):
             kind, args = "schedule_fn", (kind, *args)

@@ -18,8 +18,9 @@ import numpy as np
 
 from ...runtime import NDArray, nd
 from ...runtime import device as device_of
+from ...runtime.benchmark import HostTimer
+from ...runtime.device import Clock
 from ...runtime.nvidia import providers
-from ...runtime.nvidia.device_api import DeviceTimer
 from ...runtime.nvidia.errors import CUDAError
 from ...runtime.nvidia.module import CUDAModule
 from ...runtime.nvidia.state import CUDAState
@@ -64,7 +65,7 @@ def count_devices(provider: str) -> int:
 
 
 @contextlib.contextmanager
-def _ends_with_the_device() -> Any:
+def _ends_with_the_device() -> Iterator[None]:
     """End the process when the device is lost; the message is the last line of its log."""
     try:
         yield
@@ -142,7 +143,7 @@ def _in_turns(
     ours = bool(_LAST_ARGUMENTS) and any(arrays is known for known in _LAST_ARGUMENTS[0][1])
     if not ours or nbytes == 0 or nbytes >= cache or config.enable_cpu_cache_flush:
         return [arrays]
-    timer = device_of("cuda", index).api.timer(index)
+    timer = device_of("cuda", index).api.timer(index) or HostTimer()
     try:
         timer.start()
         once()
@@ -211,7 +212,7 @@ def _measure(
     run = _bound(module, artifact.name, sets)
     with _own_stream(state, index) as stream:
         graph = _captured(state, index, stream, run)
-        timer = device_of("cuda", index).api.timer(index)
+        timer = device_of("cuda", index).api.timer(index) or HostTimer()
         try:
             replay = run if graph is None else lambda: state.driver.launch_graph(graph, stream)
             return _time(state, index, replay, len(sets), timer, config)
@@ -252,7 +253,7 @@ def _captured(state: CUDAState, index: int, stream: int, run: Callable[[], None]
 
 
 def _time(
-    state: CUDAState, index: int, run: Callable[[], None], each: int, timer: DeviceTimer, config: EvaluatorConfig
+    state: CUDAState, index: int, run: Callable[[], None], each: int, timer: Clock, config: EvaluatorConfig
 ) -> list[float]:
     """Averages of many runs between two events; before each, the second-level cache is emptied.
 

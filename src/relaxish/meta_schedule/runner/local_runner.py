@@ -18,7 +18,7 @@ from ..builder.artifact import unpacked
 from ..builder.device_artifact import DeviceArtifact, needs_machine_code
 from ..builder.interpreted import InterpretedArtifact
 from ..measure.status import reason_of, status_of_task
-from ..utils import get_global_func_with_default_on_worker
+from ..utils import get_global_func_with_default_on_worker, Hook
 from .arguments import alloc_arguments, arguments_key, difference, shifted
 from .runner import EvaluatorConfig, Runner, RunnerFuture, RunnerInput, RunnerResult
 
@@ -87,9 +87,9 @@ class LocalRunner(Runner):
         evaluator_config: EvaluatorConfig | None = None,
         cooldown_sec: float = 0.0,
         alloc_repeat: int = 1,
-        f_alloc_argument: Any = None,
-        f_run_evaluator: Any = None,
-        f_cleanup: Any = None,
+        f_alloc_argument: Hook = None,
+        f_run_evaluator: Hook = None,
+        f_cleanup: Hook = None,
         initializer: Callable[[], None] | None = None,
         *,
         memory_limit: int | None = 8 << 30,

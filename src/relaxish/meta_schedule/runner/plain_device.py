@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ...runtime.benchmark import HostTimer
 from ...runtime import NDArray, nd
-from ...runtime import device as device_of
+from ...runtime import Device, device as device_of
 from ...runtime.devices.module import DeviceModule
 from ..arg_info import ArgInfo
 from ..builder.artifact import unpacked
@@ -80,9 +81,9 @@ def execute(
     return [v.numpy() if isinstance(v, NDArray) else np.asarray(v) for v in (values[i] for i in wanted)]
 
 
-def _time(run: Callable[[], None], device: Any, config: EvaluatorConfig) -> list[float]:
+def _time(run: Callable[[], None], device: Device, config: EvaluatorConfig) -> list[float]:
     """Averages of many runs between two readings of the device's clock."""
-    timer = device.api.timer(device.device_id)
+    timer = device.api.timer(device.device_id) or HostTimer()
 
     def timed(number: int) -> float:
         timer.start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...support.entry_points import load
 from ...tir import Schedule
@@ -49,7 +49,7 @@ class ScheduleRule:
 PyScheduleRule = ScheduleRule
 
 
-def target_cores(context: Any) -> int:
+def target_cores(context: Task | None) -> int:
     """Cores of the context's target, else of this machine."""
     from ..utils import cpu_count
 

@@ -20,6 +20,7 @@ from .recommended import recommended_hints, rows_of_hint
 if TYPE_CHECKING:
     from ..database import TuningRecord
     from .population import VectorSketch, VectorVariant
+    from ..task import Task
 
 __all__ = ["Advisor"]
 
@@ -38,7 +39,7 @@ _HINTS, _SHARE = 10, 4
 class Advisor:
     """Proposes rows of decisions for the sketches that have an estimate."""
 
-    def __init__(self, context: Any, sketches: Sequence[VectorSketch], rng: np.random.Generator) -> None:
+    def __init__(self, context: Task, sketches: Sequence[VectorSketch], rng: np.random.Generator) -> None:
         self.context = context
         self.rng = rng
         # Rows of decisions to what they are expected to take, in any unit.

@@ -105,10 +105,10 @@ class _Reader:
     def watch(
         self,
         inst: Instruction,
-        inputs: Any,
+        inputs: Sequence[Any],
         attrs: Sequence[int | str | Sequence[float]],
         decision: int | Sequence[int] | None,
-    ) -> Any:
+    ) -> int | Sequence[int] | None:
         """A decision provider that changes nothing."""
         if inst.kind.name != "SamplePerfectTile" or self.failed:
             return decision

@@ -58,7 +58,7 @@ class SpaceGenerator:
         rules, postprocs, mutators = given
 
         def kind_of(value: str) -> str:
-            return kind_of_target(context.target) if value == "from-target" else value
+            return kind_of_target(context.target) if value == "from-target" and context.target is not None else value
 
         if rules == "from-target" and context.target is not None:
             self.sch_rules = rules_for_target(context.target)
@@ -85,7 +85,7 @@ class SpaceGenerator:
         return made
 
     @staticmethod
-    def create(kind: Any = "post-order-apply", *args: Any, **kwargs: Any) -> SpaceGenerator:
+    def create(kind: str | Callable[[Schedule], Any] = "post-order-apply", *args: Any, **kwargs: Any) -> SpaceGenerator:
         """``post-order-apply`` | ``union`` | a scheduling function."""
         if callable(kind):
             return ScheduleFn(kind, *args, **kwargs)
@@ -109,9 +109,9 @@ class ScheduleFn(SpaceGenerator):
     def __init__(
         self,
         sch_fn: Callable[[Schedule], Any],
-        sch_rules: Any = "from-target",
-        postprocs: Any = "from-target",
-        mutator_probs: Any = "from-target",
+        sch_rules: str | Sequence[ScheduleRule] | None = "from-target",
+        postprocs: str | Sequence[Postproc] | None = "from-target",
+        mutator_probs: str | Mapping[Mutator, float] | None = "from-target",
     ) -> None:
         super().__init__(sch_rules, postprocs, mutator_probs)
         self.sch_fn = sch_fn
@@ -119,15 +119,16 @@ class ScheduleFn(SpaceGenerator):
     def generate_design_space(self, mod: IRModule) -> list[Schedule]:
         sch = Schedule(mod, seed=_seed(self._context))
         result = self.sch_fn(sch)
-        if result is None:
-            return [sch]
-        if isinstance(result, Schedule):
-            return [result]
-        if isinstance(result, (list, tuple)):
-            for item in result:
-                if not isinstance(item, Schedule):
-                    raise TypeError(f"a scheduling function must give schedules, got {type(item).__name__}")
-            return list(result)
+        match result:
+            case None:
+                return [sch]
+            case Schedule():
+                return [result]
+            case list() | tuple():
+                for item in result:
+                    if not isinstance(item, Schedule):
+                        raise TypeError(f"a scheduling function must give schedules, got {type(item).__name__}")
+                return list(result)
         raise TypeError(f"a scheduling function must give None, a schedule or a list, got {type(result).__name__}")
 
 
@@ -137,9 +138,9 @@ class SpaceGeneratorUnion(SpaceGenerator):
     def __init__(
         self,
         space_generators: Sequence[SpaceGenerator],
-        sch_rules: Any = "from-target",
-        postprocs: Any = "from-target",
-        mutator_probs: Any = "from-target",
+        sch_rules: str | Sequence[ScheduleRule] | None = "from-target",
+        postprocs: str | Sequence[Postproc] | None = "from-target",
+        mutator_probs: str | Mapping[Mutator, float] | None = "from-target",
     ) -> None:
         super().__init__(sch_rules, postprocs, mutator_probs)
         self.space_generators = list(space_generators)
@@ -158,7 +159,7 @@ class PostOrderApply(SpaceGenerator):
     def __init__(
         self,
         f_block_filter: Callable[..., bool] | None = None,
-        sch_rules: Any = "from-target",
+        sch_rules: str | Sequence[ScheduleRule] | None = "from-target",
         postprocs: str | Sequence[Postproc] = "from-target",
         mutator_probs: str | Mapping[Mutator, float] = "from-target",
     ) -> None:

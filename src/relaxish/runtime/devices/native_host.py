@@ -21,13 +21,18 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...support.errors import RelaxishError
 from .host_program import HostRuntime, KernelInfo
 from ..kernel import PACKED_SUFFIX, KernelSpec, NativeKernel, NativeLibrary, ParamSpec, packed_entry
 
+if TYPE_CHECKING:
+    from .module import DeviceModule
+
 __all__ = ["ALLOCATE", "ELEMENTS", "LAUNCH", "SUFFIX", "TABLE", "TENSOR_MAP", "HostCode", "NativeHost"]
+
+_T = TypeVar("_T")
 
 SUFFIX = "__host"
 TABLE = "rx_device_calls"
@@ -156,7 +161,7 @@ def _allocate(number: int, nbytes: int) -> int:
     return int(storage.ptr)
 
 
-def _tensor_map(number: int, words: Any) -> int:
+def _tensor_map(number: int, words: Sequence[int]) -> int:
     call = _CALLS[number]
     try:
         address, element, rank = (int(words[i]) for i in range(3))
@@ -211,7 +216,7 @@ class NativeHost:
             return self._of_arrays(name, program)
         kernel = program.call
 
-        def run(runtime: HostRuntime, *args: Any) -> Any:
+        def run(runtime: HostRuntime, *args: Any) -> object:
             device = runtime.device
             for i in tensors:
                 if args[i].device is not device:
@@ -256,7 +261,7 @@ class NativeHost:
 
         return run
 
-    def _under_number(self, runtime: HostRuntime, run: Callable[[int], Any]) -> Any:
+    def _under_number(self, runtime: HostRuntime, run: Callable[[int], _T]) -> _T:
         """What ``run`` gives, with a number by which its machine code reaches the runtime."""
         numbered = self._calls.pop() if self._calls else _Numbered(self._kernels)
         call = numbered.call
@@ -292,7 +297,7 @@ class NativeHost:
         return run
 
 
-def bind(module: Any, library: NativeLibrary) -> NativeHost | None:
+def bind(module: DeviceModule, library: NativeLibrary) -> NativeHost | None:
     """The native programs of a loaded device module, as far as the library has them; None if it has none."""
     specs = {}
     for name, program in module.programs.items():

@@ -63,15 +63,16 @@ def render(node: Node, config: dict[str, Any]) -> str:
     with Frame(d, kind) as frame:
         frame.token(kind)
         made = d.doc(node, ObjectPath.root())
-        if isinstance(made, ExprDoc):
-            if not cfg.verbose_expr:
-                frame.stmts.clear()
-            frame.stmts.append(ExprStmtDoc(made))
-        elif isinstance(made, StmtBlockDoc):
-            frame.stmts.extend(made.stmts)
-        else:
-            assert isinstance(made, StmtDoc)
-            frame.stmts.append(made)
+        match made:
+            case ExprDoc():
+                if not cfg.verbose_expr:
+                    frame.stmts.clear()
+                frame.stmts.append(ExprStmtDoc(made))
+            case StmtBlockDoc():
+                frame.stmts.extend(made.stmts)
+            case _:
+                assert isinstance(made, StmtDoc)
+                frame.stmts.append(made)
         text = ""
         if d.metadata:
             if cfg.show_meta:

@@ -14,7 +14,7 @@ from ....arith import Analyzer
 from ....arith import build as B
 from ....arith.functor import substitute
 from ....ir import dtype as dt
-from ....ir.expr import ExprLike, PrimExpr
+from ....ir.expr import ExprLike, PrimExpr, as_expr
 from ....ir.functor import all_nodes
 from ....ir.prim import (
     Add, BinaryOp, Broadcast, Call, Cast, IntImm, Let, Mul, Not, Ramp, Select, Shuffle, StringImm, Sub, Var,
@@ -307,7 +307,7 @@ class _Vectorizer(SeqMutator):
         return For(fresh, B.const(fresh.dtype, 0), self._extent(fresh.dtype), ForKind.SERIAL, body)
 
     def _extent(self, dtype: str) -> PrimExpr:
-        return B.const(dtype, self.lanes) if isinstance(self.lanes, int) else B.cast(dtype, self.lanes)
+        return B.const(dtype, self.lanes) if isinstance(self.lanes, int) else B.cast(dtype, as_expr(self.lanes))
 
     def visit_SeqStmt(self, stmt: SeqStmt) -> Stmt:
         made = [self.statement(s) for s in stmt.seq]
