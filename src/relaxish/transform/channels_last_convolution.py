@@ -1,8 +1,8 @@
-"""Convolutions of groups, of one and of three dimensions as one loop nest over channels in vectors.
+"""Convolutions of groups as one loop nest over channels in vectors.
 
-``CPULayoutPacking`` keeps activations channels-last around two-dimensional convolutions without groups. The others are computed
-here on a channels-last copy of their input, with the groups outermost: what is left is a product for every group and window, whose
-columns fill vectors whatever the image's width.
+``CPULayoutPacking`` keeps activations channels-last around convolutions without groups. Those of groups, of one to three
+dimensions, are computed here on a channels-last copy of their input, with the groups outermost: what is left is a product for
+every group and window, whose columns fill vectors whatever the image's width.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _shape_of(call: Call) -> _Shape | None:
         return None
     known = [[int(s or 0) for s in sizes] for sizes in (data, weight, result)]
     groups = int(a.groups)
-    if call.op.name == "relax.nn.conv2d" and groups == 1:
+    if groups == 1:
         return None
     return _Shape(
         known[0][0], groups, known[1][1], known[1][0] // groups, tuple(known[0][2:]), tuple(known[2][2:]),
@@ -148,7 +148,7 @@ def _pays(shape: _Shape, lanes: int) -> bool:
 
 
 def ChannelsLastConvolution(target: Target) -> Pass:
-    """Convolutions of groups, and of one and three dimensions, with constant weights, channels-last; see the module.
+    """Convolutions of groups with constant weights, channels-last; see the module.
 
     Before::
 
