@@ -255,18 +255,18 @@ class Context:
 
     def named(self, values: Sequence[Dim]) -> list[PrimExpr]:
         """Variables for computed sizes, so that what uses them is not a large expression; known ones stay."""
-        values = [simplify(as_expr(v)) for v in values]
-        plain = [const_int(v) is not None or isinstance(v, Var) for v in values]
-        computed = [v for v, p in zip(values, plain) if not p]
+        sizes = [simplify(as_expr(v)) for v in values]
+        plain = [const_int(v) is not None or isinstance(v, Var) for v in sizes]
+        computed = [v for v, p in zip(sizes, plain) if not p]
         if any(_chooses(v) for v in computed):
             # By a kernel, so that no later pass writes choices out again and again.
             fresh = iter(self.run_time_shape(self.builder.emit_te(_listed, computed, primfunc_name_hint="sizes")))
         else:
-            symbols = [Var("n", "int64") for _ in computed]
+            symbols: list[PrimExpr] = [Var("n", "int64") for _ in computed]
             if computed:
                 self.builder.match_cast(ShapeExpr(computed), ShapeStructInfo(symbols))
             fresh = iter(symbols)
-        return [v if p else next(fresh) for v, p in zip(values, plain)]
+        return [v if p else next(fresh) for v, p in zip(sizes, plain)]
 
     def require(self, have: Sequence[Dim], wanted: Sequence[Dim]) -> None:
         """Check when the model runs that sizes are equal. Raises OpAttributeInvalid if they are known not to be."""

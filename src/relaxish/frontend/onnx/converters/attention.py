@@ -81,7 +81,7 @@ class _Attention:
                 inside = at[3] < m.shape[-1] if not prove_equal(m.shape[-1], shape[3]) else None
                 if inside is not None:
                     there[-1] = tir.min(at[3], m.shape[-1] - 1)
-                value = m(*there)
+                value: PrimExpr = m(*there)
                 value = tir.if_then_else(value, const(0, kind), low) if m.dtype == "bool" else value
                 return value if inside is None else tir.if_then_else(inside, value, low)
 

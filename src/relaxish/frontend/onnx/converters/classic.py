@@ -125,12 +125,10 @@ def _labels(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     """Numbers for numbers; what is not in the list becomes the default."""
 
     def listed(side: str) -> Array:
-        for name in (f"{side}_tensor", f"{side}_int64s", f"{side}_floats"):
-            if name in attrs and np.asarray(attrs[name]).dtype.kind in "if":
-                kind = np.asarray(attrs[name]).dtype if name.endswith("tensor") else name.endswith("s64s")
-                return np.asarray(
-                    attrs[name], "int64" if name.endswith("int64s") else "float32" if kind is False else kind
-                )
+        for name, kind in ((f"{side}_tensor", None), (f"{side}_int64s", "int64"), (f"{side}_floats", "float32")):
+            found = np.asarray(attrs.get(name, ()), kind)
+            if found.size and found.dtype.kind in "if":
+                return found
         raise OpNotImplemented("LabelEncoder of strings")
 
     keys, values = listed("keys"), listed("values")

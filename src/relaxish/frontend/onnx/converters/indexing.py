@@ -174,5 +174,5 @@ def _unique(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Made:
         return_counts=count > 3,
         axis=None if axis is None else int(axis),
     )
-    bound = ctx.emit(found)
+    bound = ctx.builder.emit(found)
     return [bound] if count == 1 else [ctx.builder.emit(bound[k]) for k in range(count)]

@@ -148,7 +148,8 @@ def _in_larger_plane(ctx: Context, places: Expr, natural: list[PrimExpr], shape:
 
     def compute(flat: te.Tensor, old: list[PrimExpr], new: list[PrimExpr]) -> te.Tensor:
         def body(i: PrimExpr) -> PrimExpr:
-            rest, parts = flat(i), []
+            rest: PrimExpr = flat(i)
+            parts = []
             for size in reversed(old):
                 parts.append(tir.floormod(rest, tir.max(size, 1)))
                 rest = tir.floordiv(rest, tir.max(size, 1))

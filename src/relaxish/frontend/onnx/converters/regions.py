@@ -104,6 +104,7 @@ class _Aligned:
             begin = f(float("-inf")) if self.largest else f(0)
             nest = loop("i", ny, lambda i: loop("j", nx, lambda j: place(i, j)))
             number = tir.max(ny * nx, _int(1))
+            end: Stmt
             if self.largest:
                 end = IfThenElse(tir.Or(ny <= 0, nx <= 0), write(out, f(0), *at))
             else:
@@ -173,7 +174,7 @@ def _max_roi_pool(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Exp
             )
 
         def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
-            return in_parallel(loops(list(shape), lambda at: cell(*ins, outs[0], at), "r"))
+            return in_parallel(loops(list(shape), lambda at: cell(ins[0], ins[1], outs[0], at), "r"))
 
         made: te.Tensor = te.extern([shape], [x, rois], body, "max_roi_pool", [x.dtype])
         return made
@@ -224,7 +225,7 @@ def _deform_conv(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr
 
         return te.compute([*data.shape[:2], _int(count), *moves.shape[2:]], body, "bent_columns")
 
-    taken = ctx.builder.emit_te(
+    taken: Expr = ctx.builder.emit_te(
         compute, x, offset, [] if mask is None else [mask], primfunc_name_hint="deformable_columns"
     )
     deep = inner * count

@@ -342,7 +342,8 @@ def _slice_dynamic(
 
     ``at_run_time`` tells that bounds are no sizes of tensors, but computed by the model.
     """
-    begin, end = [], []
+    begin: list[Dim] = []
+    end: list[Dim] = []
     for a, b, e, s in zip(axes, starts, ends, steps):
         first, last = _slice_bounds(b, e, s, dims[a])
         if s < 0:
@@ -353,7 +354,7 @@ def _slice_dynamic(
         end.append(last)
     if at_run_time:
         both = ctx.named([*begin, *end])
-        begin, end = both[: len(begin)], both[len(begin) :]
+        begin, end = list(both[: len(begin)]), list(both[len(begin) :])
     out = op.strided_slice(x, axes, begin, end, [abs(s) for s in steps], assume_inbound=True)
     for a in (a for a, s in zip(axes, steps) if s < 0):
         out = op.flip(out, a)
