@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
+import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from operator import itemgetter
 from typing import Any, TYPE_CHECKING, cast
 
@@ -120,10 +122,16 @@ class VirtualMachine:
         self._linked: dict[int, tuple[list[_Linked], list[Any]]] = {}
         self._moved_constants: dict[int, NDArray] = {}
         self._closures: dict[str, Callable[..., Any]] = {}
+        self.random_draws: dict[int, int] = {}
         self._recursion_limit = config.VM_RECURSION_LIMIT.value
         self._infos = {f.name: i for i, f in enumerate(rt_mod.functions) if f.is_vm}
         self._callables = [self._resolve(i, f) for i, f in enumerate(rt_mod.functions)]
         self.module = VMModule(rt_mod, profile, self)
+
+    @cached_property
+    def random_entropy(self) -> int:
+        """What this machine draws random numbers from where a model gives no seed."""
+        return secrets.randbits(64)
 
     @staticmethod
     def _device_list(device: Device | Sequence[Device] | None) -> list[Device]:

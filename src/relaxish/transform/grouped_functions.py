@@ -9,6 +9,7 @@ from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.structural import structural_hash
+from ..relax.analysis.struct_info import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
 from ..relax.analysis.variables import direct_uses, free_symbolic_vars
 from ..relax.copying import renew_symbolic_vars
 from ..relax.expr import (
@@ -32,6 +33,7 @@ from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import const_int, prim_vars
 from ..relax.struct_info import ShapeStructInfo, TensorStructInfo, TupleStructInfo
 from ..support.errors import InternalError
+from ..tir import Var as TirVar
 from .graph_partition import Group
 
 __all__ = ["OperatorFusor", "fuse_by_groups"]
@@ -190,6 +192,14 @@ class _FunctionCreator(PyExprMutator):
         self.function = renew_symbolic_vars(func)
 
 
+def _symbols_used(value: Expr) -> list[TirVar]:
+    """The symbolic dimensions that a bound value is computed with."""
+    infos = [value.struct_info_, *(value.sinfo_args if isinstance(value, Call) else ())]
+    if isinstance(value, Call):
+        infos += [arg.struct_info_ for arg in value.args if isinstance(arg, ShapeExpr | PrimValue | Tuple)]
+    return [symbol for info in infos if info is not None for symbol in tir_vars_in_struct_info(info)]
+
+
 def _is_literal(expr: Expr) -> bool:
     """Whether a scalar, a shape or a tuple of such is known at compile time, so that it stays inside the function."""
     if isinstance(expr, Tuple):
@@ -316,6 +326,17 @@ class OperatorFusor(PyExprMutator):
                             f"{used.name_hint} are in."
                         )
                     needs[key][other] = None
+        # Symbolic dimensions are there after the binding that matches them.
+        definer: dict[Any, Any] = {}
+        for binding in block.bindings:
+            key = owner[binding.var]
+            for symbol in _symbols_used(binding.value):
+                other = definer.get(symbol)
+                if other is not None and other is not key:
+                    needs[key][other] = None
+            if isinstance(binding, MatchCast):
+                for symbol in definable_tir_vars_in_struct_info(binding.struct_info):
+                    definer.setdefault(symbol, key)
         ordered: list[Any] = []
         seen: set[Any] = set()
         for first in members:

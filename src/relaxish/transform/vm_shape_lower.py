@@ -166,6 +166,7 @@ class _Collector(PyExprVisitor):
         self.info(op.struct_info_)
 
     def visit_match_cast_(self, binding: MatchCast) -> None:
+        self.visit_expr(binding.value)  # a shape may be written out there, and nowhere else
         self.info(binding.struct_info)
 
 

@@ -386,6 +386,15 @@ def run_loop(
     return kept + [_stacked(parts) if parts else none for parts, none in zip(collected, empty, strict=True)]
 
 
+@_builtin("random_key")
+def random_key(vm: VirtualMachine, seed: int, number: int) -> NDArray:
+    """The key of the next draw of node ``number``: 64 bits, as int64. A negative seed is one of the machine's own."""
+    own = vm.random_entropy if seed < 0 else int(seed)
+    drawn = vm.random_draws[number] = vm.random_draws.get(number, 0) + 1
+    words = np.random.SeedSequence([own, int(number), drawn]).generate_state(1, np.uint64)
+    return array(words.view(np.int64))
+
+
 def _stacked(parts: list[NDArray]) -> NDArray:
     shapes = {tuple(p.shape) for p in parts}
     if len(shapes) > 1:
@@ -415,7 +424,7 @@ def debug_print(line_info: str, tensor: NDArray) -> None:
 WITH_CONTEXT = frozenset(
     "vm.builtin." + name
     for name in (
-        "alloc_storage", "alloc_shape_heap", "invoke_closure", "cuda_graph.get_cached_alloc",
+        "alloc_storage", "alloc_shape_heap", "invoke_closure", "random_key", "cuda_graph.get_cached_alloc",
         "cuda_graph.run_or_capture",
     )
 )  # fmt: skip
