@@ -244,13 +244,14 @@ def _without_prefix(mod: IRModule) -> IRModule:
 
 
 def _as_module(mod: Any, name: str = "main") -> IRModule:
-    if isinstance(mod, IRModule):
-        return mod
-    if isinstance(mod, PrimFunc | Function):
-        given = mod.attrs.get("global_symbol") if mod.attrs is not None else None
-        return IRModule({str(given or name): mod})
-    if isinstance(mod, type) and hasattr(mod, "__relaxish_module__"):
-        return _as_module(mod.__relaxish_module__)
+    match mod:
+        case IRModule():
+            return mod
+        case PrimFunc() | Function():
+            given = mod.attrs.get("global_symbol") if mod.attrs is not None else None
+            return IRModule({str(given or name): mod})
+        case type() if hasattr(mod, "__relaxish_module__"):
+            return _as_module(mod.__relaxish_module__)
     raise TypeError(f"expected an IRModule or a function, got {type(mod).__name__}")
 
 

@@ -239,10 +239,11 @@ def _plain(value: Any) -> Any:
 
     if isinstance(value, (IntImm, FloatImm, StringImm)):
         return value.value
-    if isinstance(value, (tuple, list)):
-        return tuple(_plain(v) for v in value)
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
+    match value:
+        case tuple() | list():
+            return tuple(_plain(v) for v in value)
+        case dict():
+            return {k: _plain(v) for k, v in value.items()}
     return int(value) if isinstance(value, bool) else value
 
 

@@ -364,15 +364,20 @@ class Select(PrimExpr):
 
 def _lane_count(lanes: ExprLike) -> int:
     value = as_expr(lanes)
-    if isinstance(value, IntImm):
-        if value.value <= 1:
-            raise CheckValueError(f"a vector has more than one lane, got {value.value}")
-        return value.value
-    # Scalable vectors write lanes as a multiple of the vscale intrinsic.
-    if isinstance(value, Mul):
-        for factor, other in ((value.a, value.b), (value.b, value.a)):
-            if isinstance(factor, IntImm) and isinstance(other, Call) and getattr(other.op, "name", "") == "tir.vscale":
-                return -factor.value
+    match value:
+        case IntImm():
+            if value.value <= 1:
+                raise CheckValueError(f"a vector has more than one lane, got {value.value}")
+            return value.value
+        # Scalable vectors write lanes as a multiple of the vscale intrinsic.
+        case Mul():
+            for factor, other in ((value.a, value.b), (value.b, value.a)):
+                if (
+                    isinstance(factor, IntImm)
+                    and isinstance(other, Call)
+                    and getattr(other.op, "name", "") == "tir.vscale"
+                ):
+                    return -factor.value
     raise CheckValueError(f"Invalid expression for scalable lanes {value}")
 
 
@@ -684,12 +689,13 @@ def _literal_type(value: float | np.number[Any] | np.bool_) -> str:
     """The type a constant has unless one is given: 32 bits where they suffice."""
     if hasattr(value, "dtype"):
         return str(value.dtype)
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, float):
-        return "float32" if -3.40282347e38 <= value <= 3.40282347e38 else "float64"
-    if isinstance(value, int):
-        return "int32" if -(1 << 31) <= value < (1 << 31) else "int64"
+    match value:
+        case bool():
+            return "bool"
+        case float():
+            return "float32" if -3.40282347e38 <= value <= 3.40282347e38 else "float64"
+        case int():
+            return "int32" if -(1 << 31) <= value < (1 << 31) else "int64"
     raise NotImplementedError(f"Cannot automatically inference the type. value={value}")
 
 

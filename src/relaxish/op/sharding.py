@@ -83,12 +83,13 @@ def _local_call(call: Call) -> Call:
     args: list[Expr] = []
     for arg in call.args:
         info = arg.struct_info_
-        if isinstance(info, DTensorStructInfo):
-            args.append(Var("x", info.tensor_sinfo))
-        elif isinstance(info, TensorStructInfo):
-            raise type_fail(call, "expects all tensors to be distributed (DTensor), but one is an ordinary Tensor")
-        else:
-            args.append(arg)
+        match info:
+            case DTensorStructInfo():
+                args.append(Var("x", info.tensor_sinfo))
+            case TensorStructInfo():
+                raise type_fail(call, "expects all tensors to be distributed (DTensor), but one is an ordinary Tensor")
+            case _:
+                args.append(arg)
     return Call(call.op, args, call.attrs, call.sinfo_args)
 
 

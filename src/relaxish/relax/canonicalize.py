@@ -178,17 +178,18 @@ class _Planner(PyExprVisitor):
 
     def _unwrapped(self, value: Expr) -> Expr:
         """The field a projection of a known tuple stands for; the tuple that a tuple of projections takes apart."""
-        if isinstance(value, TupleGetItem):
-            source = self._followed(value.tuple_value)
-            return source.fields[value.index] if isinstance(source, Tuple) else value
-        if isinstance(value, Tuple) and value.fields:
-            items = [self._followed(item) for item in value.fields]
-            if not all(isinstance(got, TupleGetItem) and got.index == i for i, got in enumerate(items)):
-                return value
-            whole = self._followed(items[0].tuple_value)
-            if len(items[0].tuple_value.struct_info.fields) != len(items):
-                return value
-            return whole if all(self._followed(got.tuple_value) is whole for got in items) else value
+        match value:
+            case TupleGetItem():
+                source = self._followed(value.tuple_value)
+                return source.fields[value.index] if isinstance(source, Tuple) else value
+            case Tuple() if value.fields:
+                items = [self._followed(item) for item in value.fields]
+                if not all(isinstance(got, TupleGetItem) and got.index == i for i, got in enumerate(items)):
+                    return value
+                whole = self._followed(items[0].tuple_value)
+                if len(items[0].tuple_value.struct_info.fields) != len(items):
+                    return value
+                return whole if all(self._followed(got.tuple_value) is whole for got in items) else value
         return value
 
     def _followed(self, value: Expr) -> Any:

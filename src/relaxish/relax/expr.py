@@ -71,16 +71,19 @@ ArgLike: TypeAlias = Union[Expr, ExprLike, Sequence[Any]]
 
 def as_shape_dim(value: PrimExpr | PrimValue | int | np.integer[Any]) -> PrimExpr:
     """A dimension as an int64 expression. Raises TypeError for what is no integer expression."""
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        return IntImm("int64", int(value))
-    if isinstance(value, PrimExpr):
-        if value.dtype == "int64":
-            return value
-        if isinstance(value, IntImm):
-            return IntImm("int64", value.value)
-        raise CheckTypeError(f"the value in ShapeStructInfo can only have dtype of int64, but {value} is {value.dtype}")
-    if isinstance(value, PrimValue):
-        return as_shape_dim(value.value)
+    match value:
+        case int() | np.integer() if not isinstance(value, bool):
+            return IntImm("int64", int(value))
+        case PrimExpr():
+            if value.dtype == "int64":
+                return value
+            if isinstance(value, IntImm):
+                return IntImm("int64", value.value)
+            raise CheckTypeError(
+                f"the value in ShapeStructInfo can only have dtype of int64, but {value} is {value.dtype}"
+            )
+        case PrimValue():
+            return as_shape_dim(value.value)
     raise CheckTypeError(f"a dimension must be an integer or an integer expression, not {type(value).__name__}")
 
 
@@ -88,14 +91,15 @@ def prim_of(value: ExprLike, dtype: str | None = None) -> PrimExpr:
     """A Python scalar as a scalar expression: ints are int64, floats float64, unless ``dtype`` says otherwise."""
     if isinstance(value, EqualOp | NotEqualOp):
         value = value.asobject()
-    if isinstance(value, PrimExpr):
-        return value
-    if isinstance(value, (bool, np.bool_)):
-        return IntImm(dtype or "bool", int(value))
-    if isinstance(value, (int, np.integer)):
-        return IntImm(dtype or "int64", int(value))
-    if isinstance(value, (float, np.floating)):
-        return FloatImm(dtype or "float64", float(value))
+    match value:
+        case PrimExpr():
+            return value
+        case bool() | np.bool_():
+            return IntImm(dtype or "bool", int(value))
+        case int() | np.integer():
+            return IntImm(dtype or "int64", int(value))
+        case float() | np.floating():
+            return FloatImm(dtype or "float64", float(value))
     raise TypeError(f"cannot make a scalar expression of {type(value).__name__}")
 
 

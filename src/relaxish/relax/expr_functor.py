@@ -89,12 +89,13 @@ class ExprFunctor:
 
     def visit_binding(self, binding: Binding) -> None:
         """Visit any binding."""
-        if isinstance(binding, VarBinding):
-            self.visit_var_binding_(binding)
-        elif isinstance(binding, MatchCast):
-            self.visit_match_cast_(binding)
-        else:
-            raise TypeError(f"no visitor for binding {type(binding).__name__}")
+        match binding:
+            case VarBinding():
+                self.visit_var_binding_(binding)
+            case MatchCast():
+                self.visit_match_cast_(binding)
+            case _:
+                raise TypeError(f"no visitor for binding {type(binding).__name__}")
 
     def visit_binding_block(self, block: BindingBlock) -> Any:
         """Visit any block."""

@@ -137,31 +137,33 @@ class StructInfo(Node):
 
 def _mapped(value: object, prim: PrimMap, expr: Callable[[_expr.Var], _expr.Expr] | None) -> Any:
     """The value of a field, mapped."""
-    if isinstance(value, PrimExpr):
-        return prim(value)
-    if isinstance(value, tuple):
-        items = tuple(_mapped(item, prim, expr) for item in value)
-        return value if all(a is b for a, b in zip(items, value)) else items
-    if isinstance(value, _expr.ShapeExpr):
-        dims = _mapped(value.values, prim, expr)
-        return value if dims is value.values else _expr.ShapeExpr(dims)
-    if isinstance(value, StructInfo):
-        return value.map(prim, expr)
+    match value:
+        case PrimExpr():
+            return prim(value)
+        case tuple():
+            items = tuple(_mapped(item, prim, expr) for item in value)
+            return value if all(a is b for a, b in zip(items, value)) else items
+        case _expr.ShapeExpr():
+            dims = _mapped(value.values, prim, expr)
+            return value if dims is value.values else _expr.ShapeExpr(dims)
+        case StructInfo():
+            return value.map(prim, expr)
     return expr(value) if expr is not None and isinstance(value, _expr.Var) else value
 
 
 def _prim_exprs(value: object) -> Iterator[PrimExpr]:
-    if isinstance(value, PrimExpr):
-        yield value
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from _prim_exprs(item)
-    elif isinstance(value, _expr.ShapeExpr):
-        yield from value.values
-    elif isinstance(value, _expr.Var):
-        yield from _prim_exprs(value.struct_info_)
-    elif isinstance(value, StructInfo):
-        yield from value.prim_exprs()
+    match value:
+        case PrimExpr():
+            yield value
+        case tuple():
+            for item in value:
+                yield from _prim_exprs(item)
+        case _expr.ShapeExpr():
+            yield from value.values
+        case _expr.Var():
+            yield from _prim_exprs(value.struct_info_)
+        case StructInfo():
+            yield from value.prim_exprs()
 
 
 def _check_prim(base: PrimExpr, derived: PrimExpr, analyzer: Analyzer | None) -> BaseCheckResult:

@@ -67,50 +67,56 @@ class _Converter:
 
     def convert(self, arg: Any) -> Any:
         """One argument, however nested."""
-        if isinstance(arg, PrimExpr):
-            self.fresh(arg)
-            made = substitute(arg, self.renamed)
-            self.extra.append(made)
-            return made
-        if isinstance(arg, Expr) and not isinstance(arg, TirVar):
-            return self._expr(arg)
-        if isinstance(arg, list):
-            return [self.convert(a) for a in arg]
-        if isinstance(arg, tuple):
-            return tuple(self.convert(a) for a in arg)
-        if isinstance(arg, dict):
-            if not all(isinstance(k, str) for k in arg):
-                raise AssertionError("emit_te only supports dict with string as the key currently")
-            return {k: self.convert(v) for k, v in arg.items()}
+        match arg:
+            case PrimExpr():
+                self.fresh(arg)
+                made = substitute(arg, self.renamed)
+                self.extra.append(made)
+                return made
+            case Expr() if not isinstance(arg, TirVar):
+                return self._expr(arg)
+            case list():
+                return [self.convert(a) for a in arg]
+            case tuple():
+                return tuple(self.convert(a) for a in arg)
+            case dict():
+                if not all(isinstance(k, str) for k in arg):
+                    raise AssertionError("emit_te only supports dict with string as the key currently")
+                return {k: self.convert(v) for k, v in arg.items()}
         if arg is None or isinstance(arg, (int, float, str, bool, Node)) or callable(arg):
             return arg
         raise TypeError(f"not supported type in emit_te: {type(arg)}")
 
     def _expr(self, arg: Expr) -> Any:
         info = arg.struct_info
-        if isinstance(info, TensorStructInfo):
-            if not isinstance(info.shape, ShapeExpr):
-                raise AssertionError(f"emit_te now only supports Tensor that has ShapeExpr shape, not {arg} of {info}")
-            for dim in info.shape.values:
-                self.fresh(dim)
-            tensor = te_tensor(arg, self.renamed, self._name(arg, string.ascii_uppercase, "tensor"))
-            self.call_args.append(arg)
-            self.func_args.append(tensor)
-            return tensor
-        if isinstance(info, ShapeStructInfo):
-            if not isinstance(arg, ShapeExpr):
-                raise AssertionError("For Expr having ShapeStructInfo, emit_te now only supports ShapeExpr")
-            return [self.convert(v) for v in arg.values]
-        if isinstance(info, PrimStructInfo):
-            if isinstance(arg, PrimValue):
-                return self.convert(arg.value)
-            scalar = TirVar(self._name(arg, string.ascii_lowercase, "scalar"), info.dtype)
-            self.call_args.append(arg)
-            self.func_args.append(scalar)
-            return scalar
-        if isinstance(info, TupleStructInfo):
-            fields = arg.fields if isinstance(arg, Tuple) else [TupleGetItem(arg, i) for i in range(len(info.fields))]
-            return [self.convert(f) for f in fields]
+        match info:
+            case TensorStructInfo():
+                if not isinstance(info.shape, ShapeExpr):
+                    raise AssertionError(
+                        f"emit_te now only supports Tensor that has ShapeExpr shape, not {arg} of {info}"
+                    )
+                for dim in info.shape.values:
+                    self.fresh(dim)
+                tensor = te_tensor(arg, self.renamed, self._name(arg, string.ascii_uppercase, "tensor"))
+                self.call_args.append(arg)
+                self.func_args.append(tensor)
+                return tensor
+            case ShapeStructInfo():
+                if not isinstance(arg, ShapeExpr):
+                    raise AssertionError("For Expr having ShapeStructInfo, emit_te now only supports ShapeExpr")
+                return [self.convert(v) for v in arg.values]
+            case PrimStructInfo():
+                if isinstance(arg, PrimValue):
+                    return self.convert(arg.value)
+                scalar = TirVar(self._name(arg, string.ascii_lowercase, "scalar"), info.dtype)
+                self.call_args.append(arg)
+                self.func_args.append(scalar)
+                return scalar
+            case TupleStructInfo():
+                fields = (
+                    arg.fields if isinstance(arg, Tuple) else [TupleGetItem(arg, i) for i in range(len(info.fields))]
+                )
+                return [self.convert(f) for f in fields]
         if hasattr(arg, "value"):
             return arg.value
         raise TypeError(f"not supported type in emit_te: an expression with struct info {info}")
@@ -138,10 +144,11 @@ def _unbound(tensors: list[Any], extra: list[PrimExpr]) -> list[TirVar]:
 
 def _vdevice(arg: object) -> VDevice | None:
     """The device that the first argument which has one is on."""
-    if isinstance(arg, (list, tuple)):
-        return next((found for item in arg if (found := _vdevice(item)) is not None), None)
-    if isinstance(arg, dict):
-        return _vdevice(list(arg.values()))
+    match arg:
+        case list() | tuple():
+            return next((found for item in arg if (found := _vdevice(item)) is not None), None)
+        case dict():
+            return _vdevice(list(arg.values()))
     info = getattr(arg, "struct_info_", None)
     return info.vdevice if isinstance(info, TensorStructInfo) else None
 

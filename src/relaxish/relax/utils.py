@@ -30,19 +30,20 @@ def convert_to_expr(value: ArgLike) -> Expr:
 
     Raises TypeError for anything else, and for a ``tir.StringImm``, which may be either a string or a scalar.
     """
-    if isinstance(value, (Expr, BaseFunc)):
-        return value
-    if isinstance(value, PrimStringImm):
-        raise TypeError(
-            "Cannot convert `tir.StringImm` to `relax.Expr` because of ambiguity, which can be either "
-            "`relax.StringImm` or `relax.PrimValue`"
-        )
-    if isinstance(value, (PrimExpr, int, float)):
-        return PrimValue(prim_of(value))
-    if isinstance(value, str):
-        return StringImm(value)
-    if isinstance(value, (list, tuple)):
-        return Tuple([convert_to_expr(v) for v in value])
+    match value:
+        case Expr() | BaseFunc():
+            return value
+        case PrimStringImm():
+            raise TypeError(
+                "Cannot convert `tir.StringImm` to `relax.Expr` because of ambiguity, which can be either "
+                "`relax.StringImm` or `relax.PrimValue`"
+            )
+        case PrimExpr() | int() | float():
+            return PrimValue(prim_of(value))
+        case str():
+            return StringImm(value)
+        case list() | tuple():
+            return Tuple([convert_to_expr(v) for v in value])
     if hasattr(value, "__relax_expr__"):
         return value.__relax_expr__()
     inner = getattr(value, "_expr", None)

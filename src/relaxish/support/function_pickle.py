@@ -31,14 +31,15 @@ loads = pickle.loads
 
 class _Pickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, types.FunctionType) and not _importable(obj):
-            return _reduce_function(obj)
-        if isinstance(obj, types.ModuleType):
-            return importlib.import_module, (obj.__name__,)
-        if isinstance(obj, types.CellType):
-            return _reduce_cell(obj)
-        if isinstance(obj, type) and obj.__module__ == "__main__" and not _importable(obj):
-            return _reduce_class(obj)
+        match obj:
+            case types.FunctionType() if not _importable(obj):
+                return _reduce_function(obj)
+            case types.ModuleType():
+                return importlib.import_module, (obj.__name__,)
+            case types.CellType():
+                return _reduce_cell(obj)
+            case type() if obj.__module__ == "__main__" and not _importable(obj):
+                return _reduce_class(obj)
         return NotImplemented
 
 

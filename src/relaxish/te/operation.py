@@ -276,12 +276,13 @@ def size_var(name: str = "size", dtype: str = "int32", span: Span | None = None)
 
 
 def _range(dom: Domain | None) -> Range | None:
-    if dom is None or isinstance(dom, Range):
-        return dom
-    if isinstance(dom, Sequence):
-        if len(dom) != 2:
-            raise TypeError(f"need to be list of ranges, got {dom!r}")
-        return Range(dom[0], dom[1])
+    match dom:
+        case None | Range():
+            return dom
+        case Sequence():
+            if len(dom) != 2:
+                raise TypeError(f"need to be list of ranges, got {dom!r}")
+            return Range(dom[0], dom[1])
     return Range(0, dom)
 
 

@@ -100,10 +100,11 @@ def _refuse(wanted: str, value: float) -> TypeError:
 
 @_register("AcceptsVariant")
 def _accepts_variant(value: float | str) -> str:
-    if isinstance(value, str):
-        return "runtime.String"
-    if isinstance(value, (int, IntImm)) and not isinstance(value, bool):
-        return "IntImm"
+    match value:
+        case str():
+            return "runtime.String"
+        case int() | IntImm() if not isinstance(value, bool):
+            return "IntImm"
     raise _refuse("Variant<runtime.String, IntImm>", value)
 
 
@@ -143,16 +144,17 @@ _register("AcceptsMapReturnsMap")(lambda values: Map(_mapping(values)))
 @_register("AcceptsPrimExpr")
 def _scalar(value: float) -> PrimExpr:
     """Numbers become literals: booleans of one bit, integers and floats of 32."""
-    if isinstance(value, PrimExpr):
-        return value
-    if isinstance(value, bool):
-        return IntImm("bool", int(value))
-    if isinstance(value, int):
-        return IntImm("int32", value)
-    if isinstance(value, float):
-        return FloatImm("float32", value)
-    if isinstance(value, str):
-        return StringImm(value)
+    match value:
+        case PrimExpr():
+            return value
+        case bool():
+            return IntImm("bool", int(value))
+        case int():
+            return IntImm("int32", value)
+        case float():
+            return FloatImm("float32", value)
+        case str():
+            return StringImm(value)
     raise _refuse("PrimExpr", value)
 
 

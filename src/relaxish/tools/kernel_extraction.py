@@ -94,10 +94,11 @@ def extract_all_func_info_from_relax(mod: IRModule) -> tuple[Calls, dict[GlobalV
 
 
 def _infos(arg: Any) -> list[Any]:
-    if isinstance(arg, (tuple, list)):
-        return [info for item in arg for info in _infos(item)]
-    if isinstance(arg, Tuple):
-        return _infos(list(arg.fields))
+    match arg:
+        case tuple() | list():
+            return [info for item in arg for info in _infos(item)]
+        case Tuple():
+            return _infos(list(arg.fields))
     return [arg.struct_info]
 
 
@@ -119,11 +120,12 @@ def _variables(programs: Mapping[GlobalVar, Records]) -> dict[str, str]:
     return found
 
 
-def _dims(info: TensorStructInfo) -> Sequence[Any]:
-    if isinstance(info, TensorStructInfo) and info.shape is not None:
-        return tuple(info.shape.values)
-    if isinstance(info, ShapeStructInfo) and info.values is not None:
-        return tuple(info.values)
+def _dims(info: TensorStructInfo | ShapeStructInfo) -> Sequence[Any]:
+    match info:
+        case TensorStructInfo() if info.shape is not None:
+            return tuple(info.shape.values)
+        case ShapeStructInfo() if info.values is not None:
+            return tuple(info.values)
     raise NotImplementedError(f"cannot make arguments of {info}")
 
 

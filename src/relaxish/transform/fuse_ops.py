@@ -73,14 +73,15 @@ class _GraphCreator:
         value = binding.value
         if isinstance(binding, VarBinding):
             node.extern_ref = not isinstance(binding.var, DataflowVar)
-            if isinstance(value, Call):
-                self._call(value, node)
-            elif isinstance(value, TupleGetItem):
-                node.pattern = K.INJECTIVE
-                self._leaf(value.tuple_value, node, K.INJECTIVE)
-            else:
-                for used in direct_uses(value):
-                    self._leaf(used, node, K.OPAQUE)
+            match value:
+                case Call():
+                    self._call(value, node)
+                case TupleGetItem():
+                    node.pattern = K.INJECTIVE
+                    self._leaf(value.tuple_value, node, K.INJECTIVE)
+                case _:
+                    for used in direct_uses(value):
+                        self._leaf(used, node, K.OPAQUE)
         graph.place(node)
 
     def _call(self, call: Call, node: GraphNode) -> None:

@@ -115,10 +115,11 @@ class _Partitioner(PyExprVisitor):
 
 
 def _as_pattern(pattern: Any) -> FusionPattern:
-    if isinstance(pattern, FusionPattern):
-        return pattern
-    if isinstance(pattern, tuple):
-        return FusionPattern(*pattern)
+    match pattern:
+        case FusionPattern():
+            return pattern
+        case tuple():
+            return FusionPattern(*pattern)
     raise ValueError(f"Invalid pattern: {pattern}")
 
 

@@ -128,34 +128,36 @@ class _FusedFunction:
         return renew_defs(made)
 
     def _param(self, name: str, info: StructInfo) -> list[Any]:
-        if isinstance(info, TensorStructInfo):
-            if info.dims() is None:
-                raise InternalError(f"FuseTIR needs tensors of known shape, but {name} has {info}")
-            buffer = decl_buffer(list(info.dims() or ()), info.dtype, name)
-            self.params.append(buffer)
-            return [buffer]
-        if isinstance(info, TupleStructInfo):
-            return [b for i, f in enumerate(info.fields) for b in self._param(f"{name}_{i}", f)]
-        if isinstance(info, PrimStructInfo):
-            scalar = info.value if isinstance(info.value, TirVar) else TirVar(name, info.dtype)
-            self.params.append(scalar)
-            return [scalar]
-        if isinstance(info, ShapeStructInfo) and info.values is not None:
-            for value in info.values:
-                if not isinstance(value, TirVar):
-                    raise InternalError(f"a shape parameter of a fused function holds variables, not {value}")
-                self.params.append(value)
-            return list(info.values)
+        match info:
+            case TensorStructInfo():
+                if info.dims() is None:
+                    raise InternalError(f"FuseTIR needs tensors of known shape, but {name} has {info}")
+                buffer = decl_buffer(list(info.dims() or ()), info.dtype, name)
+                self.params.append(buffer)
+                return [buffer]
+            case TupleStructInfo():
+                return [b for i, f in enumerate(info.fields) for b in self._param(f"{name}_{i}", f)]
+            case PrimStructInfo():
+                scalar = info.value if isinstance(info.value, TirVar) else TirVar(name, info.dtype)
+                self.params.append(scalar)
+                return [scalar]
+            case ShapeStructInfo() if info.values is not None:
+                for value in info.values:
+                    if not isinstance(value, TirVar):
+                        raise InternalError(f"a shape parameter of a fused function holds variables, not {value}")
+                    self.params.append(value)
+                return list(info.values)
         raise InternalError(f"a fused function cannot take a parameter of struct info {info}")
 
     def _values(self, expr: Expr) -> list[Any]:
         """Buffers (or scalars) that an expression stands for."""
-        if isinstance(expr, Tuple):
-            return [b for f in expr.fields for b in self._values(f)]
-        if isinstance(expr, PrimValue):
-            return [expr.value]
-        if isinstance(expr, ShapeExpr):
-            return list(expr.values)
+        match expr:
+            case Tuple():
+                return [b for f in expr.fields for b in self._values(f)]
+            case PrimValue():
+                return [expr.value]
+            case ShapeExpr():
+                return list(expr.values)
         if expr in self.buffers:
             return self.buffers[expr]
         if isinstance(expr, Constant):
@@ -164,12 +166,13 @@ class _FusedFunction:
 
     def _binding(self, binding: VarBinding) -> None:
         value = binding.value
-        if isinstance(value, Call):
-            self.buffers[binding.var] = self._call(value)
-        elif isinstance(value, TupleGetItem):
-            self.buffers[binding.var] = self._field(value)
-        else:
-            self.buffers[binding.var] = self._values(value)
+        match value:
+            case Call():
+                self.buffers[binding.var] = self._call(value)
+            case TupleGetItem():
+                self.buffers[binding.var] = self._field(value)
+            case _:
+                self.buffers[binding.var] = self._values(value)
 
     def _field(self, item: TupleGetItem) -> list[Any]:
         """A tuple's buffers lie flat, so skip those of the fields before."""
@@ -301,10 +304,11 @@ def _leaves(info: StructInfo) -> list[Any]:
 
 
 def _count(info: StructInfo) -> int:
-    if isinstance(info, TupleStructInfo):
-        return sum(_count(f) for f in info.fields)
-    if isinstance(info, ShapeStructInfo):
-        return max(info.ndim, 0)
+    match info:
+        case TupleStructInfo():
+            return sum(_count(f) for f in info.fields)
+        case ShapeStructInfo():
+            return max(info.ndim, 0)
     return 1
 
 
@@ -335,18 +339,19 @@ class _CallSites(PyExprMutator):
 
     def _flatten(self, arg: Expr, args: list[Any], tir_vars: list[Any]) -> None:
         info = arg.struct_info
-        if isinstance(info, TupleStructInfo):
-            for index in range(len(info.fields)):
-                item = arg.fields[index] if isinstance(arg, Tuple) else self.builder_.emit(TupleGetItem(arg, index))
-                self._flatten(item, args, tir_vars)
-        elif isinstance(info, ShapeStructInfo):
-            tir_vars.extend(info.values or ())
-        elif isinstance(info, PrimStructInfo):
-            if info.value is None:
-                raise InternalError("a scalar argument of a fused function must be a known expression")
-            tir_vars.append(info.value)
-        else:
-            args.append(arg)
+        match info:
+            case TupleStructInfo():
+                for index in range(len(info.fields)):
+                    item = arg.fields[index] if isinstance(arg, Tuple) else self.builder_.emit(TupleGetItem(arg, index))
+                    self._flatten(item, args, tir_vars)
+            case ShapeStructInfo():
+                tir_vars.extend(info.values or ())
+            case PrimStructInfo():
+                if info.value is None:
+                    raise InternalError("a scalar argument of a fused function must be a known expression")
+                tir_vars.append(info.value)
+            case _:
+                args.append(arg)
 
 
 def _run(mod: IRModule) -> IRModule:

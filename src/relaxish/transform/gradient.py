@@ -207,24 +207,25 @@ def _target_of(func: Function, index: int) -> Var:
     blocks, result = func.body.blocks, func.body.body
     if len(blocks) != 1 or not isinstance(blocks[0], DataflowBlock):
         raise InternalError("Gradient supports functions of exactly one dataflow block only")
-    if isinstance(result, Var):
-        if index != 0:
-            raise InternalError(
-                "When the function has only one return value, target_index can only be 0. "
-                f"But the target_index specified is {index}"
-            )
-        target: Any = result
-    elif isinstance(result, Tuple):
-        if not 0 <= index < len(result.fields):
-            raise InternalError(
-                "target_index should be smaller than the number of return values. But the specified target_index is "
-                f"{index}, and the number of return values is {len(result.fields)}"
-            )
-        target = result.fields[index]
-        if not isinstance(target, Var):
-            raise InternalError(f"Target must be a Var, but the specified target is {target}")
-    else:
-        raise InternalError(f"The return value of the function must be Var or Tuple, but it is {result}")
+    match result:
+        case Var():
+            if index != 0:
+                raise InternalError(
+                    "When the function has only one return value, target_index can only be 0. "
+                    f"But the target_index specified is {index}"
+                )
+            target: Any = result
+        case Tuple():
+            if not 0 <= index < len(result.fields):
+                raise InternalError(
+                    "target_index should be smaller than the number of return values. But the specified target_index is "
+                    f"{index}, and the number of return values is {len(result.fields)}"
+                )
+            target = result.fields[index]
+            if not isinstance(target, Var):
+                raise InternalError(f"Target must be a Var, but the specified target is {target}")
+        case _:
+            raise InternalError(f"The return value of the function must be Var or Tuple, but it is {result}")
     info = target.struct_info
     if not isinstance(info, TensorStructInfo) or not _is_float(info) or info.ndim != 0:
         raise InternalError(

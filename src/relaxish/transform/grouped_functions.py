@@ -59,16 +59,17 @@ class _FunctionCreator(PyExprMutator):
     def append_binding(self, binding: Any) -> None:
         value = binding.value
         self.bindings.append(binding)
-        if isinstance(value, Call):
-            self._append_call(value)
-        elif isinstance(value, TupleGetItem):
-            self._need(value.tuple_value)
-            indices = self.partial.get(value.tuple_value)
-            if indices is not None and value.index not in indices:
-                indices.append(value.index)
-        else:
-            for item in value.fields if isinstance(value, Tuple) else (value,):
-                self._need(item)
+        match value:
+            case Call():
+                self._append_call(value)
+            case TupleGetItem():
+                self._need(value.tuple_value)
+                indices = self.partial.get(value.tuple_value)
+                if indices is not None and value.index not in indices:
+                    indices.append(value.index)
+            case _:
+                for item in value.fields if isinstance(value, Tuple) else (value,):
+                    self._need(item)
         self.defined.add(binding.var)
         if not isinstance(binding.var, DataflowVar):
             self.append_output(binding.var)
@@ -78,10 +79,11 @@ class _FunctionCreator(PyExprMutator):
             self.name_hint += "_" + call.args[0].name_hint
             args = call.args[1].fields
         else:
-            if isinstance(call.op, Op):
-                self.name_hint += "_" + call.op.name.replace(".", "_")
-            elif isinstance(call.op, GlobalVar):
-                self.name_hint += "_" + call.op.name_hint.removeprefix("fused_")
+            match call.op:
+                case Op():
+                    self.name_hint += "_" + call.op.name.replace(".", "_")
+                case GlobalVar():
+                    self.name_hint += "_" + call.op.name_hint.removeprefix("fused_")
             args = call.args
         for arg in args:
             self._need(arg)
@@ -93,19 +95,20 @@ class _FunctionCreator(PyExprMutator):
         """Make a parameter of what the group does not define itself."""
         if expr in self.seen_args or expr in self.defined:
             return
-        if isinstance(expr, Constant) and not self.lift_constants:
-            return
-        if isinstance(expr, Tuple) and any(v in self.defined for v in direct_uses(expr)):
-            for item in expr.fields:
-                self._need(item)
-            return
-        if isinstance(expr, Var):
-            name = expr.name_hint
-        else:
-            name = f"param_{self.constants}"
-            self.constants += 1
-            if _is_literal(expr):
+        match expr:
+            case Constant() if not self.lift_constants:
                 return
+            case Tuple() if any(v in self.defined for v in direct_uses(expr)):
+                for item in expr.fields:
+                    self._need(item)
+                return
+            case Var():
+                name = expr.name_hint
+            case _:
+                name = f"param_{self.constants}"
+                self.constants += 1
+                if _is_literal(expr):
+                    return
         param = Var(name, expr.struct_info)
         self.seen_args[expr] = param
         self.arguments.append(expr)
@@ -192,10 +195,11 @@ class _FunctionCreator(PyExprMutator):
 
 def _is_literal(expr: Expr) -> bool:
     """Whether a scalar, a shape or a tuple of such is known at compile time, so that it stays inside the function."""
-    if isinstance(expr, Tuple):
-        return all(_is_literal(f) for f in expr.fields)
-    if isinstance(expr, PrimValue):
-        return not prim_vars(expr.value)
+    match expr:
+        case Tuple():
+            return all(_is_literal(f) for f in expr.fields)
+        case PrimValue():
+            return not prim_vars(expr.value)
     return isinstance(expr, ShapeExpr) and not any(prim_vars(v) for v in expr.values)
 
 
@@ -222,14 +226,15 @@ def _value_key(value: Expr, places: Mapping[Any, int]) -> Any:
 def _leaf_key(arg: Expr, places: Mapping[Any, int]) -> Any:
     if arg in places:
         return places[arg]
-    if isinstance(arg, Tuple):
-        fields = tuple(_leaf_key(f, places) for f in arg.fields)
-        return None if any(f is None for f in fields) else fields
-    if isinstance(arg, (GlobalVar, Constant)):
-        return arg
-    if isinstance(arg, ShapeExpr):
-        sizes = tuple(const_int(v) for v in arg.values)
-        return None if None in sizes else ("shape", sizes)
+    match arg:
+        case Tuple():
+            fields = tuple(_leaf_key(f, places) for f in arg.fields)
+            return None if any(f is None for f in fields) else fields
+        case GlobalVar() | Constant():
+            return arg
+        case ShapeExpr():
+            sizes = tuple(const_int(v) for v in arg.values)
+            return None if None in sizes else ("shape", sizes)
     return None
 
 

@@ -57,10 +57,11 @@ class _Groups(PyExprVisitor):
     def _leaf_groups(self, args: Any) -> list[Group]:
         out: list[Group] = []
         for arg in args:
-            if isinstance(arg, Tuple):
-                out += self._leaf_groups(arg.fields)
-            elif isinstance(arg, Var) and arg in self.groups:
-                out.append(self.groups[arg].find())
+            match arg:
+                case Tuple():
+                    out += self._leaf_groups(arg.fields)
+                case Var() if arg in self.groups:
+                    out.append(self.groups[arg].find())
         return out
 
     def _group_of_call(self, call: Call, var: Var) -> Group:

@@ -70,14 +70,15 @@ def as_composed(
     | Mapping[str, str | Mapping[str, Target | str | Mapping[str, Target | str]]],
 ) -> Any:
     """A list of targets, or a mapping from names to targets, as a composition; anything else as it is."""
-    if isinstance(target, (list, tuple)):
-        if not target:
-            raise RelaxishError("the list of targets is empty")
-        return Target({"kind": "composite", "devices": list(target)})
-    if isinstance(target, Mapping):
-        words = {"kind", "tag", "devices", "machines", "vdevice0", "machine0"}
-        is_target = any(key in words for key in target)
-        return Target(dict(target) if is_target else {"kind": "composite", "devices": dict(target)})
+    match target:
+        case list() | tuple():
+            if not target:
+                raise RelaxishError("the list of targets is empty")
+            return Target({"kind": "composite", "devices": list(target)})
+        case Mapping():
+            words = {"kind", "tag", "devices", "machines", "vdevice0", "machine0"}
+            is_target = any(key in words for key in target)
+            return Target(dict(target) if is_target else {"kind": "composite", "devices": dict(target)})
     return target
 
 
@@ -330,14 +331,15 @@ class _Devices(PyExprVisitor):
 
 
 def _vdevices(info: TensorStructInfo) -> Iterator[Any]:
-    if isinstance(info, TensorStructInfo) and info.vdevice is not None:
-        yield info.vdevice
-    elif isinstance(info, TupleStructInfo):
-        for part in info.fields:
-            yield from _vdevices(part)
-    elif isinstance(info, FuncStructInfo):
-        for part in (*(info.params or ()), info.ret):
-            yield from _vdevices(part)
+    match info:
+        case TensorStructInfo() if info.vdevice is not None:
+            yield info.vdevice
+        case TupleStructInfo():
+            for part in info.fields:
+                yield from _vdevices(part)
+        case FuncStructInfo():
+            for part in (*(info.params or ()), info.ret):
+                yield from _vdevices(part)
 
 
 def _devices_in(functions: Iterable[Any]) -> list[Any]:

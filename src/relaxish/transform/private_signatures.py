@@ -195,14 +195,15 @@ class _TupleUses(PyExprVisitor):
 
     def visit_var_binding_(self, binding: VarBinding) -> None:
         value = binding.value
-        if isinstance(value, Call) and isinstance(value.op, GlobalVar) and value.op.name_hint in self.masks:
-            self.results[binding.var] = value.op.name_hint
-            for arg in value.args:
-                self.visit_expr(arg)
-        elif isinstance(value, TupleGetItem) and value.tuple_value in self.results:
-            self.masks[self.results[value.tuple_value]][value.index] = True
-        else:
-            super().visit_var_binding_(binding)
+        match value:
+            case Call() if isinstance(value.op, GlobalVar) and value.op.name_hint in self.masks:
+                self.results[binding.var] = value.op.name_hint
+                for arg in value.args:
+                    self.visit_expr(arg)
+            case TupleGetItem() if value.tuple_value in self.results:
+                self.masks[self.results[value.tuple_value]][value.index] = True
+            case _:
+                super().visit_var_binding_(binding)
 
     def visit_var_(self, op: Var) -> None:
         if op in self.results:

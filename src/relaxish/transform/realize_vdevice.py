@@ -75,20 +75,21 @@ class _Facts(PyExprVisitor):
 
     def _result(self, expr: Expr, info: StructInfo) -> None:
         """The annotation of a result holds for the variable that is returned."""
-        if isinstance(info, TensorStructInfo):
-            if info.vdevice is not None and isinstance(expr, Var):
-                self.known.setdefault(expr, info.vdevice)
-        elif isinstance(info, TupleStructInfo):
-            while isinstance(expr, Var) and expr in self.values:
-                expr = self.values[expr]
-            if isinstance(expr, Tuple):
-                if len(expr.fields) != len(info.fields):
-                    raise ValueError(
-                        f"Function returns a tuple with {len(expr.fields)} elements, "
-                        f"but is annotated as returning a tuple with {len(info.fields)} elements"
-                    )
-                for item, part in zip(expr.fields, info.fields):
-                    self._result(item, part)
+        match info:
+            case TensorStructInfo():
+                if info.vdevice is not None and isinstance(expr, Var):
+                    self.known.setdefault(expr, info.vdevice)
+            case TupleStructInfo():
+                while isinstance(expr, Var) and expr in self.values:
+                    expr = self.values[expr]
+                if isinstance(expr, Tuple):
+                    if len(expr.fields) != len(info.fields):
+                        raise ValueError(
+                            f"Function returns a tuple with {len(expr.fields)} elements, "
+                            f"but is annotated as returning a tuple with {len(info.fields)} elements"
+                        )
+                    for item, part in zip(expr.fields, info.fields):
+                        self._result(item, part)
 
     def visit_var_def(self, var: Var) -> None:
         info = var.struct_info_

@@ -60,12 +60,13 @@ class _Demands:
         self.of: dict[Var, Any] = {}
 
     def want(self, expr: Any, dtype: Any) -> None:
-        if isinstance(expr, Tuple):
-            for index, item in enumerate(expr.fields):
-                self.want(item, dtype[index] if isinstance(dtype, tuple) else dtype)
-        elif isinstance(expr, Var) and is_nested_tensor(expr):
-            new = dtype if isinstance(dtype, tuple) else _dtypes(expr.struct_info_, dtype)
-            self.of[expr] = _merge(self.of[expr], new) if expr in self.of else new
+        match expr:
+            case Tuple():
+                for index, item in enumerate(expr.fields):
+                    self.want(item, dtype[index] if isinstance(dtype, tuple) else dtype)
+            case Var() if is_nested_tensor(expr):
+                new = dtype if isinstance(dtype, tuple) else _dtypes(expr.struct_info_, dtype)
+                self.of[expr] = _merge(self.of[expr], new) if expr in self.of else new
 
     def sequence(self, seq: SeqExpr) -> None:
         self.want(seq.body, _HIGH)
@@ -76,26 +77,27 @@ class _Demands:
 
     def binding(self, binding: Any) -> None:
         value = binding.value
-        if isinstance(value, Call) and isinstance(binding, VarBinding):
-            dtype = _LOW if _policy(value) == "always" else _HIGH
-            for arg in value.args:
-                self.want(arg, dtype)
-        elif isinstance(value, Tuple):
-            self.want(value, self.of.get(binding.var, _OPEN))
-        elif isinstance(value, TupleGetItem):
-            info = value.tuple_value.struct_info_
-            if isinstance(info, TupleStructInfo):
-                wanted = [_dtypes(f, _OPEN) for f in info.fields]
-                wanted[value.index] = self.of.get(binding.var, _dtypes(info.fields[value.index], _OPEN))
-                self.want(value.tuple_value, tuple(wanted))
-        elif isinstance(value, If):
-            self.sequence(value.true_branch)
-            self.sequence(value.false_branch)
-            self.want(value.cond, _HIGH)
-        elif isinstance(value, Function):
-            self.sequence(value.body)
-        else:
-            self.want(value, _HIGH)
+        match value:
+            case Call() if isinstance(binding, VarBinding):
+                dtype = _LOW if _policy(value) == "always" else _HIGH
+                for arg in value.args:
+                    self.want(arg, dtype)
+            case Tuple():
+                self.want(value, self.of.get(binding.var, _OPEN))
+            case TupleGetItem():
+                info = value.tuple_value.struct_info_
+                if isinstance(info, TupleStructInfo):
+                    wanted = [_dtypes(f, _OPEN) for f in info.fields]
+                    wanted[value.index] = self.of.get(binding.var, _dtypes(info.fields[value.index], _OPEN))
+                    self.want(value.tuple_value, tuple(wanted))
+            case If():
+                self.sequence(value.true_branch)
+                self.sequence(value.false_branch)
+                self.want(value.cond, _HIGH)
+            case Function():
+                self.sequence(value.body)
+            case _:
+                self.want(value, _HIGH)
 
 
 def _merge(one: Any, other: Any) -> Any:
@@ -262,10 +264,11 @@ def _castable(arg: Expr) -> bool:
     """Whether an argument lets a following operator compute in float16."""
     if not is_nested_tensor(arg):
         return True
-    if isinstance(arg, Constant):
-        return _fits(arg)
-    if isinstance(arg, Tuple):
-        return all(_castable(f) for f in arg.fields)
+    match arg:
+        case Constant():
+            return _fits(arg)
+        case Tuple():
+            return all(_castable(f) for f in arg.fields)
     return getattr(arg.struct_info_, "dtype", None) == _LOW
 
 

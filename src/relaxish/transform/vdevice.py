@@ -26,12 +26,13 @@ class ReplaceVDevices(PyExprMutator):
 
     def visit_struct_info_node(self, info: StructInfo) -> StructInfo:
         info = super().visit_struct_info_node(info)
-        if isinstance(info, TupleStructInfo):
-            fields = [self.visit_struct_info_node(f) for f in info.fields]
-            return info if all(a is b for a, b in zip(fields, info.fields)) else TupleStructInfo(fields)
-        if isinstance(info, TensorStructInfo) and info.vdevice is not None:
-            new = self.replacement(info.vdevice)
-            return info if new is info.vdevice else TensorStructInfo(info.shape, info.dtype, new, info.ndim)
+        match info:
+            case TupleStructInfo():
+                fields = [self.visit_struct_info_node(f) for f in info.fields]
+                return info if all(a is b for a, b in zip(fields, info.fields)) else TupleStructInfo(fields)
+            case TensorStructInfo() if info.vdevice is not None:
+                new = self.replacement(info.vdevice)
+                return info if new is info.vdevice else TensorStructInfo(info.shape, info.dtype, new, info.ndim)
         return info
 
     def visit_call_(self, op: Call) -> Any:

@@ -120,18 +120,19 @@ class _Collector(PyExprVisitor):
 
     def info(self, info: StructInfo | None) -> None:
         """The expressions of a struct info."""
-        if isinstance(info, TensorStructInfo):
-            if info.shape is not None:
-                self.visit_expr(info.shape)
-        elif isinstance(info, ShapeStructInfo):
-            for dim in info.values or ():
-                self.visit_prim_expr(dim)
-        elif isinstance(info, PrimStructInfo):
-            if info.value is not None:
-                self.visit_prim_expr(info.value)
-        elif isinstance(info, TupleStructInfo):
-            for item in info.fields:
-                self.info(item)
+        match info:
+            case TensorStructInfo():
+                if info.shape is not None:
+                    self.visit_expr(info.shape)
+            case ShapeStructInfo():
+                for dim in info.values or ():
+                    self.visit_prim_expr(dim)
+            case PrimStructInfo():
+                if info.value is not None:
+                    self.visit_prim_expr(info.value)
+            case TupleStructInfo():
+                for item in info.fields:
+                    self.info(item)
 
     def visit_struct_info(self, expr: Expr) -> None:
         self.info(expr.struct_info_)
@@ -258,22 +259,23 @@ class _Lower(PyExprMutator):
         if not how.always and known is not None and info.is_base_of(known):
             return
         text = StringImm(how.context)
-        if isinstance(info, TensorStructInfo):
-            self._check_tensor(info, value, how, todos)
-        elif isinstance(info, ShapeStructInfo):
-            if how.always or not ShapeStructInfo(ndim=info.ndim).is_base_of(known):
-                self._emit("check_shape_info", [value, PrimValue(info.ndim), text])
-            if info.values is not None:
-                todos.append(_Todo(value, info.values, how.context))
-        elif isinstance(info, PrimStructInfo):
-            if how.always or not PrimStructInfo(info.dtype).is_base_of(known):
-                self._emit("check_prim_value_info", [value, DataTypeImm(info.dtype), text])
-            if info.value is not None and info.dtype == "int64":
-                todos.append(_Todo(value, (info.value,), how.context))
-        elif isinstance(info, TupleStructInfo):
-            self._check_tuple(info, value, how, todos)
-        elif isinstance(info, FuncStructInfo) and (how.always or not isinstance(known, FuncStructInfo)):
-            self._emit("check_func_info", [value, text])
+        match info:
+            case TensorStructInfo():
+                self._check_tensor(info, value, how, todos)
+            case ShapeStructInfo():
+                if how.always or not ShapeStructInfo(ndim=info.ndim).is_base_of(known):
+                    self._emit("check_shape_info", [value, PrimValue(info.ndim), text])
+                if info.values is not None:
+                    todos.append(_Todo(value, info.values, how.context))
+            case PrimStructInfo():
+                if how.always or not PrimStructInfo(info.dtype).is_base_of(known):
+                    self._emit("check_prim_value_info", [value, DataTypeImm(info.dtype), text])
+                if info.value is not None and info.dtype == "int64":
+                    todos.append(_Todo(value, (info.value,), how.context))
+            case TupleStructInfo():
+                self._check_tuple(info, value, how, todos)
+            case FuncStructInfo() if how.always or not isinstance(known, FuncStructInfo):
+                self._emit("check_func_info", [value, text])
 
     def _check_tensor(self, info: TensorStructInfo, value: Expr, how: _Check, todos: list[_Todo]) -> None:
         dims = info.shape.values if isinstance(info.shape, ShapeExpr) else None

@@ -29,10 +29,11 @@ __all__ = [
 
 
 def _expr(value: Operand | Object, like: Operand | None = None) -> Expr:
-    if isinstance(value, (Tensor, Object)):
-        return value._expr
-    if isinstance(value, relax.Expr):
-        return value
+    match value:
+        case Tensor() | Object():
+            return value._expr
+        case relax.Expr():
+            return value
     assert isinstance(like, Tensor), "one operand has to be a tensor"
     return relax.const(value, like.dtype)
 

@@ -72,10 +72,11 @@ def _has_effect(binding: Binding, dataflow: bool) -> bool:
     if isinstance(binding, MatchCast):
         return True
     value = binding.value
-    if isinstance(value, (Call, If)) and not dataflow and _KEEP.get():
-        return may_write(value)
-    if isinstance(value, Call):
-        return is_impure_call(value)
+    match value:
+        case Call() | If() if not dataflow and _KEEP.get():
+            return may_write(value)
+        case Call():
+            return is_impure_call(value)
     return isinstance(value, If) and contains_impure_call(value)
 
 
@@ -124,17 +125,18 @@ class _Remover:
 
     def binding(self, binding: Any) -> Any:
         value = binding.value
-        if isinstance(value, If):
-            true_branch = self.nested(value.true_branch)
-            false_branch = self.nested(value.false_branch)
-            if true_branch is value.true_branch and false_branch is value.false_branch:
-                return binding
-            made = If(value.cond, true_branch, false_branch, value.span)
-            made.struct_info_ = value.struct_info_
-            return VarBinding(binding.var, made, binding.span)
-        if isinstance(value, Function):
-            new = remove_all_unused(value)
-            return binding if new is value else VarBinding(binding.var, new, binding.span)
+        match value:
+            case If():
+                true_branch = self.nested(value.true_branch)
+                false_branch = self.nested(value.false_branch)
+                if true_branch is value.true_branch and false_branch is value.false_branch:
+                    return binding
+                made = If(value.cond, true_branch, false_branch, value.span)
+                made.struct_info_ = value.struct_info_
+                return VarBinding(binding.var, made, binding.span)
+            case Function():
+                new = remove_all_unused(value)
+                return binding if new is value else VarBinding(binding.var, new, binding.span)
         return binding
 
     def nested(self, seq: SeqExpr) -> SeqExpr:

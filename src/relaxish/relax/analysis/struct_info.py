@@ -123,15 +123,16 @@ def _check_argument(
     param: StructInfo, arg: StructInfo, shapes: Mapping[TirVar, PrimExpr], analyzer: Analyzer | None
 ) -> BaseCheckResult:
     """The subtype check of an argument, with variables that are parameter dimensions standing for what they got."""
-    if isinstance(param, FuncStructInfo):
-        return param.check(arg, analyzer)
-    if isinstance(param, TupleStructInfo) and isinstance(arg, TupleStructInfo):
-        if len(param.fields) != len(arg.fields):
-            return BaseCheckResult.FAIL_L0
-        return min(
-            (_check_argument(p, a, shapes, analyzer) for p, a in zip(param.fields, arg.fields)),
-            default=BaseCheckResult.PASS,
-        )
+    match param:
+        case FuncStructInfo():
+            return param.check(arg, analyzer)
+        case TupleStructInfo() if isinstance(arg, TupleStructInfo):
+            if len(param.fields) != len(arg.fields):
+                return BaseCheckResult.FAIL_L0
+            return min(
+                (_check_argument(p, a, shapes, analyzer) for p, a in zip(param.fields, arg.fields)),
+                default=BaseCheckResult.PASS,
+            )
     actual = param.map(lambda dim: shapes.get(dim, dim) if isinstance(dim, TirVar) else dim)
     result = actual.check(arg, analyzer)
     if (
@@ -162,12 +163,13 @@ def collect_non_negative_expressions(sinfo: StructInfo) -> list[PrimExpr]:
     from ...ir import structural_equal, structural_hash
 
     sinfo = as_struct_info(sinfo)
-    if isinstance(sinfo, PrimStructInfo):
-        return []
-    if isinstance(sinfo, TupleStructInfo):
-        found = [value for item in sinfo.fields for value in collect_non_negative_expressions(item)]
-    else:
-        found = [v for v in as_struct_info(sinfo).prim_exprs() if not (isinstance(v, IntImm) and v.value >= 0)]
+    match sinfo:
+        case PrimStructInfo():
+            return []
+        case TupleStructInfo():
+            found = [value for item in sinfo.fields for value in collect_non_negative_expressions(item)]
+        case _:
+            found = [v for v in as_struct_info(sinfo).prim_exprs() if not (isinstance(v, IntImm) and v.value >= 0)]
     seen: dict[int, list[PrimExpr]] = {}
     out = []
     for value in found:

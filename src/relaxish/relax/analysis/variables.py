@@ -53,23 +53,25 @@ def direct_uses(value: Expr) -> list[Var]:
 
 
 def _uses(value: Expr, out: list[Var]) -> None:
-    if isinstance(value, Var):
-        out.append(value)
-    elif isinstance(value, Call):
-        if not isinstance(value.op, Op):
-            _uses(value.op, out)
-        for arg in value.args:
-            if isinstance(arg, Var):
-                out.append(arg)
-            elif isinstance(arg, Tuple):
-                _uses(arg, out)
-    elif isinstance(value, Tuple):
-        for item in value.fields:
-            _uses(item, out)
-    elif isinstance(value, TupleGetItem):
-        _uses(value.tuple_value, out)
-    elif isinstance(value, (If, SeqExpr, Function)):
-        out.extend(free_vars(value))
+    match value:
+        case Var():
+            out.append(value)
+        case Call():
+            if not isinstance(value.op, Op):
+                _uses(value.op, out)
+            for arg in value.args:
+                match arg:
+                    case Var():
+                        out.append(arg)
+                    case Tuple():
+                        _uses(arg, out)
+        case Tuple():
+            for item in value.fields:
+                _uses(item, out)
+        case TupleGetItem():
+            _uses(value.tuple_value, out)
+        case If() | SeqExpr() | Function():
+            out.extend(free_vars(value))
 
 
 class _Vars(PyExprVisitor):
@@ -100,13 +102,14 @@ class _Vars(PyExprVisitor):
 
 def _collect(expr: Expr) -> _Vars:
     found = _Vars()
-    if isinstance(expr, BindingBlock):
-        found.visit_binding_block(expr)
-    elif isinstance(expr, IRModule):
-        for func in expr.functions.values():
-            found.visit_expr(func)
-    else:
-        found.visit_expr(expr)
+    match expr:
+        case BindingBlock():
+            found.visit_binding_block(expr)
+        case IRModule():
+            for func in expr.functions.values():
+                found.visit_expr(func)
+        case _:
+            found.visit_expr(expr)
     return found
 
 

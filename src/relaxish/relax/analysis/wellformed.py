@@ -252,30 +252,31 @@ class _Checker:
             return
         if getattr(value, "struct_info_", None) is None:
             self.error(f"The checked_type_ of Expr {value} is nullptr.")
-        if isinstance(value, Var):
-            self.variable(value)
-        elif isinstance(value, Call):
-            self.call(value)
-        elif isinstance(value, Tuple):
-            for index, item in enumerate(value.fields):
-                self.nested(item, f"Tuple is not in ANF form, field {index} gets {type(item).__name__}")
-            self.known(value)
-        elif isinstance(value, TupleGetItem):
-            self.nested(value.tuple_value, "The tuple value in a TupleGetItem node must be a leaf expression.")
-            self.known(value)
-        elif isinstance(value, ShapeExpr):
-            for dim in value.values:
-                self.symbols_of(dim)
-        elif isinstance(value, GlobalVar):
-            self.global_var(value)
-        elif isinstance(value, Function):
-            self.function(value)
-        elif isinstance(value, If):
-            self.conditional(value)
-        elif isinstance(value, SeqExpr):
-            self.error(
-                "SeqExpr only serves as the function body in FunctionNode, or the true/false branch body in IfNode."
-            )
+        match value:
+            case Var():
+                self.variable(value)
+            case Call():
+                self.call(value)
+            case Tuple():
+                for index, item in enumerate(value.fields):
+                    self.nested(item, f"Tuple is not in ANF form, field {index} gets {type(item).__name__}")
+                self.known(value)
+            case TupleGetItem():
+                self.nested(value.tuple_value, "The tuple value in a TupleGetItem node must be a leaf expression.")
+                self.known(value)
+            case ShapeExpr():
+                for dim in value.values:
+                    self.symbols_of(dim)
+            case GlobalVar():
+                self.global_var(value)
+            case Function():
+                self.function(value)
+            case If():
+                self.conditional(value)
+            case SeqExpr():
+                self.error(
+                    "SeqExpr only serves as the function body in FunctionNode, or the true/false branch body in IfNode."
+                )
 
     def nested(self, value: Expr, message: str) -> None:
         """A part that must be a leaf."""

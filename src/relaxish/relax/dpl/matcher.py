@@ -45,12 +45,13 @@ class Matcher:
     def value_of(self, expr: Expr) -> Expr:
         """What a bound variable stands for, all the way down."""
         while True:
-            if isinstance(expr, Var) and expr in self.var2val:
-                expr = self.var2val[expr]
-            elif isinstance(expr, SeqExpr) and not expr.blocks:
-                expr = expr.body
-            else:
-                return expr
+            match expr:
+                case Var() if expr in self.var2val:
+                    expr = self.var2val[expr]
+                case SeqExpr() if not expr.blocks:
+                    expr = expr.body
+                case _:
+                    return expr
 
     def match(self, pattern: p.DFPattern, expr: Expr) -> bool:
         """Whether the expression matches, in agreement with what matched before; nothing is kept of a failure."""
@@ -237,13 +238,14 @@ def _prim_array(m: Matcher, pattern: p.PrimArrPattern, expr: Expr) -> bool:
 
 
 def _attr(m: Matcher, pattern: p.AttrPattern, expr: Expr) -> bool:
-    if isinstance(expr, Op):
-        found = {key: expr.get_attr(key) for key in pattern.attrs}
-    elif isinstance(expr, (Call, Function)):
-        attrs = expr.attrs
-        found = {} if attrs is None else {key: _attr_value(attrs, key) for key in pattern.attrs}
-    else:
-        return False
+    match expr:
+        case Op():
+            found = {key: expr.get_attr(key) for key in pattern.attrs}
+        case Call() | Function():
+            attrs = expr.attrs
+            found = {} if attrs is None else {key: _attr_value(attrs, key) for key in pattern.attrs}
+        case _:
+            return False
     if not all(key in found and _same_attr(found[key], value) for key, value in pattern.attrs.items()):
         return False
     return m.match(pattern.pattern, expr)

@@ -81,17 +81,19 @@ class PatternMatchingRewriter(ModulePass):
     ) -> PatternMatchingRewriter:
         """A rewriter that calls ``func(expr, matchings)`` on what matches; None or ``expr`` leaves it."""
         extra = list(additional_bindings or ())
-        if isinstance(pattern, OrPattern):
-            sides = (pattern.left, pattern.right)
-            left, right = (
-                PatternMatchingRewriter.from_pattern(side, func, [*extra, pattern], new_subroutines) for side in sides
-            )
-            return OrRewriter(left, right)
-        if isinstance(pattern, TuplePattern):
-            return OrRewriter(
-                ExprPatternRewriter(pattern, func, extra, new_subroutines),
-                TupleRewriter(pattern.fields, func, [*extra, pattern], new_subroutines),
-            )
+        match pattern:
+            case OrPattern():
+                sides = (pattern.left, pattern.right)
+                left, right = (
+                    PatternMatchingRewriter.from_pattern(side, func, [*extra, pattern], new_subroutines)
+                    for side in sides
+                )
+                return OrRewriter(left, right)
+            case TuplePattern():
+                return OrRewriter(
+                    ExprPatternRewriter(pattern, func, extra, new_subroutines),
+                    TupleRewriter(pattern.fields, func, [*extra, pattern], new_subroutines),
+                )
         return ExprPatternRewriter(pattern, func, extra, new_subroutines)
 
     @staticmethod

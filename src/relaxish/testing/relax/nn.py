@@ -67,10 +67,11 @@ def emit_te(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Var:
 
 
 def _mark(value: Expr, mark: Callable[[Any], Any]) -> Expr:
-    if isinstance(value, Expr):
-        return mark(value)
-    if isinstance(value, (list, tuple)):
-        return [_mark(v, mark) for v in value]
+    match value:
+        case Expr():
+            return mark(value)
+        case list() | tuple():
+            return [_mark(v, mark) for v in value]
     return value
 
 
@@ -157,10 +158,11 @@ class Module:
 
 
 def _parameters_of(value: Any) -> list[Parameter]:
-    if isinstance(value, Parameter):
-        return [value]
-    if isinstance(value, Module):
-        return value.parameters()
+    match value:
+        case Parameter():
+            return [value]
+        case Module():
+            return value.parameters()
     items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
     return [p for item in items for p in _parameters_of(item)]
 

@@ -93,12 +93,13 @@ class _Lower(PyExprMutator):
         pairs, self.pairs = self.pairs, []
         for old, new in pairs:
             info = old.struct_info
-            if isinstance(info, DTensorStructInfo):
-                self.var_remap_[old] = self._distribute(new, info)
-            elif isinstance(info, TupleStructInfo):
-                for index, field in enumerate(info.fields):
-                    if isinstance(field, DTensorStructInfo):
-                        self.fields[old, index] = self._distribute(TupleGetItem(new, index), field)
+            match info:
+                case DTensorStructInfo():
+                    self.var_remap_[old] = self._distribute(new, info)
+                case TupleStructInfo():
+                    for index, field in enumerate(info.fields):
+                        if isinstance(field, DTensorStructInfo):
+                            self.fields[old, index] = self._distribute(TupleGetItem(new, index), field)
         for binding in block.bindings:
             self.visit_binding(binding)
         return self.builder_.end_block()
@@ -113,16 +114,17 @@ class _Lower(PyExprMutator):
 
     def visit_var_binding_(self, binding: VarBinding) -> None:
         value = binding.value
-        if isinstance(value, TupleGetItem) and (value.tuple_value, value.index) in self.fields:
-            self.var_remap_[binding.var] = self.fields[value.tuple_value, value.index]
-            return
-        if isinstance(value, Call):
-            value = self._special(value, binding.var)
-            value = self.builder_.normalize(self.visit_expr(value))
-            var = type(binding.var)(binding.var.name_hint, value.struct_info_, binding.var.span)
-            self.var_remap_[binding.var] = var
-            self.builder_.emit_normalized(VarBinding(var, value, binding.span))
-            return
+        match value:
+            case TupleGetItem() if (value.tuple_value, value.index) in self.fields:
+                self.var_remap_[binding.var] = self.fields[value.tuple_value, value.index]
+                return
+            case Call():
+                value = self._special(value, binding.var)
+                value = self.builder_.normalize(self.visit_expr(value))
+                var = type(binding.var)(binding.var.name_hint, value.struct_info_, binding.var.span)
+                self.var_remap_[binding.var] = var
+                self.builder_.emit_normalized(VarBinding(var, value, binding.span))
+                return
         super().visit_var_binding_(binding)
 
     def _special(self, call: Call, var: Var) -> Call:

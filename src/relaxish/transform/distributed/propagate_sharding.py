@@ -104,14 +104,15 @@ class _Joiner(PyExprVisitor):
 
     def visit_var_binding_(self, binding: VarBinding) -> None:
         value = binding.value
-        if isinstance(value, Call):
-            self._join_call(binding.var, value)
-        elif isinstance(value, TupleGetItem):
-            self._join_field(binding.var, value)
-        elif isinstance(value, Var):
-            for index, info in enumerate(_tensors_of(binding.var.struct_info)):
-                for dim in range(MESH_AXIS, info.ndim):
-                    self.graph.join(Axis(value, dim, index), Axis(binding.var, dim, index), Edge.DESCEND)
+        match value:
+            case Call():
+                self._join_call(binding.var, value)
+            case TupleGetItem():
+                self._join_field(binding.var, value)
+            case Var():
+                for index, info in enumerate(_tensors_of(binding.var.struct_info)):
+                    for dim in range(MESH_AXIS, info.ndim):
+                        self.graph.join(Axis(value, dim, index), Axis(binding.var, dim, index), Edge.DESCEND)
         super().visit_var_binding_(binding)
 
     def _join_call(self, var: Var, call: Call) -> None:

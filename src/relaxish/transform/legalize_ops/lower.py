@@ -30,12 +30,13 @@ Rule = Callable[[Any, Call], Any]
 
 
 def _known(info: StructInfo | None) -> bool:
-    if isinstance(info, TensorStructInfo):
-        return info.dims() is not None
-    if isinstance(info, ShapeStructInfo):
-        return info.values is not None
-    if isinstance(info, TupleStructInfo):
-        return all(_known(f) for f in info.fields)
+    match info:
+        case TensorStructInfo():
+            return info.dims() is not None
+        case ShapeStructInfo():
+            return info.values is not None
+        case TupleStructInfo():
+            return all(_known(f) for f in info.fields)
     return True
 
 
@@ -181,12 +182,13 @@ def _again(known: Call, call: Call) -> Call:
 def _target_of(infos: Sequence[StructInfo]) -> Target | None:
     """The target of the first virtual device that results live on, or None."""
     for info in infos:
-        if isinstance(info, TensorStructInfo):
-            target = getattr(info.vdevice, "target", None)
-            if target is not None:
-                return target
-        elif isinstance(info, TupleStructInfo):
-            return _target_of(info.fields)
+        match info:
+            case TensorStructInfo():
+                target = getattr(info.vdevice, "target", None)
+                if target is not None:
+                    return target
+            case TupleStructInfo():
+                return _target_of(info.fields)
     return None
 
 

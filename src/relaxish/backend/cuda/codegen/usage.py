@@ -57,10 +57,11 @@ def indexes_registers(loop: For, registers: set[Any]) -> bool:
     """Whether the loop's variable is in an index of one of these buffers."""
     for node in all_nodes(loop.body):
         indices: Iterable[Any] = ()
-        if isinstance(node, (BufferLoad, BufferStore)) and node.buffer.data in registers:
-            indices = node.indices
-        elif isinstance(node, Call):
-            indices = _register_indices(node, registers)
+        match node:
+            case BufferLoad() | BufferStore() if node.buffer.data in registers:
+                indices = node.indices
+            case Call():
+                indices = _register_indices(node, registers)
         if any(mentions(i, loop.loop_var) for i in indices):
             return True
     return False

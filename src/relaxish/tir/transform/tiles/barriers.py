@@ -85,30 +85,31 @@ class Steps:
 
     def _place(self, stmt: Any, pending: _Access) -> tuple[Any, _Access]:
         number: Any = getattr(stmt, "value", None)
-        if isinstance(stmt, SeqStmt):
-            made = []
-            for item in stmt.seq:
-                item, pending = self._place(item, pending)
-                made.append(item)
-            return seq(made), pending
-        if isinstance(stmt, AttrStmt) and stmt.attr_key == _STEP:
-            first, pending = self._before(self.accesses[int(number.value)], pending)
-            return seq([*first, stmt.body]), pending
-        if isinstance(stmt, Evaluate):
-            return stmt, _Access() if is_call(stmt.value, "tvm_storage_sync") else pending
-        if isinstance(stmt, IfThenElse):
-            first, pending = self._before(self._reads(stmt.condition), pending)
-            then, after = self._place(stmt.then_case, pending)
-            other, otherwise = stmt.else_case, pending
-            if other is not None:
-                other, otherwise = self._place(other, pending)
-            return seq([*first, IfThenElse(stmt.condition, then, other)]), after.joined(otherwise)
-        if isinstance(stmt, (For, While)):
-            return self._loop(stmt, pending)
-        if isinstance(stmt, LetStmt):
-            first, pending = self._before(self._reads(stmt.value), pending)
-            body, after = self._place(stmt.body, pending)
-            return seq([*first, stmt.with_fields(body=body)]), after
+        match stmt:
+            case SeqStmt():
+                made = []
+                for item in stmt.seq:
+                    item, pending = self._place(item, pending)
+                    made.append(item)
+                return seq(made), pending
+            case AttrStmt() if stmt.attr_key == _STEP:
+                first, pending = self._before(self.accesses[int(number.value)], pending)
+                return seq([*first, stmt.body]), pending
+            case Evaluate():
+                return stmt, _Access() if is_call(stmt.value, "tvm_storage_sync") else pending
+            case IfThenElse():
+                first, pending = self._before(self._reads(stmt.condition), pending)
+                then, after = self._place(stmt.then_case, pending)
+                other, otherwise = stmt.else_case, pending
+                if other is not None:
+                    other, otherwise = self._place(other, pending)
+                return seq([*first, IfThenElse(stmt.condition, then, other)]), after.joined(otherwise)
+            case For() | While():
+                return self._loop(stmt, pending)
+            case LetStmt():
+                first, pending = self._before(self._reads(stmt.value), pending)
+                body, after = self._place(stmt.body, pending)
+                return seq([*first, stmt.with_fields(body=body)]), after
         if hasattr(stmt, "body"):
             body, after = self._place(stmt.body, pending)
             return stmt.with_fields(body=body), after

@@ -82,12 +82,13 @@ class Panels:
         post_order_visit(body, self._note)
 
     def _note(self, node: Node) -> None:
-        if isinstance(node, For):
-            self.bound.add(node.loop_var)
-        elif isinstance(node, LetStmt):
-            self.bound.add(node.var)
-        elif isinstance(node, IterVar):
-            self.bound.add(node.var)
+        match node:
+            case For():
+                self.bound.add(node.loop_var)
+            case LetStmt():
+                self.bound.add(node.var)
+            case IterVar():
+                self.bound.add(node.var)
 
     # -- which copies are panels
 

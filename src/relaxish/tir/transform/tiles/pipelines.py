@@ -147,20 +147,21 @@ class _Async:
 
     def convert(self, stmt: Stmt) -> Stmt:
         """The statement with asynchronous copies where there are such."""
-        if isinstance(stmt, SeqStmt):
-            return seq([self.convert(s) for s in stmt.seq])
-        if isinstance(stmt, AttrStmt):
-            return stmt.with_fields(body=self.convert(stmt.body))
-        if isinstance(stmt, IfThenElse):
-            other = None if stmt.else_case is None else self.convert(stmt.else_case)
-            return IfThenElse(stmt.condition, self.convert(stmt.then_case), other)
-        if isinstance(stmt, For):
-            lanes: Any = stmt.extent
-            if stmt.kind == ForKind.VECTORIZED and isinstance(stmt.body, BufferStore):
-                return self._vector(stmt.body, stmt.loop_var, lanes.value) or stmt
-            return stmt.with_fields(body=self.convert(stmt.body))
-        if isinstance(stmt, BufferStore):
-            return self._vector(stmt, None, 1) or stmt
+        match stmt:
+            case SeqStmt():
+                return seq([self.convert(s) for s in stmt.seq])
+            case AttrStmt():
+                return stmt.with_fields(body=self.convert(stmt.body))
+            case IfThenElse():
+                other = None if stmt.else_case is None else self.convert(stmt.else_case)
+                return IfThenElse(stmt.condition, self.convert(stmt.then_case), other)
+            case For():
+                lanes: Any = stmt.extent
+                if stmt.kind == ForKind.VECTORIZED and isinstance(stmt.body, BufferStore):
+                    return self._vector(stmt.body, stmt.loop_var, lanes.value) or stmt
+                return stmt.with_fields(body=self.convert(stmt.body))
+            case BufferStore():
+                return self._vector(stmt, None, 1) or stmt
         return stmt
 
     def _vector(self, store: Any, var: Var | None, width: int) -> Stmt | None:

@@ -93,10 +93,11 @@ class Kernel:
 
 def as_int(e: PrimExpr, what: str) -> int:
     """A constant. Raises TileLoweringError."""
-    if isinstance(e, int):
-        return e
-    if isinstance(e, IntImm):
-        return int(e.value)
+    match e:
+        case int():
+            return e
+        case IntImm():
+            return int(e.value)
     raise TileLoweringError(f"{what} is {e}; it must be constant for tiles in registers and shared memory")
 
 
