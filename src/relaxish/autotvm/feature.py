@@ -21,6 +21,7 @@ from ..ir.functor import Visitor
 from ..ir.prim import Add, BinaryOp, Mul, Sub, Var
 from ..meta_schedule.analysis.blocks import places
 from ..support.errors import RelaxishError
+from ..support.sequences import of_kind
 from ..te.schedule import Schedule
 from ..te.tensor import Tensor
 from ..tir import For, ForKind, IntImm, PrimFunc
@@ -133,7 +134,7 @@ def _stride(buffer: Buffer, indices: tuple[Any, ...], var: Var, bindings: Mappin
 
 def read_program(mod: IRModule) -> Program:
     """Structure and quantities of a scheduled program. Raises RelaxishError for extents that are not constant."""
-    func = next(f for f in mod.functions.values() if isinstance(f, PrimFunc)) if isinstance(mod, IRModule) else mod
+    func = next(of_kind(mod.functions.values(), PrimFunc)) if isinstance(mod, IRModule) else mod
     order: dict[Any, int] = {}
     nodes: list[For] = []
     depth: list[int] = []

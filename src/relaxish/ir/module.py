@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from .attrs import DictAttrs
 from .expr import BaseFunc, GlobalVar
 from .node import Node, field
 from .structural import Comparer, Hasher, _mix, register_structural_hooks
 
-__all__ = ["IRModule"]
+__all__ = ["IRModule", "functions_of"]
+
+_F = TypeVar("_F", bound=BaseFunc)
 
 
 class IRModule(Node):
@@ -185,6 +187,13 @@ class IRModule(Node):
     def astext(self, show_meta_data: bool = True, annotate: Callable[[Node], str] | None = None) -> str:
         """Text form."""
         return self.script(show_meta=show_meta_data)
+
+
+def functions_of(mod: IRModule, kind: type[_F]) -> list[tuple[GlobalVar, _F]]:
+    """The functions of one class with their variables, in the module's order, as they are now: a loop over them may
+    replace them.
+    """
+    return [(var, func) for var, func in mod.functions.items() if isinstance(func, kind)]
 
 
 def _link(var: GlobalVar, func: BaseFunc) -> None:

@@ -13,7 +13,7 @@ from typing import Any, TYPE_CHECKING, TypeVar, cast
 from ..ir.functor import Rewritable
 
 from ..ir.expr import GlobalVar, PrimExpr
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.op import Op
 from ..ir.source import Span
 from ..tir import PrimFunc
@@ -572,9 +572,8 @@ def rewrite_functions(rewriter: PyExprMutator, mod: IRModule) -> IRModule:
 
     Returns the builder's module.
     """
-    for var, func in list(mod.functions.items()):
-        if isinstance(func, Function):
-            new = rewriter.visit_expr(func)
-            if new is not func:
-                rewriter.builder_.update_func(var, new)
+    for var, func in functions_of(mod, Function):
+        new = rewriter.visit_expr(func)
+        if new is not func:
+            rewriter.builder_.update_func(var, new)
     return rewriter.builder_.get()

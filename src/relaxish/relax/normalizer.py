@@ -8,6 +8,7 @@ from ..ir.expr import GlobalVar, PrimExpr
 from ..ir.op import Op
 from ..ir.types import PrimType
 from ..support.errors import InternalError, RelaxishError
+from ..support.sequences import of_kind
 from ..tir.analysis import is_pure_function
 from ..tir.function import PrimFunc, _STRUCT_INFO_HOOK
 from .analysis.struct_info import derive_call_ret_struct_info
@@ -238,7 +239,7 @@ def _check_inside(outer: BindingBlock, inner: BindingBlock, var: Var) -> None:
         return
     from .analysis.variables import free_vars
 
-    leaking = [v.name_hint for v in free_vars(SeqExpr([inner], Tuple(()))) if isinstance(v, DataflowVar)]
+    leaking = [v.name_hint for v in of_kind(free_vars(SeqExpr([inner], Tuple(()))), DataflowVar)]
     if leaking:
         raise InternalError(
             f"Malformed AST: A DataflowVar may only be used within a DataflowBlock.  The variable {var.name_hint} is "

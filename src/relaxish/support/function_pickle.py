@@ -7,6 +7,7 @@ globals they mention. Everything else is ordinary pickle.
 
 from __future__ import annotations
 
+from .sequences import of_kind
 import dis
 import importlib
 import io
@@ -55,9 +56,8 @@ def _importable(obj: Any) -> bool:
 
 def _mentioned_globals(code: types.CodeType) -> set[str]:
     names = {str(i.argval) for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= _mentioned_globals(constant)
+    for constant in of_kind(code.co_consts, types.CodeType):
+        names |= _mentioned_globals(constant)
     return names
 
 

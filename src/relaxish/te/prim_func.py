@@ -8,6 +8,7 @@ from typing import Any
 from ..ir.errors import CheckIndexError, CheckValueError
 from ..ir.functor import Mutator, Visitor
 from ..ir.supply import NameSupply
+from ..support.sequences import of_kind
 from ..tir import (
     Block, BlockRealize, Buffer, BufferLoad, BufferRegion, BufferStore, For, ForKind, IntImm, IterVar, LetStmt,
     PrimExpr, PrimFunc, Reduce, Select, SeqStmt, Stmt, Var, const, decl_buffer,
@@ -77,7 +78,7 @@ class _Builder:
     def __init__(self, args: Sequence[Any]) -> None:
         from ..arith import Analyzer
 
-        self.args = [a for a in args if isinstance(a, Tensor)]
+        self.args = list(of_kind(args, Tensor))
         self.buffers: dict[Tensor, Buffer] = {}
         self.root_alloc: list[Buffer] = []
         self.names = NameSupply()  # of blocks: T_add, T_add_1, ...
@@ -95,12 +96,11 @@ class _Builder:
 
     def bind_extern_buffers(self, ops: Sequence[Operation]) -> None:
         """Buffers an extern operation was written with serve its tensors too."""
-        for op in ops:
-            if isinstance(op, ExternOp):
-                for tensor, buffer in zip(op.inputs, op.input_placeholders):
-                    self.buffers.setdefault(tensor, buffer)
-                for index, buffer in enumerate(op.output_placeholders):
-                    self.buffers.setdefault(op.output(index), buffer)
+        for op in of_kind(ops, ExternOp):
+            for tensor, buffer in zip(op.inputs, op.input_placeholders):
+                self.buffers.setdefault(tensor, buffer)
+            for index, buffer in enumerate(op.output_placeholders):
+                self.buffers.setdefault(op.output(index), buffer)
 
     def declare(self, tensor: Tensor) -> Buffer:
         buffer = self.buffers.get(tensor)

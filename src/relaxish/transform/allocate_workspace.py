@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..ir.expr import GlobalVar
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.transform import Pass
 from ..op.builtin import alloc_tensor
 from ..relax.expr import Call, DataflowBlock, Function, Var
@@ -89,8 +89,8 @@ def _run(mod: IRModule) -> IRModule:
             builder.update_func(name, new.with_attr("global_symbol", name.name_hint))
             provide.renamed[var.name_hint] = name
             builder.remove_func(var)
-    for var, func in list(mod.functions.items()):
-        if isinstance(func, Function) and _size(func) is None:
+    for var, func in functions_of(mod, Function):
+        if _size(func) is None:
             if not func.attrs.get("Codegen") and not func.attrs.get("Composite"):
                 provide.workspace = None
                 if _calls_any(func, provide.renamed):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.transform import Pass, Sequential
 from ..relax.expr import Call, Constant, Function, Tuple, Var, is_call_of
 from ..relax.expr_functor import PyExprMutator
@@ -43,12 +43,11 @@ class _Attach(PyExprMutator):
 
 def _run(mod: IRModule) -> IRModule:
     attach = _Attach(mod)
-    for var, func in list(mod.functions.items()):
-        if isinstance(func, Function):
-            attach.weights = set()
-            new = attach.visit_expr(func)
-            if new is not func:
-                attach.builder_.update_func(var, new)
+    for var, func in functions_of(mod, Function):
+        attach.weights = set()
+        new = attach.visit_expr(func)
+        if new is not func:
+            attach.builder_.update_func(var, new)
     return attach.builder_.get()
 
 

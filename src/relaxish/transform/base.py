@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..ir.expr import BaseFunc, GlobalVar
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.transform import ModulePass, Pass, PassContext, PassInfo, make_pass_decorator
 from ..relax.expr import DataflowBlock, Expr, Function, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
@@ -45,11 +45,10 @@ def as_module_pass(
 def map_relax_functions(mod: IRModule, transform: Callable[[Any, Function], Function | None]) -> IRModule:
     """The module with every graph function replaced; a transform that returns None removes it."""
     changed: dict[Any, Any] = {}
-    for var, func in mod.functions.items():
-        if isinstance(func, Function):
-            new = transform(var, func)
-            if new is not func:
-                changed[var] = new
+    for var, func in functions_of(mod, Function):
+        new = transform(var, func)
+        if new is not func:
+            changed[var] = new
     if not changed:
         return mod
     out = mod.clone()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir.expr import GlobalVar
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..relax.expr import BindingBlock, Call, Function, SeqExpr, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator
 
@@ -62,8 +62,8 @@ def _wrap(func: Function) -> Function:
 def annotate_composites(mod: IRModule) -> IRModule:
     """The module in which every called composite function is wrapped for its code generator."""
     annotator = _Annotator(mod)
-    for var, func in list(mod.functions.items()):
-        if not isinstance(func, Function) or func.attrs.get("Composite") or func.attrs.get("Codegen"):
+    for var, func in functions_of(mod, Function):
+        if func.attrs.get("Composite") or func.attrs.get("Codegen"):
             continue
         new = annotator.visit_expr(func)
         if new is not func:

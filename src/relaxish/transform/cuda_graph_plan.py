@@ -43,6 +43,7 @@ from ..relax.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
+from ..support.sequences import of_kind
 from ..tir import PrimFunc
 from ..tir.analysis import undefined_vars
 
@@ -82,12 +83,11 @@ class Planner(PyExprVisitor):
 
     def plan(self) -> Planner:
         """Look at every graph function of the module."""
-        for func in self.mod.functions.values():
-            if isinstance(func, Function):
-                self._open(func)
-                self.visit_expr(func)
-                if self._storage.outputs:
-                    self.allocations.append(self._storage)
+        for func in of_kind(self.mod.functions.values(), Function):
+            self._open(func)
+            self.visit_expr(func)
+            if self._storage.outputs:
+                self.allocations.append(self._storage)
         return self
 
     def _open(self, func: Function) -> None:

@@ -24,6 +24,7 @@ from ..relax.expr import (
     VarBinding,
     is_call_of,
 )
+from ..support.sequences import of_kind
 from .base import as_module_pass
 from .graph_partition import ForwardGraph, GraphNode, partition
 from .grouped_functions import fuse_by_groups
@@ -37,8 +38,8 @@ class _GraphCreator:
         self.graph = ForwardGraph()
 
     def run(self) -> ForwardGraph:
-        for func in self.mod.functions.values():
-            if isinstance(func, Function) and not func.attrs.get("Codegen") and not func.attrs.get("Primitive"):
+        for func in of_kind(self.mod.functions.values(), Function):
+            if not func.attrs.get("Codegen") and not func.attrs.get("Primitive"):
                 for param in func.params:
                     self.graph.place(self.graph.create(param))
                 self._seq(func.body)

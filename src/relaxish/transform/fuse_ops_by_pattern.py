@@ -14,6 +14,7 @@ from ..relax.dpl.pattern import CallPattern, DFPattern, TupleGetItemPattern
 from ..relax.expr import Call, DataflowBlock, Expr, Function, Var, VarBinding
 from ..relax.expr_functor import PyExprVisitor
 from ..support.errors import InternalError
+from ..support.sequences import of_kind
 from .base import as_module_pass
 from .composite_annotator import annotate_composites
 from .graph_partition import Group
@@ -131,8 +132,8 @@ def _functions(mod: IRModule, names: Sequence[str]) -> list[Function]:
         return found
     return [
         func
-        for func in mod.functions.values()
-        if isinstance(func, Function) and not any(func.attrs.get(a) for a in ("Codegen", "Composite", "Primitive"))
+        for func in of_kind(mod.functions.values(), Function)
+        if not any(func.attrs.get(a) for a in ("Codegen", "Composite", "Primitive"))
     ]
 
 

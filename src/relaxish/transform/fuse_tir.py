@@ -7,7 +7,7 @@ from typing import Any
 from ..arith import detect_linear_equation
 from ..ir.expr import GlobalVar, PrimExpr, Range
 from ..ir.functor import Mutator
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.prim import Var as TirVar
 from ..ir.supply import NameSupply
 from ..ir.transform import Pass, Sequential
@@ -28,6 +28,7 @@ from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.scalars import const_int, prim_vars, prove_equal, simplify
 from ..relax.struct_info import PrimStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 from ..support.errors import InternalError
+from ..support.sequences import of_kind
 from ..tir import Block, BlockRealize, Buffer, BufferRegion, PrimFunc, SeqStmt, decl_buffer, floordiv
 from ..tir.functor import renew_defs, substitute, substitute_buffers
 from ..tir.stmt import Stmt
@@ -108,7 +109,7 @@ class _FusedFunction:
             for binding in block.bindings:
                 self._binding(binding)
         outputs = self._values(self.func.body.body)
-        inputs = [p for p in self.params if isinstance(p, Buffer)]
+        inputs = list(of_kind(self.params, Buffer))
         scalars = [p for p in self.params if not isinstance(p, Buffer)]
         self.inplace = [inputs.index(output) if output in inputs else -1 for output in outputs]
         for index in self.inplace:
@@ -355,9 +356,7 @@ class _CallSites(PyExprMutator):
 
 
 def _run(mod: IRModule) -> IRModule:
-    primitive = {
-        v: f for v, f in mod.functions.items() if isinstance(f, Function) and _is_true(f.attrs.get("Primitive"))
-    }
+    primitive = {v: f for v, f in functions_of(mod, Function) if _is_true(f.attrs.get("Primitive"))}
     if not primitive:
         return mod
     out = mod.clone()

@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import te
 from ..ir.expr import GlobalVar
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.transform import Pass
 from ..op.linear_algebra import matmul
 from ..relax.block_builder import BlockBuilder
@@ -106,8 +106,8 @@ class _Fuser(PyExprMutator):
 def _run(mod: IRModule) -> IRModule:
     mod = FuseOpsByPattern([_pattern()])(mod)
     fuser = _Fuser(mod)
-    for var, func in list(mod.functions.items()):
-        if isinstance(func, Function) and not func.attrs.get("Composite"):
+    for var, func in functions_of(mod, Function):
+        if not func.attrs.get("Composite"):
             new = fuser.visit_expr(func)
             if new is not func:
                 fuser.builder_.update_func(var, new)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..ir.expr import GlobalVar
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.op import Op
 from ..ir.structural import structural_hash
 from ..relax.analysis.variables import direct_uses, free_symbolic_vars
@@ -387,8 +387,8 @@ def fuse_by_groups(
 ) -> IRModule:
     """Rewrite every graph function of the module (or those named in ``only``) by groups."""
     fusor = OperatorFusor(mod, groups, lift_constants)
-    for var, func in list(mod.functions.items()):
-        if not isinstance(func, Function) or (only is not None and var.name_hint not in only):
+    for var, func in functions_of(mod, Function):
+        if only is not None and var.name_hint not in only:
             continue
         if func.attrs.get("Primitive") or func.attrs.get("Codegen") or func.attrs.get("Composite"):
             continue

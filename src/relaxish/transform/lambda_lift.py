@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir.expr import GlobalVar
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.op import Op
 from ..ir.transform import Pass
 from ..relax.analysis.variables import free_vars
@@ -121,11 +121,10 @@ def _is_pure(call: Call) -> bool:
 
 def _run(mod: IRModule) -> IRModule:
     lifter = _Lifter(mod)
-    for var, func in list(mod.functions.items()):
-        if isinstance(func, Function):
-            new = lifter.top(var.name_hint, func)
-            if new is not func:
-                lifter.builder_.update_func(var, new)
+    for var, func in functions_of(mod, Function):
+        new = lifter.top(var.name_hint, func)
+        if new is not func:
+            lifter.builder_.update_func(var, new)
     return lifter.builder_.get()
 
 

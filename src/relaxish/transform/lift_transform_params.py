@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.transform import Pass, PassContext
 from ..relax.analysis.cleanup import remove_all_unused
 from ..relax.analysis.struct_info import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
@@ -65,14 +65,13 @@ class Plan:
             for weight in self.weights:
                 self.liftable.update(definable_tir_vars_in_struct_info(weight.struct_info))
         self.lifted: list[Any] = []
-        for block in func.body.blocks:
-            if isinstance(block, DataflowBlock):
-                for binding in block.bindings:
-                    if self._can_lift(binding):
-                        self.liftable.add(binding.var)
-                        self.lifted.append(binding)
-                        if any(v in self.from_weights for v in direct_uses(binding.value)):
-                            self.from_weights.add(binding.var)
+        for block in of_kind(func.body.blocks, DataflowBlock):
+            for binding in block.bindings:
+                if self._can_lift(binding):
+                    self.liftable.add(binding.var)
+                    self.lifted.append(binding)
+                    if any(v in self.from_weights for v in direct_uses(binding.value)):
+                        self.from_weights.add(binding.var)
         self.settle()
 
     def _can_lift(self, binding: Any) -> bool:
@@ -247,10 +246,8 @@ def _targets(mod: IRModule, names: Sequence[str] | None) -> dict[Any, Function]:
     if not names:
         found = {
             var: func
-            for var, func in mod.functions.items()
-            if isinstance(func, Function)
-            and num_input_of(func) is not None
-            and not var.name_hint.endswith("transform_params")
+            for var, func in functions_of(mod, Function)
+            if num_input_of(func) is not None and not var.name_hint.endswith("transform_params")
         }
         return dict(sorted(found.items(), key=lambda item: item[0].name_hint))
     chosen: dict[Any, Function] = {}

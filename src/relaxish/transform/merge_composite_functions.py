@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..ir.expr import GlobalVar
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.transform import Pass
 from ..relax.copying import copy_with_new_vars
 from ..relax.expr import Call, Expr, Function, Tuple, Var
@@ -129,8 +129,8 @@ def _run(mod: IRModule) -> IRModule:
     groups.visit_expr(mod["main"])
     grouped = fuse_by_groups(mod, {v: g.find() for v, g in groups.groups.items()}, lift_constants=True, only={"main"})
     out = grouped.clone()
-    for var, func in grouped.functions.items():
-        if isinstance(func, Function) and func.attrs.get("Codegen"):
+    for var, func in functions_of(grouped, Function):
+        if func.attrs.get("Codegen"):
             new = (
                 _Inliner(mod)
                 .visit_expr(to_non_dataflow(func))

@@ -22,7 +22,7 @@ from typing import Any
 from ..ir.expr import GlobalVar
 from ..ir.functor import all_nodes
 from ..ir.global_info import VDevice
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.op import op_name_of
 from ..op.base import to_vdevice
 from ..relax.analysis.tir_pattern import OpPatternKind
@@ -33,6 +33,7 @@ from ..relax.expr import Call, DataflowBlock, Expr, ExternFunc, Function, Tuple,
 from ..relax.expr_functor import PyExprMutator, PyExprVisitor
 from ..relax.struct_info import FuncStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 from ..support.errors import RelaxishError
+from ..support.sequences import of_kind
 from ..target import Target
 from ..target.libraries import fitting
 from ..tir import For, ForKind
@@ -263,12 +264,11 @@ def _with_devices(mod: IRModule, places: Sequence[Place], nested: Sequence[Place
 def _at_home(mod: IRModule, home: Place) -> IRModule:
     """Where functions only have hints, their arguments arrive on the first device: else one hint would move all."""
     params: set[Any] = set()
-    for func in mod.functions.values():
-        if isinstance(func, Function):
-            look = _Devices()
-            look.visit_expr(func)
-            if look.found and not look.annotated:
-                params.update(func.params)
+    for func in of_kind(mod.functions.values(), Function):
+        look = _Devices()
+        look.visit_expr(func)
+        if look.found and not look.annotated:
+            params.update(func.params)
 
     def placed(param: Var) -> Any:
         info = param.struct_info_
@@ -344,9 +344,8 @@ def _vdevices(info: TensorStructInfo) -> Iterator[Any]:
 
 def _devices_in(functions: Iterable[Any]) -> list[Any]:
     look = _Devices()
-    for func in functions:
-        if isinstance(func, Function):
-            look.visit_expr(func)
+    for func in of_kind(functions, Function):
+        look.visit_expr(func)
     return look.found
 
 
@@ -359,7 +358,7 @@ def _without_nested(mod: IRModule, nested: Sequence[Place], default: Place) -> t
     functions: dict[GlobalVar, Any] = dict(mod.functions)
     parts: list[Nested] = []
     for there in nested:
-        chosen = [v for v, f in mod.functions.items() if isinstance(f, Function) and _belongs(f, there)]
+        chosen = [v for v, f in functions_of(mod, Function) if _belongs(f, there)]
         symbols = {v.name_hint: f"{there.name.replace('.', '_')}_{v.name_hint}" for v in chosen}
         if chosen:
             inside = _with_callees(mod, chosen)
@@ -377,10 +376,10 @@ def _without_nested(mod: IRModule, nested: Sequence[Place], default: Place) -> t
 def _outlined(mod: IRModule, nested: Sequence[Place]) -> IRModule:
     """What is computed on self-contained places inside of other functions, as functions: one for each run of bindings."""
     groups: dict[Any, Group] = {}
-    for func in mod.functions.values():
-        if not isinstance(func, Function) or any(_belongs(func, there) for there in nested):
+    for func in of_kind(mod.functions.values(), Function):
+        if any(_belongs(func, there) for there in nested):
             continue
-        for block in [b for b in func.body.blocks if isinstance(b, DataflowBlock)]:
+        for block in of_kind(func.body.blocks, DataflowBlock):
             current: tuple[Place, Group] | None = None
             for binding in block.bindings:
                 there = next(
@@ -478,8 +477,8 @@ def _shaped(info: StructInfo, symbol: str) -> Any:
 def _constrained(mod: IRModule, places: Sequence[Place], as_written: bool) -> dict[GlobalVar, Place]:
     """Loop programs that the first place cannot run, and the first place that can."""
     found = {}
-    for var, func in mod.functions.items():
-        if isinstance(func, PrimFunc) and not places[0].can_run(func, as_written):
+    for var, func in functions_of(mod, PrimFunc):
+        if not places[0].can_run(func, as_written):
             able = next((p for p in places[1:] if p.can_run(func, as_written)), None)
             if able is None:
                 names = ", ".join(p.name for p in places)
@@ -559,7 +558,7 @@ class _Copies(PyExprMutator):
 
 
 def _dtypes(infos: Iterable[Any]) -> list[str]:
-    return [str(i.dtype) for i in infos if isinstance(i, TensorStructInfo) and i.dtype]
+    return [str(i.dtype) for i in of_kind(infos, TensorStructInfo) if i.dtype]
 
 
 class _Types(PyExprVisitor):
@@ -576,9 +575,8 @@ class _Types(PyExprVisitor):
 def _lacking(mod: IRModule, home: Place) -> bool:
     """Whether the graph has tensors of types that the home place has none of."""
     look = _Types()
-    for func in mod.functions.values():
-        if isinstance(func, Function):
-            look.visit_expr(func)
+    for func in of_kind(mod.functions.values(), Function):
+        look.visit_expr(func)
     return any(home.lacks(d) for d in look.found)
 
 
@@ -593,10 +591,9 @@ def _with_copies(mod: IRModule, places: Sequence[Place], found: Mapping[GlobalVa
     functions = {v: f.with_attr("target", found[v].target) if v in found else f for v, f in mod.functions.items()}
     out = IRModule(functions, mod.attrs, {**mod.global_infos, "vdevice": [p.vdevice for p in places]})
     copies = _Copies(out, places, found)
-    for var, func in out.functions.items():
-        if isinstance(func, Function):
-            new = copies.visit_expr(func)
-            if new is not func:
-                copies.builder_.update_func(var, new)
+    for var, func in functions_of(out, Function):
+        new = copies.visit_expr(func)
+        if new is not func:
+            copies.builder_.update_func(var, new)
     made: IRModule = copies.builder_.get()
     return IRModule(made.functions, out.attrs, out.global_infos)

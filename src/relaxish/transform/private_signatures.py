@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..ir.expr import GlobalVar
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.prim import FloatImm
 from ..ir.transform import Pass, Sequential
 from ..relax.analysis.cleanup import remove_all_unused
@@ -17,6 +17,7 @@ from ..relax.block_builder import BlockBuilder
 from ..relax.expr import BindingBlock, Call, Expr, Function, PrimValue, SeqExpr, Tuple, TupleGetItem, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator, PyExprVisitor
 from ..relax.struct_info import PrimStructInfo, TupleStructInfo
+from ..support.sequences import of_kind
 from .base import as_module_pass, symbol_of
 from .canonicalize_bindings import CanonicalizeBindings
 from .dead_code_elimination import DeadCodeElimination
@@ -58,9 +59,8 @@ class _Values(PyExprVisitor):
 
 def _functions_as_values(mod: IRModule) -> set[str]:
     visitor = _Values()
-    for func in mod.functions.values():
-        if isinstance(func, Function):
-            visitor.visit_expr(func)
+    for func in of_kind(mod.functions.values(), Function):
+        visitor.visit_expr(func)
     return visitor.names
 
 
@@ -69,8 +69,8 @@ def _apply(mod: IRModule, analyse: Callable[[GlobalVar, Function], Change | None
     out = mod.clone()
     changes: dict[str, tuple[GlobalVar, Any]] = {}
     values = _functions_as_values(mod)
-    for var, func in mod.functions.items():
-        if not isinstance(func, Function) or symbol_of(func) is not None or var.name_hint in values:
+    for var, func in functions_of(mod, Function):
+        if symbol_of(func) is not None or var.name_hint in values:
             continue
         change = analyse(var, func)
         if change is not None:
@@ -81,11 +81,10 @@ def _apply(mod: IRModule, analyse: Callable[[GlobalVar, Function], Change | None
     if not changes:
         return mod
     sites = _CallSites(out, changes)
-    for var, func in list(out.functions.items()):
-        if isinstance(func, Function):
-            new = sites.visit_expr(func)
-            if new is not func:
-                sites.builder_.update_func(var, remove_all_unused(new) if tidy else new)
+    for var, func in functions_of(out, Function):
+        new = sites.visit_expr(func)
+        if new is not func:
+            sites.builder_.update_func(var, remove_all_unused(new) if tidy else new)
     return sites.builder_.get()
 
 
@@ -182,13 +181,12 @@ class _TupleUses(PyExprVisitor):
     def __init__(self, mod: IRModule) -> None:
         self.masks: dict[str, list[bool]] = {}
         self.results: dict[Var, str] = {}
-        for var, func in mod.functions.items():
-            if isinstance(func, Function) and symbol_of(func) is None:
+        for var, func in functions_of(mod, Function):
+            if symbol_of(func) is None:
                 if isinstance(func.ret_struct_info, TupleStructInfo):
                     self.masks[var.name_hint] = [False] * len(func.ret_struct_info.fields)
-        for func in mod.functions.values():
-            if isinstance(func, Function):
-                self.visit_expr(func)
+        for func in of_kind(mod.functions.values(), Function):
+            self.visit_expr(func)
 
     def _whole(self, name: str) -> None:
         self.masks[name] = [True] * len(self.masks[name])

@@ -13,6 +13,7 @@ from ..op.base import to_vdevice
 from ..relax.expr import Call, Expr, Function, Tuple, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator, PyExprVisitor
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from ..support.sequences import of_kind
 from .base import as_module_pass, map_relax_functions
 
 __all__ = ["RealizeVDevice"]
@@ -165,9 +166,8 @@ class _Realize(PyExprMutator):
 def _run(mod: IRModule) -> IRModule:
     devices = _Devices(mod)
     facts = _Facts(devices)
-    for func in mod.functions.values():
-        if isinstance(func, Function):
-            facts.visit_expr(func)
+    for func in of_kind(mod.functions.values(), Function):
+        facts.visit_expr(func)
     realize = _Realize(devices, facts.settle())
 
     def rewrite(_: GlobalVar, func: Function) -> Function:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..ir.expr import GlobalVar, PrimExpr
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.prim import IntImm
 from ..ir.transform import Pass, PassContext
 from ..relax.call_forms import call_builtin_with_ctx
@@ -106,12 +106,11 @@ class _Rewriter(PyExprMutator):
         for region in plan.captures:
             outputs = {v: i for i, v in enumerate(region.outputs)}
             self.launches[region.bindings[0].var] = (region, outputs, False)
-        for gvar, func in self.mod.functions.items():
-            if isinstance(func, Function):
-                self.owner = gvar.name_hint
-                made = self.visit_expr(func)
-                if made is not func:
-                    self.builder_.update_func(gvar, made)
+        for gvar, func in functions_of(self.mod, Function):
+            self.owner = gvar.name_hint
+            made = self.visit_expr(func)
+            if made is not func:
+                self.builder_.update_func(gvar, made)
         return self.builder_.get()
 
     def visit_var_binding_(self, binding: VarBinding) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..ir.expr import PrimExpr
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.prim import IntImm
 from ..ir.prim import Var as TirVar
 from ..ir.structural import same_expression, structural_hash
@@ -426,9 +426,8 @@ def VMShapeLower(*, emit_err_ctx: bool = True) -> Pass:
 
     def run(mod: IRModule) -> IRModule:
         lower = _Lower(mod, emit_err_ctx)
-        for var, func in list(mod.functions.items()):
-            if isinstance(func, Function):
-                lower.builder_.update_func(var, lower.rewrite(var.name_hint, func))
+        for var, func in functions_of(mod, Function):
+            lower.builder_.update_func(var, lower.rewrite(var.name_hint, func))
         return lower.builder_.get()
 
     return as_module_pass(run, "VMShapeLower")

@@ -10,6 +10,7 @@ from typing import Any, TYPE_CHECKING
 from ... import te
 from ...ir import IRModule
 from ...support.errors import AlreadyRegisteredError, RelaxishError
+from ...support.sequences import of_kind
 from ...target import Target
 from ...te.schedule import Schedule
 from ...te.tensor import Tensor
@@ -102,8 +103,8 @@ def _inputs_of(outs: Sequence[te.Tensor], args: Sequence[Any]) -> list[te.Tensor
     """The placeholders that outputs are computed from: arguments first and in their order."""
     from ...te.graph import post_order
 
-    found = [op.output(0) for op in post_order([o.op for o in outs]) if isinstance(op, te.PlaceholderOp)]
-    given = [a for a in args if isinstance(a, te.Tensor) and a in found]
+    found = [op.output(0) for op in of_kind(post_order([o.op for o in outs]), te.PlaceholderOp)]
+    given = [a for a in of_kind(args, te.Tensor) if a in found]
     return [*given, *(t for t in found if t not in given)]
 
 

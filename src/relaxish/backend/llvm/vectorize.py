@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...support.sequences import of_kind
 from ...tir.stmt import Stmt
 from ...ir.expr import PrimExpr
 from ...ir.node import Node
@@ -428,4 +429,4 @@ def _rest(gen: StmtGen, node: For, store: BufferStore, span: Any, acc: Any) -> N
 
 
 def _read_keys(gen: StmtGen, expr: PrimExpr) -> set[Any]:
-    return {gen.alias_key(item.buffer.data) for item in all_nodes(expr) if isinstance(item, BufferLoad)}
+    return {gen.alias_key(item.buffer.data) for item in of_kind(all_nodes(expr), BufferLoad)}

@@ -21,6 +21,7 @@ from ...runtime.container import ShapeTuple
 from ...runtime.dtype import itemsize
 from ...runtime.kernel import KernelSpec
 from ...runtime.ndarray import NDArray
+from ...support.sequences import of_kind
 from ...runtime.bytecode.plan import ExecutionPlan, KernelCall, Operand, ResultTensor, ResultValue, Slot, TensorSpec
 
 _ALIGN = 64
@@ -305,9 +306,8 @@ def _assign_slots(calls: Sequence[_RecordedCall], args: Sequence[_Tensor], resul
     """Number the pointers (inputs, outputs, constants, workspace) and place the rest of the blocks in the workspace."""
     used: dict[int, _Block] = {id(b): b for b in results}
     for call in calls:
-        for value in call.args:
-            if isinstance(value, _Tensor):
-                used.setdefault(id(value.block), value.block)
+        for value in of_kind(call.args, _Tensor):
+            used.setdefault(id(value.block), value.block)
     blocks = list(used.values())
     inputs = sorted((b for b in blocks if b.kind == "input"), key=lambda b: b.index)
     outputs = [b for b in blocks if b.kind == "alloc" and any(b is r for r in results)]

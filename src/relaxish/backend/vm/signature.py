@@ -6,6 +6,7 @@ from ...ir.prim import IntImm
 from ...relax.expr import Function, ShapeExpr
 from ...relax.struct_info import TensorStructInfo
 from ...runtime.bytecode.plan import TensorSpec
+from ...support.sequences import of_kind
 from .planner import NotPlannable
 
 
@@ -21,6 +22,6 @@ def plan_inputs(func: Function) -> tuple[TensorSpec, ...]:
             raise NotPlannable(f"parameter {param.name_hint} has no static shape")
         if not info.dtype or info.dtype == "void":
             raise NotPlannable(f"parameter {param.name_hint} has no dtype")
-        dims = tuple(int(d.value) for d in shape.values if isinstance(d, IntImm))
+        dims = tuple(int(d.value) for d in of_kind(shape.values, IntImm))
         specs.append(TensorSpec(param.name_hint, dims, info.dtype))
     return tuple(specs)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...ir.expr import GlobalVar, PrimExpr, RelaxExpr
-from ...ir.module import IRModule
+from ...ir.module import IRModule, functions_of
 from ...ir.op import Op
 from ...ir.prim import Cast, IntImm, StringImm
 from ...ir.prim import Call as PrimCall
@@ -39,6 +39,7 @@ from ...relax.struct_info import TupleStructInfo
 from ...runtime.container import ShapeTuple
 from ...runtime.bytecode.exec_builder import ExecBuilder
 from ...runtime.ndarray import NDArray
+from ...support.sequences import of_kind
 from ...tir import Evaluate, IfThenElse, SeqStmt
 from ...tir import Var as TirVar
 from ...tir.function import PrimFunc
@@ -54,15 +55,14 @@ def generate_tir(mod: IRModule, builder: ExecBuilder) -> IRModule:
     for var, func in mod.functions.items():
         if not isinstance(func, Function):
             functions[var] = func
-    for var, func in mod.functions.items():
-        if isinstance(func, Function):
-            if (func.attrs or {}).get("global_symbol") is None:
-                raise VMCodeGenError(
-                    f"there should be no local functions in Relax VM codegen phase, but {var.name_hint} has no "
-                    f"global_symbol. Did you forget to apply LambdaLift or AttachGlobalSymbol Pass?"
-                )
-            made = _TIRCodeGen(builder, mod).function(func)
-            functions[GlobalVar(PREFIX + symbol_of(var, func))] = made
+    for var, func in functions_of(mod, Function):
+        if (func.attrs or {}).get("global_symbol") is None:
+            raise VMCodeGenError(
+                f"there should be no local functions in Relax VM codegen phase, but {var.name_hint} has no "
+                f"global_symbol. Did you forget to apply LambdaLift or AttachGlobalSymbol Pass?"
+            )
+        made = _TIRCodeGen(builder, mod).function(func)
+        functions[GlobalVar(PREFIX + symbol_of(var, func))] = made
     return IRModule(functions, mod.attrs, mod.global_infos)
 
 
@@ -148,7 +148,7 @@ class _TIRCodeGen:
         return self._item(self.constants, self.builder.convert_constant(value).value)
 
     def _shape(self, expr: ShapeExpr) -> PrimExpr:
-        dims = [int(v.value) for v in expr.values if isinstance(v, IntImm)]
+        dims = [int(v.value) for v in of_kind(expr.values, IntImm)]
         if len(dims) != len(expr.values):
             raise VMCodeGenError(f"should only use constant shape after shape lowering: {expr}")
         return self._pooled(ShapeTuple(dims))

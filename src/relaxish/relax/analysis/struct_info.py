@@ -9,6 +9,7 @@ from ...ir.expr import STATIC_TYPE, PrimExpr
 from ...ir.prim import IntImm
 from ...ir.prim import Var as TirVar
 from ...support.errors import RelaxishError
+from ...support.sequences import of_kind
 from ..expr import Call, Expr, Var
 from ..scalars import prim_vars
 from ..struct_info import (
@@ -155,7 +156,7 @@ def tir_vars_in_struct_info(sinfo: StructInfo) -> list[TirVar]:
 
 def definable_tir_vars_in_struct_info(sinfo: StructInfo) -> list[TirVar]:
     """The symbolic variables that a parameter of this struct info defines: dimensions that are a bare variable."""
-    return list(dict.fromkeys(v for v in as_struct_info(sinfo).prim_exprs() if isinstance(v, TirVar)))
+    return list(dict.fromkeys(of_kind(as_struct_info(sinfo).prim_exprs(), TirVar)))
 
 
 def collect_non_negative_expressions(sinfo: StructInfo) -> list[PrimExpr]:

@@ -18,11 +18,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...ir.expr import GlobalVar, PrimExpr
-from ...ir.module import IRModule
+from ...ir.module import IRModule, functions_of
 from ...ir.op import Op
 from ...ir.prim import Var as TirVar
 from ...support.errors import RelaxishError
 from ...support.log import get_logger
+from ...support.sequences import of_kind
 from ...tir import PrimFunc
 from ..expr import (
     Binding,
@@ -129,7 +130,7 @@ class _Checker:
             elif info is not None and hasattr(info, "tensor_sinfo"):
                 self.define_infos([info.tensor_sinfo])
             elif isinstance(info, StructInfo):
-                self.symbols.update(v for v in info.prim_exprs() if isinstance(v, TirVar))
+                self.symbols.update(of_kind(info.prim_exprs(), TirVar))
 
     def known(self, expr: Expr) -> None:
         """The expression has struct info, and that is well formed."""
@@ -391,9 +392,7 @@ def find_ill_formed(obj: IRModule | Function, check_struct_info: bool = True) ->
     if not isinstance(obj, IRModule):
         checker.expr(obj)
         return checker.errors
-    for var, func in obj.functions.items():
-        if not isinstance(func, Function):
-            continue
+    for var, func in functions_of(obj, Function):
         symbol = func.attrs.get("global_symbol") if func.attrs is not None else None
         if symbol is not None and str(symbol) != var.name_hint:
             checker.error(f"Name in GlobalVar is not equal to name in gsymbol: {var.name_hint} != {symbol}")

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeGuard
 
 from ...ir.expr import PrimExpr
-from ...ir.module import IRModule
 from ...ir.functor import Mutator, Visitor
+from ...ir.module import IRModule, functions_of
 from ...ir.op import Op
 from ...ir.prim import Call, IntImm, Var
 from ...ir.transform import Pass, PassContext, PassInfo, make_pass_decorator
@@ -41,11 +41,10 @@ class PrimFuncPass(Pass):
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         mod = self._required(mod, ctx)
         changes: dict[Any, Any] = {}
-        for var, func in mod.functions.items():
-            if isinstance(func, PrimFunc):
-                new = self.function(func, mod, ctx)
-                if new is not func:
-                    changes[var] = new
+        for var, func in functions_of(mod, PrimFunc):
+            new = self.function(func, mod, ctx)
+            if new is not func:
+                changes[var] = new
         if not changes:
             return mod
         out = mod.clone()

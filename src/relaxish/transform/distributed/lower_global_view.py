@@ -9,7 +9,7 @@ from ...arith import Analyzer
 from ...arith.build import is_zero
 from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Mutator, Visitor
-from ...ir.module import IRModule
+from ...ir.module import IRModule, functions_of
 from ...ir.op import Op
 from ...ir.transform import Pass
 from ...op.ccl import allreduce
@@ -18,6 +18,7 @@ from ...relax.expr import Call, Function, VarBinding, is_call_of
 from ...relax.expr_functor import PyExprMutator
 from ...relax.struct_info import StructInfo, TupleStructInfo
 from ...support.errors import InternalError
+from ...support.sequences import of_kind
 from ...tir.analysis.buffer_axes import BufferAxisGroups, split_variable
 from ...tir.buffer import Buffer
 from ...tir.expr import BufferLoad, IterVar, Var
@@ -163,7 +164,7 @@ def local_part(func: PrimFunc, infos: Sequence[DTensorStructInfo]) -> tuple[Prim
 
 def _distributed(info: StructInfo) -> list[DTensorStructInfo]:
     fields = info.fields if isinstance(info, TupleStructInfo) else (info,)
-    found = [f for f in fields if isinstance(f, DTensorStructInfo)]
+    found = list(of_kind(fields, DTensorStructInfo))
     if len(found) != len(fields):
         raise InternalError("the inputs and outputs of a call_tir should be distributed tensors")
     return found
@@ -220,8 +221,8 @@ def LowerGlobalViewToLocalView() -> Pass:
     def run(mod: IRModule) -> IRModule:
         lower = _Lower(mod)
         changed: dict[Any, Any] = {}
-        for var, func in mod.functions.items():
-            if isinstance(func, Function) and is_distributed(func):
+        for var, func in functions_of(mod, Function):
+            if is_distributed(func):
                 changed[var] = func.with_fields(body=lower.visit_expr(func.body))
         if not changed:
             return mod

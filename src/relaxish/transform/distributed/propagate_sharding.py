@@ -8,7 +8,7 @@ from typing import Any
 from ... import tir
 from ...ir.expr import GlobalVar
 from ...ir.functor import all_nodes
-from ...ir.module import IRModule
+from ...ir.module import IRModule, functions_of
 from ...ir.op import op_name_of
 from ...ir.structural import structural_equal
 from ...ir.transform import Pass
@@ -22,6 +22,7 @@ from ...relax.op_table import op_record_of
 from ...relax.scalars import const_int
 from ...relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ...support.errors import InternalError
+from ...support.sequences import of_kind
 from ...tir.analysis.buffer_axes import BufferAxisGroups
 from ...tir.function import PrimFunc
 from ..base import as_module_pass
@@ -53,7 +54,7 @@ def _prim_func(mod: IRModule, callee: GlobalVar) -> PrimFunc | None:
 def _tensors_of(info: StructInfo) -> list[TensorStructInfo]:
     """The tensors that a value is made of; none for what holds something else."""
     fields = info.fields if isinstance(info, TupleStructInfo) else (info,)
-    tensors = [f for f in fields if isinstance(f, TensorStructInfo)]
+    tensors = list(of_kind(fields, TensorStructInfo))
     return tensors if len(tensors) == len(fields) else []
 
 
@@ -173,8 +174,8 @@ class _Conflicts(PyExprVisitor):
                 self.graph.cut(Axis(var, dim))
 
     def visit_call_(self, op: Call) -> None:
-        for arg in call_args(op):
-            if isinstance(arg, Constant) and isinstance(arg.struct_info, TensorStructInfo):
+        for arg in of_kind(call_args(op), Constant):
+            if isinstance(arg.struct_info, TensorStructInfo):
                 if any(self.graph.spec_of(Axis(arg, dim)) for dim in range(arg.struct_info.ndim)):
                     raise InternalError("Constant is not allowed to be sharded. Please convert it into an input param.")
         super().visit_call_(op)
@@ -332,8 +333,8 @@ def PropagateSharding() -> Pass:
     def run(mod: IRModule) -> IRModule:
         out = mod
         distribute = _Distribute(mod)
-        for var, func in mod.functions.items():
-            if isinstance(func, Function) and _is_annotated(func):
+        for var, func in functions_of(mod, Function):
+            if _is_annotated(func):
                 out = mod.clone() if out is mod else out
                 out.update_func(var, distribute.rewrite(func))
         return out

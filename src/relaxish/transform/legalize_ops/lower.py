@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...ir.expr import GlobalVar
-from ...ir.module import IRModule
+from ...ir.module import IRModule, functions_of
 from ...ir.op import Op
 from ...ir.prim import IntImm
 from ...ir.structural import structural_hash
@@ -52,12 +52,11 @@ class _Legalizer(PyExprMutator):
         self.made_for_device = False
 
     def run(self) -> IRModule:
-        for var, func in list(self.mod.functions.items()):
-            if isinstance(func, Function):
-                self.var_remap_.clear()
-                new = self.visit_expr(func)
-                if new is not func:
-                    self.builder_.update_func(var, new)
+        for var, func in functions_of(self.mod, Function):
+            self.var_remap_.clear()
+            new = self.visit_expr(func)
+            if new is not func:
+                self.builder_.update_func(var, new)
         mod = self.builder_.get()
         if not self.made_for_device:
             return mod

@@ -7,7 +7,7 @@ from typing import Any
 
 from .... import op
 from ....ir.expr import RelaxExpr
-from ....ir.module import IRModule
+from ....ir.module import IRModule, functions_of
 from ....ir.op import op_name_of
 from ....ir.transform import Pass
 from ....relax.expr import Call, Function, const
@@ -35,11 +35,10 @@ def DecomposeAttention() -> Pass:
 
 def _run(mod: IRModule) -> IRModule:
     rewriter = _Rewrite(mod)
-    for var, func in list(mod.functions.items()):
-        if isinstance(func, Function):
-            made = rewriter.visit_expr(func)
-            if made is not func:
-                rewriter.builder_.update_func(var, made)
+    for var, func in functions_of(mod, Function):
+        made = rewriter.visit_expr(func)
+        if made is not func:
+            rewriter.builder_.update_func(var, made)
     return rewriter.builder_.get() if rewriter.found else mod
 
 

@@ -11,7 +11,7 @@ from ....interp.hopper import TensorMap as OtherTensorMap
 from ....interp.intrinsics import EXTERN, Pointer
 from ....ir.expr import BaseFunc, GlobalVar
 from ....ir.functor import Mutator
-from ....ir.module import IRModule
+from ....ir.module import IRModule, functions_of
 from ....ir.op import Op, op_name_of
 from ....ir.prim import Call, StringImm
 from ....support.errors import RelaxishError
@@ -54,8 +54,7 @@ class EmulatedModule:
         self.limits = {"shared_limit": _shared_limit(target), **limits}
         self.functions = {
             str((f.attrs or {}).get("global_symbol") or v.name_hint): f.with_body(_NameLaunches(self.kernels).visit(f.body))
-            for v, f in self.host.functions.items()
-            if isinstance(f, PrimFunc)
+            for v, f in functions_of(self.host, PrimFunc)
         }  # fmt: skip
 
     def run(self, name: str, *args: Any) -> None:

@@ -28,6 +28,7 @@ from ....ir.expr import PrimExpr, Range, ExprLike
 from ....ir.prim import Call, Cast, IntImm, Ramp, Shuffle, StringImm, Var, const_int, is_call_of, is_one, is_zero
 from ....ir.types import PointerType, PrimType
 from ....support.errors import RelaxishError
+from ....support.sequences import of_kind
 from ....tir import (
     Allocate, AttrStmt, Buffer, BufferLoad, DeclBuffer, Evaluate, For, ForKind, LetStmt, PrimFunc, SeqStmt, While,
 )  # fmt: skip
@@ -78,7 +79,7 @@ def registers_of_products(body: Stmt) -> list[Var]:
             found.extend((node.args[4], node.args[6]))
 
     post_order_visit(body, look)
-    return [var for var in found if isinstance(var, Var)]
+    return list(of_kind(found, Var))
 
 
 def meetings_of_clusters(body: Stmt) -> set[int]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from .... import transform
 from ....ir.expr import PrimExpr
-from ....ir.module import IRModule
+from ....ir.module import IRModule, functions_of
 from ....ir.transform import Sequential
 from ....relax.expr import Constant, Function, Tuple, Var, VarBinding, is_call_of
 from ....relax.struct_info import TensorStructInfo
@@ -59,8 +59,8 @@ def _composites_as_private() -> Any:
 
     def run(mod: IRModule) -> IRModule:
         out = mod.clone()
-        for var, func in mod.functions.items():
-            if isinstance(func, Function) and "Composite" in func.attrs:
+        for var, func in functions_of(mod, Function):
+            if "Composite" in func.attrs:
                 out.update_func(
                     var, func.without_attr("Composite").without_attr("global_symbol").without_attr("WorkspaceSize")
                 )

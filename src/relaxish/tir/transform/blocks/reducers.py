@@ -9,6 +9,7 @@ from ....arith import build as B
 from ....ir.expr import PrimExpr
 from ....ir.node import Node
 from ....ir.prim import EQ, GE, GT, LE, LT, Add, And, CommReducer, Max, Min, Mul, Or, Select, Var, const
+from ....support.sequences import of_kind
 from ...expr import BufferLoad
 from ...functor import substitute
 from ...op import max_value, min_value
@@ -136,7 +137,7 @@ def _find(patterns: list[Any], exprs: list[Any], variables: list[Var]) -> dict[A
 
 def _stores(stmt: Stmt | None) -> list[BufferStore]:
     parts = [] if stmt is None else stmt_list(stmt)
-    stores = [part for part in parts if isinstance(part, BufferStore)]
+    stores = list(of_kind(parts, BufferStore))
     if not stores or len(stores) != len(parts):
         raise ReductionError("the init or update of the block is not a sequence of stores")
     return stores

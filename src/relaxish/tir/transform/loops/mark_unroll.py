@@ -23,6 +23,7 @@ from ....ir.expr import PrimExpr
 from ....ir.functor import Mutator, all_nodes, pre_order_visit
 from ....ir.prim import Call, IntImm, StringImm, Var
 from ....ir.structural import same_expression
+from ....support.sequences import of_kind
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...limits import MAX_UNROLLED
@@ -127,7 +128,7 @@ class _RegisterTiles(Mutator):
     def _accumulates(store: BufferStore) -> bool:
         if dt.lanes(store.value.dtype) == 1:
             return False
-        loads = (item for item in all_nodes(store.value) if isinstance(item, BufferLoad))
+        loads = of_kind(all_nodes(store.value), BufferLoad)
         return any(
             load.buffer.data is store.buffer.data
             and all(same_expression(a, b) for a, b in zip(load.indices, store.indices, strict=True))

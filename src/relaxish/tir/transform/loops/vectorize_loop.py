@@ -454,7 +454,7 @@ class _Loops(SeqMutator):
 
 def _longest(stmt: Stmt) -> str:
     """The name of the vectorized loop with most iterations."""
-    loops = (node for node in all_nodes(stmt) if isinstance(node, For) and node.kind == ForKind.VECTORIZED)
+    loops = (node for node in of_kind(all_nodes(stmt), For) if node.kind == ForKind.VECTORIZED)
     return max((loop.extent.value, loop.loop_var.name) for loop in loops if isinstance(loop.extent, IntImm))[1]
 
 

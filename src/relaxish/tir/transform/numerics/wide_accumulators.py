@@ -14,6 +14,7 @@ from ....ir.node import Node
 from ....ir.op import Op
 from ....ir.prim import Call, Cast, CmpOp, FloatImm, IntImm, IterVar, Let, Max, Min, Select, Var, const
 from ....ir.types import PointerType, PrimType
+from ....support.sequences import of_kind
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
@@ -276,9 +277,7 @@ def _filled_by(block: Block) -> list[Buffer]:
     filled: list[Buffer] = []
     if block.init is None:
         return filled
-    for store in stmt_list(block.init):
-        if not isinstance(store, BufferStore):
-            continue
+    for store in of_kind(stmt_list(block.init), BufferStore):
         whole = {iv.var: iv.dom for iv in block.iter_vars if iv.iter_type == IterVar.DataPar}
         used: set[Var] = set()
         for index, extent in zip(store.indices, store.buffer.shape):

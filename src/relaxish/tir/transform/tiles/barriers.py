@@ -12,6 +12,7 @@ from typing import Any
 from ....ir.expr import PrimExpr
 from ....ir.functor import all_nodes
 from ....ir.prim import Var, const
+from ....support.sequences import of_kind
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...stmt import AttrStmt, Evaluate, For, IfThenElse, LetStmt, SeqStmt, Stmt, While
@@ -75,7 +76,7 @@ class Steps:
         return made
 
     def _reads(self, e: PrimExpr) -> _Access:
-        found = {self.views.get(n.buffer, n.buffer.data) for n in all_nodes(e) if isinstance(n, BufferLoad)}
+        found = {self.views.get(n.buffer, n.buffer.data) for n in of_kind(all_nodes(e), BufferLoad)}
         return _Access(found & self.tracked)
 
     def _before(self, access: _Access, pending: _Access) -> tuple[list[Stmt], _Access]:

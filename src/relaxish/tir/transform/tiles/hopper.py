@@ -15,6 +15,7 @@ from ....arith.affine import coefficient
 from ....ir.expr import PrimExpr, Range
 from ....ir.functor import Mutator
 from ....support.log import get_logger
+from ....support.sequences import of_kind
 from ....ir.prim import Cast, IterVar, LT, Var, const, is_zero
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
@@ -237,7 +238,7 @@ class _Rewrite:
         return _Simplify(self.analyzer).visit(e)
 
     def _product(self, p: Product) -> Stmt:
-        a, b = (self._whole(x.buffer, [v for v in x.indices if isinstance(v, Var)]) for x in (p.a, p.b))
+        a, b = (self._whole(x.buffer, list(of_kind(x.indices, Var))) for x in (p.a, p.b))
         c = self._whole(p.c, [p.i, p.j])
 
         def widened(x: Any) -> PrimExpr:
