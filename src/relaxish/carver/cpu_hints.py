@@ -24,6 +24,7 @@ from ..arith.affine import coefficient
 from ..ir import dtype as dt
 from ..ir.errors import CheckValueError
 from ..ir.prim import IntImm
+from ..support.sequences import as_list
 from ..tir import Block, PrimFunc
 from ..tir.stmt import Stmt
 from .arch import CPU
@@ -121,7 +122,7 @@ def cpu_hints(
             return
         for name in ("seq", "body", "then_case", "else_case"):
             child = getattr(stmt, name, None)
-            for item in child if isinstance(child, (tuple, list)) else (child,):
+            for item in as_list(child):
                 if item is not None and hasattr(item, "iter_children"):
                     look(item)
 

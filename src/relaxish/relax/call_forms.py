@@ -12,6 +12,7 @@ from ..ir.attrs import make_node
 from ..ir.expr import ExprLike, GlobalVar
 from ..ir.op import Op
 from ..support.errors import RelaxishError
+from ..support.sequences import as_list
 from .analysis.struct_info import derive_call_ret_struct_info, infer_by_sinfo_args
 from .call_tir_rules import check_inplace_indices, normalize_call_tir, normalize_call_tir_inplace, validate_call_tir
 from .expr import Call, Expr, ExternFunc, ShapeExpr, Tuple, Var
@@ -219,7 +220,7 @@ def call_dps_packed(
 def _sinfos(sinfo_args: StructInfoLike | Sequence[StructInfoLike] | None) -> list[StructInfo]:
     if sinfo_args is None:
         return []
-    items = sinfo_args if isinstance(sinfo_args, (list, tuple)) else [sinfo_args]
+    items: list[StructInfoLike] = as_list(sinfo_args)
     return [_as_sinfo(s) for s in items]
 
 

@@ -12,6 +12,7 @@ from ..ir.global_info import VDevice
 from ..ir.node import Node
 from ..ir.prim import Var as TirVar
 from ..support.errors import InternalError, RelaxishError
+from ..support.sequences import as_list
 from ..te.tensor import Tensor
 from ..tir.functor import substitute
 from .expr import Call, Expr, PrimValue, ShapeExpr, Tuple, TupleGetItem, Var
@@ -166,7 +167,7 @@ def gen_call_tir_inputs(func: Callable[..., Any], *args: Any, **kwargs: Any) -> 
     te_args = [converter.convert(a) for a in args]
     te_kwargs = {k: converter.convert(v) for k, v in kwargs.items()}
     outputs = func(*te_args, **te_kwargs)
-    outs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+    outs = as_list(outputs)
     if not all(isinstance(out, Tensor) for out in outs):
         raise AssertionError("only support te.tensor or tuple/list/Array of te.tensor as function output")
     unbound = _unbound([*converter.func_args, *outs], converter.extra)

@@ -8,7 +8,7 @@ from typing import Any
 from ..ir.errors import CheckIndexError, CheckValueError
 from ..ir.functor import Mutator, Visitor
 from ..ir.supply import NameSupply
-from ..support.sequences import of_kind
+from ..support.sequences import as_list, of_kind
 from ..tir import (
     Block, BlockRealize, Buffer, BufferLoad, BufferRegion, BufferStore, For, ForKind, IntImm, IterVar, LetStmt,
     PrimExpr, PrimFunc, Reduce, Select, SeqStmt, Stmt, Var, const, decl_buffer,
@@ -373,7 +373,7 @@ def create_prim_func(ops: Sequence[Tensor | Var], index_dtype_override: str | No
     Example: ``te.create_prim_func([A, B, C])`` for ``C = te.compute(..)`` over placeholders ``A`` and ``B``.
     ``index_dtype_override`` makes all loop variables, extents and indices that type.
     """
-    args = list(ops) if isinstance(ops, (list, tuple)) else [ops]
+    args: list[Tensor | Var] = as_list(ops)
     return create_prim_func_from_outputs(args, index_dtype_override, {})
 
 

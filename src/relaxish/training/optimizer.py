@@ -16,6 +16,7 @@ from ..relax.expr import Expr, Function, Tuple, TupleGetItem, Var, const
 from ..relax.struct_info import TensorStructInfo, TupleStructInfo
 from ..relax.scalars import const_int
 from ..runtime.ndarray import array
+from ..support.sequences import as_list
 
 __all__ = ["Adam", "MomentumSGD", "Optimizer", "SGD"]
 
@@ -39,7 +40,7 @@ class Optimizer:
 
     def init(self, params: Var | Sequence[Var]) -> Optimizer:
         """Set the parameters, variables of float tensors of one dtype. Raises ValueError otherwise."""
-        checked: list[Any] = list(params) if isinstance(params, list | tuple) else [params]
+        checked: list[Any] = as_list(params)
         self._check_params(checked)
         self.param_list = checked
         self.dtype = checked[0].struct_info.dtype if checked else ""

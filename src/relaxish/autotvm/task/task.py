@@ -10,7 +10,7 @@ from typing import Any, TYPE_CHECKING
 from ... import te
 from ...ir import IRModule
 from ...support.errors import AlreadyRegisteredError, RelaxishError
-from ...support.sequences import of_kind
+from ...support.sequences import as_list, of_kind
 from ...target import Target
 from ...te.schedule import Schedule
 from ...te.tensor import Tensor
@@ -95,7 +95,7 @@ class TaskTemplate:
                 f"{'compute' if self.fcompute is None else 'schedule'}({self.name!r})"
             )
         out = self.fcompute(*real, **kwargs)
-        outs = list(out) if isinstance(out, (list, tuple)) else [out]
+        outs = as_list(out)
         return self.fschedule(outs), [*_inputs_of(outs, real), *outs]
 
 

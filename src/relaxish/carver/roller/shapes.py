@@ -16,6 +16,7 @@ from ...arith.functor import uses_var
 from ...ir.errors import CheckValueError
 from ...ir.expr import PrimExpr
 from ...ir.prim import Add, Cast, FloorDiv, FloorMod, IntImm, IterVar, Max, Min, Mul, Sub, Var
+from ...support.sequences import as_list
 from ...tir import Block, BlockRealize, PrimFunc
 from ...tir.stmt import BufferRegion, Stmt
 
@@ -103,7 +104,7 @@ def _blocks(stmt: Stmt) -> list[Block]:
     found: list[Block] = []
     for name in ("seq", "body", "then_case", "else_case"):
         child = getattr(stmt, name, None)
-        for item in child if isinstance(child, (tuple, list)) else (child,):
+        for item in as_list(child):
             if item is not None and not isinstance(item, (int, str)):
                 found += _blocks(item)
     return found

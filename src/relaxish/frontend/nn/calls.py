@@ -10,6 +10,7 @@ from ... import op as _op
 from ... import relax, tir
 from ...relax.expr import Expr
 from ...relax.struct_info import StructInfo
+from ...support.sequences import as_list
 from ...tir import PrimFunc
 from .core import Object, Tensor, wrap_nested
 
@@ -49,7 +50,7 @@ def _split_args(name: str, args: Argument | Sequence[Argument]) -> tuple[list[Ex
     """Tensors, and the symbolic integers passed beside them (None if there are none)."""
     tensors: list[Any] = []
     scalars: list[Any] = []
-    for arg in args if isinstance(args, (list, tuple)) else [args]:
+    for arg in as_list(args):
         match arg:
             case Tensor() | Object():
                 tensors.append(arg._expr)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...support.errors import OpNotImplemented, RelaxishError
+from ...support.sequences import as_list
 from .onnx_operators import OperatorCase
 
 __all__ = ["Verdict", "check_operator", "compiled_results", "difference", "judges"]
@@ -83,7 +84,7 @@ def compiled_results(case: OperatorCase, target: str = "llvm") -> Arrays:
     machine = VirtualMachine(build(module, target), cpu())
     feeds = case.feeds()
     got = machine["main"](*[array(feeds[p.name_hint]) for p in module["main"].params])
-    return [_plain(g) for g in (got if isinstance(got, (tuple, list)) else [got])]
+    return [_plain(g) for g in as_list(got)]
 
 
 def _plain(value: Any) -> Any:
