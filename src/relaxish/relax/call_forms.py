@@ -18,6 +18,7 @@ from .call_tir_rules import check_inplace_indices, normalize_call_tir, normalize
 from .expr import Call, Expr, ExternFunc, ShapeExpr, Tuple, Var
 from .op_table import Infer, Legalize, OpRecord, register_op
 from .struct_info import (
+    fields_of,
     FuncStructInfo,
     ObjectStructInfo,
     StructInfo,
@@ -151,7 +152,7 @@ def _as_sinfo(out_sinfo: StructInfoLike | Sequence[StructInfoLike]) -> StructInf
 def _out_sinfo(name: str, out_sinfo: StructInfoLike | Sequence[StructInfoLike]) -> StructInfo:
     """The struct info of what a function in destination-passing style writes; someone must be able to allocate it."""
     info = _as_sinfo(out_sinfo)
-    for item in info.fields if isinstance(info, TupleStructInfo) else (info,):
+    for item in fields_of(info):
         if isinstance(item, TensorStructInfo) and not isinstance(item.shape, ShapeExpr):
             raise RelaxishError(
                 f"out_sinfo of {name} should have defined ShapeExpr as shape. However, one given structure info is {item}"

@@ -13,6 +13,8 @@ from .analysis.struct_info import derive_call_ret_struct_info
 from .expr import Call, Tuple, TupleGetItem, Var
 from .scalars import prove_equal_shapes
 from .struct_info import (
+    fields_of,
+    tensor_dims,
     FuncStructInfo,
     PrimStructInfo,
     ShapeStructInfo,
@@ -23,7 +25,6 @@ from .struct_info import (
 
 if TYPE_CHECKING:
     from .block_builder import BlockBuilder
-    from .expr import Expr
 
 __all__ = ["inferred_output", "normalize_call_tir", "normalize_call_tir_inplace", "validate_call_tir"]
 
@@ -90,7 +91,7 @@ def normalize_call_tir_inplace(builder: BlockBuilder, call: Call) -> Call:
     call = normalize_call_tir(builder, call)
     indices = [int(i) for i in call.attrs.inplace_indices]
     info = call.sinfo_args[0]
-    outputs = info.fields if isinstance(info, TupleStructInfo) else (info,)
+    outputs = fields_of(info)
     if len(indices) != len(outputs):
         raise RelaxishError("There must be an in-place index specified for each output")
     check_inplace_indices(indices, len(call.args[1].fields), "call_tir")
@@ -115,11 +116,11 @@ def check_inplace_indices(indices: Sequence[int], count: int, plain: str) -> Non
         raise RelaxishError(f"At least one index must have a value other than -1 (or else simply use {plain})")
 
 
-def _check_overwritten(builder: BlockBuilder, number: int, index: int, output: StructInfo, source: Expr) -> None:
+def _check_overwritten(builder: BlockBuilder, number: int, index: int, output: StructInfo, source: StructInfo) -> None:
     if not isinstance(output, TensorStructInfo):
         raise RelaxishError("The output struct info must be a tensor")
     wanted = output.dims()
-    given = source.dims() if isinstance(source, TensorStructInfo) else None
+    given = tensor_dims(source)
     analyzer = builder.get_analyzer() if builder is not None else None
     if wanted is None or given is None or not prove_equal_shapes(given, wanted, analyzer):
         raise RelaxishError(

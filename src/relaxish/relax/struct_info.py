@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Union, overload
 
 from ..ir.dtype import parse as parse_dtype
 from ..ir.errors import CheckValueError
@@ -38,6 +38,9 @@ __all__ = [
     "TensorStructInfo",
     "TupleStructInfo",
     "as_struct_info",
+    "fields_of",
+    "tensor_dims",
+    "tensor_rank",
 ]
 
 
@@ -633,3 +636,22 @@ class FuncStructInfo(StructInfo):
         if self.params is None:
             return PackedFuncType()
         return FuncType([p.static_type for p in self.params], self.ret.static_type)
+
+
+def tensor_dims(info: StructInfo | None) -> tuple[PrimExpr, ...] | None:
+    """The dimensions of a tensor if they are written out; None for any other value."""
+    return info.dims() if isinstance(info, TensorStructInfo) else None
+
+
+def tensor_rank(info: StructInfo | None) -> int:
+    """The number of dimensions of a tensor; -1 where it is unknown and for any other value."""
+    return info.ndim if isinstance(info, TensorStructInfo) else -1
+
+
+@overload
+def fields_of(value: StructInfo) -> tuple[StructInfo, ...]: ...
+@overload
+def fields_of(value: _expr.Expr) -> tuple[_expr.Expr, ...]: ...
+def fields_of(value: StructInfo | _expr.Expr) -> tuple[StructInfo, ...] | tuple[_expr.Expr, ...]:
+    """The fields of a tuple's struct info, or of a tuple that is written out; anything else is the one field."""
+    return value.fields if isinstance(value, (_expr.Tuple, TupleStructInfo)) else (value,)

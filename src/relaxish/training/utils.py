@@ -11,7 +11,7 @@ from ..relax.block_builder import BlockBuilder
 from ..relax.copying import copy_with_new_vars
 from ..relax.expr import Call, DataflowBlock, DataflowVar, Function, SeqExpr, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
-from ..relax.struct_info import TensorStructInfo
+from ..relax.struct_info import TensorStructInfo, fields_of
 from ..runtime.registry import register_func
 from ..support.errors import RelaxishError
 from ..transform.base import as_module_pass
@@ -68,7 +68,7 @@ def _append(backbone: Function, loss: Function, count: int, name: str) -> Functi
     backbone, loss = copy_with_new_vars(backbone), copy_with_new_vars(loss)
     first, second = _dataflow_of(backbone, "backbone"), _dataflow_of(loss, "loss")
     result = backbone.body.body
-    outputs = list(result.fields) if isinstance(result, Tuple) else [result]
+    outputs = list(fields_of(result))
     if not all(isinstance(o, Var) for o in outputs):
         raise RelaxishError("AppendLoss: the backbone should return a Var or a tuple of Vars")
     value = loss.body.body

@@ -19,7 +19,7 @@ from ..relax.dpl.rewrite_mutator import direct_uses_deep
 from ..relax.expr import Call, DataflowBlock, Expr, Function, TupleGetItem, Var, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import const_int, prove_equal_shapes
-from ..relax.struct_info import TensorStructInfo
+from ..relax.struct_info import TensorStructInfo, tensor_dims
 from .base import as_module_pass, map_relax_functions
 
 __all__ = ["CombineParallelMatmul"]
@@ -56,7 +56,7 @@ class _Branch:
 
 def _dims(expr: Expr) -> list[Any] | None:
     info = expr.struct_info_
-    dims = info.dims() if isinstance(info, TensorStructInfo) else None
+    dims = tensor_dims(info)
     return None if dims is None else list(dims)
 
 

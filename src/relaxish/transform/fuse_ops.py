@@ -24,6 +24,7 @@ from ..relax.expr import (
     VarBinding,
     is_call_of,
 )
+from ..relax.struct_info import fields_of
 from ..support.sequences import of_kind
 from .base import as_module_pass
 from .graph_partition import ForwardGraph, GraphNode, partition
@@ -92,7 +93,7 @@ class _GraphCreator:
             if func is not None and func.attrs is not None:
                 pattern = func.attrs.get("op_pattern", K.OPAQUE)
                 node.pattern = int(getattr(pattern, "value", pattern))
-            args = call.args[1].fields if isinstance(call.args[1], Tuple) else (call.args[1],)
+            args = fields_of(call.args[1])
         for arg in args:
             self._leaf(arg, node, node.pattern)
 

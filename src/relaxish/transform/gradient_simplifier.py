@@ -13,14 +13,14 @@ from ..op.manipulate import permute_dims
 from ..relax.analysis.cleanup import remove_all_unused
 from ..relax.expr import Expr, Function, Var, VarBinding, is_call_of
 from ..relax.expr_functor import PyExprMutator
-from ..relax.struct_info import TensorStructInfo
+from ..relax.struct_info import tensor_rank
 
 __all__ = ["simplify_gradient"]
 
 
 def _rank(expr: Expr) -> int:
     info = expr.struct_info_
-    return info.ndim if isinstance(info, TensorStructInfo) else -1
+    return tensor_rank(info)
 
 
 def _is_transpose(expr: Expr | None) -> bool:

@@ -30,7 +30,7 @@ from ..relax.expr import (
 )
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import const_int, prim_vars
-from ..relax.struct_info import ShapeStructInfo, TensorStructInfo, TupleStructInfo
+from ..relax.struct_info import ShapeStructInfo, TensorStructInfo, TupleStructInfo, fields_of
 from ..support.errors import InternalError
 from .graph_partition import Group
 
@@ -68,7 +68,7 @@ class _FunctionCreator(PyExprMutator):
                 if indices is not None and value.index not in indices:
                     indices.append(value.index)
             case _:
-                for item in value.fields if isinstance(value, Tuple) else (value,):
+                for item in fields_of(value):
                     self._need(item)
         self.defined.add(binding.var)
         if not isinstance(binding.var, DataflowVar):

@@ -33,7 +33,7 @@ from ..relax.expr import (
 )
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import prim_vars
-from ..relax.struct_info import ShapeStructInfo, TupleStructInfo
+from ..relax.struct_info import ShapeStructInfo, TupleStructInfo, fields_of
 from ..support.errors import RelaxishError
 from ..tir import IntImm
 from .base import as_module_pass
@@ -116,7 +116,7 @@ def _symbols_of(binding: VarBinding) -> list[Any]:
     out = list(tir_vars_in_struct_info(binding.var.struct_info))
     value = binding.value
     for arg in value.args if isinstance(value, Call) else (value,):
-        for leaf in arg.fields if isinstance(arg, Tuple) else (arg,):
+        for leaf in fields_of(arg):
             for scalar in (
                 leaf.values if isinstance(leaf, ShapeExpr) else [leaf.value] if isinstance(leaf, PrimValue) else []
             ):

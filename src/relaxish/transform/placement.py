@@ -31,7 +31,7 @@ from ..relax.block_builder import BlockBuilder
 from ..relax.call_forms import call_dps_packed
 from ..relax.expr import Call, DataflowBlock, Expr, ExternFunc, Function, Tuple, TupleGetItem, Var, is_call_of
 from ..relax.expr_functor import PyExprMutator, PyExprVisitor
-from ..relax.struct_info import FuncStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
+from ..relax.struct_info import FuncStructInfo, StructInfo, TensorStructInfo, TupleStructInfo, fields_of
 from ..support.errors import RelaxishError
 from ..support.sequences import of_kind
 from ..target import Target
@@ -463,7 +463,7 @@ def _opaque(func: Function, symbol: str, there: Place) -> Function:
 
 
 def _shaped(info: StructInfo, symbol: str) -> Any:
-    parts = list(info.fields) if isinstance(info, TupleStructInfo) else [info]
+    parts = list(fields_of(info))
     if not all(isinstance(p, TensorStructInfo) and p.shape is not None and p.dtype for p in parts):
         raise RelaxishError(
             f"{symbol} is built by itself, and its caller must know the shapes of its results; annotate what it returns"

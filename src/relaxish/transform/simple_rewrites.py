@@ -33,7 +33,7 @@ def _reshapes(func: Function) -> Function:
         if outer in matched:
             return reshape(matched[x], matched[outer_shape])
         info, target = matched[x].struct_info_, matched[shape].struct_info_
-        dims = info.dims() if isinstance(info, TensorStructInfo) else None
+        dims = tensor_dims(info)
         wanted = getattr(target, "values", None)
         if dims is not None and wanted is not None and prove_equal_shapes(dims, wanted):
             return matched[x]

@@ -14,7 +14,7 @@ from ..ir.op import Op
 from ..ir.transform import Pass
 from ..relax.expr import Call, ExternFunc, Tuple, is_call_of
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
-from ..relax.struct_info import TensorStructInfo
+from ..relax.struct_info import TensorStructInfo, fields_of
 from ..support.errors import RelaxishError
 from ..tir import Block, BlockRealize, Buffer, IntImm, PrimFunc, SeqStmt, Var
 from ..tir.functor import renew_defs
@@ -137,7 +137,7 @@ class _Splitter(PyExprMutator):
         if split.rest is None or split.middle is None:
             self.builder_.update_func(name, library)
             return Call(packed, (library, call.args[1]), call.attrs, call.sinfo_args, call.span)
-        args = call.args[1].fields if isinstance(call.args[1], Tuple) else (call.args[1],)
+        args = fields_of(call.args[1])
         info = TensorStructInfo(list(split.middle.shape), split.middle.dtype)
         first = Call(packed, (library, Tuple([args[i] for i in split.library_args])), call.attrs, [info])
         made = self.builder_.emit(first)

@@ -17,7 +17,7 @@ from ...ir.expr import PrimExpr, as_expr
 from ...ir.op import Op
 from ...relax.expr import Call, Constant, Expr, PrimValue, ShapeExpr, Tuple
 from ...relax.scalars import const_int, prove_equal, simplify
-from ...relax.struct_info import PrimStructInfo, ShapeStructInfo, TensorStructInfo
+from ...relax.struct_info import PrimStructInfo, ShapeStructInfo, TensorStructInfo, tensor_dims
 from ...runtime.ndarray import NDArray
 from ...support.errors import OpAttributeInvalid
 from ...tir import Var
@@ -147,7 +147,7 @@ class Context:
                 return [relax.PrimValue(len(x.values)).value]
             case PrimValue():
                 return []
-        dims = x.struct_info.dims() if isinstance(x.struct_info, TensorStructInfo) else None
+        dims = tensor_dims(x.struct_info)
         if dims is None:
             raise OpAttributeInvalid("the operator needs an input of known shape")
         return list(dims)
@@ -277,7 +277,7 @@ class Context:
         ``apart`` of tensors of one rank may differ.
         """
         tensors = [self.tensor(x) for x in values]
-        shapes = [x.struct_info.dims() if isinstance(x.struct_info, TensorStructInfo) else None for x in tensors]
+        shapes = [tensor_dims(x.struct_info) for x in tensors]
         known = [list(s) for s in shapes if s is not None]
         if len(known) != len(tensors):
             return tensors

@@ -25,7 +25,7 @@ from ..expr import (
     as_shape_dim,
 )
 from ..scalars import prove_equal_shapes
-from ..struct_info import TensorStructInfo
+from ..struct_info import TensorStructInfo, tensor_dims
 from . import pattern as p
 from .conditions import Conditions, subtype_conditions
 
@@ -227,7 +227,7 @@ def _dtype(m: Matcher, pattern: p.DataTypePattern, expr: Expr) -> bool:
 
 def _shape(m: Matcher, pattern: p.ShapePattern, expr: Expr) -> bool:
     info = getattr(expr, "struct_info_", None)
-    dims = info.dims() if isinstance(info, TensorStructInfo) else None
+    dims = tensor_dims(info)
     if dims is None or not prove_equal_shapes([as_shape_dim(d) for d in pattern.shape], dims):
         return False
     return m.match(pattern.pattern, expr)

@@ -23,7 +23,7 @@ from ...relax.expr import (
     VarBinding,
 )
 from ...relax.expr_functor import PyExprMutator
-from ...relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from ...relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, fields_of
 from ...support.errors import InternalError
 from ...tir import floordiv
 from ..base import as_module_pass, map_relax_functions
@@ -36,7 +36,7 @@ def _is_distributed(func: Function) -> bool:
     found = False
     for param in func.params:
         info = param.struct_info
-        for leaf in info.fields if isinstance(info, TupleStructInfo) else (info,):
+        for leaf in fields_of(info):
             found = found or isinstance(leaf, DTensorStructInfo)
     return found
 

@@ -16,7 +16,7 @@ from ...op.ccl import allreduce
 from ...relax.distributed import DTensorStructInfo
 from ...relax.expr import Call, Function, VarBinding, is_call_of
 from ...relax.expr_functor import PyExprMutator
-from ...relax.struct_info import StructInfo, TupleStructInfo
+from ...relax.struct_info import StructInfo, TupleStructInfo, fields_of
 from ...support.errors import InternalError
 from ...support.sequences import of_kind
 from ...tir.analysis.buffer_axes import BufferAxisGroups, split_variable
@@ -163,7 +163,7 @@ def local_part(func: PrimFunc, infos: Sequence[DTensorStructInfo]) -> tuple[Prim
 
 
 def _distributed(info: StructInfo) -> list[DTensorStructInfo]:
-    fields = info.fields if isinstance(info, TupleStructInfo) else (info,)
+    fields = fields_of(info)
     found = list(of_kind(fields, DTensorStructInfo))
     if len(found) != len(fields):
         raise InternalError("the inputs and outputs of a call_tir should be distributed tensors")

@@ -20,7 +20,7 @@ from ...relax.expr import Call, Constant, Expr, ExternFunc, Function, Tuple, Tup
 from ...relax.expr_functor import PyExprMutator, PyExprVisitor
 from ...relax.op_table import op_record_of
 from ...relax.scalars import const_int
-from ...relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from ...relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, fields_of
 from ...support.errors import InternalError
 from ...support.sequences import of_kind
 from ...tir.analysis.buffer_axes import BufferAxisGroups
@@ -53,7 +53,7 @@ def _prim_func(mod: IRModule, callee: GlobalVar) -> PrimFunc | None:
 
 def _tensors_of(info: StructInfo) -> list[TensorStructInfo]:
     """The tensors that a value is made of; none for what holds something else."""
-    fields = info.fields if isinstance(info, TupleStructInfo) else (info,)
+    fields = fields_of(info)
     tensors = list(of_kind(fields, TensorStructInfo))
     return tensors if len(tensors) == len(fields) else []
 
@@ -64,7 +64,7 @@ def _join_call_tir(output: Var, call: Call, func: PrimFunc, graph: AxisGroupGrap
     values = [*call_args(call), output]
     values_of = {func.buffer_map[p]: (p, v) for p, v in zip(func.params, values) if p in func.buffer_map}
     info = call.sinfo_args[0]
-    outputs = len(info.fields) if isinstance(info, TupleStructInfo) else 1
+    outputs = len(fields_of(info))
     written = {p: number for number, p in enumerate(func.params[len(func.params) - outputs :])}
     param_of = {func.buffer_map[p]: p for p in func.params if p in func.buffer_map}
     seen: set[Any] = set()

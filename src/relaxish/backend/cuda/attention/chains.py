@@ -21,7 +21,7 @@ from ....relax.block_builder import BlockBuilder
 from ....relax.expr import Call, Constant, Expr, Function, Var, VarBinding, const
 from ....relax.expr_functor import PyExprVisitor
 from ....relax.scalars import const_int, prove_equal
-from ....relax.struct_info import TensorStructInfo
+from ....relax.struct_info import tensor_dims
 
 __all__ = ["Chain", "find_chains"]
 
@@ -173,7 +173,7 @@ class _Reader:
 
 def _shape(expr: Expr) -> tuple[Any, ...] | None:
     info = expr.struct_info
-    return info.dims() if isinstance(info, TensorStructInfo) else None
+    return tensor_dims(info)
 
 
 def _scalar(expr: Expr) -> float | None:

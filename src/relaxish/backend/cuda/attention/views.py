@@ -20,7 +20,7 @@ from ....ir.expr import ExprLike, PrimExpr
 from ....ir.op import Op
 from ....relax.expr import Call, Expr, Tuple, TupleGetItem, Var, is_call_of
 from ....relax.scalars import const_int, prove_equal
-from ....relax.struct_info import TensorStructInfo
+from ....relax.struct_info import tensor_dims
 from ....tir import IntImm
 
 __all__ = ["Lookup", "View", "packed_strides", "view_of", "without_repeats"]
@@ -60,7 +60,7 @@ class View:
     def whole(source: Expr) -> View | None:
         """A tensor as it is; None if its sizes are not known."""
         info = source.struct_info
-        dims = info.dims() if isinstance(info, TensorStructInfo) else None
+        dims = tensor_dims(info)
         if dims is None or not info.dtype:
             return None
         shape = tuple(_number(d) for d in dims)

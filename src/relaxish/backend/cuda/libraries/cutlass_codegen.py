@@ -16,8 +16,8 @@ from .... import transform
 from ....ir.expr import PrimExpr
 from ....ir.module import IRModule, functions_of
 from ....ir.transform import Sequential
-from ....relax.expr import Constant, Function, Tuple, Var, VarBinding, is_call_of
-from ....relax.struct_info import TensorStructInfo
+from ....relax.expr import Constant, Function, Var, VarBinding, is_call_of
+from ....relax.struct_info import TensorStructInfo, fields_of
 from ....runtime.external import KernelModule, Program, Step
 from ....runtime.registry import register_func
 from ....support.errors import RelaxishError
@@ -92,7 +92,7 @@ class _Programs:
                 names[binding.var] = f"v{len(steps)}"
                 steps.append(self._step(symbol, mod, binding, names))
         body = main.body.body
-        results = body.fields if isinstance(body, Tuple) else (body,)
+        results = fields_of(body)
         return Program(len(main.params), tuple(steps), tuple(names[r] for r in results))
 
     def _step(self, symbol: str, mod: IRModule, binding: VarBinding, names: Mapping[Any, str]) -> Step:
