@@ -18,7 +18,7 @@ from ..arith.affine import affine
 from ..ir import IRModule
 from ..ir.expr import PrimExpr
 from ..ir.functor import Visitor
-from ..ir.prim import Add, BinaryOp, Mul, Sub, Var
+from ..ir.prim import Add, BinaryOp, Mul, Sub, Var, const_int
 from ..meta_schedule.analysis.blocks import places
 from ..support.errors import RelaxishError
 from ..support.sequences import of_kind
@@ -128,7 +128,7 @@ def _stride(buffer: Buffer, indices: tuple[Any, ...], var: Var, bindings: Mappin
     total, weight = 0, 1
     for dim, index in zip(reversed(buffer.shape), reversed(indices), strict=True):
         total += abs(affine(index, bindings).step(var)) * weight
-        weight *= int(dim.value) if isinstance(dim, IntImm) else 1
+        weight *= const_int(dim, 1)
     return total
 
 

@@ -9,7 +9,7 @@ from typing_extensions import Self
 import math
 from enum import IntEnum
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, SupportsFloat, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsFloat, TypeGuard, TypeVar, overload
 
 import numpy as np
 
@@ -29,8 +29,10 @@ __all__ = [
     "Add", "And", "Any_", "BinaryOp", "Broadcast", "Call", "Cast", "CmpOp", "CommReducer", "ConstExpr", "Div", "EQ", "FloatImm",
     "FloorDiv", "FloorMod", "GE", "GT", "IntImm", "IterVar", "LE", "LT", "Let", "LogicalOp", "Max", "Min", "Mod",
     "Mul", "NE", "Not", "Or", "Ramp", "Reduce", "Select", "Shuffle", "SizeVar", "StringImm", "Sub", "Var",
-    "const", "const_int", "is_call_of", "is_one", "is_zero", "lanes_expr",
+    "const", "const_int", "const_ints", "is_call_of", "is_one", "is_zero", "lanes_expr", "same_int",
 ]  # fmt: skip
+
+_T = TypeVar("_T")
 
 
 class Var(PrimExpr):
@@ -139,11 +141,32 @@ class IntImm(ConstExpr):
         return super().__ne__(other)
 
 
-def const_int(value: object) -> int | None:
-    """The value of an integer literal, or of a Python integer; None of anything else."""
+@overload
+def const_int(value: object) -> int | None: ...
+@overload
+def const_int(value: object, default: _T) -> int | _T: ...
+def const_int(value: object, default: object = None) -> object:
+    """The value of an integer literal, or of a Python integer; ``default`` for anything else."""
     if type(value) is IntImm:
         return value.value
-    return value if isinstance(value, int) else None
+    return value if isinstance(value, int) else default
+
+
+def const_ints(values: Iterable[object]) -> list[int] | None:
+    """The values of integers that are all literals; None if one of them is not."""
+    out: list[int] = []
+    for value in values:
+        number = const_int(value)
+        if number is None:
+            return None
+        out.append(number)
+    return out
+
+
+def same_int(a: object, b: object) -> bool:
+    """Whether both are literals of one value."""
+    number = const_int(a)
+    return number is not None and number == const_int(b)
 
 
 def is_zero(expr: object) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..ir import PrimExpr
-from ..ir.prim import FloatImm, IntImm, StringImm
+from ..ir.prim import FloatImm, IntImm, StringImm, const_int
 from ..runtime.container import Array, Map, String, type_key_of
 from ..runtime.registry import register_func
 from ..support.errors import InternalError
@@ -112,14 +112,14 @@ def _accepts_variant(value: float | str) -> str:
 def _accepts_bool(value: Any) -> bool:
     if not isinstance(value, (bool, int, IntImm)):
         raise _refuse("bool", value)
-    return bool(value.value if isinstance(value, IntImm) else value)
+    return bool(const_int(value, value))
 
 
 @_register("AcceptsInt")
 def _accepts_int(value: Any) -> int:
     if not isinstance(value, (int, IntImm)):
         raise _refuse("int", value)
-    return int(value.value if isinstance(value, IntImm) else value)
+    return int(const_int(value, value))
 
 
 def _array(value: Any) -> Sequence[Any]:

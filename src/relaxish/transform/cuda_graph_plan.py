@@ -13,7 +13,7 @@ from typing import Any
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import op_name_of
-from ..ir.prim import IntImm
+from ..ir.prim import const_ints
 from ..relax.analysis import definable_tir_vars_in_struct_info
 from ..relax.analysis.variables import free_vars
 from ..relax.expr import (
@@ -144,7 +144,7 @@ class Planner(PyExprVisitor):
     def _call(self, binding: VarBinding, call: Call) -> None:
         name = op_name_of(call)
         if name == "relax.memory.alloc_storage":
-            if binding.var not in self._escaping and all(isinstance(d, IntImm) for d in call.args[0].values):
+            if binding.var not in self._escaping and const_ints(call.args[0].values) is not None:
                 self._storage.bindings.append(binding)
                 self._region_of[binding.var] = self._storage
                 self._static.add(binding.var)

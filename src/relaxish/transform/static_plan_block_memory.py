@@ -11,7 +11,7 @@ from ..ir import dtype as dt
 from ..ir.expr import GlobalVar, PrimExpr, Range
 from ..ir.module import IRModule
 from ..ir.op import Op, op_name_of
-from ..ir.prim import IntImm
+from ..ir.prim import IntImm, const_ints
 from ..ir.prim import StringImm as PrimString
 from ..ir.transform import Pass
 from ..relax.analysis.struct_info import tir_vars_in_struct_info
@@ -299,7 +299,7 @@ class _Writer:
                 storage.var = _allocate(storage.size, value, storage.dtype, storage.scope, emit)
             return _tensor_in(storage.var, value)
         shape = value.struct_info.shape
-        if self.plan_output and isinstance(shape, ShapeExpr) and not all(isinstance(d, IntImm) for d in shape.values):
+        if self.plan_output and isinstance(shape, ShapeExpr) and const_ints(shape.values) is None:
             size: Any = None
             for dim in shape.values:
                 most = self.planner.bounds.of(dim)

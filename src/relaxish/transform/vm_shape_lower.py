@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from ..ir.expr import PrimExpr
 from ..ir.module import IRModule, functions_of
-from ..ir.prim import IntImm
+from ..ir.prim import IntImm, const_ints
 from ..ir.prim import Var as TirVar
 from ..ir.structural import same_expression, structural_hash
 from ..ir.transform import Pass
@@ -279,7 +279,7 @@ class _Lower(PyExprMutator):
 
     def _check_tensor(self, info: TensorStructInfo, value: Expr, how: _Check, todos: list[_Todo]) -> None:
         dims = info.shape.values if isinstance(info.shape, ShapeExpr) else None
-        if how.dynamic_only and dims is not None and all(isinstance(d, IntImm) for d in dims):
+        if how.dynamic_only and dims is not None and const_ints(dims) is not None:
             return
         coarse = TensorStructInfo(None, info.dtype, None, info.ndim)
         if how.always or not coarse.is_base_of(value.struct_info_):
@@ -378,7 +378,7 @@ class _Lower(PyExprMutator):
         return _LOAD, slot.index
 
     def visit_shape_expr_(self, op: ShapeExpr) -> Any:
-        if all(isinstance(v, IntImm) for v in op.values):
+        if const_ints(op.values) is not None:
             return op
         flat = [PrimValue(v) for e in op.values for v in self._make_code(e)]
         args = (self.heap, PrimValue(len(op.values)), *flat)

@@ -24,7 +24,7 @@ from ...ir.functor import Mutator, all_nodes, pre_order_visit
 from ...ir.module import IRModule, functions_of
 from ...ir.node import Node
 from ...ir.op import Op
-from ...ir.prim import FloorDiv, FloorMod, IntImm, is_one
+from ...ir.prim import FloorDiv, FloorMod, IntImm, is_one, const_ints
 from ...ir.transform import Pass, PassContext, PassInfo
 from ...relax.expr import Call, Constant, Function, Tuple
 from ...relax.expr_functor import PyExprMutator
@@ -191,7 +191,7 @@ def _own_loads(block: Block) -> list[BufferLoad]:
 def _moves_last(load: BufferLoad, column: PrimExpr) -> bool:
     from ...arith.functor import uses_var
 
-    if len(load.indices) < 2 or not all(isinstance(extent, IntImm) for extent in load.buffer.shape):
+    if len(load.indices) < 2 or const_ints(load.buffer.shape) is None:
         return False
     return load.indices[-1] is column and not any(uses_var(index, column) for index in load.indices[:-1])
 

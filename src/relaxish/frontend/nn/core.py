@@ -14,6 +14,7 @@ import numpy as np
 
 from ... import op as relax_op
 from ... import relax, tir
+from ...ir.prim import const_int
 from ...relax.expr import Expr
 from ...relax.struct_info import StructInfo
 from ...runtime import Device
@@ -82,7 +83,7 @@ class Tensor:
     @property
     def shape(self) -> list[Any]:
         """Dimensions: ints where known, expressions where symbolic."""
-        return [int(d) if isinstance(d, tir.IntImm) else d for d in self._expr.struct_info.shape.values]
+        return [const_int(d, d) for d in self._expr.struct_info.shape.values]
 
     @property
     def ndim(self) -> int:

@@ -9,7 +9,7 @@ from ...ir.errors import CheckValueError
 from ...ir.expr import PrimExpr
 from ...ir.functor import Visitor
 from ...ir.module import IRModule
-from ...ir.prim import Cast
+from ...ir.prim import Cast, const_int
 from ...ir.types import PointerType
 from ...support.sequences import of_kind
 from ..buffer import Buffer
@@ -129,7 +129,7 @@ class _Usage(Visitor):
     def _count(self, scope: str, dtype: str, extents: Sequence[PrimExpr]) -> None:
         size = _bytes(dtype)
         for extent in extents:
-            size *= int(extent.value) if isinstance(extent, IntImm) else 1
+            size *= const_int(extent, 1)
         if scope.startswith("shared"):
             self.shared += size
             self.static += size if scope == "shared" else 0

@@ -9,7 +9,7 @@ from ...arith.domain_touched import domain_touched
 from ...arith.int_set import eval_set, from_min_extent
 from ...arith.iter_map import IterMapLevel, IterSplitExpr, normalize_iter_map_to_expr
 from ...ir.expr import PrimExpr, Range
-from ...ir.prim import IntImm, StringImm, Var, const
+from ...ir.prim import IntImm, StringImm, Var, const, const_int
 from ..buffer import Buffer
 from ..expr import BufferLoad
 from ...ir.functor import Visitor
@@ -106,7 +106,7 @@ def _terms(
 
 
 def _order(term: IterSplitExpr) -> tuple[bool, int, int]:
-    scale, factor = (e.value if isinstance(e, IntImm) else 0 for e in (term.scale, term.lower_factor))
+    scale, factor = (const_int(e, 0) for e in (term.scale, term.lower_factor))
     return isinstance(term.scale, IntImm), scale, factor
 
 

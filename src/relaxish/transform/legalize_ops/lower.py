@@ -8,7 +8,7 @@ from typing import Any
 from ...ir.expr import GlobalVar
 from ...ir.module import IRModule, functions_of
 from ...ir.op import Op
-from ...ir.prim import IntImm
+from ...ir.prim import const_int
 from ...ir.structural import structural_hash
 from ...ir.transform import Pass, PassContext
 from ...relax.expr import Call, Constant, Expr, ExternFunc, Function, ShapeExpr, Tuple, Var, is_call_of
@@ -158,7 +158,7 @@ def legalization_key(call: Call) -> Any:
         # A rule may look into a constant scalar, but not into a constant tensor.
         if not isinstance(arg, Var) and not (isinstance(arg, Constant) and info.shape.values):
             return None
-        dims = tuple(d.value if isinstance(d, IntImm) else d for d in info.shape.values)
+        dims = tuple(const_int(d, d) for d in info.shape.values)
         infos.append((dims, info.dtype, info.vdevice, isinstance(arg, Var)))
     attrs = None if call.attrs is None else structural_hash(call.attrs)
     return call.op, attrs, tuple(infos), len(set(call.args)) == len(call.args)

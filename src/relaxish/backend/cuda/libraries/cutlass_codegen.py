@@ -15,6 +15,7 @@ from typing import Any
 from .... import transform
 from ....ir.expr import PrimExpr
 from ....ir.module import IRModule, functions_of
+from ....ir.prim import const_int
 from ....ir.transform import Sequential
 from ....relax.expr import Constant, Function, Var, VarBinding, is_call_of
 from ....relax.struct_info import TensorStructInfo, fields_of
@@ -22,7 +23,7 @@ from ....runtime.external import KernelModule, Program, Step
 from ....runtime.registry import register_func
 from ....support.errors import RelaxishError
 from ....target import Target
-from ....tir import IntImm, PrimFunc
+from ....tir import PrimFunc
 from ...common import stages
 from ..build import build_device
 
@@ -106,7 +107,7 @@ class _Programs:
         kernel = f"{symbol}_{call.args[0].name_hint}"
         self.kernels[kernel] = mod[call.args[0]].with_attr("global_symbol", kernel)
         inputs = [self._operand(a, names) for a in call.args[1].fields]
-        shape = [int(d) if isinstance(d, IntImm) else -1 for d in info.shape]
+        shape = [const_int(d, -1) for d in info.shape]
         return Step("kernel", tuple(inputs), info.dtype, {"name": kernel, "shape": shape})
 
     def _operand(self, value: PrimExpr, names: Mapping[Any, str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....ir.module import IRModule, functions_of
-from ....ir.prim import IntImm, IterVar
+from ....ir.prim import IterVar, const_int
 from ....ir.transform import Pass, PassContext, module_pass
 from ....support.sequences import of_kind
 from ....target import Target
@@ -28,7 +28,7 @@ def _bind(sch: Schedule, block: BlockRV, max_threads: int) -> None:
         return
     fused = sch.fuse(*parallel, preserve_unit_iters=False)
     extent = sch.get(fused).extent
-    size = extent.value if isinstance(extent, IntImm) else (1 << 63) - 1
+    size = const_int(extent, (1 << 63) - 1)
     if size > max_threads * _MAX_BLOCKS:
         outer, blocks, threads = sch.split(fused, [None, _MAX_BLOCKS, max_threads])
         sch.reorder(blocks, threads, outer)

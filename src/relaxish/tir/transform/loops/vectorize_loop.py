@@ -439,7 +439,7 @@ class _Loops(SeqMutator):
         if not self.enabled:
             return self.visit(loop.with_fields(kind=ForKind.SERIAL))
         extent = loop.extent
-        constant = isinstance(extent, IntImm) and extent.value >= 1
+        constant = const_int(extent, 0) >= 1
         if not constant and not (_is_scalable(extent) and _has_scalable_vectors(self.target)):
             target = "(nullptr)" if self.target is None else self.target
             raise LoweringError(f"Failed to vectorize loop with extent {extent} for target {target}")
@@ -448,7 +448,7 @@ class _Loops(SeqMutator):
             return substitute(body, {loop.loop_var: loop.min})
         if not B.is_zero(loop.min):
             body = substitute(body, {loop.loop_var: B.add(loop.loop_var, loop.min)})
-        vectorizer = _Vectorizer(loop.loop_var, extent.value if isinstance(extent, IntImm) else extent, self.masks)
+        vectorizer = _Vectorizer(loop.loop_var, const_int(extent, extent), self.masks)
         return vectorizer.statement(body)
 
 

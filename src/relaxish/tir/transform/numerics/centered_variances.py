@@ -18,7 +18,7 @@ from ....ir.expr import PrimExpr, Range
 from ....ir.functor import pre_order_visit
 from ....ir.module import IRModule
 from ....ir.node import Node
-from ....ir.prim import Add, Cast, Div, FloatImm, IntImm, IterVar, Max, Mul, Sub, Var, const
+from ....ir.prim import Add, Cast, Div, FloatImm, IntImm, IterVar, Max, Mul, Sub, Var, const, is_one
 from ....ir.structural import same_expression
 from ....ir.types import PointerType, PrimType
 from ...analysis.block_access import get_block_access_region
@@ -292,7 +292,7 @@ def _checked(nest: For, realize: BlockRealize, sums: BufferStore, squares: Buffe
         return None
     if any(iv.iter_type not in (IterVar.DataPar, IterVar.CommReduce) or iv.dom is None for iv in axes):
         return None
-    if not (isinstance(realize.predicate, IntImm) and realize.predicate.value):
+    if not is_one(realize.predicate):
         return None
     reduced = [iv.dom.extent for iv in axes if iv.iter_type == IterVar.CommReduce]
     if not reduced or _loaded(e) & {sums.buffer, squares}:

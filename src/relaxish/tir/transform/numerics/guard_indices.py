@@ -28,6 +28,7 @@ from ....ir.node import Node
 from ....ir.op import Op, op_name_of
 from ....ir.pass_config import register_config
 from ....ir.prim import (
+    is_one,
     LT,
     Add,
     Call,
@@ -170,7 +171,7 @@ class _Guard(ExprAnalyzerMutator):
 
     def visit_BlockRealize(self, realize: BlockRealize) -> Stmt:
         predicate = realize.predicate
-        if isinstance(predicate, IntImm) and predicate.value:
+        if is_one(predicate):
             return self.default_visit(realize)
         predicate = self.visit(predicate)
         fact = predicate.args[0] if is_call(predicate, "likely") else predicate

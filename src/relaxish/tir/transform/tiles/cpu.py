@@ -14,7 +14,7 @@ from ....ir.node import Node
 from ....ir.expr import PrimExpr
 from ....arith.affine import coefficient
 from ....ir import dtype as dt
-from ....ir.prim import Cast, IntImm, Var, const, is_one
+from ....ir.prim import Cast, IntImm, Var, const, is_one, const_int
 from ....ir.types import PointerType, PrimType
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
@@ -362,7 +362,7 @@ class CpuKernel(Walk):
         store = nest.body
         start = [] if nest.init is None else [self._vectors(outer, nest.init)]
         lanes = self.bits // max(32, widest(store))
-        by_rows = position == len(nest.loops) - 1 and isinstance(extent, IntImm) and extent.value >= 2 * lanes
+        by_rows = position == len(nest.loops) - 1 and const_int(extent, 0) >= 2 * lanes
         if not by_rows:
             return seq([*start, serial_loops([(reduced, extent)], self._vectors(outer, store))])
         row = self._lanes_of_row(store, reduced, as_int(extent, "an extent"), lanes)

@@ -18,7 +18,7 @@ from ....arith.affine import coefficient
 from ....arith.functor import free_vars
 from ....ir import dtype as dt
 from ....ir.functor import Mutator, post_order_visit
-from ....ir.prim import IntImm, IterVar, Var, const
+from ....ir.prim import IntImm, IterVar, Var, const, const_ints
 from ....ir.types import PointerType, PrimType
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
@@ -107,7 +107,7 @@ class Panels:
         if any(v in self.bound and v not in own for v in used):
             return None
         bounds = [e for _, e in axes] + [e for f in around for e in (f.min, f.extent)]
-        if not all(isinstance(e, IntImm) for e in bounds):
+        if const_ints(bounds) is None:
             return None
         outer: list[tuple[Var, PrimExpr, int]] = [
             (v, const(0, v.dtype), as_int(e, "an extent")) for v, e in axes if v in used

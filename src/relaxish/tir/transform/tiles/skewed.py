@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ....ir.expr import PrimExpr
-from ....ir.prim import LT, IntImm, Max, Var, const
+from ....ir.prim import LT, Max, Var, const, const_int
 from ...buffer import Buffer
 from ...functor import renew_defs, substitute
 from ...stmt import BufferStore, Evaluate, For, ForKind, IfThenElse, SeqStmt, Stmt
@@ -233,7 +233,7 @@ class _Turns:
     def lower(self) -> Stmt:
         """All turns, in order."""
         plan, count = self.plan, self.loop.extent
-        known = int(count.value) if isinstance(count, IntImm) else None
+        known = const_int(count)
         made: list[Stmt] = []
         for t in range(plan.last):
             made += self._turn(const(t, self.dtype), t, known)
