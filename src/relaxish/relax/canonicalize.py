@@ -103,7 +103,7 @@ def _with_info(branch: SeqExpr, info: StructInfo, name: str) -> SeqExpr:
     var = Var(name, info)
     cast = MatchCast(var, branch.body, info)
     blocks = list(branch.blocks)
-    if blocks and not isinstance(blocks[-1], DataflowBlock):
+    if blocks and not blocks[-1].is_dataflow:
         blocks[-1] = BindingBlock([*blocks[-1].bindings, cast], blocks[-1].span)
     else:
         blocks.append(BindingBlock([cast]))
@@ -211,7 +211,7 @@ class _Planner(PyExprVisitor):
     def plan(self) -> _Plan:
         plan = _Plan()
         for var, home in self.home.items():
-            if isinstance(home, DataflowBlock) and not isinstance(var, DataflowVar) and var not in self.outside:
+            if isinstance(home, DataflowBlock) and not var.is_dataflow and var not in self.outside:
                 plan.binding[var] = plan.usage[var] = DataflowVar(var.name_hint, var.struct_info_, var.span)
         plan.constants = {var: value for var, value in self.known.items() if isinstance(value, Constant)}
         for var, target in self.trivial.items():
@@ -220,7 +220,7 @@ class _Planner(PyExprVisitor):
             while target in plan.binding:
                 target = plan.binding[target]
             plan.removed.add(var)
-            if isinstance(var, DataflowVar) or not isinstance(target, DataflowVar) or var not in self.outside:
+            if var.is_dataflow or not isinstance(target, DataflowVar) or var not in self.outside:
                 plan.usage[var] = target
             else:
                 # A dataflow variable may not leave its block: instead its value is bound to the outer variable.
@@ -265,12 +265,12 @@ def _bound_directly(block: DataflowBlock) -> DataflowBlock:
     values: dict[Var, Any] = {}
     for binding in reversed(block.bindings):
         var, value = binding.var, binding.value
-        if not isinstance(var, DataflowVar) and isinstance(value, DataflowVar):
+        if not var.is_dataflow and isinstance(value, DataflowVar):
             if value in outputs:
                 used.add(value)
             outputs.add(value)
             continue
-        if isinstance(var, DataflowVar) and var in outputs and var not in used:
+        if var.is_dataflow and var in outputs and var not in used:
             values[var] = value
         used.update(all_vars(value))
     if not values:
@@ -280,7 +280,7 @@ def _bound_directly(block: DataflowBlock) -> DataflowBlock:
     for binding in bindings:
         if binding.var in values:
             continue
-        value = None if isinstance(binding.var, DataflowVar) else values.get(binding.value)
+        value = None if binding.var.is_dataflow else values.get(binding.value)
         if value is None:
             kept.append(binding)
         elif isinstance(binding, MatchCast):

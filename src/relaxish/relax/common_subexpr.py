@@ -13,7 +13,6 @@ from .expr import (
     Call,
     Constant,
     DataflowBlock,
-    DataflowVar,
     Expr,
     Function,
     MatchCast,
@@ -91,7 +90,7 @@ class _Pliminator(PyExprMutator):
         self.var_remap_ = saved
         for entries in self.known.values():
             for _, _, names in entries:
-                names[:] = [n for n in names if not isinstance(n, DataflowVar)]
+                names[:] = [n for n in names if not n.is_dataflow]
         return new
 
     def visit_var_binding_(self, binding: VarBinding) -> None:

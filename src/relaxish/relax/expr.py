@@ -267,6 +267,8 @@ class Var(ExprWithOp):
 
     __extra_slots__ = ("_vid",)
     _is_var = True
+    #: Whether only its dataflow block may use it.
+    is_dataflow = False
 
     name_hint: str = field(role="ignore")
     struct_info_: Any = field(role="child")
@@ -305,6 +307,8 @@ class Var(ExprWithOp):
 
 class DataflowVar(Var):
     """A variable that only its dataflow block may use."""
+
+    is_dataflow = True
 
     if TYPE_CHECKING:
 
@@ -559,6 +563,9 @@ class MatchCast(Binding):
 class BindingBlock(Node):
     """Bindings in order."""
 
+    #: Whether it is without side effects and control flow.
+    is_dataflow = False
+
     bindings: tuple[Binding, ...]
     span: Any = field(role="ignore", default=None)
 
@@ -569,6 +576,8 @@ class BindingBlock(Node):
 
 class DataflowBlock(BindingBlock):
     """A block without side effects or control flow."""
+
+    is_dataflow = True
 
     if TYPE_CHECKING:
 

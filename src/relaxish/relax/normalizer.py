@@ -15,7 +15,6 @@ from .analysis.struct_info import derive_call_ret_struct_info
 from .expr import (
     BindingBlock,
     Call,
-    DataflowBlock,
     DataflowVar,
     Function,
     If,
@@ -235,7 +234,7 @@ def _flattened(block: BindingBlock) -> list[BindingBlock]:
 
 def _check_inside(outer: BindingBlock, inner: BindingBlock, var: Var) -> None:
     """Raise InternalError if an ordinary block, put between parts of a dataflow block, uses variables of those."""
-    if not isinstance(outer, DataflowBlock) or isinstance(inner, DataflowBlock):
+    if not outer.is_dataflow or inner.is_dataflow:
         return
     from .analysis.variables import free_vars
 
@@ -301,7 +300,7 @@ def _block(builder: BlockBuilder, block: BindingBlock) -> BindingBlock:
         for binding in block.bindings:
             builder.note_binding(binding)
         return block
-    if isinstance(block, DataflowBlock):
+    if block.is_dataflow:
         builder.begin_dataflow_block()
     else:
         builder.begin_binding_block()

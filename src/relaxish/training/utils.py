@@ -39,7 +39,7 @@ def register_te_gradient(te_grad_name: str, te_grad_func: Callable[..., Any] | N
 
 def _dataflow_of(func: Function, what: str) -> DataflowBlock:
     blocks = func.body.blocks
-    if len(blocks) != 1 or not isinstance(blocks[0], DataflowBlock):
+    if len(blocks) != 1 or not blocks[0].is_dataflow:
         raise RelaxishError(f"AppendLoss: the {what} function should contain exactly one dataflow block")
     made: DataflowBlock = blocks[0]
     return made
@@ -57,7 +57,7 @@ class _Inside(PyExprMutator):
         return super().visit_var_(self.renamed.get(op, op))
 
     def visit_var_def_(self, var: Var) -> Any:
-        if var in self.internal and not isinstance(var, DataflowVar):
+        if var in self.internal and not var.is_dataflow:
             if var not in self.var_remap_:
                 self.var_remap_[var] = DataflowVar(var.name_hint, var.struct_info, var.span)
             return self.var_remap_[var]

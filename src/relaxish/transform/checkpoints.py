@@ -52,7 +52,7 @@ class CheckpointCollector(PyExprMutator):
         source: Any = self.visit_expr(given)
         target = source
         self._sources[binding.var] = source
-        if not isinstance(binding.var, DataflowVar) and isinstance(source, DataflowVar):
+        if not binding.var.is_dataflow and isinstance(source, DataflowVar):
             target = self.builder_.emit_output(source, source.name_hint)
         self.var_remap_[binding.var] = target
         if mark == _START:

@@ -54,7 +54,7 @@ class _Converter(PyExprMutator):
 
         for block in blocks:
             for binding in block.bindings:
-                if isinstance(block, DataflowBlock) or _is_pure(binding):
+                if block.is_dataflow or _is_pure(binding):
                     run.append(binding)
                 else:
                     end_run()

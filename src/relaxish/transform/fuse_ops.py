@@ -13,8 +13,6 @@ from ..relax.expr import (
     BindingBlock,
     Call,
     Constant,
-    DataflowBlock,
-    DataflowVar,
     Expr,
     Function,
     SeqExpr,
@@ -48,7 +46,7 @@ class _GraphCreator:
 
     def _seq(self, body: SeqExpr) -> None:
         for block in body.blocks:
-            if isinstance(block, DataflowBlock):
+            if block.is_dataflow:
                 for binding in block.bindings:
                     self._binding(binding)
             else:
@@ -74,7 +72,7 @@ class _GraphCreator:
         node = graph.create(binding.var)
         value = binding.value
         if isinstance(binding, VarBinding):
-            node.extern_ref = not isinstance(binding.var, DataflowVar)
+            node.extern_ref = not binding.var.is_dataflow
             match value:
                 case Call():
                     self._call(value, node)

@@ -12,7 +12,7 @@ from ..ir.transform import Pass
 from ..op.linear_algebra import matmul
 from ..relax.block_builder import BlockBuilder
 from ..relax.dpl import is_op, wildcard
-from ..relax.expr import Call, DataflowVar, Function, Var
+from ..relax.expr import Call, Function, Var
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import const_int, prove_equal
 from ..relax.struct_info import TensorStructInfo
@@ -34,7 +34,7 @@ def _pattern() -> FusionPattern:
     def check(context: PatternCheckContext) -> bool:
         call: Any = context.annotated_expr["wT"]
         var = context.value_to_bound_var.get(call)
-        if var is not None and (not isinstance(var, DataflowVar) or len(context.var_usages.get(var, ())) > 1):
+        if var is not None and (not var.is_dataflow or len(context.var_usages.get(var, ())) > 1):
             return False  # others need it as well
         ndim = call.args[0].struct_info.ndim
         if ndim < 2:

@@ -205,7 +205,7 @@ def _check_wanted(wanted: Sequence[Var], known: Mapping[Var, Var], name: str) ->
 def _target_of(func: Function, index: int) -> Var:
     """The returned value to differentiate: a float scalar."""
     blocks, result = func.body.blocks, func.body.body
-    if len(blocks) != 1 or not isinstance(blocks[0], DataflowBlock):
+    if len(blocks) != 1 or not blocks[0].is_dataflow:
         raise InternalError("Gradient supports functions of exactly one dataflow block only")
     match result:
         case Var():
@@ -250,7 +250,7 @@ def _adjoint(
     func = collector.run(func)
     target = _target_of(func, index)
     (block,) = func.body.blocks
-    assert isinstance(block, DataflowBlock)
+    assert block.is_dataflow
     for binding in (b for block in original.body.blocks for b in block.bindings):
         builder.get_unique_name(binding.var.name_hint)
     builder.begin_scope(func.params)

@@ -15,7 +15,6 @@ from ..relax.expr import (
     Call,
     Constant,
     DataflowBlock,
-    DataflowVar,
     Expr,
     Function,
     MatchCast,
@@ -71,7 +70,7 @@ class _FunctionCreator(PyExprMutator):
                 for item in fields_of(value):
                     self._need(item)
         self.defined.add(binding.var)
-        if not isinstance(binding.var, DataflowVar):
+        if not binding.var.is_dataflow:
             self.append_output(binding.var)
 
     def _append_call(self, call: Call) -> None:
@@ -151,7 +150,7 @@ class _FunctionCreator(PyExprMutator):
         outputs = tuple(places[v] for v in self.outputs)
         if any(part is None for part in (*infos, *steps)):
             return None
-        kinds = tuple(isinstance(b.var, DataflowVar) for b in self.bindings)
+        kinds = tuple(b.var.is_dataflow for b in self.bindings)
         return self.name_hint, tuple(infos), tuple(steps), outputs, kinds, tuple(sorted(map(repr, attrs.items())))
 
     def create(self, attrs: Mapping[str, Any]) -> None:
@@ -368,7 +367,7 @@ class OperatorFusor(PyExprMutator):
         call = Call(name, args)
         if pending is None:
             (only,) = creator.outputs
-            if isinstance(only, DataflowVar):
+            if only.is_dataflow:
                 self.var_remap_[only] = self.builder_.emit(call)
             else:
                 self.var_remap_[only] = self.builder_.emit_output(call)
@@ -376,7 +375,7 @@ class OperatorFusor(PyExprMutator):
         result = self.builder_.emit(call)
         for var in pending:
             item = TupleGetItem(result, creator.outputs[var])
-            if isinstance(var, DataflowVar):
+            if var.is_dataflow:
                 self.var_remap_[var] = self.builder_.emit(item)
             else:
                 self.var_remap_[var] = self.builder_.emit_output(item)

@@ -13,7 +13,7 @@ from ..arith.analyzer import Analyzer
 from ..ir.op import Op
 from ..relax.analysis.variables import all_vars, free_vars
 from ..relax.block_builder import BlockBuilder
-from ..relax.expr import Call, DataflowBlock, DataflowVar, Expr, Function, Tuple, TupleGetItem, Var, is_call_of
+from ..relax.expr import Call, DataflowBlock, Expr, Function, Tuple, TupleGetItem, Var, is_call_of
 from ..relax.scalars import product
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ..tir import GE
@@ -58,8 +58,8 @@ def live_ranges(block: DataflowBlock) -> dict[Var, tuple[int, int]]:
         else:
             used = free_vars(value) if isinstance(value, Function) else all_vars(value)
         for var in used:
-            ranges.setdefault(var, (-1, index if isinstance(var, DataflowVar) else last))
-        leaves = not isinstance(binding.var, DataflowVar)
+            ranges.setdefault(var, (-1, index if var.is_dataflow else last))
+        leaves = not binding.var.is_dataflow
         end = ranges[binding.var][1] if binding.var in ranges else last if leaves else index
         ranges[binding.var] = (index, end)
     return ranges

@@ -133,7 +133,7 @@ def transform_function(
     results = [ShapeExpr(symbols), *outputs] if symbols else list(outputs)
     result = Tuple(results)
     out = Var("gv", result.struct_info)
-    bindings = [b if isinstance(b.var, DataflowVar) else _as_dataflow(b) for b in lifted]
+    bindings = [b if b.var.is_dataflow else _as_dataflow(b) for b in lifted]
     renamed = {old.var: new.var for old, new in zip(lifted, bindings) if old.var is not new.var}
     body = SeqExpr([DataflowBlock([*bindings, VarBinding(out, result)])], out)
     body.struct_info_ = out.struct_info_

@@ -10,7 +10,7 @@ from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
 from ..relax.analysis.tir_pattern import has_reshape_pattern
-from ..relax.expr import Call, DataflowBlock, DataflowVar, Tuple, VarBinding, is_call_of
+from ..relax.expr import Call, DataflowBlock, Tuple, VarBinding, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import product, prove_equal
 from ..relax.struct_info import TensorStructInfo
@@ -59,7 +59,7 @@ class _Rewriter(PyExprMutator):
     def visit_var_binding_(self, binding: VarBinding) -> None:
         # What leaves the block keeps memory of its own.
         outer = self.in_dataflow
-        self.in_dataflow = outer and isinstance(binding.var, DataflowVar)
+        self.in_dataflow = outer and binding.var.is_dataflow
         super().visit_var_binding_(binding)
         self.in_dataflow = outer
 

@@ -16,7 +16,6 @@ from ..relax.expr import (
     Call,
     Constant,
     DataflowBlock,
-    DataflowVar,
     Expr,
     Function,
     If,
@@ -72,7 +71,7 @@ class _Demands:
         self.want(seq.body, _HIGH)
         for block in reversed(seq.blocks):
             # Other blocks keep the dtypes they have.
-            for binding in reversed(block.bindings if isinstance(block, DataflowBlock) else ()):
+            for binding in reversed(block.bindings if block.is_dataflow else ()):
                 self.binding(binding)
 
     def binding(self, binding: Any) -> None:
@@ -136,7 +135,7 @@ class _Rewriter(PyExprMutator):
             self._lower_if_wanted(param)
         for binding in block.bindings:
             self.visit_binding(binding)
-            if isinstance(binding.var, DataflowVar):
+            if binding.var.is_dataflow:
                 self._lower_if_wanted(binding.var)
         for param, old in before.items():
             if old is not None:
@@ -193,7 +192,7 @@ class _Rewriter(PyExprMutator):
             source = remapped_leaves(self, value.tuple_value)
             new = value if source is value.tuple_value else TupleGetItem(source, value.index, value.span)
         new = self.builder_.normalize(new)
-        if not isinstance(binding.var, DataflowVar) and is_nested_tensor(binding.var):
+        if not binding.var.is_dataflow and is_nested_tensor(binding.var):
             new = self.builder_.normalize(self._cast_bound(new, _dtypes(binding.var.struct_info_)))
         self.reemit_binding(binding, new)
 
@@ -223,7 +222,7 @@ class _Rewriter(PyExprMutator):
         if policy == "always":
             new = self._with_out_dtype(new)
         new = self.builder_.normalize(new)
-        if not isinstance(binding.var, DataflowVar):
+        if not binding.var.is_dataflow:
             if is_nested_tensor(binding.var):
                 new = self.builder_.normalize(self._cast_bound(new, _dtypes(binding.var.struct_info_)))
         elif policy == "always" and is_nested_tensor(new):

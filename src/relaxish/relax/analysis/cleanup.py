@@ -111,7 +111,7 @@ class _Remover:
 
     def block(self, block: BindingBlock) -> BindingBlock:
         kept: list[Any] = []
-        dataflow = isinstance(block, DataflowBlock)
+        dataflow = block.is_dataflow
         for binding in reversed(block.bindings):
             if binding.var not in self.live and not _has_effect(binding, dataflow):
                 continue
