@@ -435,9 +435,9 @@ class BlockBuilder:
                     scope[symbol] = symbol
                     self._assume_non_negative(symbol)
 
-    def lookup_binding(self, var: Var) -> Expr | None:
-        """The value bound to ``var``, or None."""
-        return self._bound.get(var.vid)
+    def lookup_binding(self, var: Expr) -> Expr | None:
+        """The value bound to ``var``; None where there is none, and for an expression that is no variable."""
+        return self._bound.get(var.vid) if isinstance(var, Var) else None
 
     # --- the module -----------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ Error messages name the operator of the call at hand, because the rules hold for
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from ..support.errors import RelaxishError
 from .analysis.struct_info import derive_call_ret_struct_info
@@ -22,6 +22,7 @@ from .struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
+from .utils import followed
 
 if TYPE_CHECKING:
     from .block_builder import BlockBuilder
@@ -71,12 +72,7 @@ def normalize_call_tir(builder: BlockBuilder, call: Call) -> Call:
 
 
 def _written_out(builder: BlockBuilder, var: Var) -> Tuple:
-    value: Any = var
-    while isinstance(value, Var):
-        bound = builder.lookup_binding(value)
-        if bound is None:
-            break
-        value = bound
+    value = followed(var, builder.lookup_binding)
     if isinstance(value, Tuple):
         return value
     return Tuple([TupleGetItem(value, index) for index in range(len(value.struct_info.fields))])

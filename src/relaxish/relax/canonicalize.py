@@ -31,6 +31,7 @@ from .expr import (
 from .expr_functor import PyExprMutator, PyExprVisitor
 from .scalars import fresh_analyzer, simplify, substitute_prim
 from .struct_info import StructInfo
+from .utils import followed
 
 __all__ = ["canonicalize_bindings", "canonicalize_symbols"]
 
@@ -193,9 +194,7 @@ class _Planner(PyExprVisitor):
         return value
 
     def _followed(self, value: Expr) -> Any:
-        while isinstance(value, Var) and value in self.known:
-            value = self.known[value]
-        return value
+        return followed(value, self.known.get)
 
     def visit_var_(self, op: Var) -> None:
         home = self.home.get(op)

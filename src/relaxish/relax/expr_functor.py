@@ -491,8 +491,8 @@ class PyExprMutator(ExprFunctor):
         block = self.builder_.end_block()
         return self.builder_.normalize(SeqExpr((block,) if block.bindings else (), body))
 
-    def lookup_binding(self, var: Var) -> Expr | None:
-        """The value bound to a variable in the program being built, or None."""
+    def lookup_binding(self, var: Expr) -> Expr | None:
+        """The value bound to a variable in the program being built; None where there is none."""
         return self.builder_.lookup_binding(var)
 
     def with_struct_info(self, var: Var, struct_info: StructInfo | None) -> Var:

@@ -12,7 +12,7 @@ from typing import Any, TYPE_CHECKING
 from ..ir.expr import BaseFunc, PrimExpr
 from ..ir.prim import StringImm as PrimStringImm
 from ..support.entry_points import lazy_package, names
-from .expr import Expr, PrimValue, StringImm, Tuple, prim_of
+from .expr import Expr, PrimValue, StringImm, Tuple, Var, prim_of
 
 if TYPE_CHECKING:
     from .expr import ArgLike
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "args_converter",
     "convert_to_expr",
+    "followed",
     *names(__name__),
     "metadata_partitioner",
 ]
@@ -50,6 +51,16 @@ def convert_to_expr(value: ArgLike) -> Expr:
     if isinstance(inner, Expr):
         return inner
     raise TypeError(f"Cannot convert {value} with type {type(value)} to `relax.Expr`")
+
+
+def followed(expr: Expr, lookup: Callable[[Var], Expr | None]) -> Expr:
+    """What a chain of bound variables ends in: an expression, or a variable for which ``lookup`` has none."""
+    while isinstance(expr, Var):
+        bound = lookup(expr)
+        if bound is None:
+            break
+        expr = bound
+    return expr
 
 
 class _ArgsConverter:

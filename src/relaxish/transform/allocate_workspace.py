@@ -44,7 +44,7 @@ class _AddParameter(PyExprMutator):
 
     def visit_call_(self, op: Call) -> Any:
         call = super().visit_call_(op)
-        callee = self.builder_.lookup_binding(call.op) if isinstance(call.op, Var) else None
+        callee = self.builder_.lookup_binding(call.op)
         if isinstance(callee, Function) and callee.attrs.get("Composite") and _size(callee) is not None:
             assert self.outer is not None
             return Call(call.op, (*call.args, self.outer), call.attrs, call.sinfo_args, call.span)

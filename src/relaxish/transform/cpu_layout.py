@@ -155,7 +155,7 @@ class _Layout(PyExprMutator):
     def _without_pad(self, data: Expr, padding: list[int]) -> tuple[Any, list[int]]:
         """A border of zeros around the image becomes padding of the convolution (top, left, bottom, right)."""
         source = self._resolve(data)
-        bound = self.builder_.lookup_binding(source) if isinstance(source, Var) else None
+        bound = self.builder_.lookup_binding(source)
         if not is_call_of(bound, "relax.nn.pad"):
             return data, padding
         widths = [int(n) for n in bound.attrs.pad_width]

@@ -13,8 +13,9 @@ from ..op.binary import add, divide, multiply, subtract
 from ..op.manipulate import reshape
 from ..op.unary import sqrt
 from ..relax.analysis.variables import direct_uses
-from ..relax.expr import Call, Constant, Expr, Function, PrimValue, TupleGetItem, Var, VarBinding, is_call_of
+from ..relax.expr import Call, Constant, Expr, Function, PrimValue, TupleGetItem, VarBinding, is_call_of
 from ..relax.expr_functor import PyExprMutator
+from ..relax.utils import followed
 from ..support.sequences import of_kind
 from ..tir import FloatImm
 from .base import as_module_pass, map_relax_functions
@@ -89,9 +90,7 @@ class _Folder(PyExprMutator):
         super().visit_var_binding_(binding)
 
     def _value(self, expr: Expr) -> Expr:
-        while isinstance(expr, Var) and expr in self.values:
-            expr = self.values[expr]
-        return expr
+        return followed(expr, self.values.get)
 
     def _call(self, expr: Expr, name: str) -> Call | None:
         """The call of an operator that a value is, if it is one."""

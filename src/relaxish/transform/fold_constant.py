@@ -14,7 +14,7 @@ from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
 from ..relax.analysis.cleanup import remove_all_unused
-from ..relax.expr import Call, Constant, Expr, Function, ShapeExpr, Tuple, Var
+from ..relax.expr import Call, Constant, Expr, Function, ShapeExpr, Tuple
 from ..relax.expr_functor import PyExprMutator
 from ..relax.op_table import op_record_of
 from ..relax.scalars import const_int
@@ -82,7 +82,7 @@ class _Folder(PyExprMutator):
     def visit_var_(self, op: Any) -> Any:
         new = super().visit_var_(op)
         # A variable bound to a constant stands for it, so that folding goes on through the program.
-        value = self.builder_.lookup_binding(new) if isinstance(new, Var) else None
+        value = self.builder_.lookup_binding(new)
         return value if isinstance(value, Constant) else new
 
     def visit_dataflow_var_(self, op: Expr) -> Any:
@@ -124,7 +124,7 @@ class _Folder(PyExprMutator):
 
     def _shape(self, arg: Expr) -> Any:
         """The shape a variable is bound to, for operators to read; other arguments as they are."""
-        value = self.builder_.lookup_binding(arg) if isinstance(arg, Var) else None
+        value = self.builder_.lookup_binding(arg)
         return value if isinstance(value, ShapeExpr) else arg
 
     def _through_legalisation(self, legalize: Callable[..., Any], call: Call) -> Any:

@@ -87,7 +87,7 @@ class _Lifter(PyExprMutator):
 
     def _returns_closure(self, func: Function) -> bool:
         result = func.body.body
-        return isinstance(result, Var) and self._makes_closure(self.builder_.lookup_binding(result))
+        return self._makes_closure(self.builder_.lookup_binding(result))
 
     def top(self, name: str, func: Function) -> Function:
         """A function of the module with its local functions lifted."""

@@ -53,7 +53,7 @@ class _Lower(PyExprMutator):
                 "VMBuiltinLower expects the shape arg of R.reshape to be a ShapeExpr or VarNode bound to a ShapeExpr.  "
                 f"However, in expression {call}, the shape argument {shape} has type {type(shape).__name__}"
             )
-        bound = self.builder_.lookup_binding(shape) if isinstance(shape, Var) else None
+        bound = self.builder_.lookup_binding(shape)
         args = (data, bound if isinstance(bound, ShapeExpr) else shape)
         return Call(ExternFunc("vm.builtin.reshape"), args, None, (self._info(call),), call.span)
 

@@ -13,6 +13,7 @@ from ..op.base import to_vdevice
 from ..relax.expr import Call, Expr, Function, Tuple, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator, PyExprVisitor
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from ..relax.utils import followed
 from ..support.sequences import of_kind
 from .base import as_module_pass, map_relax_functions
 
@@ -81,8 +82,7 @@ class _Facts(PyExprVisitor):
                 if info.vdevice is not None and isinstance(expr, Var):
                     self.known.setdefault(expr, info.vdevice)
             case TupleStructInfo():
-                while isinstance(expr, Var) and expr in self.values:
-                    expr = self.values[expr]
+                expr = followed(expr, self.values.get)
                 if isinstance(expr, Tuple):
                     if len(expr.fields) != len(info.fields):
                         raise ValueError(

@@ -16,6 +16,7 @@ from ....relax.scalars import const_int
 from ....relax.struct_info import TensorStructInfo
 from ....transform.base import as_module_pass, map_relax_functions
 from ....ir.plain import plain_int
+from ....relax.utils import followed
 
 __all__ = ["HoistOverSplit", "known_at_compile_time"]
 
@@ -25,10 +26,7 @@ _FOLDED = frozenset({"relax.astype", "relax.permute_dims", "relax.reshape", "rel
 
 def known_at_compile_time(expr: Any, values: Any) -> bool:
     """Whether a tensor is made of constants alone; ``values`` are the bindings of variables."""
-    while isinstance(expr, Var):
-        if expr not in values:
-            return False
-        expr = values[expr]
+    expr = followed(expr, values.get)
     if isinstance(expr, Constant):
         return True
     if not is_call_of(expr, *_FOLDED):
@@ -126,8 +124,7 @@ class _Hoister(PyExprMutator):
 
     def _constant(self, expr: Any) -> Any:
         """A tensor made of constants, once more: it may be bound further down."""
-        while isinstance(expr, Var):
-            expr = self.p.values[expr]
+        expr = followed(expr, self.p.values.get)
         if isinstance(expr, Constant):
             return expr
         args = [self._constant(a) if isinstance(a.struct_info_, TensorStructInfo) else a for a in expr.args]
