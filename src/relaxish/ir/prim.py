@@ -29,7 +29,7 @@ __all__ = [
     "Add", "And", "Any_", "BinaryOp", "Broadcast", "Call", "Cast", "CmpOp", "CommReducer", "ConstExpr", "Div", "EQ", "FloatImm",
     "FloorDiv", "FloorMod", "GE", "GT", "IntImm", "IterVar", "LE", "LT", "Let", "LogicalOp", "Max", "Min", "Mod",
     "Mul", "NE", "Not", "Or", "Ramp", "Reduce", "Select", "Shuffle", "SizeVar", "StringImm", "Sub", "Var",
-    "const", "const_int", "const_ints", "is_call_of", "is_one", "is_zero", "lanes_expr", "same_int",
+    "const", "const_int", "const_ints", "is_call_of", "is_one", "is_zero", "lanes_expr", "same_int", "uncast",
 ]  # fmt: skip
 
 _T = TypeVar("_T")
@@ -498,6 +498,13 @@ class Call(PrimExpr):
 def is_call_of(expr: object, *names: str) -> TypeGuard[Call]:
     """Whether an expression calls one of the intrinsics of these full names."""
     return op_name_of(expr) in names
+
+
+def uncast(expr: Any) -> Any:
+    """What is converted, without the conversions."""
+    while isinstance(expr, Cast):
+        expr = expr.value
+    return expr
 
 
 class Let(PrimExpr, checked=True):

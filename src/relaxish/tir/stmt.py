@@ -458,6 +458,15 @@ def stmt_list(stmt: Stmt) -> list[Stmt]:
     return list(stmt.seq) if isinstance(stmt, SeqStmt) else [stmt]
 
 
+def unnest(stmt: Stmt) -> tuple[list[For], Any]:
+    """The loops of a nest, outermost first, and what they hold."""
+    loops: list[For] = []
+    while isinstance(stmt, For):
+        loops.append(stmt)
+        stmt = stmt.body
+    return loops, stmt
+
+
 #: A load or a store, whichever is given.
 AccessT = TypeVar("AccessT", BufferLoad, BufferStore)
 #: A binding of either kind.

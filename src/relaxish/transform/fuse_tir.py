@@ -31,7 +31,7 @@ from ..support.errors import InternalError
 from ..support.sequences import of_kind
 from ..tir import Block, BlockRealize, Buffer, BufferRegion, PrimFunc, SeqStmt, decl_buffer, floordiv
 from ..tir.functor import renew_defs, substitute, substitute_buffers
-from ..tir.stmt import Stmt
+from ..tir.stmt import Stmt, stmt_list
 from .base import as_module_pass
 from .dead_code_elimination import DeadCodeElimination
 from .private_signatures import ExpandTupleArguments, RemoveUnusedParameters
@@ -294,7 +294,7 @@ def _specialised(buffer: Buffer, values: dict[Any, Any]) -> Buffer:
 def _sequence(bodies: list[Any]) -> Stmt:
     flat: list[Any] = []
     for body in bodies:
-        flat.extend(body.seq if isinstance(body, SeqStmt) else [body])
+        flat.extend(stmt_list(body))
     return flat[0] if len(flat) == 1 else SeqStmt(flat)
 
 

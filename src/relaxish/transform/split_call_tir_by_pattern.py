@@ -18,7 +18,7 @@ from ..relax.struct_info import TensorStructInfo, fields_of
 from ..support.errors import RelaxishError
 from ..tir import Block, BlockRealize, Buffer, IntImm, PrimFunc, SeqStmt, Var
 from ..tir.functor import renew_defs
-from ..tir.stmt import Stmt
+from ..tir.stmt import Stmt, stmt_list
 from .base import as_module_pass
 from .tir_pattern_match import MatchResult, match_leading_loops
 
@@ -94,7 +94,7 @@ def _split(func: PrimFunc, patterns: Sequence[PrimFunc], codegen: FCodegen) -> _
     matched = result[1].value if isinstance(result[1], IntImm) else int(result[1])
     if matched == 0:
         return None
-    parts = _Parts(root.body.seq if isinstance(root.body, SeqStmt) else (root.body,), matched)
+    parts = _Parts(stmt_list(root.body), matched)
     if parts.written & parts.rest_writes:
         return None
     if not parts.rest:

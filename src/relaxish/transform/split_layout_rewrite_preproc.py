@@ -15,6 +15,7 @@ from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.struct_info import TensorStructInfo
 from ..tir import Block, BlockRealize, Buffer, IntImm, PrimFunc, SeqStmt, Stmt, Var
 from ..tir.functor import renew_defs
+from ..tir.stmt import stmt_list
 from .base import as_module_pass
 from .dead_code_elimination import eliminate
 
@@ -59,7 +60,7 @@ class _Separator(Mutator):
     def split_root(self, root: Block) -> Block:
         """The root block without the repacking statements."""
         kept: list[Stmt] = []
-        for stmt in root.body.seq if isinstance(root.body, SeqStmt) else (root.body,):
+        for stmt in stmt_list(root.body):
             self._inside = 0
             new = self.visit(stmt)
             (self.preproc if self._inside else kept).append(new)

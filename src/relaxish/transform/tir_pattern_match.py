@@ -17,8 +17,8 @@ from ..ir.op import Op
 from ..ir.structural import same_expression
 from ..relax.scalars import const_int
 from ..support.errors import RelaxishError
-from ..tir import Block, BlockRealize, Buffer, BufferLoad, BufferStore, For, ForKind, PrimFunc, SeqStmt
-from ..tir.stmt import Stmt
+from ..tir import Block, BlockRealize, Buffer, BufferLoad, BufferStore, For, ForKind, PrimFunc
+from ..tir.stmt import Stmt, stmt_list
 
 __all__ = ["MatchResult", "match_leading_loops"]
 
@@ -206,7 +206,7 @@ def _literal(dtype: str, value: int) -> Any:
 
 def match_leading_loops(patterns: Sequence[PrimFunc], body: Stmt) -> list[MatchResult]:
     """Matches of the first loop nests of a body, one after the other, up to the first that is no pattern's."""
-    nests = body.seq if isinstance(body, SeqStmt) else (body,)
+    nests = stmt_list(body)
     found: list[MatchResult] = []
     for nest in nests:
         result = None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...support.sequences import of_kind
-from ...tir.stmt import Stmt
+from ...tir.stmt import Stmt, stmt_list
 from ...ir.expr import PrimExpr
 from ...ir.node import Node
 from .index_gen import Lin
@@ -24,8 +24,8 @@ from ...ir.prim import (
 )  # fmt: skip
 from ...ir.structural import same_expression
 from ...support import config
-from ...tir import BufferLoad, BufferStore, For, LetStmt, SeqStmt
-from ...tir.functor import substitute
+from ...tir import BufferLoad, BufferStore, For
+from ...tir.functor import substitute, without_lets
 from ...tir.intrinsics import named
 from .guards import is_index_check
 from .ltypes import llvm_type
@@ -120,11 +120,8 @@ def _loads(exprs: Sequence[PrimExpr]) -> bool:
 
 def _stores(body: Stmt) -> list[Any] | None:
     """The stores that make up ``body``, values bound by ``let`` put in place; None when there is more to it."""
-    bound: dict[Any, Any] = {}
-    while isinstance(body, LetStmt):
-        bound[body.var] = substitute(body.value, bound)
-        body = body.body
-    stores: list[Any] = list(body.seq) if isinstance(body, SeqStmt) else [body]
+    bound, body = without_lets(body)
+    stores: list[Any] = stmt_list(body)
     if not all(isinstance(s, BufferStore) for s in stores):
         return None
     if any(isinstance(i, (BufferLoad, BufferStore)) and i.predicate is not None for s in stores for i in all_nodes(s)):

@@ -13,7 +13,7 @@ from ...ir.prim import IntImm, StringImm, Var, const, const_int
 from ..buffer import Buffer
 from ..expr import BufferLoad
 from ...ir.functor import Visitor
-from ..stmt import BufferRegion, BufferStore, For, Stmt
+from ..stmt import BufferRegion, BufferStore, For, Stmt, unnest
 
 __all__ = ["identify_memcpy"]
 
@@ -63,11 +63,10 @@ def _copy_of(loop: For, analyzer: Analyzer) -> Copy:
     """Raises _Refused for a loop that is no copy."""
     ranges: dict[Var, Range] = {}
     steps: PrimExpr = const(1, loop.loop_var.dtype)
-    body: Stmt = loop
-    while isinstance(body, For):
-        ranges[body.loop_var] = Range.from_min_extent(body.min, body.extent)
-        steps = steps * body.extent
-        body = body.body
+    loops, body = unnest(loop)
+    for each in loops:
+        ranges[each.loop_var] = Range.from_min_extent(each.min, each.extent)
+        steps = steps * each.extent
     if not isinstance(body, BufferStore) or body.predicate is not None:
         raise _Refused(f"Expected innermost loop to have BufferStore body, but instead found {body}")
     load = body.value

@@ -11,9 +11,9 @@ from ....ir.node import Node
 from ....ir.prim import EQ, GE, GT, LE, LT, Add, And, CommReducer, Max, Min, Mul, Or, Select, Var, const
 from ....support.sequences import of_kind
 from ...expr import BufferLoad
-from ...functor import substitute
+from ...functor import substitute, without_lets
 from ...op import max_value, min_value
-from ...stmt import Block, BufferStore, LetStmt, Stmt, stmt_list
+from ...stmt import Block, BufferStore, Stmt, stmt_list
 
 Combiner = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
 Identity = Callable[[Sequence[str]], list[Any]]
@@ -144,8 +144,5 @@ def _stores(stmt: Stmt | None) -> list[BufferStore]:
 
 
 def _updates(body: Stmt) -> tuple[dict[Any, Any], list[BufferStore]]:
-    lets: dict[Any, Any] = {}
-    while isinstance(body, LetStmt):
-        lets[body.var] = substitute(body.value, lets)
-        body = body.body
+    lets, body = without_lets(body)
     return lets, _stores(body)

@@ -27,7 +27,7 @@ from ....support.sequences import of_kind
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...limits import MAX_UNROLLED
-from ...stmt import BufferStore, Evaluate, For, ForKind, Stmt
+from ...stmt import BufferStore, Evaluate, For, ForKind, Stmt, unnest
 from ..base import LoweringError
 from .unroll_loop import _Unroll
 
@@ -104,10 +104,7 @@ class _RegisterTiles(Mutator):
         return buffer
 
     def visit_For(self, loop: For) -> Stmt:
-        nest = [loop]
-        while isinstance(nest[-1].body, For):
-            nest.append(nest[-1].body)
-        update = nest[-1].body
+        nest, update = unnest(loop)
         if isinstance(update, BufferStore) and self._accumulates(update):
             room = self.registers // _vectors(update, self.vector_bits)
             tile = self._tile(nest, update.indices, room)

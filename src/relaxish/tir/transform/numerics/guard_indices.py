@@ -28,6 +28,7 @@ from ....ir.node import Node
 from ....ir.op import Op, op_name_of
 from ....ir.pass_config import register_config
 from ....ir.prim import (
+    uncast,
     is_one,
     LT,
     Add,
@@ -439,14 +440,10 @@ def _counted_from_end(e: Add) -> PrimExpr | None:
     for value, shift in ((e.a, e.b), (e.b, e.a)):
         one = B.const(e.dtype, 1)
         for flag, size in ((shift.a, shift.b), (shift.b, shift.a)) if type(shift) is Mul else ((shift, one),):
-            match _uncast(flag):
-                case LT(a=counted, b=IntImm(value=0)) if B.deep_equal(_uncast(counted), _uncast(value)):
+            match uncast(flag):
+                case LT(a=counted, b=IntImm(value=0)) if B.deep_equal(uncast(counted), uncast(value)):
                     return size
     return None
-
-
-def _uncast(e: PrimExpr) -> PrimExpr:
-    return _uncast(e.value) if isinstance(e, Cast) else e
 
 
 def _divides(e: PrimExpr) -> bool:

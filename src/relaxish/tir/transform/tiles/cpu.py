@@ -21,6 +21,7 @@ from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...functor import Mutator, Substitute, renew_defs, substitute
 from ...stmt import (
+    stmt_list,
     Allocate,
     Block,
     BlockRealize,
@@ -237,7 +238,7 @@ class CpuKernel(Walk):
 
     def _statements(self, stmt: Any, loop: For | None) -> Any:
         """What stands in a loop's body, or in the kernel's, together: copies become panels, or are not made at all."""
-        items = list(stmt.seq) if isinstance(stmt, SeqStmt) else [stmt]
+        items = stmt_list(stmt)
         nests = [nest_of(item) for item in items]
         read = self._read_in_place(items)
         for n in range(len(items)):

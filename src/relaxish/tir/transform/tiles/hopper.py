@@ -20,7 +20,7 @@ from ....ir.prim import Cast, IterVar, LT, Var, const, is_zero
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
 from ...functor import substitute
-from ...stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
+from ...stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt, stmt_list
 from ..hopper.kernel import build_kernel
 from ..hopper.layout import tile_layout
 from ..hopper.tiles import GEMM, STAGES, HopperError, parse_tiles
@@ -62,10 +62,6 @@ def _groups(kernel: Kernel) -> list[int]:
     return [wanted, *(g for g in (2, 1) if g != wanted)]
 
 
-def _items(stmt: Any) -> list[Any]:
-    return list(stmt.seq) if isinstance(stmt, SeqStmt) else [stmt]
-
-
 class _Rewrite:
     def __init__(self, kernel: Kernel, groups: int) -> None:
         self.kernel = kernel
@@ -81,11 +77,11 @@ class _Rewrite:
                 "T.annotate_l2_hit_ratio: bulk copies say nothing to the cache here; the product is mma.sync, not wgmma"
             )
             raise _Other
-        items = _items(self.kernel.block.body)
+        items = stmt_list(self.kernel.block.body)
         at = next((n for n, s in enumerate(items) if isinstance(s, For) and TURNS in s.annotations), None)
         _require(at is not None)
         assert at is not None
-        loop = items[at]
+        loop: Any = items[at]
         copies, product = self._turn(loop)
         before = [nest_of(s) for s in items[:at]]
         after = [nest_of(s) for s in items[at + 1 :]]
@@ -117,7 +113,7 @@ class _Rewrite:
     # -- reading -----------------------------------------------------------------------------------------------------------
 
     def _turn(self, loop: Any) -> tuple[dict[Buffer, Nest], Product]:
-        nests = [nest_of(s) for s in _items(loop.body)]
+        nests = [nest_of(s) for s in stmt_list(loop.body)]
         _require(len(nests) == 3 and all(n is not None for n in nests))
         found = [n for n in nests if n is not None]
         products = [n for n in found if n.op == "gemm"]

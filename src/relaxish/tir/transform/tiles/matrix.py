@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ....ir.expr import PrimExpr
-from ....ir.prim import IntImm, Var, const
+from ....ir.prim import IntImm, Var, const, uncast
 from ....ir.types import PointerType, PrimType
 from ....support.log import get_logger
 from ...buffer import Buffer, decl_buffer
@@ -18,7 +18,7 @@ from .layout import Layout, accumulator, by_rows, outer_product
 from .mma import Mma, form_of, is_unbuilt
 from .mma_sparse import SparseMma, sparse_form_of
 from .names import FRAGMENT
-from .product import Product, product_of, uncast
+from .product import Product, product_of
 from .program import Nest, TileLoweringError, accesses, loads_of
 from .sparse import SparseProduct, sparse_product_of
 

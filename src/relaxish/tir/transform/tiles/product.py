@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....arith.affine import coefficient
-from ....ir.prim import Cast, Var
+from ....ir.prim import Var, uncast
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...stmt import BufferStore
