@@ -747,19 +747,20 @@ def const(value: Any, dtype: str | np.dtype[Any] | type | None = None) -> Consta
     from ..ir.dtype import numpy_dtype
 
     wanted = numpy_dtype(dtype) if isinstance(dtype, str) else dtype
-    if isinstance(value, (bool, int, float, list, tuple)):
-        array = np.array(value)
-        if wanted is None and array.dtype == np.int64:
-            wanted = np.dtype("int32")
-        elif wanted is None and array.dtype == np.float64:
-            wanted = np.dtype("float32")
-        value = array.astype(wanted) if wanted is not None else array
-    elif isinstance(value, (np.ndarray, np.generic)):
-        value = np.asarray(value)
-        if wanted is not None:
-            value = value.astype(wanted)
-    elif not hasattr(value, "numpy"):
-        raise ValueError("value has to be scalar or NDArray")
+    match value:
+        case bool() | int() | float() | list() | tuple():
+            array = np.array(value)
+            if wanted is None and array.dtype == np.int64:
+                wanted = np.dtype("int32")
+            elif wanted is None and array.dtype == np.float64:
+                wanted = np.dtype("float32")
+            value = array.astype(wanted) if wanted is not None else array
+        case np.ndarray() | np.generic():
+            value = np.asarray(value)
+            if wanted is not None:
+                value = value.astype(wanted)
+        case _ if not hasattr(value, "numpy"):
+            raise ValueError("value has to be scalar or NDArray")
     return Constant(value)
 
 

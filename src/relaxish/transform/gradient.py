@@ -97,14 +97,15 @@ class _Backward:
         if binding.var not in self.adjoints:
             return  # nothing of the target depends on it
         value, adjoint = binding.value, self.adjoints[binding.var]
-        if isinstance(value, Call):
-            self.call(binding.var, value, adjoint)
-        elif isinstance(value, (Tuple, Var)):
-            self.update(value, adjoint)
-        elif isinstance(value, TupleGetItem):
-            self.field(value, adjoint)
-        elif not isinstance(value, Constant):
-            raise InternalError(f"Gradient does not support a bound value of kind {type(value).__name__}")
+        match value:
+            case Call():
+                self.call(binding.var, value, adjoint)
+            case Tuple() | Var():
+                self.update(value, adjoint)
+            case TupleGetItem():
+                self.field(value, adjoint)
+            case _ if not isinstance(value, Constant):
+                raise InternalError(f"Gradient does not support a bound value of kind {type(value).__name__}")
 
     def call(self, var: Var, call: Call, adjoint: Var) -> None:
         if not isinstance(call.op, Op):
@@ -156,16 +157,17 @@ class _Backward:
 
     def update(self, expr: Expr, partial: Expr) -> None:
         """Add ``partial`` to the adjoint of an expression."""
-        if isinstance(expr, Tuple):
-            for index, item in enumerate(expr.fields):
-                self.update(item, _item(partial, index))
-        elif isinstance(expr, Var):
-            partial = self.builder.normalize(partial)
-            if expr in self.adjoints:
-                partial = _sum(self.builder, self.adjoints[expr], partial)
-            self.emit(expr, partial)
-        elif not isinstance(expr, (Constant, ShapeExpr, PrimValue)):
-            raise InternalError(f"Gradient does not support an argument of kind {type(expr).__name__}")
+        match expr:
+            case Tuple():
+                for index, item in enumerate(expr.fields):
+                    self.update(item, _item(partial, index))
+            case Var():
+                partial = self.builder.normalize(partial)
+                if expr in self.adjoints:
+                    partial = _sum(self.builder, self.adjoints[expr], partial)
+                self.emit(expr, partial)
+            case _ if not isinstance(expr, (Constant, ShapeExpr, PrimValue)):
+                raise InternalError(f"Gradient does not support an argument of kind {type(expr).__name__}")
 
     def emit(self, var: Var, adjoint: Expr) -> None:
         self.adjoints[var] = self.builder.emit(adjoint, f"{var.name_hint}_adjoint")

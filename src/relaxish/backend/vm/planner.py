@@ -292,14 +292,15 @@ def plan_function(
 def _collect_results(
     result: ShapeTuple | _Tensor | Sequence[ShapeTuple | _Tensor | Sequence[_Tensor]], outputs: list[_Block]
 ) -> None:
-    if isinstance(result, tuple) and not isinstance(result, ShapeTuple):
-        for item in result:
-            _collect_results(item, outputs)
-    elif isinstance(result, _Tensor):
-        if result.block not in outputs:
-            outputs.append(result.block)
-    elif not isinstance(result, ShapeTuple | str | int | float | type(None)):
-        raise NotPlannable("it returns a value that is not a tensor")
+    match result:
+        case tuple() if not isinstance(result, ShapeTuple):
+            for item in result:
+                _collect_results(item, outputs)
+        case _Tensor():
+            if result.block not in outputs:
+                outputs.append(result.block)
+        case _ if not isinstance(result, ShapeTuple | str | int | float | type(None)):
+            raise NotPlannable("it returns a value that is not a tensor")
 
 
 def _assign_slots(calls: Sequence[_RecordedCall], args: Sequence[_Tensor], results: Sequence[_Block]) -> list[Slot]:

@@ -97,40 +97,42 @@ class _Checker:
 
     def info(self, info: StructInfo | None) -> None:
         """Everything that a struct info mentions must be defined."""
-        if isinstance(info, FuncStructInfo):
-            if info.params is not None:
-                self.define_infos(info.params)
-                for param in info.params:
-                    self.info(param)
-            self.info(info.ret)
-        elif isinstance(info, TupleStructInfo):
-            for item in info.fields:
-                self.info(item)
-        elif isinstance(info, TensorStructInfo):
-            if isinstance(info.shape, ShapeExpr):
-                for dim in info.shape.values:
-                    self.symbols_of(dim)
-            elif info.shape is not None:
-                self.expr(info.shape)
-        elif isinstance(info, (ShapeStructInfo, PrimStructInfo)):
-            for value in info.prim_exprs():
-                self.symbols_of(value)
-        elif info is not None and hasattr(info, "tensor_sinfo"):
-            self.info(info.tensor_sinfo)
+        match info:
+            case FuncStructInfo():
+                if info.params is not None:
+                    self.define_infos(info.params)
+                    for param in info.params:
+                        self.info(param)
+                self.info(info.ret)
+            case TupleStructInfo():
+                for item in info.fields:
+                    self.info(item)
+            case TensorStructInfo():
+                if isinstance(info.shape, ShapeExpr):
+                    for dim in info.shape.values:
+                        self.symbols_of(dim)
+                elif info.shape is not None:
+                    self.expr(info.shape)
+            case ShapeStructInfo() | PrimStructInfo():
+                for value in info.prim_exprs():
+                    self.symbols_of(value)
+            case _ if info is not None and hasattr(info, "tensor_sinfo"):
+                self.info(info.tensor_sinfo)
 
     def define_infos(self, infos: Iterable[StructInfo | None]) -> None:
         """What struct infos of parameters (and of casts) define: symbols and shape variables that stand alone."""
         for info in infos:
-            if isinstance(info, TupleStructInfo):
-                self.define_infos(info.fields)
-            elif isinstance(info, FuncStructInfo):
-                self.define_infos(info.params or ())
-            elif isinstance(info, TensorStructInfo) and isinstance(info.shape, Var):
-                self.vars.add(info.shape)
-            elif info is not None and hasattr(info, "tensor_sinfo"):
-                self.define_infos([info.tensor_sinfo])
-            elif isinstance(info, StructInfo):
-                self.symbols.update(of_kind(info.prim_exprs(), TirVar))
+            match info:
+                case TupleStructInfo():
+                    self.define_infos(info.fields)
+                case FuncStructInfo():
+                    self.define_infos(info.params or ())
+                case TensorStructInfo() if isinstance(info.shape, Var):
+                    self.vars.add(info.shape)
+                case _ if info is not None and hasattr(info, "tensor_sinfo"):
+                    self.define_infos([info.tensor_sinfo])
+                case StructInfo():
+                    self.symbols.update(of_kind(info.prim_exprs(), TirVar))
 
     def known(self, expr: Expr) -> None:
         """The expression has struct info, and that is well formed."""

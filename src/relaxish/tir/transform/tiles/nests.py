@@ -142,15 +142,16 @@ def vectorizable(body: Stmt, var: Var, private: Sequence[Any] = ()) -> bool:
 
     def look(node: Any) -> None:
         nonlocal fine
-        if isinstance(node, BufferStore):
-            factors = [coefficient(i, var) for i in node.indices]
-            fine = fine and node.buffer not in private and any(f not in (None, 0) for f in factors)
-        elif isinstance(node, IfThenElse):
-            fine = fine and not mentions(node.condition, var)
-        elif op_name(node) == "if_then_else":
-            fine = fine and not mentions(node.args[0], var)
-        elif isinstance(node, Stmt) and not isinstance(node, SeqStmt):
-            fine = False
+        match node:
+            case BufferStore():
+                factors = [coefficient(i, var) for i in node.indices]
+                fine = fine and node.buffer not in private and any(f not in (None, 0) for f in factors)
+            case IfThenElse():
+                fine = fine and not mentions(node.condition, var)
+            case _ if op_name(node) == "if_then_else":
+                fine = fine and not mentions(node.args[0], var)
+            case Stmt() if not isinstance(node, SeqStmt):
+                fine = False
 
     post_order_visit(body, look)
     return fine
