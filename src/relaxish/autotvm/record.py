@@ -64,7 +64,9 @@ def _plain(value: Any) -> Any:
             return [_plain(v) for v in value]
         case dict():
             return {str(k): _plain(v) for k, v in value.items()}
-    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+        case str() | int() | float() | bool() | None:
+            return value
+    return str(value)
 
 
 def encode(inp: MeasureInput, result: MeasureResult, protocol: str = "json") -> str:
@@ -100,7 +102,9 @@ def _portable(value: Any) -> Any:
             return tuple(_portable(v) for v in value)
         case np.generic():
             return value.item()
-    return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        case int() if not isinstance(value, bool):
+            return int(value)
+    return value
 
 
 # ---- reading

@@ -253,7 +253,9 @@ def _plain(value: Any) -> Any:
             return tuple(_plain(v) for v in value)
         case dict():
             return {k: _plain(v) for k, v in value.items()}
-    return int(value) if isinstance(value, bool) else value
+        case bool():
+            return int(value)
+    return value
 
 
 register_structural_hooks(IRModule, _equal, _hash)

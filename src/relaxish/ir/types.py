@@ -71,4 +71,6 @@ def dtype_of_type(kind: Type) -> str:
             return kind.dtype
         case PointerType():
             return "handle"
-    return "void" if isinstance(kind, TupleType) and not kind.fields else "handle"
+        case TupleType() if not kind.fields:
+            return "void"
+    return "handle"

@@ -71,19 +71,16 @@ ArgLike: TypeAlias = Union[Expr, ExprLike, Sequence[Any]]
 
 def as_shape_dim(value: PrimExpr | PrimValue | int | np.integer[Any]) -> PrimExpr:
     """A dimension as an int64 expression. Raises TypeError for what is no integer expression."""
-    match value:
-        case int() | np.integer() if not isinstance(value, bool):
-            return IntImm("int64", int(value))
-        case PrimExpr():
-            if value.dtype == "int64":
-                return value
-            if isinstance(value, IntImm):
-                return IntImm("int64", value.value)
-            raise CheckTypeError(
-                f"the value in ShapeStructInfo can only have dtype of int64, but {value} is {value.dtype}"
-            )
-        case PrimValue():
-            return as_shape_dim(value.value)
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return IntImm("int64", int(value))
+    if isinstance(value, PrimExpr):
+        if value.dtype == "int64":
+            return value
+        if isinstance(value, IntImm):
+            return IntImm("int64", value.value)
+        raise CheckTypeError(f"the value in ShapeStructInfo can only have dtype of int64, but {value} is {value.dtype}")
+    if isinstance(value, PrimValue):
+        return as_shape_dim(value.value)
     raise CheckTypeError(f"a dimension must be an integer or an integer expression, not {type(value).__name__}")
 
 
@@ -267,8 +264,7 @@ class Var(ExprWithOp):
 
     __extra_slots__ = ("_vid",)
     _is_var = True
-    #: Whether only its dataflow block may use it.
-    is_dataflow = False
+    is_dataflow = False  # whether only its dataflow block may use it
 
     name_hint: str = field(role="ignore")
     struct_info_: Any = field(role="child")
@@ -563,9 +559,7 @@ class MatchCast(Binding):
 class BindingBlock(Node):
     """Bindings in order."""
 
-    #: Whether it is without side effects and control flow.
-    is_dataflow = False
-
+    is_dataflow = False  # whether it is without side effects and control flow
     bindings: tuple[Binding, ...]
     span: Any = field(role="ignore", default=None)
 
@@ -747,28 +741,27 @@ def const(value: Any, dtype: str | np.dtype[Any] | type | None = None) -> Consta
     from ..ir.dtype import numpy_dtype
 
     wanted = numpy_dtype(dtype) if isinstance(dtype, str) else dtype
-    match value:
-        case bool() | int() | float() | list() | tuple():
-            array = np.array(value)
-            if wanted is None and array.dtype == np.int64:
-                wanted = np.dtype("int32")
-            elif wanted is None and array.dtype == np.float64:
-                wanted = np.dtype("float32")
-            value = array.astype(wanted) if wanted is not None else array
-        case np.ndarray() | np.generic():
-            value = np.asarray(value)
-            if wanted is not None:
-                value = value.astype(wanted)
-        case _ if not hasattr(value, "numpy"):
-            raise ValueError("value has to be scalar or NDArray")
+    if isinstance(value, (bool, int, float, list, tuple)):
+        array = np.array(value)
+        if wanted is None and array.dtype == np.int64:
+            wanted = np.dtype("int32")
+        elif wanted is None and array.dtype == np.float64:
+            wanted = np.dtype("float32")
+        value = array.astype(wanted) if wanted is not None else array
+    elif isinstance(value, (np.ndarray, np.generic)):
+        value = np.asarray(value)
+        if wanted is not None:
+            value = value.astype(wanted)
+    elif not hasattr(value, "numpy"):
+        raise ValueError("value has to be scalar or NDArray")
     return Constant(value)
 
 
 def make_shape(shape: Sequence[Any]) -> ShapeExpr:
     """A sequence of dimensions as a ShapeExpr."""
-    if isinstance(shape, (list, tuple)):
-        return ShapeExpr(shape)
-    raise ValueError("Wrong type")
+    if not isinstance(shape, (list, tuple)):
+        raise ValueError("Wrong type")
+    return ShapeExpr(shape)
 
 
 def get_shape_of(expr: Expr) -> Expr:

@@ -545,9 +545,12 @@ def _as_child(name: str, spec: TargetSpec) -> Target:
 
 def _hashable(value: Any) -> Any:
     """An attribute as part of a key: for dictionaries and lists of them the order does not count."""
-    if isinstance(value, dict):
-        return frozenset(value.items())
-    return frozenset(map(_hashable, value)) if isinstance(value, list) else value
+    match value:
+        case dict():
+            return frozenset(value.items())
+        case list():
+            return frozenset(map(_hashable, value))
+    return value
 
 
 def _short(value: Any) -> str:

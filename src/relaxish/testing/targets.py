@@ -18,9 +18,12 @@ __all__ = [
 
 
 def _kind(target: Any) -> str:
-    if isinstance(target, Target):
-        return target.kind.name
-    return Target(target).kind.name if isinstance(target, dict) else str(target).split(" ", 1)[0]
+    match target:
+        case Target():
+            return target.kind.name
+        case dict():
+            return Target(target).kind.name
+    return str(target).split(" ", 1)[0]
 
 
 def device_enabled(target: str | Target | dict[str, Any]) -> bool:

@@ -77,10 +77,13 @@ def mutator_pass(make: Callable[[IRModule], PyExprMutator], name: str) -> Pass:
 
 def remapped_leaves(mutator: PyExprMutator, expr: Expr) -> Any:
     """A leaf or tuple of leaves with variables replaced by those that ``mutator`` has defined for them."""
-    if isinstance(expr, Tuple):
-        fields = [remapped_leaves(mutator, field) for field in expr.fields]
-        return expr if all(a is b for a, b in zip(fields, expr.fields)) else Tuple(fields, expr.span)
-    return mutator.var_remap_.get(expr, expr) if isinstance(expr, Var) else expr
+    match expr:
+        case Tuple():
+            fields = [remapped_leaves(mutator, field) for field in expr.fields]
+            return expr if all(a is b for a, b in zip(fields, expr.fields)) else Tuple(fields, expr.span)
+        case Var():
+            return mutator.var_remap_.get(expr, expr)
+    return expr
 
 
 def symbol_of(func: BaseFunc) -> str | None:

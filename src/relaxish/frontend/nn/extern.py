@@ -110,7 +110,9 @@ def _native(value: Any) -> object:
             return ctypes.byref(_tensor(value))
         case str():
             return ctypes.c_char_p(value.encode())
-    return ctypes.c_double(value) if isinstance(value, float) else ctypes.c_int64(int(value))
+        case float():
+            return ctypes.c_double(value)
+    return ctypes.c_int64(int(value))
 
 
 def _tensor(value: NDArray) -> _DLTensor:

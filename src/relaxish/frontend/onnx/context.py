@@ -307,9 +307,12 @@ class Context:
 
 def as_list(value: Made) -> list[Expr]:
     """The fields of a tuple, or one value."""
-    if isinstance(value, Tuple):
-        return list(value.fields)
-    return list(value) if isinstance(value, Sequence) else [value]
+    match value:
+        case Tuple():
+            return list(value.fields)
+        case Sequence():
+            return list(value)
+    return [value]
 
 
 def attr_ints(attrs: dict[str, Any], name: str, default: Sequence[int] | None = None) -> list[int] | None:

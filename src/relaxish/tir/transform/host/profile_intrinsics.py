@@ -61,7 +61,9 @@ class _Analyze(StmtExprVisitor):
             case IfThenElse():
                 branches = [stmt.then_case] if stmt.else_case is None else [stmt.then_case, stmt.else_case]
                 return max(self._height(s, depth, parallel) for s in branches)
-        return self._height(stmt.body, depth, parallel) if isinstance(stmt, (LetStmt, AttrStmt, Allocate)) else 0
+            case LetStmt() | AttrStmt() | Allocate():
+                return self._height(stmt.body, depth, parallel)
+        return 0
 
     def _siblings(self, loops: list[For], depth: int, parallel: bool) -> int:
         height = 0
