@@ -88,15 +88,14 @@ def prim_of(value: ExprLike, dtype: str | None = None) -> PrimExpr:
     """A Python scalar as a scalar expression: ints are int64, floats float64, unless ``dtype`` says otherwise."""
     if isinstance(value, EqualOp | NotEqualOp):
         value = value.asobject()
-    match value:
-        case PrimExpr():
-            return value
-        case bool() | np.bool_():
-            return IntImm(dtype or "bool", int(value))
-        case int() | np.integer():
-            return IntImm(dtype or "int64", int(value))
-        case float() | np.floating():
-            return FloatImm(dtype or "float64", float(value))
+    if isinstance(value, PrimExpr):
+        return value
+    if isinstance(value, (bool, np.bool_)):
+        return IntImm(dtype or "bool", int(value))
+    if isinstance(value, (int, np.integer)):
+        return IntImm(dtype or "int64", int(value))
+    if isinstance(value, (float, np.floating)):
+        return FloatImm(dtype or "float64", float(value))
     raise TypeError(f"cannot make a scalar expression of {type(value).__name__}")
 
 
@@ -749,9 +748,8 @@ def const(value: Any, dtype: str | np.dtype[Any] | type | None = None) -> Consta
             wanted = np.dtype("float32")
         value = array.astype(wanted) if wanted is not None else array
     elif isinstance(value, (np.ndarray, np.generic)):
-        value = np.asarray(value)
-        if wanted is not None:
-            value = value.astype(wanted)
+        array = np.asarray(value)
+        value = array.astype(wanted) if wanted is not None else array
     elif not hasattr(value, "numpy"):
         raise ValueError("value has to be scalar or NDArray")
     return Constant(value)
@@ -767,9 +765,8 @@ def make_shape(shape: Sequence[Any]) -> ShapeExpr:
 def get_shape_of(expr: Expr) -> Expr:
     """The shape of a tensor expression: what its struct info says, else a ``shape_of`` call."""
     info = expr.struct_info_
-    if isinstance(info, TensorStructInfo) and info.shape is not None:
-        return info.shape
-    return _op("shape_of", expr)
+    known = info.shape if isinstance(info, TensorStructInfo) else None
+    return _op("shape_of", expr) if known is None else known
 
 
 def te_tensor(value: Expr, tir_var_map: Mapping[Any, Any], name: str = "rxplaceholder") -> Tensor:
@@ -794,8 +791,7 @@ def _call_global(callee: GlobalVar | Op, args: Sequence[Any]) -> Any:
     if all(isinstance(a, (Expr, list, tuple)) for a in args):
         return Call(callee, [a if isinstance(a, Expr) else _convert(a) for a in args])
     if all(isinstance(a, (PrimExpr, int, float)) for a in args):
-        info = callee.struct_info_
-        ret = info.ret if isinstance(info, FuncStructInfo) else None
+        ret = getattr(callee.struct_info_, "ret", None)
         return PrimCall(ret.dtype if isinstance(ret, PrimStructInfo) else "void", callee, args)
     raise RuntimeError(f"Do not know how to handle GlobalVar.__call__ for types {[type(a) for a in args]}")
 
