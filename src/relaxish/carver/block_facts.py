@@ -13,7 +13,7 @@ from ..ir.op import op_name_of
 from ..arith.affine import coefficient
 from ..arith.functor import uses_var
 from ..ir.functor import all_nodes, pre_order_visit
-from ..ir.prim import Add, Call, Div, IterVar, Max, Min, Var, is_call_of, const_int
+from ..ir.prim import Add, Call, Div, IterVar, Max, Min, Var, const_int, is_call_of
 from ..tir import Block, BufferLoad, BufferStore
 from ..tir.intrinsics import COSTLY, named
 

@@ -43,7 +43,7 @@ _SEQUENTIAL = 1
 
 
 @functools.cache
-def _library() -> Any:
+def _library() -> ctypes.CDLL:
     """MKL's single dynamic library. Raises MissingExtraError if it is not installed."""
     folders = [Path(sys.prefix) / "lib", *(Path(p).parent.parent for p in sys.path if p.endswith("site-packages"))]
     names = [str(f) for folder in folders for f in sorted(folder.glob("libmkl_rt.so*"))]

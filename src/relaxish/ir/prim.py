@@ -29,7 +29,7 @@ __all__ = [
     "Add", "And", "Any_", "BinaryOp", "Broadcast", "Call", "Cast", "CmpOp", "CommReducer", "ConstExpr", "Div", "EQ", "FloatImm",
     "FloorDiv", "FloorMod", "GE", "GT", "IntImm", "IterVar", "LE", "LT", "Let", "LogicalOp", "Max", "Min", "Mod",
     "Mul", "NE", "Not", "Or", "Ramp", "Reduce", "Select", "Shuffle", "SizeVar", "StringImm", "Sub", "Var",
-    "const", "const_int", "const_ints", "is_call_of", "is_one", "is_zero", "lanes_expr", "same_int", "uncast",
+    "const", "const_int", "const_ints", "is_call_of", "is_consecutive", "is_one", "is_zero", "lanes_expr", "same_int", "uncast",
 ]  # fmt: skip
 
 _T = TypeVar("_T")
@@ -426,6 +426,11 @@ class Ramp(PrimExpr):
         count = _lane_count(self.lanes)
         object.__setattr__(self, "lanes", lanes_expr(count))
         self.dtype = dt.with_lanes(self.base.dtype, count * dt.lanes(self.base.dtype))
+
+
+def is_consecutive(index: object) -> TypeGuard[Ramp]:
+    """Whether an index names consecutive elements, one a lane."""
+    return isinstance(index, Ramp) and is_one(index.stride)
 
 
 class Broadcast(PrimExpr):

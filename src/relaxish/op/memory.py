@@ -13,6 +13,7 @@ from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, DataTypeImm, Expr, PrimValue, ShapeExpr, Tuple
 from ..relax.scalars import const_int, product, simplify
 from ..relax.struct_info import (
+    is_void,
     ObjectStructInfo,
     PrimStructInfo,
     ShapeStructInfo,
@@ -72,7 +73,7 @@ def kill_tensor(tensor: Expr) -> Call:
 def _is_void(arg: Expr) -> bool:
     """Whether an argument is the empty tuple, which stands for "as it is"."""
     info = arg.struct_info
-    return isinstance(info, TupleStructInfo) and not info.fields
+    return is_void(info)
 
 
 def _view_dtype(call: Call, builder: BlockBuilder) -> str | None:

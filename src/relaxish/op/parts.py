@@ -12,10 +12,11 @@ from ..arith import Analyzer
 from ..ir.expr import PrimExpr
 from ..ir.structural import same_expression
 from ..relax.block_builder import BlockBuilder
-from ..relax.expr import Call, Expr, PrimValue, Tuple, Var
+from ..relax.expr import Call, Expr, Tuple, Var
 from ..relax.layout import InferLayoutOutput, LayoutDecision, LayoutMap, initial_layout, initial_layout_decision
 from ..relax.scalars import const_int, product, prove_equal, simplify
 from ..relax.struct_info import StructInfo, TupleStructInfo, tensor_dims
+from ..relax.utils import unboxed
 from ..tir import IntImm, ceildiv, const
 from ..tir import max as tir_max
 from ..tir import min as tir_min
@@ -133,7 +134,7 @@ def split(x: Expr, indices_or_sections: Sequence[Number] | Number, axis: int = 0
 
 
 def _cut(value: Number) -> int:
-    known = const_int(value.value if isinstance(value, PrimValue) else value)
+    known = const_int(unboxed(value))
     if known is None:
         raise OpTypeError(f"relax.split: expects integers as indices or number of sections, not {value!r}")
     return known

@@ -476,7 +476,7 @@ class PyExprMutator(ExprFunctor):
         self.builder_.end_scope()
         return result
 
-    def visit_with_inner_scope(self, expr: Expr) -> Any:
+    def visit_with_inner_scope(self, expr: Expr) -> SeqExpr:
         """Visit a branch in a scope that inherits the surrounding definitions."""
         self.builder_.begin_inner_scope()
         result = self._seq(expr)

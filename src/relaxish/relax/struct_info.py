@@ -39,6 +39,8 @@ __all__ = [
     "TupleStructInfo",
     "as_struct_info",
     "fields_of",
+    "is_pure_function",
+    "is_void",
     "tensor_dims",
     "tensor_rank",
 ]
@@ -646,6 +648,16 @@ def tensor_dims(info: StructInfo | None) -> tuple[PrimExpr, ...] | None:
 def tensor_rank(info: StructInfo | None) -> int:
     """The number of dimensions of a tensor; -1 where it is unknown and for any other value."""
     return info.ndim if isinstance(info, TensorStructInfo) else -1
+
+
+def is_void(info: StructInfo | None) -> bool:
+    """Whether it describes the empty tuple, which is what a call for its effects gives."""
+    return isinstance(info, TupleStructInfo) and not info.fields
+
+
+def is_pure_function(info: StructInfo | None) -> bool:
+    """Whether it describes a function without side effects."""
+    return isinstance(info, FuncStructInfo) and info.purity
 
 
 @overload

@@ -12,7 +12,7 @@ from typing import Any, TYPE_CHECKING
 from ..ir.expr import BaseFunc, PrimExpr
 from ..ir.prim import StringImm as PrimStringImm
 from ..support.entry_points import lazy_package, names
-from .expr import Expr, PrimValue, StringImm, Tuple, Var, prim_of
+from .expr import Expr, PrimValue, StringImm, Tuple, TupleGetItem, Var, prim_of
 
 if TYPE_CHECKING:
     from .expr import ArgLike
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 __all__ = [
     "args_converter",
     "convert_to_expr",
+    "field_at",
     "followed",
     *names(__name__),
     "metadata_partitioner",
+    "unboxed",
 ]
 
 
@@ -61,6 +63,16 @@ def followed(expr: Expr, lookup: Callable[[Var], Expr | None]) -> Expr:
             break
         expr = bound
     return expr
+
+
+def field_at(value: Expr, index: int) -> Expr:
+    """A field of a tuple: as it was written where the tuple is, else taken out of it."""
+    return value.fields[index] if isinstance(value, Tuple) else TupleGetItem(value, index)
+
+
+def unboxed(value: Any) -> Any:
+    """The scalar expression that a ``PrimValue`` holds; anything else is itself."""
+    return value.value if isinstance(value, PrimValue) else value
 
 
 class _ArgsConverter:

@@ -77,7 +77,7 @@ class _Matrix:
         self.rows, self.cols, self.ld = (layout.get(n) for n in ("rows", "cols", "ld"))
         self.batch, self.stride = layout.get("batch_count", 1), layout.get("strided_batch_offset")
 
-    def view(self, address: int) -> Any:
+    def view(self, address: int) -> np.ndarray[Any, Any]:
         """The elements at an address, [batch, row, column]."""
         kind = np.dtype(numpy_dtype(self.dtype))
         span = (self.batch - 1) * self.stride + (self.cols - 1) * self.ld + self.rows

@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import te
 from ..ir.prim import const_int
-from ..tir import Buffer, const, floordiv, IfThenElse, LetStmt, PrimExpr, Stmt, Var
+from ..tir import Buffer, IfThenElse, LetStmt, PrimExpr, Stmt, Var, const, floordiv
 from .loops import in_parallel, loop, loops, read, seq, write
 from .shape import reshape
 from .utils import normalize_axis, prod

@@ -12,7 +12,7 @@ from ..ir import dtype as dtypes
 from ..op.binary import add, divide, multiply, subtract
 from ..op.unary import sqrt
 from ..relax.block_builder import BlockBuilder
-from ..relax.expr import Expr, Function, Tuple, TupleGetItem, Var, const
+from ..relax.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var, const
 from ..relax.struct_info import TensorStructInfo, TupleStructInfo
 from ..relax.scalars import const_int
 from ..runtime.ndarray import array
@@ -204,7 +204,7 @@ class Adam(Optimizer):
         return self._function([scalar, scalar, *infos, *infos], self._update)
 
     def _update(self, builder: BlockBuilder, params: Var, gradients: Var, states: Var, new: list[Any]) -> list[Any]:
-        def number(value: float) -> Any:
+        def number(value: float) -> Constant:
             return const(value, self.dtype)
 
         beta1, beta2 = number(self.beta1), number(self.beta2)

@@ -9,7 +9,7 @@ from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..relax.block_builder import BlockBuilder
 from ..relax.copying import copy_with_new_vars
-from ..relax.expr import Call, DataflowBlock, DataflowVar, Function, SeqExpr, Tuple, Var
+from ..relax.expr import Call, DataflowBlock, DataflowVar, Expr, Function, SeqExpr, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import TensorStructInfo, fields_of
 from ..runtime.registry import register_func
@@ -53,10 +53,10 @@ class _Inside(PyExprMutator):
         self.renamed = renamed
         self.internal = internal
 
-    def visit_var_(self, op: Var) -> Any:
+    def visit_var_(self, op: Var) -> Expr:
         return super().visit_var_(self.renamed.get(op, op))
 
-    def visit_var_def_(self, var: Var) -> Any:
+    def visit_var_def_(self, var: Var) -> Var:
         if var in self.internal and not var.is_dataflow:
             if var not in self.var_remap_:
                 self.var_remap_[var] = DataflowVar(var.name_hint, var.struct_info, var.span)

@@ -15,7 +15,7 @@ from ..op.manipulate import layout_transform
 from ..relax.expr import Call, Constant, Expr, Tuple, TupleGetItem, as_shape_dim, is_call_of
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.scalars import const_int
-from ..relax.struct_info import TensorStructInfo, TupleStructInfo, tensor_dims, fields_of
+from ..relax.struct_info import TensorStructInfo, TupleStructInfo, fields_of, tensor_dims
 from ..support.errors import InternalError
 from ..tir import IndexMap, PrimFunc
 from .base import as_module_pass
@@ -43,7 +43,7 @@ class _Alter(PyExprMutator):
         self.names: dict[str, GlobalVar] = {}
         self.unpadders: dict[tuple[int, str], GlobalVar] = {}
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         if not is_call_of(call, "relax.call_tir") or call.args[0] not in self.mod:
             return call

@@ -8,7 +8,7 @@ from typing import Any
 from ..ir.expr import BaseFunc, GlobalVar
 from ..ir.module import IRModule, functions_of
 from ..ir.transform import ModulePass, Pass, PassContext, PassInfo, make_pass_decorator
-from ..relax.expr import DataflowBlock, Expr, Function, Tuple, Var
+from ..relax.expr import BindingBlock, DataflowBlock, Expr, Function, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
 
 __all__ = [
@@ -75,7 +75,7 @@ def mutator_pass(make: Callable[[IRModule], PyExprMutator], name: str) -> Pass:
     return as_module_pass(run, name)
 
 
-def remapped_leaves(mutator: PyExprMutator, expr: Expr) -> Any:
+def remapped_leaves(mutator: PyExprMutator, expr: Expr) -> Expr:
     """A leaf or tuple of leaves with variables replaced by those that ``mutator`` has defined for them."""
     match expr:
         case Tuple():
@@ -110,7 +110,7 @@ class _BlockMutator(PyExprMutator):
         super().__init__(mod)
         self.transform = transform
 
-    def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
+    def visit_dataflow_block_(self, block: DataflowBlock) -> BindingBlock:
         # Twice through the default rules: before, so that earlier renamings are seen, and after, to infer anew.
         new = self.transform(super().visit_dataflow_block_(block))
         return super().visit_dataflow_block_(new)

@@ -24,7 +24,7 @@ class _Rewriter(PyExprMutator):
         super().__init__(mod)
         self.mod = mod
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         if not is_call_of(call, *_NAMES):
             return call

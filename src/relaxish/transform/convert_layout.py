@@ -10,6 +10,7 @@ from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..op.manipulate import layout_transform, permute_dims
 from ..relax.expr import (
+    BindingBlock,
     Call,
     DataflowBlock,
     Expr,
@@ -24,6 +25,7 @@ from ..relax.expr_functor import PyExprMutator
 from ..relax.layout import LayoutDecision, LayoutMap, initial_nlayout, is_nested_tensor
 from ..relax.op_table import op_record_of
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from ..relax.utils import field_at
 from ..tir import IndexMap
 from .base import as_module_pass, map_relax_functions, remapped_leaves
 
@@ -56,7 +58,7 @@ class _Converter(PyExprMutator):
         self.layouts = LayoutMap()
         self.inside = False
 
-    def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
+    def visit_dataflow_block_(self, block: DataflowBlock) -> BindingBlock:
         saved, self.inside = self.inside, True
         new = super().visit_dataflow_block_(block)
         self.inside = saved
@@ -74,7 +76,7 @@ class _Converter(PyExprMutator):
         if isinstance(want, tuple):
             fields = []
             for index, (one, other) in enumerate(zip(have, want)):
-                item = expr.fields[index] if isinstance(expr, Tuple) else TupleGetItem(expr, index)
+                item = field_at(expr, index)
                 fields.append(self._rewrite(item, one, other))
             return Tuple(fields)
         assert isinstance(have, LayoutDecision) and isinstance(want, LayoutDecision)
@@ -87,7 +89,7 @@ class _Converter(PyExprMutator):
     def _as(self, expr: Expr, want: LayoutDecision | Sequence[LayoutDecision]) -> Expr:
         return self._rewrite(remapped_leaves(self, expr), self.layouts.of(expr), want)
 
-    def visit_var_(self, op: Var) -> Any:
+    def visit_var_(self, op: Var) -> Expr:
         if not self.inside or not is_nested_tensor(op):
             return super().visit_var_(op)
         return self._as(op, initial_nlayout(op))

@@ -45,16 +45,16 @@ class _UniteRegions(Mutator):
     def __init__(self) -> None:
         self.names = NameSupply()
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         new = self.default_visit(block)
         return new.with_fields(
             reads=_unite(new.reads), writes=_unite(new.writes), name_hint=self.names.fresh_as_is(new.name_hint)
         )
 
-    def visit_PrimExpr(self, node: PrimExpr) -> Any:
+    def visit_PrimExpr(self, node: PrimExpr) -> PrimExpr:
         return node
 
-    def visit_Buffer(self, node: Buffer) -> Any:
+    def visit_Buffer(self, node: Buffer) -> Buffer:
         return node
 
 
@@ -320,7 +320,7 @@ class _CallSites(PyExprMutator):
         super().__init__(mod)
         self.fused = fused
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         if not isinstance(call.op, GlobalVar) or call.op.name_hint not in self.fused:
             return call

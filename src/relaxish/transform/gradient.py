@@ -7,7 +7,7 @@ from typing import Any
 
 from ..ir import dtype as dtypes
 from ..ir.module import IRModule
-from ..ir.op import Op
+from ..ir.op import Op, op_name_of
 from ..ir.transform import Pass
 from ..op.binary import add
 from ..op.create import ones, zeros
@@ -33,6 +33,7 @@ from ..relax.expr import (
 from ..relax.expr_functor import PyExprMutator
 from ..relax.op_table import op_record_of
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from ..relax.utils import field_at
 from ..runtime.registry import get_global_func
 from ..support.errors import InternalError
 from .base import as_module_pass
@@ -59,7 +60,7 @@ def _zeros(info: StructInfo) -> Expr:
 
 
 def _item(value: Expr, index: int) -> Expr:
-    return value.fields[index] if isinstance(value, Tuple) else TupleGetItem(value, index)
+    return field_at(value, index)
 
 
 def _sum(builder: BlockBuilder, lhs: Expr, rhs: Expr) -> Expr:
@@ -78,7 +79,7 @@ class _Backward:
         self.recompute = recompute
         self.adjoints: dict[Var, Var] = {}
 
-    def run(self, block: DataflowBlock, target: Var, wanted: Sequence[Var], result: Expr) -> Any:
+    def run(self, block: DataflowBlock, target: Var, wanted: Sequence[Var], result: Expr) -> Tuple:
         """Everything up to the pair of the original result and the tuple of adjoints."""
         info = target.struct_info
         self.update(target, ones(info.shape, info.dtype))
@@ -108,7 +109,7 @@ class _Backward:
                 raise InternalError(f"Gradient does not support a bound value of kind {type(value).__name__}")
 
     def call(self, var: Var, call: Call, adjoint: Var) -> None:
-        if not isinstance(call.op, Op):
+        if not op_name_of(call):
             return
         new_var, new_call = self.recompute.binding(var, call)
         name = call.op.name
@@ -176,7 +177,7 @@ class _Backward:
 class _DropTeGradient(PyExprMutator):
     """``call_tir_with_grad`` is ``call_tir`` once differentiation is done."""
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         if not is_call_of(call, "relax.call_tir_with_grad"):
             return call

@@ -12,6 +12,7 @@ from ..ir.structural import structural_hash
 from ..relax.analysis.variables import direct_uses, free_symbolic_vars
 from ..relax.copying import renew_symbolic_vars
 from ..relax.expr import (
+    BindingBlock,
     Call,
     Constant,
     DataflowBlock,
@@ -138,7 +139,7 @@ class _FunctionCreator(PyExprMutator):
             self.arguments[position : position + 1] = args
             self.params[position : position + 1] = params
 
-    def key(self, attrs: Mapping[str, Any]) -> Any:
+    def key(self, attrs: Mapping[str, Any]) -> tuple[Any, ...] | None:
         """What decides the function: equal keys make equal functions. None where that is not told cheaply."""
         if self.partial:
             return None
@@ -202,7 +203,7 @@ def _is_literal(expr: Expr) -> bool:
     return isinstance(expr, ShapeExpr) and not any(prim_vars(v) for v in expr.values)
 
 
-def _info_key(info: Any) -> Any:
+def _info_key(info: Any) -> tuple[Any, ...] | None:
     """A static tensor's shape, dtype and place; None for anything else."""
     if not isinstance(info, TensorStructInfo):
         return None
@@ -211,7 +212,7 @@ def _info_key(info: Any) -> Any:
     return None if sizes is None or None in sizes else (sizes, info.dtype, info.vdevice)
 
 
-def _value_key(value: Expr, places: Mapping[Any, int]) -> Any:
+def _value_key(value: Expr, places: Mapping[Any, int]) -> tuple[Any, ...] | None:
     """A call of an operator on values of the group, by their places; None for anything else."""
     if not isinstance(value, Call) or not isinstance(value.op, Op):
         return None
@@ -222,7 +223,7 @@ def _value_key(value: Expr, places: Mapping[Any, int]) -> Any:
     return value.op, args, None if value.attrs is None else structural_hash(value.attrs), infos
 
 
-def _leaf_key(arg: Expr, places: Mapping[Any, int]) -> Any:
+def _leaf_key(arg: Expr, places: Mapping[Any, int]) -> object:
     if arg in places:
         return places[arg]
     match arg:
@@ -334,7 +335,7 @@ class OperatorFusor(PyExprMutator):
                     stack.extend((other, False) for other in reversed(needs[key]))
         return ordered
 
-    def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
+    def visit_dataflow_block_(self, block: DataflowBlock) -> BindingBlock:
         self._collect(block)
         if not self.creators:
             return super().visit_dataflow_block_(block)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..arith.analyzer import Analyzer
-from ..ir.op import Op
+from ..ir.op import op_name_of
 from ..relax.analysis.variables import all_vars, free_vars
 from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, DataflowBlock, Expr, Function, Tuple, TupleGetItem, Var, is_call_of
@@ -100,7 +100,7 @@ class AliasAnalyzer:
                 return self._field(value, bound)
         if not isinstance(value, Call):
             return {self._fresh()}
-        if not isinstance(value.op, Op):
+        if not op_name_of(value):
             return self._anything(value.args, bound)
         if value.op.name in _FOREIGN:
             return self._anything(value.args[1:], bound)

@@ -35,7 +35,7 @@ class _LazyInputs(PyExprMutator):
         self.places = places
         self.getter = getter
 
-    def visit_var_(self, op: Var) -> Any:
+    def visit_var_(self, op: Var) -> Expr:
         place = self.places.get(op)
         if place is None:
             return super().visit_var_(op)

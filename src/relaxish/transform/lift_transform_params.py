@@ -15,6 +15,7 @@ from ..relax.block_builder import BlockBuilder
 from ..relax.call_forms import call_pure_packed
 from ..relax.copying import copy_with_new_vars
 from ..relax.expr import (
+    Binding,
     Call,
     DataflowBlock,
     DataflowVar,
@@ -128,7 +129,7 @@ def _symbols_of(binding: VarBinding) -> list[Any]:
 
 def transform_function(
     weights: Sequence[Var], lifted: Sequence[Any], outputs: Sequence[Var], symbols: Sequence[Any]
-) -> Any:
+) -> Function:
     """The function from the tuple of weights to the tuple of what the run-time functions need."""
     results = [ShapeExpr(symbols), *outputs] if symbols else list(outputs)
     result = Tuple(results)
@@ -143,7 +144,7 @@ def transform_function(
     return remove_all_unused(_finish(bundle_model_params(copy_with_new_vars(func), "params")))
 
 
-def _as_dataflow(binding: Any) -> Any:
+def _as_dataflow(binding: Any) -> Binding:
     var = DataflowVar(binding.var.name_hint, binding.var.struct_info)
     if isinstance(binding, MatchCast):
         return MatchCast(var, binding.value, binding.struct_info, binding.span)
@@ -155,7 +156,7 @@ class _Rename(PyExprMutator):
         super().__init__()
         self.renamed = renamed
 
-    def visit_var_(self, op: Var) -> Any:
+    def visit_var_(self, op: Var) -> Expr:
         return self.renamed.get(op) or super().visit_var_(op)
 
 

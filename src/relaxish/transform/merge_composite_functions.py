@@ -110,7 +110,7 @@ class _Inliner(PyExprMutator):
         self.mod = mod
         self.local: dict[str, Var] = {}
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         if isinstance(op.op, GlobalVar) and op.op in self.mod:
             func = self.mod[op.op]
             if isinstance(func, Function) and func.attrs.get("Composite"):

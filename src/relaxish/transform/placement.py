@@ -270,7 +270,7 @@ def _at_home(mod: IRModule, home: Place) -> IRModule:
         if look.found and not look.annotated:
             params.update(func.params)
 
-    def placed(param: Var) -> Any:
+    def placed(param: Var) -> StructInfo | None:
         info = param.struct_info_
         return _on(info, home.vdevice) if param in params and isinstance(info, TensorStructInfo) else None
 
@@ -462,7 +462,7 @@ def _opaque(func: Function, symbol: str, there: Place) -> Function:
     return made
 
 
-def _shaped(info: StructInfo, symbol: str) -> Any:
+def _shaped(info: StructInfo, symbol: str) -> StructInfo | list[StructInfo]:
     parts = list(fields_of(info))
     if not all(isinstance(p, TensorStructInfo) and p.shape is not None and p.dtype for p in parts):
         raise RelaxishError(
@@ -503,7 +503,7 @@ class _Copies(PyExprMutator):
         self.places = found
         self.original: dict[tuple[Var, str], Any] = {}  # where the copy of a result came from
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         name = op_name_of(call)
         if name in ("relax.call_tir", "relax.call_tir_inplace"):
@@ -531,7 +531,7 @@ class _Copies(PyExprMutator):
             return None
         return next((p for p in self.others if not any(p.lacks(d) for d in dtypes)), None)
 
-    def _moved(self, arg: Any, there: Place) -> Any:
+    def _moved(self, arg: Any, there: Place) -> Expr:
         info = arg.struct_info_
         if not isinstance(info, TensorStructInfo) or info.vdevice is there.vdevice:
             return arg
@@ -542,7 +542,7 @@ class _Copies(PyExprMutator):
             return self.original[found, there.name]
         return self.builder_.emit(to_vdevice(arg, there.vdevice))
 
-    def _back(self, call: Call, there: Place) -> Any:
+    def _back(self, call: Call, there: Place) -> Expr:
         """The result of a call elsewhere, brought home."""
         made = self.builder_.emit(call)
         if not isinstance(made.struct_info_, TensorStructInfo):
@@ -551,7 +551,7 @@ class _Copies(PyExprMutator):
             return Tuple([self._home(part, there) for part in parts])
         return self._home(made, there)
 
-    def _home(self, made: Any, there: Place) -> Any:
+    def _home(self, made: Any, there: Place) -> Expr:
         copied = self.builder_.emit(to_vdevice(made, self.home.vdevice))
         self.original[copied, there.name] = made
         return copied

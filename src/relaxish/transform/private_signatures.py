@@ -17,6 +17,7 @@ from ..relax.block_builder import BlockBuilder
 from ..relax.expr import BindingBlock, Call, Expr, Function, PrimValue, SeqExpr, Tuple, TupleGetItem, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator, PyExprVisitor
 from ..relax.struct_info import PrimStructInfo, TupleStructInfo
+from ..relax.utils import field_at
 from ..support.sequences import of_kind
 from .base import as_module_pass, symbol_of
 from .canonicalize_bindings import CanonicalizeBindings
@@ -33,7 +34,7 @@ class _CallSites(PyExprMutator):
         super().__init__(mod)
         self.changes = changes
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         change = self.changes.get(call.op.name_hint) if isinstance(call.op, GlobalVar) else None
         return call if change is None else change[1](self.builder_, change[0], call.args)
@@ -120,13 +121,13 @@ def _expanded(_: GlobalVar, func: Function) -> Change | None:
     for param in func.params:
         expand(param)
 
-    def call(_: BlockBuilder, name: GlobalVar, args: Sequence[Any]) -> Any:
+    def call(_: BlockBuilder, name: GlobalVar, args: Sequence[Any]) -> Expr:
         flat: list[Any] = []
 
         def spread(arg: Expr) -> None:
             if isinstance(arg.struct_info, TupleStructInfo):
                 for i in range(len(arg.struct_info.fields)):
-                    spread(arg.fields[i] if isinstance(arg, Tuple) else TupleGetItem(arg, i))
+                    spread(field_at(arg, i))
             else:
                 flat.append(arg)
 
@@ -156,7 +157,7 @@ def _without_unused(_: GlobalVar, func: Function) -> Change | None:
     symbols = [s for s in free_symbolic_vars(bare) if s not in known]
     params += [Var(f"param_{s.name}", PrimStructInfo(value=s)) for s in symbols]
 
-    def call(_: BlockBuilder, name: GlobalVar, args: Sequence[Any]) -> Any:
+    def call(_: BlockBuilder, name: GlobalVar, args: Sequence[Any]) -> Expr:
         kept = [a for a, keep in zip(args, mask) if keep]
         if symbols:
             values: dict[Any, Any] = {}
@@ -224,7 +225,7 @@ def _without_outputs(mask: Sequence[bool], func: Function) -> Change:
     body.struct_info_ = result.struct_info
     changed = Function(func.params, body, result.struct_info, func.is_pure, func.attrs, func.span)
 
-    def call(builder: BlockBuilder, name: GlobalVar, args: Sequence[Any]) -> Any:
+    def call(builder: BlockBuilder, name: GlobalVar, args: Sequence[Any]) -> Expr:
         made = builder.emit(Call(name, args))
         items = {i: made if len(kept) == 1 else TupleGetItem(made, n) for n, i in enumerate(kept)}
         nothing = PrimValue(FloatImm("float64", math.nan))

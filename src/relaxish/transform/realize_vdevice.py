@@ -142,7 +142,7 @@ class _Realize(PyExprMutator):
         self.devices = devices
         self.found = found
 
-    def visit_var_def_(self, var: Var) -> Any:
+    def visit_var_def_(self, var: Var) -> Var:
         known = var in self.var_remap_
         new = super().visit_var_def_(var)
         info, device = new.struct_info_, self.found.get(var)
@@ -152,7 +152,7 @@ class _Realize(PyExprMutator):
         self.var_remap_[var] = made
         return made
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         if op_name_of(call) != _HINT:
             return call

@@ -10,7 +10,7 @@ from ..ir.module import IRModule, functions_of
 from ..ir.prim import IntImm
 from ..ir.transform import Pass, PassContext
 from ..relax.call_forms import call_builtin_with_ctx
-from ..relax.expr import Call, Function, PrimValue, SeqExpr, ShapeExpr, Tuple, TupleGetItem, Var, VarBinding
+from ..relax.expr import Call, Expr, Function, PrimValue, SeqExpr, ShapeExpr, Tuple, TupleGetItem, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import ShapeStructInfo, TupleStructInfo
 from ..tir import Var as TirVar
@@ -32,7 +32,7 @@ class _Lifted(PyExprMutator):
         self.region = region
         self.shape_vars = {v: TirVar(v.name, v.dtype) for v in region.shape_vars}
 
-    def visit_prim_expr(self, value: PrimExpr) -> Any:
+    def visit_prim_expr(self, value: PrimExpr) -> PrimExpr:
         """Dimensions in terms of the function's own variables."""
         return substitute(value, self.shape_vars) if self.shape_vars else value
 
@@ -123,7 +123,7 @@ class _Rewriter(PyExprMutator):
         elif binding.var not in self.moved:
             super().visit_var_binding_(binding)
 
-    def visit_var_(self, op: Var) -> Any:
+    def visit_var_(self, op: Var) -> Expr:
         """A result may be used by a region that is launched before the place where it was bound."""
         if op in self.results and op not in self.var_remap_:
             return self._take(op)

@@ -32,7 +32,7 @@ class _Runner(PyExprMutator):
         self.externs: dict[str, str] = {}
         self.constants: dict[Constant, str] = {}
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         from ..relax.call_forms import call_dps_packed
 
         call = super().visit_call_(op)

@@ -12,7 +12,7 @@ from ..ir.functor import pre_order_visit
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
-from ..relax.expr import Call, ExternFunc, Tuple, is_call_of
+from ..relax.expr import Call, Expr, ExternFunc, Tuple, is_call_of
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.struct_info import TensorStructInfo, fields_of
 from ..support.errors import RelaxishError
@@ -121,7 +121,7 @@ class _Splitter(PyExprMutator):
         self.patterns = patterns
         self.codegen = codegen
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         if not is_call_of(call, "relax.call_tir") or not isinstance(call.args[0], GlobalVar):
             return call

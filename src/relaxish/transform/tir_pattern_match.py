@@ -200,7 +200,7 @@ class _Matcher:
         return same_expression(one, other)
 
 
-def _literal(dtype: str, value: int) -> Any:
+def _literal(dtype: str, value: int) -> PrimExpr:
     return P.FloatImm(dtype, float(value)) if "float" in dtype else P.IntImm(dtype, value)
 
 

@@ -9,10 +9,11 @@ import numpy as np
 
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
-from ..ir.op import Op
+from ..ir.op import op_name_of
 from ..ir.transform import Pass
 from ..op.datatype import astype
 from ..relax.expr import (
+    BindingBlock,
     Call,
     Constant,
     DataflowBlock,
@@ -29,6 +30,7 @@ from ..relax.expr_functor import PyExprMutator
 from ..relax.layout import is_nested_tensor
 from ..relax.op_table import op_record_of
 from ..relax.struct_info import TensorStructInfo, TupleStructInfo
+from ..relax.utils import field_at
 from .base import as_module_pass, map_relax_functions, remapped_leaves
 
 __all__ = ["ToMixedPrecision"]
@@ -39,7 +41,7 @@ _MAX_LOW = 65504
 
 def _policy(call: Call) -> str | None:
     """``always``, ``follow`` or ``never``; None for what is no operator."""
-    if not isinstance(call.op, Op):
+    if not op_name_of(call):
         return None
     record = op_record_of(call.op)
     return "never" if record is None else record.precision
@@ -116,7 +118,7 @@ class _Rewriter(PyExprMutator):
         self.params: list[Var] = []
         self.inside = False
 
-    def visit_function_(self, op: Function) -> Any:
+    def visit_function_(self, op: Function) -> Expr:
         saved, self.params = self.params, list(op.params)
         for param in op.params:
             info = param.struct_info_
@@ -127,7 +129,7 @@ class _Rewriter(PyExprMutator):
         self.params = saved
         return new
 
-    def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
+    def visit_dataflow_block_(self, block: DataflowBlock) -> BindingBlock:
         self.inside = True
         self.builder_.begin_dataflow_block()
         before = {p: self.var_remap_.get(p) for p in self.params}
@@ -162,17 +164,14 @@ class _Rewriter(PyExprMutator):
         if isinstance(want, tuple):
             if want == _dtypes(expr.struct_info_):
                 return expr
-            fields = [
-                self._cast(expr.fields[i] if isinstance(expr, Tuple) else TupleGetItem(expr, i), part)
-                for i, part in enumerate(want)
-            ]
+            fields = [self._cast(field_at(expr, i), part) for i, part in enumerate(want)]
             return Tuple(fields)
         have = getattr(expr.struct_info_, "dtype", None)
         if have == want or have not in (_LOW, _HIGH):
             return expr
         return astype(expr, want)
 
-    def visit_var_(self, op: Var) -> Any:
+    def visit_var_(self, op: Var) -> Expr:
         current = remapped_leaves(self, op)
         return self._cast(current, _dtypes(op.struct_info_)) if is_nested_tensor(current) else current
 

@@ -8,7 +8,7 @@ from typing import Any
 from ..ir.global_info import VDevice
 from ..ir.module import IRModule
 from ..ir.transform import Pass
-from ..relax.expr import Call, Constant, Function, is_call_of
+from ..relax.expr import Call, Constant, Expr, Function, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ..support.errors import RelaxishError
@@ -35,7 +35,7 @@ class ReplaceVDevices(PyExprMutator):
                 return info if new is info.vdevice else TensorStructInfo(info.shape, info.dtype, new, info.ndim)
         return info
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         if is_call_of(call, "relax.to_vdevice", "relax.hint_on_device"):
             new = self.replacement(call.attrs.dst_vdevice)
@@ -46,7 +46,7 @@ class ReplaceVDevices(PyExprMutator):
                 return Call(call.op, call.args, call.attrs.with_fields(values=values), call.sinfo_args, call.span)
         return call
 
-    def visit_constant_(self, op: Constant) -> Any:
+    def visit_constant_(self, op: Constant) -> Expr:
         info = self.visit_struct_info_node(op.struct_info)
         return op if info is op.struct_info_ else Constant(op.data, info, op.span)
 

@@ -377,14 +377,14 @@ class _Lower(PyExprMutator):
             raise InternalError(f"PrimExpr {expr} in function {self.name} has not been computed")
         return _LOAD, slot.index
 
-    def visit_shape_expr_(self, op: ShapeExpr) -> Any:
+    def visit_shape_expr_(self, op: ShapeExpr) -> Expr:
         if const_ints(op.values) is not None:
             return op
         flat = [PrimValue(v) for e in op.values for v in self._make_code(e)]
         args = (self.heap, PrimValue(len(op.values)), *flat)
         return Call(ExternFunc("vm.builtin.make_shape"), args, None, (ShapeStructInfo(ndim=len(op.values)),))
 
-    def visit_prim_value_(self, op: PrimValue) -> Any:
+    def visit_prim_value_(self, op: PrimValue) -> Expr:
         value = op.value
         if value.dtype != "int64" or isinstance(value, IntImm) or not prim_vars(value):
             return op
@@ -405,7 +405,7 @@ class _Lower(PyExprMutator):
     def visit_struct_info_node(self, info: StructInfo) -> StructInfo:
         return info
 
-    def visit_function_(self, op: Function) -> Any:
+    def visit_function_(self, op: Function) -> Expr:
         raise InternalError("VMShapeLower does not work for local functions; run LambdaLift first")
 
 

@@ -91,7 +91,7 @@ class _Widen:
             raise NotVectorisable
         return BufferLoad(expr.buffer, indices)
 
-    def call(self, expr: Any) -> Any:
+    def call(self, expr: Any) -> PrimExpr:
         name = op_name_of(expr).removeprefix("tir.")
         if is_index_check(expr):
             if uses_var(expr, self.var):

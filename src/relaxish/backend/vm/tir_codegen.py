@@ -17,7 +17,7 @@ from typing import Any
 
 from ...ir.expr import GlobalVar, PrimExpr, RelaxExpr
 from ...ir.module import IRModule, functions_of
-from ...ir.op import Op
+from ...ir.op import Op, op_name_of
 from ...ir.prim import Cast, IntImm, StringImm
 from ...ir.prim import Call as PrimCall
 from ...relax.expr import (
@@ -35,7 +35,7 @@ from ...relax.expr import (
     Var,
 )
 from ...relax.expr import StringImm as RelaxString, is_call_of
-from ...relax.struct_info import TupleStructInfo
+from ...relax.struct_info import is_void
 from ...runtime.container import ShapeTuple
 from ...runtime.bytecode.exec_builder import ExecBuilder
 from ...runtime.ndarray import NDArray
@@ -198,13 +198,13 @@ class _TIRCodeGen:
 
     # ---- calls
 
-    def _call_expr(self, call: Call) -> Any:
+    def _call_expr(self, call: Call) -> PrimExpr | None:
         if is_call_of(call, "relax.null_value"):
             return _call("handle", "reinterpret", [IntImm("int64", 0)])
         info = call.struct_info_
-        is_void = isinstance(info, TupleStructInfo) and not info.fields
-        dst = -1 if is_void else self._new_register()
-        if isinstance(call.op, Op):
+        void = is_void(info)
+        dst = -1 if void else self._new_register()
+        if op_name_of(call):
             dst = self._operator(call.op.name, call, dst)
         else:
             self._plain_call(call, dst)

@@ -24,7 +24,7 @@ from ...ir.functor import Mutator, all_nodes, pre_order_visit
 from ...ir.module import IRModule, functions_of
 from ...ir.node import Node
 from ...ir.op import Op
-from ...ir.prim import FloorDiv, FloorMod, IntImm, is_one, const_ints
+from ...ir.prim import FloorDiv, FloorMod, IntImm, const_ints, is_one
 from ...ir.transform import Pass, PassContext, PassInfo
 from ...relax.expr import Call, Constant, Function, Tuple
 from ...relax.expr_functor import PyExprMutator

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
-from ...ir.op import Op
+from ...ir.op import op_name_of
 from ..expr import Binding, BindingBlock, Call, DataflowBlock, Expr, Function, If, MatchCast, SeqExpr, Var, VarBinding
 from ..expr_functor import PyExprVisitor
 from .variables import contains_impure_call, direct_uses, is_impure_call
@@ -56,7 +56,7 @@ class _Writes(PyExprVisitor):
         """The body of a local function runs only where it is called."""
 
     def visit_call_(self, op: Call) -> None:
-        if is_impure_call(op) or not isinstance(op.op, Op) or op.op.name in _VOUCHED:
+        if is_impure_call(op) or not op_name_of(op) or op.op.name in _VOUCHED:
             self.found = True
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...ir.expr import GlobalVar, PrimExpr
 from ...ir.module import IRModule
-from ...ir.op import Op
+from ...ir.op import op_name_of
 from ...ir.prim import Var as TirVar
 from ..expr import (
     Binding,
@@ -25,7 +25,7 @@ from ..expr import (
 )
 from ..expr_functor import PyExprVisitor
 from ..op_table import op_record_of
-from ..struct_info import FuncStructInfo, StructInfo
+from ..struct_info import StructInfo, is_pure_function
 from .struct_info import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
 
 __all__ = [
@@ -57,7 +57,7 @@ def _uses(value: Expr, out: list[Var]) -> None:
         case Var():
             out.append(value)
         case Call():
-            if not isinstance(value.op, Op):
+            if not op_name_of(value):
                 _uses(value.op, out)
             for arg in value.args:
                 match arg:
@@ -212,7 +212,7 @@ def free_symbolic_vars(func: Function) -> list[TirVar]:
 
 
 def _call_is_impure(call: Call) -> bool:
-    if isinstance(call.op, Op):
+    if op_name_of(call):
         record = op_record_of(call.op)
         if record is not None and not record.pure:
             return True
@@ -220,7 +220,7 @@ def _call_is_impure(call: Call) -> bool:
             return False
         return record is None
     info = call.op.struct_info_
-    return not (isinstance(info, FuncStructInfo) and info.purity)
+    return not (is_pure_function(info))
 
 
 def is_impure_call(call: Call, own_name: str | None = None) -> bool:

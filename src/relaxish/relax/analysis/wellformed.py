@@ -19,7 +19,7 @@ from typing import Any
 
 from ...ir.expr import GlobalVar, PrimExpr
 from ...ir.module import IRModule, functions_of
-from ...ir.op import Op
+from ...ir.op import Op, op_name_of
 from ...ir.prim import Var as TirVar
 from ...support.errors import RelaxishError
 from ...support.log import get_logger
@@ -321,7 +321,7 @@ class _Checker:
         self.known(value)
 
     def call(self, call: Call) -> None:
-        if not isinstance(call.op, Op):
+        if not op_name_of(call):
             # The callee's own symbols are not this function's.
             saved, self.current = self.current, None
             self.nested(call.op, "The called expression must be a leaf expression")
@@ -383,7 +383,7 @@ def _forced(func: Function) -> bool:
 
 
 def _has_effect(call: Call) -> bool:
-    if not isinstance(call.op, Op) and getattr(call.op, "struct_info_", None) is None:
+    if not op_name_of(call) and getattr(call.op, "struct_info_", None) is None:
         return False
     return is_impure_call(call)
 

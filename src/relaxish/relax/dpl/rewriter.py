@@ -178,7 +178,7 @@ class ExprPatternRewriter(PatternMatchingRewriter):
                 known[binding.var] = binding.value
         return RewriteSpec(rewrites, self.new_subroutines) if rewrites else RewriteSpec()
 
-    def rewrite_expr(self, expr: Expr, bindings: Mapping[Var, Any]) -> Any:
+    def rewrite_expr(self, expr: Expr, bindings: Mapping[Var, Any]) -> Expr | None:
         """The replacement of one expression, or None."""
         matches = extract_matched_expr(self.pattern, expr, bindings)
         if matches is None:

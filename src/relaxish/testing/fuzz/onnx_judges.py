@@ -64,7 +64,7 @@ def judges(case: OperatorCase) -> list[Arrays]:
     return found
 
 
-def _typed(value: Any, like: Any) -> Any:
+def _typed(value: Any, like: Any) -> np.ndarray[Any, Any]:
     """The reference computes some integers in NumPy's own width: in that of the result, where overflow wraps."""
     value, kinds = np.asarray(value), {"i", "u"}
     width = getattr(getattr(like, "dtype", None), "kind", "")
@@ -87,7 +87,7 @@ def compiled_results(case: OperatorCase, target: str = "llvm") -> Arrays:
     return [_plain(g) for g in as_list(got)]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> np.ndarray[Any, Any]:
     if hasattr(value, "numpy"):
         return value.numpy()
     return np.asarray(value) if isinstance(value, (int, float, bool)) else np.asarray(list(value), "int64")

@@ -103,7 +103,7 @@ def emit_checkpoint_sequential(
     """
 
     def run(start: int, end: int) -> Callable[[Any], Any]:
-        def forward(value: Expr) -> Any:
+        def forward(value: Expr) -> Expr:
             for func in functions[start:end]:
                 value = func(value)
             return value
@@ -149,7 +149,7 @@ class Module:
         """All parameters, of inner layers too."""
         return _parameters_of(self.__dict__)
 
-    def forward(self, input: Any) -> Any:  # public parameter name
+    def forward(self, input: Any) -> Expr:  # public parameter name
         """What the layer computes."""
         raise NotImplementedError
 
@@ -182,7 +182,7 @@ class Sequential(Module):
     def __init__(self, *args: Module) -> None:
         self.modules = list(args)
 
-    def forward(self, input: Expr) -> Any:  # public parameter name
+    def forward(self, input: Expr) -> Expr:  # public parameter name
         """The last layer's result."""
         for module in self.modules:
             input = module(input)

@@ -21,25 +21,25 @@ def move(src: Any) -> Any:
 
 
 @register_func("test.vm.add", override=True)
-def add(a: Any, b: Any) -> Any:
+def add(a: Any, b: Any) -> NDArray:
     """Sum of two tensors."""
     return array(a.numpy() + b.numpy())
 
 
 @register_func("test.vm.mul", override=True)
-def mul(a: NDArray, b: NDArray) -> Any:
+def mul(a: NDArray, b: NDArray) -> NDArray:
     """Product of two tensors, element by element."""
     return array(a.numpy() * b.numpy())
 
 
 @register_func("test.vm.equal_zero", override=True)
-def equal_zero(a: Any) -> Any:
+def equal_zero(a: Any) -> NDArray:
     """Whether all elements are zero."""
     return array(np.all(a.numpy() == 0))
 
 
 @register_func("test.vm.subtract_one", override=True)
-def subtract_one(a: Any) -> Any:
+def subtract_one(a: Any) -> NDArray:
     """One less in every element."""
     return array(np.subtract(a.numpy(), 1))
 

@@ -12,7 +12,7 @@ from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Visitor
 from ...arith.functor import free_vars
 from ...arith.int_set import IntervalSet
-from ...ir.prim import Call, IntImm, Let, Not, Ramp, Var, const, is_one, const_int
+from ...ir.prim import Call, IntImm, Let, Not, Ramp, Var, const, const_int, is_one
 from ...ir.primops import max_, min_
 from ..buffer import Buffer
 from ..expr import BufferLoad

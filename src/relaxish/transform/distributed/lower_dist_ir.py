@@ -104,7 +104,7 @@ class _Lower(PyExprMutator):
             self.visit_binding(binding)
         return self.builder_.end_block()
 
-    def visit_constant_(self, op: Constant) -> Any:
+    def visit_constant_(self, op: Constant) -> Expr:
         info = op.struct_info
         if not isinstance(info, DTensorStructInfo):
             return op

@@ -105,7 +105,7 @@ class _Splitter(Mutator):
             made.append(IterVar(dom, iv.var, iv.iter_type, iv.thread_tag) if parts > 1 else iv)
         return made
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Stmt:
         """Inner blocks first: the facts are those of the program as it was."""
         facts = _BlockFacts(block)
         made = self.default_visit(block)
@@ -116,7 +116,7 @@ class _Splitter(Mutator):
             self.combiner = facts.combiner
         return made.with_fields(iter_vars=tuple(variables))
 
-    def visit_BlockRealize(self, realize: BlockRealize) -> Any:
+    def visit_BlockRealize(self, realize: BlockRealize) -> Stmt:
         """Notes the loops that drive the variables that were shortened."""
         made = self.default_visit(realize)
         for value, iv in zip(realize.iter_values, realize.block.iter_vars):
@@ -126,7 +126,7 @@ class _Splitter(Mutator):
                 self._loops[value] = self._variables[iv.var]
         return made
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         """Shortens a loop that its body asked for."""
         made = self.default_visit(loop)
         parts = self._loops.get(loop.loop_var, 1)

@@ -237,7 +237,7 @@ class _Distribute(PyExprMutator):
     def _placement(self, value: Expr, info: TensorStructInfo, mesh: DeviceMesh, index: int) -> Placement:
         return placement_of(self.graph, value, info.ndim, len(mesh.shape), index)
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call: Call = super().visit_call_(op)
         args = [self._constant(arg) for arg in call_args(call)]
         if op_name_of(call) == "relax.call_tir":

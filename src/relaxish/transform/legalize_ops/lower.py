@@ -7,14 +7,14 @@ from typing import Any
 
 from ...ir.expr import GlobalVar
 from ...ir.module import IRModule, functions_of
-from ...ir.op import Op
+from ...ir.op import Op, op_name_of
 from ...ir.prim import const_int
 from ...ir.structural import structural_hash
 from ...ir.transform import Pass, PassContext
 from ...relax.expr import Call, Constant, Expr, ExternFunc, Function, ShapeExpr, Tuple, Var, is_call_of
 from ...relax.expr_functor import PyExprMutator
 from ...relax.op_table import op_record_of
-from ...relax.struct_info import FuncStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
+from ...relax.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo, is_pure_function
 from ...support.log import get_logger
 from ...target.target import Target
 from ...tir import PrimFunc
@@ -64,12 +64,12 @@ class _Legalizer(PyExprMutator):
         done: IRModule = ConvertSSA()(DeadCodeElimination()(mod))
         return done
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
-        if not isinstance(call.op, Op):
+        if not op_name_of(call):
             return call
         call = self.builder_.normalize(call)
-        if not isinstance(call, Call) or not isinstance(call.op, Op):
+        if not op_name_of(call):
             return call
         rule = self._rule(call)
         if rule is None:
@@ -142,13 +142,13 @@ def _shapes_known(call: Call) -> bool:
 
 
 def _is_pure(call: Call) -> bool:
-    if isinstance(call.op, Op):
+    if op_name_of(call):
         return bool(call.op.get_attr("FPurity"))
     info = call.op.struct_info_
-    return bool(isinstance(info, FuncStructInfo) and info.purity)
+    return bool(is_pure_function(info))
 
 
-def legalization_key(call: Call) -> Any:
+def legalization_key(call: Call) -> tuple[Any, ...] | None:
     """What decides the legalised form of a call on variables of static or shared symbolic shapes, or None."""
     infos = []
     for arg in call.args:

@@ -9,7 +9,7 @@ from typing import Any
 from ....ir.module import IRModule
 from ....ir.transform import Pass
 from ....relax.analysis.variables import direct_uses
-from ....relax.expr import Call, Constant, Function, TupleGetItem, Var, VarBinding, is_call_of
+from ....relax.expr import Call, Constant, Expr, Function, TupleGetItem, Var, VarBinding, is_call_of
 from ....relax.expr_functor import PyExprMutator
 from ....relax.op_table import op_function
 from ....relax.scalars import const_int
@@ -116,13 +116,13 @@ class _Hoister(PyExprMutator):
             if not known_at_compile_time(bias, self.p.values):
                 return None
 
-        def add_all(whole: Any) -> Any:
+        def add_all(whole: Any) -> Expr:
             together = self.builder_.emit(op_function("concat")([self._constant(b) for b in biases], 0))
             return op_function("add")(whole, together)
 
         return add_all
 
-    def _constant(self, expr: Any) -> Any:
+    def _constant(self, expr: Any) -> Expr:
         """A tensor made of constants, once more: it may be bound further down."""
         expr = followed(expr, self.p.values.get)
         if isinstance(expr, Constant):

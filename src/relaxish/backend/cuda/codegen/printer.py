@@ -21,7 +21,7 @@ from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr, Range
 from ....ir.module import IRModule
-from ....ir.prim import IntImm, Var, is_zero, const_int
+from ....ir.prim import IntImm, Var, const_int, is_zero
 from ....ir.types import PointerType, PrimType
 from ....support.errors import RelaxishError
 from ....tir import ForKind, PrimFunc

@@ -25,7 +25,19 @@ from ....ir import dtype as dt
 from ....ir.functor import Mutator, post_order_visit
 from ....ir.op import Op, op_name_of
 from ....ir.expr import PrimExpr, Range, ExprLike
-from ....ir.prim import Call, Cast, IntImm, Ramp, Shuffle, StringImm, Var, const_int, is_call_of, is_one, is_zero
+from ....ir.prim import (
+    Call,
+    Cast,
+    IntImm,
+    Ramp,
+    Shuffle,
+    StringImm,
+    Var,
+    const_int,
+    is_call_of,
+    is_zero,
+    is_consecutive,
+)
 from ....ir.types import PointerType, PrimType
 from ....support.errors import RelaxishError
 from ....support.sequences import of_kind
@@ -318,7 +330,7 @@ class ThreadFunction(Mutator):
         if local is not None and held is None and self._within(index, local // unit):
             return index
         scalar = dt.lanes(index.dtype) == 1
-        contiguous = isinstance(index, Ramp) and is_one(index.stride)
+        contiguous = is_consecutive(index)
         span = self.bytes_of(buffer.dtype) * (1 if scalar else dt.lanes(index.dtype))
         wide = (inner > 1 or contiguous) and span & (span - 1) == 0
         site = self.access(Place(buffer.data, buffer.dtype, index), kind, min(16, span) if wide else 0)

@@ -16,7 +16,7 @@ from .... import transform
 from ....ir.expr import PrimExpr
 from ....ir.module import IRModule, functions_of
 from ....ir.prim import const_int
-from ....ir.transform import Sequential
+from ....ir.transform import Pass, Sequential
 from ....relax.expr import Constant, Function, Var, VarBinding, is_call_of
 from ....relax.struct_info import TensorStructInfo, fields_of
 from ....runtime.external import KernelModule, Program, Step
@@ -54,7 +54,7 @@ def _lowered(func: Function, target: Target) -> IRModule:
     return out
 
 
-def _composites_as_private() -> Any:
+def _composites_as_private() -> Pass:
     """Composites are functions like others now."""
     from ....transform.base import as_module_pass
 

@@ -70,7 +70,7 @@ class Steps:
         number = const(len(self.accesses) - 1, "int32")
         return AttrStmt(const(0, "int32"), _STEP, number, body)
 
-    def place(self, body: Any) -> Any:
+    def place(self, body: Any) -> Stmt:
         """The program with barriers."""
         made, _ = self._place(body, _Access())
         return made

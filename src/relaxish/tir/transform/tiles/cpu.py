@@ -14,7 +14,7 @@ from ....ir.node import Node
 from ....ir.expr import PrimExpr
 from ....arith.affine import coefficient
 from ....ir import dtype as dt
-from ....ir.prim import Cast, IntImm, Var, const, is_one, const_int
+from ....ir.prim import Cast, IntImm, Var, const, const_int, is_one
 from ....ir.types import PointerType, PrimType
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
@@ -75,19 +75,19 @@ class _Uses:
         uses = self
 
         class Look(Walk):
-            def nest(self, nest: Nest) -> Any:
+            def nest(self, nest: Nest) -> Stmt:
                 uses.note(nest)
                 return nest.body
 
-            def atomic(self, how: str, body: Any) -> Any:
+            def atomic(self, how: str, body: Any) -> Stmt:
                 uses.others |= {n.buffer for n in accesses(body)}
                 return body
 
-            def visit_BufferStore(self, node: Any) -> Any:
+            def visit_BufferStore(self, node: Any) -> Stmt:
                 uses.others |= {n.buffer for n in accesses(node)}
                 return node
 
-            def visit_DeclBuffer(self, node: Any) -> Any:
+            def visit_DeclBuffer(self, node: Any) -> Stmt:
                 uses.viewed.add(node.buffer.data)
                 return self.default_visit(node)
 
@@ -211,7 +211,7 @@ class CpuKernel(Walk):
 
     # -- statements
 
-    def loop(self, node: Any) -> Any:
+    def loop(self, node: Any) -> Stmt:
         annotations = {k: v for k, v in node.annotations.items() if not k.startswith("tile.")}
         around, self.around = self.around, None if self.around is None else [*self.around, node]
         made = self._statements(node.body, node)
@@ -220,16 +220,16 @@ class CpuKernel(Walk):
             return made.stmt
         return node.with_fields(body=made, annotations=annotations)
 
-    def visit_IfThenElse(self, node: Node) -> Any:
+    def visit_IfThenElse(self, node: Node) -> Stmt:
         return self._perhaps(node)
 
-    def visit_While(self, node: Node) -> Any:
+    def visit_While(self, node: Node) -> Stmt:
         return self._perhaps(node)
 
-    def visit_LetStmt(self, node: Node) -> Any:
+    def visit_LetStmt(self, node: Node) -> Stmt:
         return self._perhaps(node)
 
-    def _perhaps(self, node: Any) -> Any:
+    def _perhaps(self, node: Any) -> Stmt:
         """Statements that are not run by all blocks, or know names that others do not."""
         around, self.around = self.around, None
         made = self.default_visit(node)
@@ -291,11 +291,11 @@ class CpuKernel(Walk):
             and not any(loads_of(i) for i in value.indices)
         )
 
-    def atomic(self, how: str, body: Any) -> Any:
+    def atomic(self, how: str, body: Any) -> Stmt:
         """An update as one instruction, or said to be impossible."""
         return atomic_update(how, body, _refused)
 
-    def nest(self, nest: Nest) -> Any:
+    def nest(self, nest: Nest) -> Stmt:
         """An operator as loops."""
         if nest.op == "gemm":
             return self._gemm(nest)
@@ -474,14 +474,14 @@ class _Retarget(Substitute):
         made = [self.visit(i) for i in indices]
         return [*made[:-2], made[-1], made[-2]] if buffer in self.turned else made
 
-    def visit_BufferLoad(self, node: Any) -> Any:
+    def visit_BufferLoad(self, node: Any) -> PrimExpr:
         new = self.memory.get(node.buffer)
         if new is None:
             return self.default_visit(node)
         load = BufferLoad(new, self._place(node.buffer, node.indices))
         return load if new.dtype == node.buffer.dtype else Cast(node.buffer.dtype, load)
 
-    def visit_BufferStore(self, node: Any) -> Any:
+    def visit_BufferStore(self, node: Any) -> Stmt:
         new = self.memory.get(node.buffer)
         if new is None:
             return self.default_visit(node)

@@ -70,7 +70,7 @@ class _Rewrite:
         for var, extent in kernel.grid:
             self.analyzer.bind(var, Range.from_min_extent(const(0, var.dtype), extent))
 
-    def build(self) -> Any:
+    def build(self) -> Stmt:
         """The program in the other notation. Raises _Other."""
         if L2 in self.kernel.annotations:
             _log.warning(
@@ -192,7 +192,7 @@ class _Rewrite:
 
     def _block(
         self, name: str, roles: list[Var], body: Any, init: Any, annotations: dict[str, Any], reduced: Any = None
-    ) -> Any:
+    ) -> Stmt:
         """Loops over a tile around a block in the product's coordinates. ``body`` gets them."""
         loops = {r: Var(r.name, r.dtype) for r in roles}
         axes = {r: Var(f"v{r.name}", r.dtype) for r in roles}
@@ -224,7 +224,7 @@ class _Rewrite:
         order = [p.i if i is p.i else p.j if i is p.j else p.k for i in load.indices]
         whole = self._whole(load.buffer, order)
 
-        def body(axes: dict[Var, Var]) -> Any:
+        def body(axes: dict[Var, Var]) -> Stmt:
             values = {v: self._local(r, axes[r]) for v, r in zip(nest.variables, order, strict=True)}
             return BufferStore(whole, self._plain(substitute(nest.store.value, values)), [axes[r] for r in order])
 
@@ -240,7 +240,7 @@ class _Rewrite:
         def widened(x: Any) -> PrimExpr:
             return x if x.dtype == c.dtype else Cast(c.dtype, x)
 
-        def body(axes: dict[Any, Any]) -> Any:
+        def body(axes: dict[Any, Any]) -> Stmt:
             left = BufferLoad(a, [axes[i] for i in p.a.indices])
             right = BufferLoad(b, [axes[i] for i in p.b.indices])
             place = [axes[p.i], axes[p.j]]
@@ -275,12 +275,12 @@ class _Rewrite:
         c = self._whole(p.c, [p.i, p.j])
         value = self._value(store.value, known, p.c)
 
-        def body(axes: dict[Var, Var]) -> Any:
+        def body(axes: dict[Var, Var]) -> Stmt:
             places = dict(zip(last.variables, (self._local(r, axes[r]) for r in (p.i, p.j)), strict=True))
             where = {p.i: axes[p.i], p.j: axes[p.j]}
 
             class Result(Mutator):
-                def visit_BufferLoad(self, node: Any) -> Any:
+                def visit_BufferLoad(self, node: Any) -> PrimExpr:
                     if node.buffer is p.c:
                         return BufferLoad(c, [where[p.i], where[p.j]])
                     return self.default_visit(node)

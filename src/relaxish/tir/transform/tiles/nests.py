@@ -72,7 +72,7 @@ def _conditions(body: Stmt) -> list[Stmt]:
     return found
 
 
-def _corner(term: Any, loops: Sequence[tuple[Var, PrimExpr]]) -> Any:
+def _corner(term: Any, loops: Sequence[tuple[Var, PrimExpr]]) -> PrimExpr | None:
     """The comparison at the iteration where it is hardest to hold."""
     if not isinstance(term, (LT, LE, GT, GE)) or loads_of(term):
         return None
@@ -98,7 +98,7 @@ class _Unguard(Mutator):
         return self.visit(node.then_case)
 
 
-def without_guards(body: Stmt) -> Any:
+def without_guards(body: Stmt) -> Stmt:
     """The body where all its conditions hold."""
     return _Unguard().visit(body)
 
@@ -113,7 +113,7 @@ class _Selects(Mutator):
         return made
 
 
-def plain_selects(body: Stmt) -> Any:
+def plain_selects(body: Stmt) -> Stmt:
     """``if_then_else`` of values that are always there to read, as ``Select``."""
     return _Selects().visit(body)
 

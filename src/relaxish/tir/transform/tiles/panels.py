@@ -305,5 +305,5 @@ class Replace(Mutator):
         super().__init__()
         self.loads = loads
 
-    def visit_BufferLoad(self, node: Any) -> Any:
+    def visit_BufferLoad(self, node: Any) -> PrimExpr:
         return self.loads[node] if node in self.loads else self.default_visit(node)

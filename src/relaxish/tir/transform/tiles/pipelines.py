@@ -79,7 +79,7 @@ class Pipeline:
 
     # -- lowering ------------------------------------------------------------------------------------------------------------
 
-    def loop(self, node: Any) -> Any:
+    def loop(self, node: Any) -> Stmt:
         """A loop, pipelined where it asks for it and has copies that can run ahead."""
         plan = self.plans.get(node.loop_var)
         if plan is not None:

@@ -223,7 +223,7 @@ class Walk(Mutator):
         """An operator."""
         raise NotImplementedError
 
-    def atomic(self, how: str, body: Stmt) -> Any:
+    def atomic(self, how: str, body: Stmt) -> Stmt:
         """An update of one element that other blocks update, too."""
         raise NotImplementedError
 

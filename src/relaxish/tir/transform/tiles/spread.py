@@ -165,7 +165,7 @@ class Spread:
         body: Stmt,
         layout: Layout,
         reducers: Container[Buffer] = (),
-    ) -> Any:
+    ) -> Stmt:
         """Each thread runs the iterations that its registers are for.
 
         Where threads hold copies of elements, what others see (memory, ``reducers``, prints) is done by one of them.
@@ -179,7 +179,7 @@ class Spread:
             conditions += digits.copies
         inside = interior(plain_selects(body), loops)
 
-        def threads_part(part: Any) -> Any:
+        def threads_part(part: Any) -> Stmt:
             once = conjunction(digits.copies)
             if seen.others and seen.held and once is not None:
                 part = seen.only(once, part)
@@ -191,7 +191,7 @@ class Spread:
         condition = conjunction(conditions)
         return made if condition is None else IfThenElse(condition, made)
 
-    def _registers(self, digits: _Digits, body: Stmt) -> Any:
+    def _registers(self, digits: _Digits, body: Stmt) -> Stmt:
         loops = list(digits.loops)
         vector: tuple[Var, int] | None = None
         for n, (var, extent, digit) in enumerate(loops):
@@ -244,16 +244,16 @@ class Spread:
 
     # -- without fragments ---------------------------------------------------------------------------------------------
 
-    def in_turn(self, loops: Sequence[tuple[Var, PrimExpr]], body: Stmt) -> Any:
+    def in_turn(self, loops: Sequence[tuple[Var, PrimExpr]], body: Stmt) -> Stmt:
         """Threads take vectors of the innermost loop in turn."""
         inside = interior(plain_selects(body), loops)
 
-        def part(one: Any) -> Any:
+        def part(one: Any) -> Stmt:
             return self._turns(loops, one)
 
         return alternatives(inside, plain_selects(body), part)
 
-    def _turns(self, loops: Sequence[tuple[Var, PrimExpr]], body: Stmt) -> Any:
+    def _turns(self, loops: Sequence[tuple[Var, PrimExpr]], body: Stmt) -> Stmt:
         analyzer = Analyzer()
         for var, extent in loops:
             analyzer.bind(var, Range.from_min_extent(const(0, var.dtype), extent))
@@ -421,7 +421,7 @@ class _Place(Mutator):
             return BufferStore(node.buffer, value, [self.visit(i) for i in node.indices])
         return BufferStore(found[0], value, found[1])
 
-    def visit_Block(self, node: Any) -> Any:
+    def visit_Block(self, node: Any) -> Stmt:
         return self.visit(node.body)
 
     def visit_BlockRealize(self, node: BlockRealize) -> Stmt:
