@@ -15,7 +15,7 @@ from ..tir import PrimFunc
 __all__ = ["CompareBeforeAfter"]
 
 
-def _is_fixture(value: Any) -> bool:
+def _is_fixture(value: object) -> bool:
     return hasattr(value, "_pytestfixturefunction") or type(value).__name__ == "FixtureFunctionDefinition"
 
 

@@ -135,6 +135,6 @@ def main() -> None:
     sys.exit(pytest.main([path, *sys.argv[1:]]))
 
 
-def object_use_count(obj: Any) -> int:
+def object_use_count(obj: object) -> int:
     """How many references there are to an object."""
     return sys.getrefcount(obj) - 2

@@ -30,7 +30,7 @@ def _nop(*_args: Any) -> None:
 
 
 @_register("object_use_count")
-def _use_count(value: Any) -> int:
+def _use_count(value: object) -> int:
     return sys.getrefcount(value)
 
 

@@ -10,6 +10,7 @@ from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..op.manipulate import layout_transform, permute_dims
 from ..relax.expr import (
+    Binding,
     BindingBlock,
     Call,
     DataflowBlock,
@@ -94,7 +95,7 @@ class _Converter(PyExprMutator):
             return super().visit_var_(op)
         return self._as(op, initial_nlayout(op))
 
-    def visit_binding(self, binding: Any) -> None:
+    def visit_binding(self, binding: Binding) -> None:
         super().visit_binding(binding)
         if binding.var not in self.layouts:
             self.layouts[binding.var] = initial_nlayout(binding.var)

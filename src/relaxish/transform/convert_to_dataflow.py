@@ -9,7 +9,7 @@ from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.transform import Pass, Sequential
 from ..relax.analysis.variables import is_impure_call
-from ..relax.expr import BindingBlock, Call, DataflowBlock, Expr, Function, If, SeqExpr
+from ..relax.expr import Binding, BindingBlock, Call, DataflowBlock, Expr, Function, If, SeqExpr
 from ..relax.expr_functor import PyExprMutator
 from .base import as_module_pass, map_relax_functions
 from .canonicalize_bindings import CanonicalizeBindings
@@ -17,7 +17,7 @@ from .canonicalize_bindings import CanonicalizeBindings
 __all__ = ["ConvertToDataflow"]
 
 
-def _is_pure(binding: Any) -> bool:
+def _is_pure(binding: Binding) -> bool:
     value = binding.value
     return not isinstance(value, If) and not (isinstance(value, Call) and is_impure_call(value))
 

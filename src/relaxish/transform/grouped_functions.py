@@ -12,6 +12,7 @@ from ..ir.structural import structural_hash
 from ..relax.analysis.variables import direct_uses, free_symbolic_vars
 from ..relax.copying import renew_symbolic_vars
 from ..relax.expr import (
+    Binding,
     BindingBlock,
     Call,
     Constant,
@@ -56,7 +57,7 @@ class _FunctionCreator(PyExprMutator):
         self.identity: Any = None
         self.constants = 0
 
-    def append_binding(self, binding: Any) -> None:
+    def append_binding(self, binding: Binding) -> None:
         value = binding.value
         self.bindings.append(binding)
         match value:
@@ -203,7 +204,7 @@ def _is_literal(expr: Expr) -> bool:
     return isinstance(expr, ShapeExpr) and not any(prim_vars(v) for v in expr.values)
 
 
-def _info_key(info: Any) -> tuple[Any, ...] | None:
+def _info_key(info: object) -> tuple[Any, ...] | None:
     """A static tensor's shape, dtype and place; None for anything else."""
     if not isinstance(info, TensorStructInfo):
         return None

@@ -9,7 +9,7 @@ from ..ir.transform import Pass
 from ..relax.analysis.cleanup import remove_all_unused
 from ..relax.analysis.struct_info import definable_tir_vars_in_struct_info
 from ..relax.common_subexpr import eliminate_common_subexpr
-from ..relax.expr import Call, Expr, Function, PrimValue, SeqExpr, StringImm, Tuple, Var
+from ..relax.expr import Binding, Call, Expr, Function, PrimValue, SeqExpr, StringImm, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import FuncStructInfo, ObjectStructInfo, PrimStructInfo, TupleStructInfo, fields_of
 from .base import as_module_pass, map_relax_functions, symbol_of
@@ -89,7 +89,7 @@ class _LazyOutputs(PyExprMutator):
         for place in self.places.get(var, ()):
             self.builder_.emit(Call(self.setter, [PrimValue(place), value]), "_")
 
-    def visit_binding(self, binding: Any) -> None:
+    def visit_binding(self, binding: Binding) -> None:
         super().visit_binding(binding)
         self.hand_over(binding.var, self.visit_expr(binding.var))
 

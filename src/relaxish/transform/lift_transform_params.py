@@ -75,7 +75,7 @@ class Plan:
                         self.from_weights.add(binding.var)
         self.settle()
 
-    def _can_lift(self, binding: Any) -> bool:
+    def _can_lift(self, binding: Binding) -> bool:
         value = binding.value
         if _is_stop(value) or isinstance(value, ExternFunc) or contains_impure_call(value):
             return False

@@ -53,7 +53,7 @@ def _swaps_last_two(call: Any, ndim: int) -> bool:
     return ndim >= 2 and found == [*range(ndim - 2), ndim - 1, ndim - 2]
 
 
-def _transposed(expr: Any) -> Expr:
+def _transposed(expr: Expr) -> Expr:
     ndim = expr.struct_info.ndim
     made = permute_dims(expr, None if ndim == 2 else [*range(ndim - 2), ndim - 1, ndim - 2])
     return BlockBuilder().normalize(made)

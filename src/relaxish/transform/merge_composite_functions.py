@@ -9,7 +9,7 @@ from ..ir.expr import GlobalVar
 from ..ir.module import IRModule, functions_of
 from ..ir.transform import Pass
 from ..relax.copying import copy_with_new_vars
-from ..relax.expr import Call, Expr, Function, Tuple, Var
+from ..relax.expr import Binding, Call, Expr, Function, Tuple, Var
 from ..relax.expr_functor import PyExprMutator, PyExprVisitor
 from .base import as_module_pass
 from .composite_annotator import codegen_name
@@ -34,7 +34,7 @@ class _Groups(PyExprVisitor):
             self.groups[param] = Group(param, 0)
         self.visit_expr(op.body)
 
-    def visit_binding(self, binding: Any) -> None:
+    def visit_binding(self, binding: Binding) -> None:
         value = binding.value
         if isinstance(value, Call):
             group = self._group_of_call(value, binding.var)

@@ -531,7 +531,7 @@ class _Copies(PyExprMutator):
             return None
         return next((p for p in self.others if not any(p.lacks(d) for d in dtypes)), None)
 
-    def _moved(self, arg: Any, there: Place) -> Expr:
+    def _moved(self, arg: Expr, there: Place) -> Expr:
         info = arg.struct_info_
         if not isinstance(info, TensorStructInfo) or info.vdevice is there.vdevice:
             return arg
@@ -551,7 +551,7 @@ class _Copies(PyExprMutator):
             return Tuple([self._home(part, there) for part in parts])
         return self._home(made, there)
 
-    def _home(self, made: Any, there: Place) -> Expr:
+    def _home(self, made: Expr, there: Place) -> Expr:
         copied = self.builder_.emit(to_vdevice(made, self.home.vdevice))
         self.original[copied, there.name] = made
         return copied

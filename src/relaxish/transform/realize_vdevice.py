@@ -10,7 +10,7 @@ from ..ir.module import IRModule
 from ..ir.op import op_name_of
 from ..ir.transform import Pass
 from ..op.base import to_vdevice
-from ..relax.expr import Call, Expr, Function, Tuple, Var, VarBinding
+from ..relax.expr import Binding, Call, Expr, Function, Tuple, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator, PyExprVisitor
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ..relax.utils import followed
@@ -97,7 +97,7 @@ class _Facts(PyExprVisitor):
         if isinstance(info, TensorStructInfo) and info.vdevice is not None:
             self.known[var] = info.vdevice
 
-    def visit_binding(self, binding: Any) -> None:
+    def visit_binding(self, binding: Binding) -> None:
         outer, self.current = self.current, binding.var
         super().visit_binding(binding)
         self.current = outer

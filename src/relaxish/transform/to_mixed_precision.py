@@ -13,6 +13,7 @@ from ..ir.op import op_name_of
 from ..ir.transform import Pass
 from ..op.datatype import astype
 from ..relax.expr import (
+    Binding,
     BindingBlock,
     Call,
     Constant,
@@ -29,7 +30,7 @@ from ..relax.expr import (
 from ..relax.expr_functor import PyExprMutator
 from ..relax.layout import is_nested_tensor
 from ..relax.op_table import op_record_of
-from ..relax.struct_info import TensorStructInfo, TupleStructInfo
+from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ..relax.utils import field_at
 from .base import as_module_pass, map_relax_functions, remapped_leaves
 
@@ -47,7 +48,7 @@ def _policy(call: Call) -> str | None:
     return "never" if record is None else record.precision
 
 
-def _dtypes(info: Any, dtype: str | None = None) -> Any:
+def _dtypes(info: StructInfo, dtype: str | None = None) -> Any:
     """The dtype(s) of a tensor or nested tuple; ``dtype`` throughout if given."""
     if isinstance(info, TupleStructInfo):
         return tuple(_dtypes(f, dtype) for f in info.fields)
@@ -60,7 +61,7 @@ class _Demands:
     def __init__(self) -> None:
         self.of: dict[Var, Any] = {}
 
-    def want(self, expr: Any, dtype: Any) -> None:
+    def want(self, expr: Expr, dtype: Any) -> None:
         match expr:
             case Tuple():
                 for index, item in enumerate(expr.fields):
@@ -76,7 +77,7 @@ class _Demands:
             for binding in reversed(block.bindings if block.is_dataflow else ()):
                 self.binding(binding)
 
-    def binding(self, binding: Any) -> None:
+    def binding(self, binding: Binding) -> None:
         value = binding.value
         match value:
             case Call() if isinstance(binding, VarBinding):
@@ -159,7 +160,7 @@ class _Rewriter(PyExprMutator):
         if rewritten is not current:
             self.var_remap_[var] = self.builder_.emit(rewritten)
 
-    def _cast(self, expr: Any, want: Any) -> Expr:
+    def _cast(self, expr: Expr, want: Any) -> Expr:
         """The expression in the dtype(s) wanted; what is neither float16 nor float32 stays."""
         if isinstance(want, tuple):
             if want == _dtypes(expr.struct_info_):

@@ -151,7 +151,7 @@ def shape_vars(func: Any) -> list[tuple[Any, int, int]]:
     return [(var, index, dim) for var, (index, dim) in found.items()]
 
 
-def _vars_of(expr: Any) -> list[Any]:
+def _vars_of(expr: PrimExpr) -> list[Any]:
     out: list[Any] = []
 
     def look(item: Node) -> bool:

@@ -64,7 +64,7 @@ def judges(case: OperatorCase) -> list[Arrays]:
     return found
 
 
-def _typed(value: Any, like: Any) -> np.ndarray[Any, Any]:
+def _typed(value: np.ndarray[Any, Any], like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The reference computes some integers in NumPy's own width: in that of the result, where overflow wraps."""
     value, kinds = np.asarray(value), {"i", "u"}
     width = getattr(getattr(like, "dtype", None), "kind", "")
@@ -109,7 +109,7 @@ def difference(got: Arrays, want: Arrays, case: OperatorCase) -> str:
     return ""
 
 
-def _same(have: Any, want: Any, case: OperatorCase) -> bool:
+def _same(have: np.ndarray[Any, Any], want: np.ndarray[Any, Any], case: OperatorCase) -> bool:
     if have.dtype.kind != "f":
         return bool(np.array_equal(have, want))
     name = str(have.dtype)

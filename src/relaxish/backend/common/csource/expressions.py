@@ -9,6 +9,7 @@ from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.functor import Visitor
+from ....ir.node import Node
 from ....ir.op import op_name_of
 from ....ir.prim import (
     And, BinaryOp, Broadcast, Call, Cast, FloatImm, IntImm, Let, Not, Or, Ramp, Select, StringImm, Var,
@@ -100,7 +101,7 @@ class ExpressionPrinter(IntrinsicPrinter, Visitor[Piece]):
         """The text of an expression."""
         return self.visit(node)
 
-    def default_visit(self, node: Any) -> Any:
+    def default_visit(self, node: Node) -> Any:
         raise RelaxishError(f"{self.language} code generation does not know {type(node).__name__}")
 
     def visit_Var(self, var: Var) -> Piece:

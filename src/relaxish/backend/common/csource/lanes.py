@@ -33,7 +33,7 @@ def lane(expr: PrimExpr, index: int, variables: Scalars | None = None) -> PrimEx
     return part(expr, index, 1, variables)
 
 
-def part(expr: Any, start: int, width: int, variables: Scalars | None = None) -> Any:
+def part(expr: PrimExpr, start: int, width: int, variables: Scalars | None = None) -> Any:
     """``width`` lanes of ``expr`` from ``start`` on; scalars stay as they are."""
     if dt.lanes(expr.dtype) == 1:
         return _Scalars(variables).visit(expr) if variables else expr
@@ -112,7 +112,7 @@ class _Part(Mutator):
         lanes = [lane(e.value, i, self.variables) for i in range(dt.lanes(e.var.dtype))]
         return part(e.body, self.start, self.width, {**self.variables, e.var: lanes})
 
-    def visit_Call(self, e: Any) -> PrimExpr:
+    def visit_Call(self, e: Call) -> PrimExpr:
         name = op_name_of(e)
         widths = {dt.lanes(a.dtype) for a in e.args}
         if name in _ACROSS_LANES or name == "tir.reinterpret" and widths != {dt.lanes(e.dtype)}:

@@ -79,7 +79,7 @@ class _Uses(PyExprVisitor):
         self.count[var] += 1
 
 
-def _is(value: Any, *names: str) -> bool:
+def _is(value: Expr | None, *names: str) -> bool:
     return isinstance(value, Call) and isinstance(value.op, Op) and value.op.name in {f"relax.{n}" for n in names}
 
 

@@ -15,6 +15,7 @@ from ....ir.functor import Visitor
 from ....ir.node import Node
 from ....ir.op import op_name_of
 from ....ir.prim import (
+    StringImm,
     is_consecutive,
     BinaryOp,
     Broadcast,
@@ -123,7 +124,7 @@ class ExprText(Visitor[str]):
     def visit_FloatImm(self, e: FloatImm) -> str:
         return constant(e.value, e.dtype)
 
-    def visit_StringImm(self, e: Any) -> str:
+    def visit_StringImm(self, e: StringImm) -> str:
         return quoted(e.value)
 
     # -- operators -----------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ __all__ = ["HoistOverSplit", "known_at_compile_time"]
 _FOLDED = frozenset({"relax.astype", "relax.permute_dims", "relax.reshape", "relax.concat"})
 
 
-def known_at_compile_time(expr: Any, values: Any) -> bool:
+def known_at_compile_time(expr: Expr, values: Any) -> bool:
     """Whether a tensor is made of constants alone; ``values`` are the bindings of variables."""
     expr = followed(expr, values.get)
     if isinstance(expr, Constant):
@@ -116,7 +116,7 @@ class _Hoister(PyExprMutator):
             if not known_at_compile_time(bias, self.p.values):
                 return None
 
-        def add_all(whole: Any) -> Expr:
+        def add_all(whole: Expr) -> Expr:
             together = self.builder_.emit(op_function("concat")([self._constant(b) for b in biases], 0))
             return op_function("add")(whole, together)
 

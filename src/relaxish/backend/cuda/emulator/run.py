@@ -34,7 +34,7 @@ class _NameLaunches(Mutator):
     def __init__(self, kernels: EmulatedKernels) -> None:
         self.kernels = kernels
 
-    def visit_Call(self, e: Any) -> PrimExpr:
+    def visit_Call(self, e: Call) -> PrimExpr:
         name = op_name_of(e)
         if name == "tir.tvm_call_packed" and e.args[0].value in self.kernels.programs:
             return Call("int32", Op.get("tir.call_extern"), [StringImm(_LAUNCH), *e.args])

@@ -79,15 +79,15 @@ class _Uses:
                 uses.note(nest)
                 return nest.body
 
-            def atomic(self, how: str, body: Any) -> Stmt:
+            def atomic(self, how: str, body: Stmt) -> Stmt:
                 uses.others |= {n.buffer for n in accesses(body)}
                 return body
 
-            def visit_BufferStore(self, node: Any) -> Stmt:
+            def visit_BufferStore(self, node: BufferStore) -> Stmt:
                 uses.others |= {n.buffer for n in accesses(node)}
                 return node
 
-            def visit_DeclBuffer(self, node: Any) -> Stmt:
+            def visit_DeclBuffer(self, node: DeclBuffer) -> Stmt:
                 uses.viewed.add(node.buffer.data)
                 return self.default_visit(node)
 
@@ -211,7 +211,7 @@ class CpuKernel(Walk):
 
     # -- statements
 
-    def loop(self, node: Any) -> Stmt:
+    def loop(self, node: For) -> Stmt:
         annotations = {k: v for k, v in node.annotations.items() if not k.startswith("tile.")}
         around, self.around = self.around, None if self.around is None else [*self.around, node]
         made = self._statements(node.body, node)
@@ -291,7 +291,7 @@ class CpuKernel(Walk):
             and not any(loads_of(i) for i in value.indices)
         )
 
-    def atomic(self, how: str, body: Any) -> Stmt:
+    def atomic(self, how: str, body: Stmt) -> Stmt:
         """An update as one instruction, or said to be impossible."""
         return atomic_update(how, body, _refused)
 
@@ -318,7 +318,7 @@ class CpuKernel(Walk):
             return plain
         return IfThenElse(inside, self._vectors(loops, without_guards(body)), renew_defs(plain))
 
-    def _vectors(self, loops: Sequence[tuple[Var, Any]], body: Any) -> Stmt:
+    def _vectors(self, loops: Sequence[tuple[Var, Any]], body: Stmt) -> Stmt:
         if not loops:
             return body
         order = list(loops)
@@ -331,7 +331,7 @@ class CpuKernel(Walk):
             return serial_loops([*order, (var, extent)], body)
         return serial_loops(order, vector_loop(var, extent, body, max(1, self.bits // widest(body))))
 
-    def _turns(self, others: Any, var: Var, body: Any) -> bool:
+    def _turns(self, others: Any, var: Var, body: Stmt) -> bool:
         if not isinstance(body, BufferStore) or not others:
             return False
         loads = [x for x in loads_of(body.value) if coefficient(x.indices[-1], var) == 0 and len(x.indices) > 1]
@@ -341,7 +341,7 @@ class CpuKernel(Walk):
             and any(coefficient(i, var) == 1 for x in loads for i in x.indices[:-1])
         )
 
-    def _vector_axis(self, loops: Sequence[tuple[Var, Any]], body: Any) -> int | None:
+    def _vector_axis(self, loops: Sequence[tuple[Var, Any]], body: Stmt) -> int | None:
         stores = stores_of(body)
         for position in reversed(range(len(loops))):
             var, extent = loops[position]
@@ -470,18 +470,18 @@ class _Retarget(Substitute):
         self.memory = memory
         self.turned = turned
 
-    def _place(self, buffer: Any, indices: Sequence[PrimExpr]) -> list[Any]:
+    def _place(self, buffer: Buffer, indices: Sequence[PrimExpr]) -> list[Any]:
         made = [self.visit(i) for i in indices]
         return [*made[:-2], made[-1], made[-2]] if buffer in self.turned else made
 
-    def visit_BufferLoad(self, node: Any) -> PrimExpr:
+    def visit_BufferLoad(self, node: BufferLoad) -> PrimExpr:
         new = self.memory.get(node.buffer)
         if new is None:
             return self.default_visit(node)
         load = BufferLoad(new, self._place(node.buffer, node.indices))
         return load if new.dtype == node.buffer.dtype else Cast(node.buffer.dtype, load)
 
-    def visit_BufferStore(self, node: Any) -> Stmt:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         new = self.memory.get(node.buffer)
         if new is None:
             return self.default_visit(node)

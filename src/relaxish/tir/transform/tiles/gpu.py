@@ -19,6 +19,7 @@ from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad, Select
 from ...functor import substitute
 from ...stmt import (
+    While,
     Allocate,
     AttrStmt,
     Block,
@@ -115,7 +116,7 @@ class GpuKernel(Walk):
         for (var, extent), axis in reversed(list(zip(self.kernel.grid, "xyz", strict=False))):
             inner = made
 
-            def inside(block: Var, inner: Any = inner, var: Var = var) -> Stmt:
+            def inside(block: Var, inner: Stmt = inner, var: Var = var) -> Stmt:
                 return substitute(inner, {var: block if block.dtype == var.dtype else Cast(var.dtype, block)})
 
             count = extent if extent.dtype == "int32" else Cast("int32", extent)
@@ -124,7 +125,7 @@ class GpuKernel(Walk):
             made = AttrStmt(const(0, "int32"), "explicit_sync", const(1, "int32"), made)
         return made
 
-    def _keeping(self, body: Any) -> Stmt:
+    def _keeping(self, body: Stmt) -> Stmt:
         """Loads that tell the second-level cache how much of what they touch to keep."""
         known = {x.buffer.name: x.buffer for x in loads_of(self.body) if x.buffer.scope() == "global"}
         for name, ratio in self.kernel.annotations.get(L2, ()):
@@ -141,7 +142,7 @@ class GpuKernel(Walk):
                 f"{what}: loads of {self.arch.name} say nothing to the second-level cache, those of sm_80 and later do; leave it out"
             )
 
-    def _in_panels(self, body: Any) -> Stmt:
+    def _in_panels(self, body: Stmt) -> Stmt:
         """Blocks visited in panels: the program's places of a block are worked out from the launch's."""
         wish = self.kernel.annotations.get(SWIZZLE)
         if wish is None or len(self.kernel.grid) < 2:
@@ -248,28 +249,28 @@ class GpuKernel(Walk):
         """A step of the block."""
         return self.steps.step(body, reads, writes, [*managed, *self.pipelines.managed])
 
-    def touching(self, body: Any, source: Any) -> Stmt:
+    def touching(self, body: Stmt, source: Any) -> Stmt:
         """A step that touches what ``source`` (in the program's own buffers) does."""
         return self.step(body, [x.buffer for x in loads_of(source)], [x.buffer for x in stores_of(source)])
 
     def loop(self, node: For) -> Stmt:
         return self.pipelines.loop(node)
 
-    def plain_loop(self, node: Any) -> Stmt:
+    def plain_loop(self, node: For) -> Stmt:
         """A loop run in order."""
         node = self.products.around(self, node)
         annotations = {k: v for k, v in node.annotations.items() if not k.startswith("tile.")}
         node = node.with_fields(annotations=annotations, extent=self._uniform(node.extent))
         return self.products.leave(self, node.with_fields(body=self.visit(node.body)))
 
-    def visit_IfThenElse(self, node: Any) -> Stmt:
+    def visit_IfThenElse(self, node: IfThenElse) -> Stmt:
         other = None if node.else_case is None else self.visit(node.else_case)
         return IfThenElse(self._uniform(node.condition), self.visit(node.then_case), other)
 
-    def visit_While(self, node: Any) -> Stmt:
+    def visit_While(self, node: While) -> Stmt:
         return node.with_fields(condition=self._uniform(node.condition), body=self.visit(node.body))
 
-    def visit_LetStmt(self, node: Any) -> Stmt:
+    def visit_LetStmt(self, node: LetStmt) -> Stmt:
         return node.with_fields(value=self._uniform(node.value), body=self.visit(node.body))
 
     def _uniform(self, e: Any) -> PrimExpr:
@@ -282,7 +283,7 @@ class GpuKernel(Walk):
                 )
         return self.spread.place(e, _ANALYZER())
 
-    def visit_BufferStore(self, node: Any) -> Stmt:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         scope = node.buffer.scope()
         placed = self.spread.place(node.with_fields(value=node.value), _ANALYZER())
         self._uniform(node.value)
@@ -297,10 +298,10 @@ class GpuKernel(Walk):
             return self.touching(_when(terms, placed), node)
         return self.touching(_when([self.thread.equal(0)], placed), node)
 
-    def visit_Evaluate(self, node: Any) -> Stmt:
+    def visit_Evaluate(self, node: Evaluate) -> Stmt:
         return self.step(Evaluate(self._uniform(node.value)), [x.buffer for x in loads_of(node.value)], [])
 
-    def atomic(self, how: str, body: Any) -> Stmt:
+    def atomic(self, how: str, body: Stmt) -> Stmt:
         made = self.spread.place(self._update(how, body), _ANALYZER())
         first = self.touching(_when([self.thread.equal(0)], made), body)
         # The fence is one thread's: it speaks for those that it has waited for, and others wait for it.
@@ -319,7 +320,7 @@ class GpuKernel(Walk):
             first, self.step(_when([self.thread.equal(0)], give), [], [room]), self.step(take, [room], []),
         ])  # fmt: skip
 
-    def _update(self, how: str, body: Any) -> Stmt:
+    def _update(self, how: str, body: Stmt) -> Stmt:
         return update_on(self.arch, how, body)
 
     def _inner_loops(self, nest: Nest) -> Stmt:
@@ -375,7 +376,7 @@ class GpuKernel(Walk):
         target = self.memory.registers[store.buffer]
         element = element_of(store)
 
-        def join(a: Any, b: Any) -> Any:
+        def join(a: PrimExpr, b: PrimExpr) -> Any:
             return joined(store, a, b)
 
         start = _identity(nest)
@@ -489,7 +490,7 @@ class GpuKernel(Walk):
             steps.append(self._between(store.buffer, swapped[store.buffer]))
         return seq(steps)
 
-    def _between(self, target: Any, source: Any) -> Stmt:
+    def _between(self, target: Buffer, source: Buffer) -> Stmt:
         """A whole copy."""
         loops = tuple((Var(n, "int32"), e) for n, e in zip("ijklmn", source.shape, strict=False))
         at = [v for v, _ in loops]
@@ -503,14 +504,14 @@ def _ANALYZER() -> Analyzer:
     return Analyzer()
 
 
-def _when(terms: Sequence[Any], body: Any) -> Stmt:
+def _when(terms: Sequence[Any], body: Stmt) -> Stmt:
     from .spread import conjunction
 
     condition = conjunction(list(terms))
     return body if condition is None else IfThenElse(condition, body)
 
 
-def _registers(r: Var, count: int, body: Any) -> Stmt:
+def _registers(r: Var, count: int, body: Stmt) -> Stmt:
     """``body`` for each register."""
     if count == 1:
         return substitute(body, {r: const(0, "int32")})
@@ -588,12 +589,12 @@ class _Views(Mutator):
             flat = flat // extent
         return [analyzer.simplify(flat), *reversed(places)]
 
-    def visit_BufferLoad(self, node: Any) -> PrimExpr:
+    def visit_BufferLoad(self, node: BufferLoad) -> PrimExpr:
         if node.buffer in self.views:
             return BufferLoad(self.views[node.buffer], self._place(node))
         return self.default_visit(node)
 
-    def visit_BufferStore(self, node: Any) -> Stmt:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         if node.buffer in self.views:
             return BufferStore(self.views[node.buffer], self.visit(node.value), self._place(node))
         return self.default_visit(node)

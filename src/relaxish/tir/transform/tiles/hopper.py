@@ -40,7 +40,7 @@ class _Other(Exception):
     """The program is not one product."""
 
 
-def _require(condition: Any) -> None:
+def _require(condition: object) -> None:
     if not condition:
         raise _Other
 
@@ -142,7 +142,7 @@ class _Rewrite:
         _require(store.buffer is p.c and getattr(store.value, "value", None) == 0)
         _require(nests[0].extents == [p.m, p.n])
 
-    def _coordinates(self, p: Product, copies: dict[Buffer, Nest], loop: Any) -> None:
+    def _coordinates(self, p: Product, copies: dict[Buffer, Nest], loop: For) -> None:
         """Where the tile begins along rows, columns and depth, and how far each goes."""
         row, depth_a = self._bases(copies[p.a.buffer], p.a, p.i, p.k, (p.m, p.depth), p.turned_a)
         column, depth_b = self._bases(copies[p.b.buffer], p.b, p.j, p.k, (p.n, p.depth), not p.turned_b)
@@ -182,7 +182,7 @@ class _Rewrite:
 
     # -- writing -----------------------------------------------------------------------------------------------------------
 
-    def _whole(self, buffer: Any, roles: list[Var]) -> Buffer:
+    def _whole(self, buffer: Buffer, roles: list[Var]) -> Buffer:
         name = buffer.name
         scope = "local" if buffer.scope() == FRAGMENT else buffer.scope()
         known: dict[Any, Any] = self.__dict__.setdefault("wholes", {})
@@ -230,14 +230,14 @@ class _Rewrite:
 
         return self._block("copy", order, body, None, {})
 
-    def _plain(self, e: Any) -> PrimExpr:
+    def _plain(self, e: PrimExpr) -> PrimExpr:
         return _Simplify(self.analyzer).visit(e)
 
     def _product(self, p: Product) -> Stmt:
         a, b = (self._whole(x.buffer, list(of_kind(x.indices, Var))) for x in (p.a, p.b))
         c = self._whole(p.c, [p.i, p.j])
 
-        def widened(x: Any) -> PrimExpr:
+        def widened(x: PrimExpr) -> PrimExpr:
             return x if x.dtype == c.dtype else Cast(c.dtype, x)
 
         def body(axes: dict[Any, Any]) -> Stmt:
@@ -280,7 +280,7 @@ class _Rewrite:
             where = {p.i: axes[p.i], p.j: axes[p.j]}
 
             class Result(Mutator):
-                def visit_BufferLoad(self, node: Any) -> PrimExpr:
+                def visit_BufferLoad(self, node: BufferLoad) -> PrimExpr:
                     if node.buffer is p.c:
                         return BufferLoad(c, [where[p.i], where[p.j]])
                     return self.default_visit(node)

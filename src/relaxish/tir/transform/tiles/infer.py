@@ -29,7 +29,7 @@ def nests_of(body: Stmt) -> list[Nest]:
             found.append(nest)
             return nest.body
 
-        def atomic(self, how: str, body: Any) -> Stmt:
+        def atomic(self, how: str, body: Stmt) -> Stmt:
             return body
 
     Look().visit(body)

@@ -208,7 +208,7 @@ class Products:
                 entered.append(p.c)
         return loop
 
-    def leave(self, kernel: GpuKernel, stmt: Any) -> Stmt:
+    def leave(self, kernel: GpuKernel, stmt: Stmt) -> Stmt:
         """After it: they come back."""
         for c in self.entered.pop():
             sums = self.open.pop(c)
@@ -234,7 +234,7 @@ class Products:
         self.allocations.append(made)
         return made
 
-    def wrap(self, body: Any) -> Stmt:
+    def wrap(self, body: Stmt) -> Stmt:
         """The kernel with the unit's registers around."""
         for buffer in self.allocations:
             body = Allocate(
@@ -243,7 +243,7 @@ class Products:
         return body
 
 
-def _uses(body: Any) -> tuple[list[Product], set[Any]]:
+def _uses(body: Stmt) -> tuple[list[Product], set[Any]]:
     """(products, buffers that other statements touch) of a loop's body."""
     from .infer import nests_of
 

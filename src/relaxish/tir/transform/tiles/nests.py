@@ -72,7 +72,7 @@ def _conditions(body: Stmt) -> list[Stmt]:
     return found
 
 
-def _corner(term: Any, loops: Sequence[tuple[Var, PrimExpr]]) -> PrimExpr | None:
+def _corner(term: PrimExpr, loops: Sequence[tuple[Var, PrimExpr]]) -> PrimExpr | None:
     """The comparison at the iteration where it is hardest to hold."""
     if not isinstance(term, (LT, LE, GT, GE)) or loads_of(term):
         return None
@@ -157,7 +157,7 @@ def vectorizable(body: Stmt, var: Var, private: Sequence[Any] = ()) -> bool:
     return fine
 
 
-def vector_loop(var: Var, extent: Any, body: Stmt, lanes: int) -> Stmt:
+def vector_loop(var: Var, extent: PrimExpr, body: Stmt, lanes: int) -> Stmt:
     """A loop in vectors of ``lanes``, the rest one by one (or in one shorter vector where that divides)."""
     if not isinstance(extent, IntImm) or lanes < 2 or extent.value < 2:
         return serial_loops([(var, extent)], body)
@@ -185,7 +185,7 @@ def _power(count: int, limit: int) -> int:
     return best
 
 
-def widest(body: Any) -> int:
+def widest(body: Stmt) -> int:
     """Bits of the widest element that the body loads or stores."""
     sizes = [dt.bits(n.buffer.dtype) for n in accesses(body)]
     return max([8, *sizes])

@@ -74,7 +74,7 @@ class Panel:
 class Panels:
     """The panels of a kernel."""
 
-    def __init__(self, kernel: CpuKernel, body: Any) -> None:
+    def __init__(self, kernel: CpuKernel, body: Stmt) -> None:
         self.kernel = kernel
         self.fills: list[Any] = []
         self.buffers: list[Buffer] = []
@@ -147,7 +147,7 @@ class Panels:
         everywhere = [p for p in k.uses.products if old in (p.a.buffer, p.b.buffer)]
         return users if users and len(users) == len(everywhere) and self._alike(store, users) else None
 
-    def _alike(self, store: Any, users: Sequence[Product]) -> bool:
+    def _alike(self, store: BufferStore, users: Sequence[Product]) -> bool:
         """Whether products read all of a tile in the same way."""
         shape = [getattr(e, "value", None) for e in store.buffer.shape]
         ways = set()
@@ -305,5 +305,5 @@ class Replace(Mutator):
         super().__init__()
         self.loads = loads
 
-    def visit_BufferLoad(self, node: Any) -> PrimExpr:
+    def visit_BufferLoad(self, node: BufferLoad) -> PrimExpr:
         return self.loads[node] if node in self.loads else self.default_visit(node)
