@@ -142,7 +142,7 @@ def _program(func: Function) -> tuple[list[Var], list[_Step], Any]:
     return list(func.params), steps, func.body.body
 
 
-def _operand(expr: PrimExpr) -> Any:
+def _operand(expr: PrimExpr) -> object:
     return expr.data.numpy() if isinstance(expr, Constant) else expr
 
 

@@ -242,7 +242,7 @@ def _hash_attrs(run: Hasher, attrs: DictAttrs, map_free: bool) -> int:
     return run.hash({k: _plain(v) for k, v in attrs.values.items()}, map_free)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> object:
     """Constants as plain numbers, because equality takes the two for the same."""
     from .prim import FloatImm, IntImm, StringImm
 

@@ -66,7 +66,7 @@ class _Converter:
             return arg.name_hint
         return letters[count] if count < len(letters) else f"{kind}_input_{count}"
 
-    def convert(self, arg: Any) -> Any:
+    def convert(self, arg: Any) -> object:
         """One argument, however nested."""
         match arg:
             case PrimExpr():
@@ -88,7 +88,7 @@ class _Converter:
             return arg
         raise TypeError(f"not supported type in emit_te: {type(arg)}")
 
-    def _expr(self, arg: Expr) -> Any:
+    def _expr(self, arg: Expr) -> object:
         info = arg.struct_info
         match info:
             case TensorStructInfo():

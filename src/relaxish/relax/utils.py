@@ -88,7 +88,7 @@ class _ArgsConverter:
         if set(args_to_expr) & set(args_to_list_expr):
             raise ValueError("`args_to_expr` and `args_to_list_expr` should be disjoint.")
 
-        def converted(name: str, value: Any) -> Any:
+        def converted(name: str, value: Any) -> object:
             if value is None or (name not in args_to_expr and name not in args_to_list_expr):
                 return value
             single = name in args_to_expr
@@ -152,7 +152,7 @@ class _ArgsConverter:
 args_converter = _ArgsConverter()
 
 
-def _without_none(annotation: Any) -> Any:
+def _without_none(annotation: Any) -> object:
     """``X`` of ``Optional[X]`` or ``X | None``; anything else as it is."""
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         kinds = [kind for kind in typing.get_args(annotation) if kind is not type(None)]

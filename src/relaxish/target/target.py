@@ -543,7 +543,7 @@ def _as_child(name: str, spec: TargetSpec) -> Target:
         return spec if isinstance(spec, Target) else Target(spec)
 
 
-def _hashable(value: Any) -> Any:
+def _hashable(value: Any) -> object:
     """An attribute as part of a key: for dictionaries and lists of them the order does not count."""
     match value:
         case dict():

@@ -217,7 +217,7 @@ class _Builder:
         block = Block(iters, reads, writes, self._block_name(op), stmt, init, (), (), notes)
         return BlockRealize(list(bindings), const(True, "bool"), block)
 
-    def attribute(self, value: Any) -> Any:
+    def attribute(self, value: Any) -> object:
         match value:
             case Tensor():
                 return self.buffers[value]

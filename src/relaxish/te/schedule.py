@@ -86,7 +86,7 @@ def _fresh(axes: Sequence[IterVar], suffix: str) -> list[IterVar]:
     return [IterVar(a.dom, Var(a.var.name + suffix, str(a.var.dtype)), a.iter_type) for a in axes]
 
 
-def _whole(value: Any, what: str) -> Any:
+def _whole(value: Any, what: str) -> object:
     if isinstance(value, bool) or not isinstance(value, (int, PrimExpr)) or (isinstance(value, int) and value < 1):
         raise ScheduleError(f"{what} must be a positive integer or an expression, got {value!r}")
     return value

@@ -53,7 +53,7 @@ def _remember(function: Callable[..., Any]) -> Callable[..., Any]:
     results: dict[bytes, Any] = {}
 
     @functools.wraps(function)
-    def once(*args: Any, **kwargs: Any) -> Any:
+    def once(*args: Any, **kwargs: Any) -> object:
         key = pickle.dumps((args, sorted(kwargs.items())))
         if key not in results:
             results[key] = function(*args, **kwargs)
@@ -62,7 +62,7 @@ def _remember(function: Callable[..., Any]) -> Callable[..., Any]:
     return once
 
 
-def parameter(*values: Any, ids: Any = None, by_dict: dict[str, Any] | None = None) -> Any:
+def parameter(*values: Any, ids: Any = None, by_dict: dict[str, Any] | None = None) -> object:
     """A pytest fixture that takes each of ``values`` in turn; assign it to a name in a test module or class."""
     import pytest
 

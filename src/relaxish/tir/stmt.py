@@ -83,7 +83,7 @@ def _annotations(value: Mapping[str, Any] | None) -> dict[str, Any]:
     return {k: _annotation(v) for k, v in value.items()} if value else {}
 
 
-def _annotation(value: Any) -> Any:
+def _annotation(value: Any) -> object:
     match value:
         case bool():
             return const(value, "bool")

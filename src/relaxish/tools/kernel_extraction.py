@@ -130,7 +130,7 @@ def _dims(info: TensorStructInfo | ShapeStructInfo) -> Sequence[Any]:
     raise NotImplementedError(f"cannot make arguments of {info}")
 
 
-def _plain(info: Any) -> Any:
+def _plain(info: Any) -> object:
     """An argument as ``(shape, dtype)`` of plain values."""
     if isinstance(info, tuple):
         return info

@@ -48,7 +48,7 @@ def _policy(call: Call) -> str | None:
     return "never" if record is None else record.precision
 
 
-def _dtypes(info: StructInfo, dtype: str | None = None) -> Any:
+def _dtypes(info: StructInfo, dtype: str | None = None) -> object:
     """The dtype(s) of a tensor or nested tuple; ``dtype`` throughout if given."""
     if isinstance(info, TupleStructInfo):
         return tuple(_dtypes(f, dtype) for f in info.fields)
@@ -102,7 +102,7 @@ class _Demands:
                 self.want(value, _HIGH)
 
 
-def _merge(one: Any, other: Any) -> Any:
+def _merge(one: Any, other: Any) -> object:
     if isinstance(one, tuple):
         return tuple(map(_merge, one, other))
     if _OPEN in (one, other):
@@ -242,7 +242,7 @@ class _Rewriter(PyExprMutator):
         return Call(call.op, call.args, attrs, call.sinfo_args, call.span)
 
 
-def _only_low(have: Any, wanted: Any) -> Any:
+def _only_low(have: Any, wanted: Any) -> object:
     if isinstance(have, tuple):
         return tuple(map(_only_low, have, wanted))
     return _LOW if wanted == _LOW else have

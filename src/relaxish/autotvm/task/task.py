@@ -35,7 +35,7 @@ TASK_TABLE: dict[str, TaskTemplate] = {}
 # ---- arguments
 
 
-def _serialized(arg: Any) -> Any:
+def _serialized(arg: Any) -> object:
     match arg:
         case te.Tensor():
             return ("TENSOR", tuple(_serialized(n) for n in arg.shape), arg.dtype)
@@ -60,7 +60,7 @@ def deserialize_args(args: Sequence[Any]) -> list[Any]:
     return [_deserialized(a) for a in args]
 
 
-def _deserialized(arg: Any) -> Any:
+def _deserialized(arg: Any) -> object:
     if isinstance(arg, (tuple, list)) and len(arg) == 3 and arg[0] == "TENSOR":
         return te.placeholder(shape=tuple(arg[1]), dtype=arg[2])
     return arg

@@ -220,7 +220,7 @@ def _check_no_carry(gen: StmtGen, store: BufferStore, stores: list[Any]) -> None
     pre_order_visit(store.value, check)
 
 
-def _root(gen: StmtGen, access: BufferLoad | BufferStore) -> Any:
+def _root(gen: StmtGen, access: BufferLoad | BufferStore) -> object:
     """The memory behind an access, whatever it is called there."""
     return gen.roots.get(access.buffer.data, access.buffer.data)
 

@@ -96,7 +96,7 @@ class Exporter:
         symbols: dict[str, tir.Var] = {}
         return [_input(name, arg, symbols) for name, arg in zip(spec.arg_names, spec.arg_specs)]
 
-    def _argument(self, var: Var, arg: Any) -> Any:
+    def _argument(self, var: Var, arg: Any) -> object:
         """The value a method receives for an input; tuples are taken apart."""
         match arg:
             case specs.Tuple():

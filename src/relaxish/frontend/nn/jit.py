@@ -42,7 +42,7 @@ class CompiledModule:
 
         return call
 
-    def _out(self, value: Any) -> Any:
+    def _out(self, value: Any) -> object:
         match value:
             case NDArray():
                 if self.out_format == "numpy":
@@ -55,7 +55,7 @@ class CompiledModule:
         return value
 
 
-def _to_runtime(value: Any) -> Any:
+def _to_runtime(value: Any) -> object:
     match value:
         case int() if not isinstance(value, bool):
             return (value,)  # an integer argument is a shape of one dimension

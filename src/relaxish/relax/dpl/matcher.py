@@ -251,7 +251,7 @@ def _attr(m: Matcher, pattern: p.AttrPattern, expr: Expr) -> bool:
     return m.match(pattern.pattern, expr)
 
 
-def _attr_value(attrs: Attrs | Mapping[str, Any] | None, key: str) -> Any:
+def _attr_value(attrs: Attrs | Mapping[str, Any] | None, key: str) -> object:
     return None if attrs is None else attrs.get(key)
 
 
