@@ -10,7 +10,7 @@ import numpy as np
 from .. import te, topi
 from ..ir.expr import PrimExpr
 from ..relax.block_builder import BlockBuilder
-from ..relax.expr import Call, Expr
+from ..relax.expr import Call, Expr, PrimValue
 from ..relax.scalars import const_int, prove_equal
 from ..relax.struct_info import PrimStructInfo, StructInfo
 from ..relax.utils import unboxed

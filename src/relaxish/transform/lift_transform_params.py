@@ -36,6 +36,7 @@ from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import prim_vars
 from ..relax.struct_info import ShapeStructInfo, TupleStructInfo, fields_of
 from ..support.errors import RelaxishError
+from ..support.sequences import of_kind
 from ..tir import IntImm
 from .base import as_module_pass
 from .bundle_model_params import bundle_model_params, num_input_of

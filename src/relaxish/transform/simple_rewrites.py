@@ -17,7 +17,7 @@ from ..relax.dpl.pattern import DFPattern
 from ..relax.expr import Call, Expr, Function
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.scalars import prove_equal_shapes
-from ..relax.struct_info import TensorStructInfo
+from ..relax.struct_info import tensor_dims
 from ..tir import Cast, IndexMap, const
 from .base import as_module_pass, map_relax_functions
 

@@ -19,10 +19,10 @@ from ...arith.functor import free_vars
 from ...ir import dtype as dt
 from ...ir.functor import all_nodes, pre_order_visit
 from ...ir.prim import (
-    Add, Broadcast, Call, Cast, FloorDiv, FloorMod, IntImm, is_call_of, Mul, Ramp, StringImm, Sub, Var,
+    Add, Broadcast, Call, Cast, FloorDiv, FloorMod, IntImm, Mul, Ramp, StringImm, Sub, Var,
 )  # fmt: skip
 from ...ir.structural import same_expression
-from ...tir import Allocate, BufferLoad, BufferStore, For, ForKind, LetStmt, While
+from ...tir import BufferLoad, BufferStore, For, ForKind
 from ...tir.stmt import Stmt
 from .ltypes import llvm_type
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .index_gen import VecLin
 from ...arith.affine import coefficient
 from ...ir import dtype as dt
-from ...ir.prim import IntImm, const_ints
+from ...ir.prim import IntImm
 from ...tir import BufferLoad, BufferStore, For, ForKind
 from .ltypes import scalar_type
 

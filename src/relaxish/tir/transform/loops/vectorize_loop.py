@@ -17,8 +17,9 @@ from ....ir import dtype as dt
 from ....ir.expr import ExprLike, PrimExpr
 from ....ir.functor import all_nodes
 from ....ir.prim import (
-    Add, BinaryOp, Broadcast, Call, Cast, IntImm, Let, Mul, Not, Ramp, Select, Shuffle, StringImm, Sub, Var,
+    Add, BinaryOp, Broadcast, Call, Cast, IntImm, Let, Mul, Not, Ramp, Select, Shuffle, StringImm, Sub, Var, const_int,
 )  # fmt: skip
+from ....support.sequences import of_kind
 from ...expr import BufferLoad
 from ...limits import MAX_LANES, lanes_of_loops, too_many_lanes
 from ...stmt import (
