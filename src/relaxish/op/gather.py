@@ -13,6 +13,7 @@ from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, Expr, PrimValue
 from ..relax.scalars import const_int, prove_equal
 from ..relax.struct_info import PrimStructInfo, StructInfo
+from ..relax.utils import unboxed
 from .inference import (
     Number,
     OpTypeError,
@@ -222,7 +223,7 @@ def _legalize_scatter_nd(builder: BlockBuilder, call: Call) -> Expr:
 
 def _legalize_one_hot(builder: BlockBuilder, call: Call) -> Expr:
     indices, on, off = call.args
-    on_value, off_value = (a.value if isinstance(a, PrimValue) else a for a in (on, off))
+    on_value, off_value = (unboxed(a) for a in (on, off))
     dtype = on.struct_info.dtype
     depth, axis = int(call.attrs.depth), int(call.attrs.axis)
     if axis != -1 and axis < 0:

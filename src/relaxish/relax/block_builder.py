@@ -417,7 +417,7 @@ class BlockBuilder:
     def emit_normalized(self, binding: Binding) -> None:
         """Append a binding whose value is already normalised."""
         frame = self._frame()
-        if not frame.dataflow and isinstance(binding.var, DataflowVar):
+        if not frame.dataflow and binding.var.is_dataflow:
             raise InternalError(f"Cannot emit dataflow var {binding.var.name_hint} in non-dataflow block")
         if binding.var.struct_info_ is None or binding.value.struct_info_ is None:
             raise InternalError(f"the binding of {binding.var.name_hint} is not normalized: it has no struct info")
@@ -435,9 +435,9 @@ class BlockBuilder:
                     scope[symbol] = symbol
                     self._assume_non_negative(symbol)
 
-    def lookup_binding(self, var: Var) -> Expr | None:
-        """The value bound to ``var``, or None."""
-        return self._bound.get(var.vid)
+    def lookup_binding(self, var: Expr) -> Expr | None:
+        """The value bound to ``var``; None where there is none, and for an expression that is no variable."""
+        return self._bound.get(var.vid) if isinstance(var, Var) else None
 
     # --- the module -----------------------------------------------------------------------------------------------
 

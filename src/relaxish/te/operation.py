@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, overload
 
 from ..support.entry_points import lazy_package
+from ..support.sequences import as_list
 from ..ir import Range, Span
 from ..ir.structural import same_expression
 from ..ir.errors import CheckIndexError, CheckValueError
@@ -276,12 +277,13 @@ def size_var(name: str = "size", dtype: str = "int32", span: Span | None = None)
 
 
 def _range(dom: Domain | None) -> Range | None:
-    if dom is None or isinstance(dom, Range):
-        return dom
-    if isinstance(dom, Sequence):
-        if len(dom) != 2:
-            raise TypeError(f"need to be list of ranges, got {dom!r}")
-        return Range(dom[0], dom[1])
+    match dom:
+        case None | Range():
+            return dom
+        case Sequence():
+            if len(dom) != 2:
+                raise TypeError(f"need to be list of ranges, got {dom!r}")
+            return Range(dom[0], dom[1])
     return Range(0, dom)
 
 
@@ -403,7 +405,7 @@ def extern(
             raise CheckValueError("nested tag is not allowed for now")
         tag = _TAGS[-1]
     shapes = [shape] if not isinstance(shape, (list, tuple)) or _is_one_shape(shape) else list(shape)
-    ins = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+    ins = as_list(inputs)
     for tensor in ins:
         if not isinstance(tensor, Tensor):
             raise CheckValueError("expect inputs to be tensor")
@@ -471,10 +473,6 @@ def scan(
     attrs: dict[str, Any] | None = None,
 ) -> Any:
     """A recurrence along the first axis of each state."""
-
-    def as_list(value: Any) -> list[Tensor]:
-        return list(value) if isinstance(value, (list, tuple)) else [value]
-
     inits, updates, states = as_list(init), as_list(update), as_list(state_placeholder)
     if not len(inits) == len(updates) == len(states):
         raise CheckValueError("init, update, state_placeholder must have same length")

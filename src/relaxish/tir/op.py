@@ -28,6 +28,7 @@ from ..ir.source import Span
 from ..ir.types import PointerType
 from ..support.entry_points import lazy_package
 from ..support.errors import InternalError
+from ..support.sequences import as_list
 from .buffer import Buffer
 from .expr import BufferLoad
 from .intrinsics import INTRINSICS, Intrinsic, named
@@ -502,14 +503,14 @@ def comm_reducer(
         exprs = list(expr) if isinstance(expr, (tuple, list)) else [as_expr(expr)]
         exprs = [as_expr(e) for e in exprs]
         identity = fidentity(*[e.dtype for e in exprs])
-        identities = list(identity) if isinstance(identity, (tuple, list)) else [identity]
+        identities = as_list(identity)
         single = len(exprs) == 1
         lhs = [Var("x" if single else f"lhs_{i}", e.dtype) for i, e in enumerate(exprs)]
         rhs = [Var("y" if single else f"rhs_{i}", e.dtype) for i, e in enumerate(exprs)]
         result = fcombine(lhs[0], rhs[0]) if single else fcombine(lhs, rhs)
-        results = list(result) if isinstance(result, (tuple, list)) else [result]
+        results = as_list(result)
         reducer = CommReducer(lhs, rhs, results, identities)
-        inits = [] if init is None else [as_expr(e) for e in (init if isinstance(init, (tuple, list)) else [init])]
+        inits = [] if init is None else [as_expr(e) for e in as_list(init)]
         outputs = [Reduce(reducer, exprs, axes, condition, i, inits) for i in range(len(exprs))]
         return outputs[0] if single else tuple(outputs)
 

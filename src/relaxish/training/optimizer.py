@@ -12,10 +12,11 @@ from ..ir import dtype as dtypes
 from ..op.binary import add, divide, multiply, subtract
 from ..op.unary import sqrt
 from ..relax.block_builder import BlockBuilder
-from ..relax.expr import Expr, Function, Tuple, TupleGetItem, Var, const
+from ..relax.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var, const
 from ..relax.struct_info import TensorStructInfo, TupleStructInfo
 from ..relax.scalars import const_int
 from ..runtime.ndarray import array
+from ..support.sequences import as_list
 
 __all__ = ["Adam", "MomentumSGD", "Optimizer", "SGD"]
 
@@ -39,7 +40,7 @@ class Optimizer:
 
     def init(self, params: Var | Sequence[Var]) -> Optimizer:
         """Set the parameters, variables of float tensors of one dtype. Raises ValueError otherwise."""
-        checked: list[Any] = list(params) if isinstance(params, list | tuple) else [params]
+        checked: list[Any] = as_list(params)
         self._check_params(checked)
         self.param_list = checked
         self.dtype = checked[0].struct_info.dtype if checked else ""
@@ -203,7 +204,7 @@ class Adam(Optimizer):
         return self._function([scalar, scalar, *infos, *infos], self._update)
 
     def _update(self, builder: BlockBuilder, params: Var, gradients: Var, states: Var, new: list[Any]) -> list[Any]:
-        def number(value: float) -> Any:
+        def number(value: float) -> Constant:
             return const(value, self.dtype)
 
         beta1, beta2 = number(self.beta1), number(self.beta2)

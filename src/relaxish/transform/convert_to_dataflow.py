@@ -9,7 +9,7 @@ from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.transform import Pass, Sequential
 from ..relax.analysis.variables import is_impure_call
-from ..relax.expr import BindingBlock, Call, DataflowBlock, Function, If, SeqExpr
+from ..relax.expr import Binding, BindingBlock, Call, DataflowBlock, Expr, Function, If, SeqExpr
 from ..relax.expr_functor import PyExprMutator
 from .base import as_module_pass, map_relax_functions
 from .canonicalize_bindings import CanonicalizeBindings
@@ -17,7 +17,7 @@ from .canonicalize_bindings import CanonicalizeBindings
 __all__ = ["ConvertToDataflow"]
 
 
-def _is_pure(binding: Any) -> bool:
+def _is_pure(binding: Binding) -> bool:
     value = binding.value
     return not isinstance(value, If) and not (isinstance(value, Call) and is_impure_call(value))
 
@@ -27,7 +27,7 @@ class _Converter(PyExprMutator):
         super().__init__()
         self.min_size = min_size
 
-    def visit_seq_expr_(self, op: SeqExpr) -> Any:
+    def visit_seq_expr_(self, op: SeqExpr) -> Expr:
         new = super().visit_seq_expr_(op)
         blocks = self._regrouped(new.blocks)
         kinds = [(type(b), len(b.bindings)) for b in blocks]
@@ -54,7 +54,7 @@ class _Converter(PyExprMutator):
 
         for block in blocks:
             for binding in block.bindings:
-                if isinstance(block, DataflowBlock) or _is_pure(binding):
+                if block.is_dataflow or _is_pure(binding):
                     run.append(binding)
                 else:
                     end_run()

@@ -17,7 +17,7 @@ from ..relax.dpl.pattern import DFPattern
 from ..relax.expr import Call, Expr, Function
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.scalars import prove_equal_shapes
-from ..relax.struct_info import TensorStructInfo
+from ..relax.struct_info import tensor_dims
 from ..tir import Cast, IndexMap, const
 from .base import as_module_pass, map_relax_functions
 
@@ -29,11 +29,11 @@ def _reshapes(func: Function) -> Function:
     inner = is_op("relax.reshape")(x, shape)
     outer = is_op("relax.reshape")(inner, outer_shape)
 
-    def rewrite(expr: Expr, matched: Mapping[DFPattern, Expr]) -> Any:
+    def rewrite(expr: Expr, matched: Mapping[DFPattern, Expr]) -> Expr:
         if outer in matched:
             return reshape(matched[x], matched[outer_shape])
         info, target = matched[x].struct_info_, matched[shape].struct_info_
-        dims = info.dims() if isinstance(info, TensorStructInfo) else None
+        dims = tensor_dims(info)
         wanted = getattr(target, "values", None)
         if dims is not None and wanted is not None and prove_equal_shapes(dims, wanted):
             return matched[x]
@@ -61,7 +61,7 @@ def _transforms(func: Function) -> Function:
     inner = is_op("relax.layout_transform")(x)
     outer = is_op("relax.layout_transform")(inner)
 
-    def rewrite(expr: Expr, matched: Any) -> Any:
+    def rewrite(expr: Expr, matched: Any) -> Expr:
         first, second = matched[inner].attrs, matched[outer].attrs
         shape = matched[x].struct_info.dims()
         same = shape is not None and prove_equal_shapes(shape, expr.struct_info.dims())
@@ -76,7 +76,7 @@ def OptimizeLayoutTransform() -> Pass:
 
 
 class _FastMath(PyExprMutator):
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         name = op_name_of(call)
         if name == "relax.nn.softmax":

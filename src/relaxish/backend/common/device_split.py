@@ -18,6 +18,7 @@ from ...ir.module import IRModule
 from ...ir.node import Node
 from ...ir.prim import Call
 from ...ir.transform import Pass, PassContext, Sequential
+from ...support.sequences import of_kind
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.transform import BF16StorageLegalize, BindTarget, LowerDeviceKernelLaunch
@@ -77,9 +78,8 @@ def _public(mod: IRModule) -> IRModule:
             called.add(node.op)
         return True
 
-    for func in mod.functions.values():
-        if isinstance(func, PrimFunc):
-            pre_order_visit(func.body, look)
+    for program in of_kind(mod.functions.values(), PrimFunc):
+        pre_order_visit(program.body, look)
     functions: dict[Any, Any] = {}
     for var, func in mod.functions.items():
         named = "global_symbol" in (func.attrs or {}) or var in called

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...ir.module import IRModule
+from ...ir.module import IRModule, functions_of
 from ...runtime.kernel import KernelSpec
 from ...runtime.exports.linking import ForeignLibrary, Linker, UnlinkedLibrary, is_foreign
 from ...runtime.bytecode.plan import ExecutionPlan
@@ -57,9 +57,8 @@ def prim_funcs_of(mod: IRModule) -> list[tuple[str, Any]]:
     from ...tir import PrimFunc
 
     out = []
-    for gvar, func in mod.functions.items():
-        if isinstance(func, PrimFunc):
-            out.append((str((func.attrs or {}).get("global_symbol") or gvar.name_hint), func))
+    for gvar, func in functions_of(mod, PrimFunc):
+        out.append((str((func.attrs or {}).get("global_symbol") or gvar.name_hint), func))
     return sorted(out, key=lambda item: item[0])
 
 

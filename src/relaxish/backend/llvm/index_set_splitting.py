@@ -30,6 +30,7 @@ from ...ir.expr import PrimExpr
 from ...ir.functor import Mutator, Visitor, pre_order_visit
 from ...ir.op import Op
 from ...ir.prim import (
+    const_int,
     EQ, GE, GT, LE, LT, NE, And, Call, CmpOp, Div, FloorDiv, FloorMod, IntImm, Mod, Not, Or, Select, Sub,
 )  # fmt: skip
 from ...ir.structural import same_expression
@@ -61,7 +62,7 @@ def split_loop(loop: For, ranges: Ranges, writes: frozenset[Any], key: Callable[
                 return None
             edges = [first, *cuts, end]
             return [_piece(loop, a, b, ranges) for a, b in zip(edges, edges[1:], strict=False)]
-    runs = isinstance(loop.extent, IntImm) and loop.extent.value > 0
+    runs = const_int(loop.extent, 0) > 0
     fixed = next(
         (
             cond
@@ -137,7 +138,7 @@ def _is_total(cond: PrimExpr) -> bool:
             case BufferLoad() | Call():
                 total = False
             case Div() | Mod() | FloorDiv() | FloorMod():
-                total = total and isinstance(item.b, IntImm) and item.b.value > 0
+                total = total and const_int(item.b, 0) > 0
         return total
 
     pre_order_visit(cond, look)

@@ -21,14 +21,15 @@ import numpy as np
 
 from ...ir.expr import GlobalVar, Range, PrimExpr, RelaxExpr
 from ...ir.functor import Mutator, all_nodes, pre_order_visit
-from ...ir.module import IRModule
+from ...ir.module import IRModule, functions_of
 from ...ir.node import Node
 from ...ir.op import Op
-from ...ir.prim import FloorDiv, FloorMod, IntImm, is_one
+from ...ir.prim import FloorDiv, FloorMod, IntImm, const_ints, is_one
 from ...ir.transform import Pass, PassContext, PassInfo
 from ...relax.expr import Call, Constant, Function, Tuple
 from ...relax.expr_functor import PyExprMutator
 from ...runtime.ndarray import NDArray, empty
+from ...support.sequences import of_kind
 from ...tir import Block, BufferLoad, BufferRegion, PrimFunc, decl_buffer
 
 #: Arguments of a call as a rewritten kernel takes them, from those of the kernel as it was.
@@ -68,8 +69,8 @@ class PackWeights(Pass):
         plans: dict[GlobalVar, tuple[GlobalVar, Repacked]] = {}
         strips = _Strips()
         out = mod.clone()
-        for gvar, func in mod.functions.items():
-            if not isinstance(func, PrimFunc) or not _wishes(func):
+        for gvar, func in functions_of(mod, PrimFunc):
+            if not _wishes(func):
                 continue
             plan = _plan(func, constants.get(gvar, frozenset()))
             packed = _rewrite(func, plan)
@@ -94,7 +95,7 @@ def with_repacked_calls(mod: IRModule, plans: Mapping[GlobalVar, tuple[GlobalVar
 
 
 def _without_notes(mod: IRModule) -> IRModule:
-    noted = {g: f for g, f in mod.functions.items() if isinstance(f, PrimFunc) and CONSTANT_ATTR in (f.attrs or {})}
+    noted = {g: f for g, f in functions_of(mod, PrimFunc) if CONSTANT_ATTR in (f.attrs or {})}
     if not noted:
         return mod
     out = mod.clone()
@@ -135,9 +136,8 @@ def constant_arguments(mod: IRModule) -> dict[GlobalVar, frozenset[int]]:
             return False
         return True
 
-    for func in mod.functions.values():
-        if isinstance(func, Function):
-            pre_order_visit(func, look)
+    for func in of_kind(mod.functions.values(), Function):
+        pre_order_visit(func, look)
     return found
 
 
@@ -146,7 +146,7 @@ def _wishes(func: PrimFunc) -> bool:
 
 
 def _blocks(func: PrimFunc) -> list[Block]:
-    return [item for item in all_nodes(func.body) if isinstance(item, Block)]
+    return list(of_kind(all_nodes(func.body), Block))
 
 
 def _plan(func: PrimFunc, constant: frozenset[int]) -> dict[int, int]:
@@ -191,7 +191,7 @@ def _own_loads(block: Block) -> list[BufferLoad]:
 def _moves_last(load: BufferLoad, column: PrimExpr) -> bool:
     from ...arith.functor import uses_var
 
-    if len(load.indices) < 2 or not all(isinstance(extent, IntImm) for extent in load.buffer.shape):
+    if len(load.indices) < 2 or const_ints(load.buffer.shape) is None:
         return False
     return load.indices[-1] is column and not any(uses_var(index, column) for index in load.indices[:-1])
 

@@ -19,7 +19,7 @@ from ...ir.functor import all_nodes
 from ...ir.op import Op
 from ...relax.expr import Call, Constant, Expr, PrimValue, ShapeExpr, Tuple
 from ...relax.scalars import const_int, prove_equal, prove_equal_shapes, simplify
-from ...relax.struct_info import PrimStructInfo, ShapeStructInfo, TensorStructInfo
+from ...relax.struct_info import PrimStructInfo, ShapeStructInfo, TensorStructInfo, tensor_dims
 from ...runtime.ndarray import NDArray
 from ...support.errors import OpAttributeInvalid, OpNotImplemented
 from ...tir import Buffer, Call as TirCall, const, Stmt, Var
@@ -154,21 +154,23 @@ class Context:
 
     def dims(self, x: Expr) -> list[PrimExpr]:
         """The dimensions of a tensor. Raises if they are unknown."""
-        if isinstance(x, ShapeExpr):
-            return [relax.PrimValue(len(x.values)).value]
-        if isinstance(x, PrimValue):
-            return []
-        dims = x.struct_info.dims() if isinstance(x.struct_info, TensorStructInfo) else None
+        match x:
+            case ShapeExpr():
+                return [relax.PrimValue(len(x.values)).value]
+            case PrimValue():
+                return []
+        dims = tensor_dims(x.struct_info)
         if dims is None:
             raise OpAttributeInvalid("the operator needs an input of known shape")
         return list(dims)
 
     def ndim(self, x: Expr) -> int:
         """The rank of a value."""
-        if isinstance(x, ShapeExpr):
-            return 1
-        if isinstance(x, PrimValue):
-            return 0
+        match x:
+            case ShapeExpr():
+                return 1
+            case PrimValue():
+                return 0
         rank = x.struct_info.ndim
         if rank < 0:
             raise OpAttributeInvalid("the operator needs an input of known rank")
@@ -176,31 +178,33 @@ class Context:
 
     def tensor(self, x: Expr) -> Expr:
         """A value as a tensor: shapes and scalars become tensors."""
-        if isinstance(x, PrimValue):
-            known = getattr(x.value, "value", None)
-            if known is not None:
-                return relax.const(np.asarray(known, x.value.dtype), x.value.dtype)
-            row = self.emit(op.shape_to_tensor(ShapeExpr([x.value])))
-            return self.emit(op.reshape(row, []))
-        if isinstance(x, ShapeExpr):
-            values = [const_int(v) for v in x.values]
-            if all(v is not None for v in values):
-                return relax.const(np.asarray(values, "int64"), "int64")
-            return self.emit(op.shape_to_tensor(x))
+        match x:
+            case PrimValue():
+                known = getattr(x.value, "value", None)
+                if known is not None:
+                    return relax.const(np.asarray(known, x.value.dtype), x.value.dtype)
+                row = self.emit(op.shape_to_tensor(ShapeExpr([x.value])))
+                return self.emit(op.reshape(row, []))
+            case ShapeExpr():
+                values = [const_int(v) for v in x.values]
+                if all(v is not None for v in values):
+                    return relax.const(np.asarray(values, "int64"), "int64")
+                return self.emit(op.shape_to_tensor(x))
         if isinstance(getattr(x, "struct_info_", None), ShapeStructInfo):
             return self.emit(op.shape_to_tensor(x))
         return x
 
     def constant(self, x: Expr | None) -> Array | None:
         """The NumPy value of a constant, else None."""
-        if isinstance(x, Constant):
-            return x.data.numpy()
-        if isinstance(x, ShapeExpr):
-            values = [const_int(v) for v in x.values]
-            return np.asarray(values, "int64") if all(v is not None for v in values) else None
-        if isinstance(x, PrimValue):
-            known = getattr(x.value, "value", None)
-            return None if known is None else np.asarray(known, x.value.dtype)
+        match x:
+            case Constant():
+                return x.data.numpy()
+            case ShapeExpr():
+                values = [const_int(v) for v in x.values]
+                return np.asarray(values, "int64") if all(v is not None for v in values) else None
+            case PrimValue():
+                known = getattr(x.value, "value", None)
+                return None if known is None else np.asarray(known, x.value.dtype)
         return None
 
     def setting(self, x: Expr | None) -> Array | None:
@@ -220,13 +224,14 @@ class Context:
 
     def scalars(self, x: Expr) -> list[PrimExpr] | None:
         """The elements of a small integer value as expressions, if known."""
-        if isinstance(x, ShapeExpr):
-            return list(x.values)
-        if isinstance(x, PrimValue):
-            return [x.value]
-        if isinstance(x, relax.Var) and x in self.weights and "int" in self.weights[x].dtype:
-            self.setting(x)
-            x = self.settled[x]
+        match x:
+            case ShapeExpr():
+                return list(x.values)
+            case PrimValue():
+                return [x.value]
+            case relax.Var() if x in self.weights and "int" in self.weights[x].dtype:
+                self.setting(x)
+                x = self.settled[x]
         if isinstance(x, Constant):
             array = x.data.numpy()
             if array.size <= _FOLD_LIMIT and np.issubdtype(array.dtype, np.integer) and array.ndim <= 1:
@@ -335,7 +340,7 @@ class Context:
         ``apart`` of tensors of one rank may differ, all others are equal.
         """
         tensors = [self.tensor(x) for x in values]
-        shapes = [x.struct_info.dims() if isinstance(x.struct_info, TensorStructInfo) else None for x in tensors]
+        shapes = [tensor_dims(x.struct_info) for x in tensors]
         known = [list(s) for s in shapes if s is not None]
         if len(known) != len(tensors):
             return tensors
@@ -381,9 +386,12 @@ def _listed(values: list[PrimExpr]) -> te.Tensor:
 
 def as_list(value: Made) -> list[Expr]:
     """The fields of a tuple, or one value."""
-    if isinstance(value, Tuple):
-        return list(value.fields)
-    return list(value) if isinstance(value, Sequence) else [value]
+    match value:
+        case Tuple():
+            return list(value.fields)
+        case Sequence():
+            return list(value)
+    return [value]
 
 
 def attr_ints(attrs: dict[str, Any], name: str, default: Sequence[int] | None = None) -> list[int] | None:

@@ -233,10 +233,11 @@ class _Importer:
 
     def fields(self, ctx: Context, made: Made) -> list[Expr]:
         """The results of a node with several outputs."""
-        if isinstance(made, Sequence):
-            return list(made)
-        if isinstance(made, Tuple):
-            return list(made.fields)
+        match made:
+            case Sequence():
+                return list(made)
+            case Tuple():
+                return list(made.fields)
         bound = ctx.emit(made)
         info = bound.struct_info
         if isinstance(info, TupleStructInfo):
@@ -350,10 +351,11 @@ def _attribute(proto: onnx.AttributeProto) -> Attribute:
     if proto.type == onnx.AttributeProto.TENSOR:
         return onnx.numpy_helper.to_array(proto.t)
     value = onnx.helper.get_attribute_value(proto)
-    if isinstance(value, bytes):
-        return value.decode("utf-8")
-    if isinstance(value, (list, tuple)) and value and isinstance(value[0], bytes):
-        return [v.decode("utf-8") for v in value]
+    match value:
+        case bytes():
+            return value.decode("utf-8")
+        case list() | tuple() if value and isinstance(value[0], bytes):
+            return [v.decode("utf-8") for v in value]
     return value
 
 

@@ -105,9 +105,12 @@ def _function(p: ASTPrinter, f: Function) -> str:
 
 
 def _attribute(value: PrimExpr | Sequence[PrimExpr]) -> str:
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_attribute, value))}]"
-    return _quoted(value) if isinstance(value, str) else str(value)
+    match value:
+        case list() | tuple():
+            return f"[{', '.join(map(_attribute, value))}]"
+        case str():
+            return _quoted(value)
+    return str(value)
 
 
 def _call(p: ASTPrinter, c: Any) -> str:

@@ -67,10 +67,11 @@ def emit_te(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Var:
 
 
 def _mark(value: Expr, mark: Callable[[Any], Any]) -> Expr:
-    if isinstance(value, Expr):
-        return mark(value)
-    if isinstance(value, (list, tuple)):
-        return [_mark(v, mark) for v in value]
+    match value:
+        case Expr():
+            return mark(value)
+        case list() | tuple():
+            return [_mark(v, mark) for v in value]
     return value
 
 
@@ -102,7 +103,7 @@ def emit_checkpoint_sequential(
     """
 
     def run(start: int, end: int) -> Callable[[Any], Any]:
-        def forward(value: Expr) -> Any:
+        def forward(value: Expr) -> Expr:
             for func in functions[start:end]:
                 value = func(value)
             return value
@@ -148,7 +149,7 @@ class Module:
         """All parameters, of inner layers too."""
         return _parameters_of(self.__dict__)
 
-    def forward(self, input: Any) -> Any:  # public parameter name
+    def forward(self, input: Any) -> Expr:  # public parameter name
         """What the layer computes."""
         raise NotImplementedError
 
@@ -157,10 +158,11 @@ class Module:
 
 
 def _parameters_of(value: Any) -> list[Parameter]:
-    if isinstance(value, Parameter):
-        return [value]
-    if isinstance(value, Module):
-        return value.parameters()
+    match value:
+        case Parameter():
+            return [value]
+        case Module():
+            return value.parameters()
     items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
     return [p for item in items for p in _parameters_of(item)]
 
@@ -180,7 +182,7 @@ class Sequential(Module):
     def __init__(self, *args: Module) -> None:
         self.modules = list(args)
 
-    def forward(self, input: Expr) -> Any:  # public parameter name
+    def forward(self, input: Expr) -> Expr:  # public parameter name
         """The last layer's result."""
         for module in self.modules:
             input = module(input)

@@ -11,6 +11,7 @@ from ...ir.expr import PrimExpr
 from ...ir.functor import Visitor
 from ...ir.module import IRModule
 from ...ir.prim import Let, Reduce
+from ...support.sequences import of_kind
 from ..buffer import Buffer
 from ..expr import IterVar, Var
 from ..function import PrimFunc
@@ -219,7 +220,7 @@ def verify_well_formed(obj: PrimFunc | IRModule, assert_mode: bool = True) -> bo
         case PrimFunc():
             functions = [obj]
         case IRModule():
-            functions = [f for f in obj.functions.values() if isinstance(f, PrimFunc)]
+            functions = list(of_kind(obj.functions.values(), PrimFunc))
         case _:
             raise TypeError(f"expected an IRModule or a PrimFunc, got {type(obj).__name__}")
     scopes = _Scopes()

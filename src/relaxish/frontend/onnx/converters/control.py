@@ -162,14 +162,15 @@ class _Native:
 
     def inside(self, value: Expr) -> Expr:
         """A value around the loop as the function sees it."""
-        if isinstance(value, Tuple):
-            return Tuple([self.inside(f) for f in value.fields])
-        if isinstance(value, Constant):
-            return value
-        if isinstance(value, ShapeExpr):
-            return ShapeExpr([substitute(v, self.fresh) for v in value.values])
-        if isinstance(value, PrimValue):
-            return PrimValue(substitute(value.value, self.fresh))
+        match value:
+            case Tuple():
+                return Tuple([self.inside(f) for f in value.fields])
+            case Constant():
+                return value
+            case ShapeExpr():
+                return ShapeExpr([substitute(v, self.fresh) for v in value.values])
+            case PrimValue():
+                return PrimValue(substitute(value.value, self.fresh))
         param = relax.Var("outer", self.renamed(value.struct_info))
         self.params[param] = value
         return param

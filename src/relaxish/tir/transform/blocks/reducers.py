@@ -9,10 +9,11 @@ from ....arith import build as B
 from ....ir.expr import PrimExpr
 from ....ir.node import Node
 from ....ir.prim import EQ, GE, GT, LE, LT, Add, And, CommReducer, Max, Min, Mul, Or, Select, Var, const
+from ....support.sequences import of_kind
 from ...expr import BufferLoad
-from ...functor import substitute
+from ...functor import substitute, without_lets
 from ...op import max_value, min_value
-from ...stmt import Block, BufferStore, LetStmt, Stmt, stmt_list
+from ...stmt import Block, BufferStore, Stmt, stmt_list
 
 Combiner = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
 Identity = Callable[[Sequence[str]], list[Any]]
@@ -136,15 +137,12 @@ def _find(patterns: list[Any], exprs: list[Any], variables: list[Var]) -> dict[A
 
 def _stores(stmt: Stmt | None) -> list[BufferStore]:
     parts = [] if stmt is None else stmt_list(stmt)
-    stores = [part for part in parts if isinstance(part, BufferStore)]
+    stores = list(of_kind(parts, BufferStore))
     if not stores or len(stores) != len(parts):
         raise ReductionError("the init or update of the block is not a sequence of stores")
     return stores
 
 
 def _updates(body: Stmt) -> tuple[dict[Any, Any], list[BufferStore]]:
-    lets: dict[Any, Any] = {}
-    while isinstance(body, LetStmt):
-        lets[body.var] = substitute(body.value, lets)
-        body = body.body
+    lets, body = without_lets(body)
     return lets, _stores(body)

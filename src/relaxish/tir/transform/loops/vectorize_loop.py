@@ -17,8 +17,9 @@ from ....ir import dtype as dt
 from ....ir.expr import ExprLike, PrimExpr, as_expr
 from ....ir.functor import all_nodes
 from ....ir.prim import (
-    Add, BinaryOp, Broadcast, Call, Cast, IntImm, Let, Mul, Not, Ramp, Select, Shuffle, StringImm, Sub, Var,
+    Add, BinaryOp, Broadcast, Call, Cast, IntImm, Let, Mul, Not, Ramp, Select, Shuffle, StringImm, Sub, Var, const_int,
 )  # fmt: skip
+from ....support.sequences import of_kind
 from ...expr import BufferLoad
 from ...limits import MAX_LANES, lanes_of_loops, too_many_lanes
 from ...stmt import (
@@ -439,7 +440,7 @@ class _Loops(SeqMutator):
         if not self.enabled:
             return self.visit(loop.with_fields(kind=ForKind.SERIAL))
         extent = loop.extent
-        constant = isinstance(extent, IntImm) and extent.value >= 1
+        constant = const_int(extent, 0) >= 1
         if not constant and not (_is_scalable(extent) and _has_scalable_vectors(self.target)):
             target = "(nullptr)" if self.target is None else self.target
             raise LoweringError(f"Failed to vectorize loop with extent {extent} for target {target}")
@@ -448,13 +449,13 @@ class _Loops(SeqMutator):
             return substitute(body, {loop.loop_var: loop.min})
         if not B.is_zero(loop.min):
             body = substitute(body, {loop.loop_var: B.add(loop.loop_var, loop.min)})
-        vectorizer = _Vectorizer(loop.loop_var, extent.value if isinstance(extent, IntImm) else extent, self.masks)
+        vectorizer = _Vectorizer(loop.loop_var, const_int(extent, extent), self.masks)
         return vectorizer.statement(body)
 
 
 def _longest(stmt: Stmt) -> str:
     """The name of the vectorized loop with most iterations."""
-    loops = (node for node in all_nodes(stmt) if isinstance(node, For) and node.kind == ForKind.VECTORIZED)
+    loops = (node for node in of_kind(all_nodes(stmt), For) if node.kind == ForKind.VECTORIZED)
     return max((loop.extent.value, loop.loop_var.name) for loop in loops if isinstance(loop.extent, IntImm))[1]
 
 

@@ -25,11 +25,11 @@ def nests_of(body: Stmt) -> list[Nest]:
     found: list[Nest] = []
 
     class Look(Walk):
-        def nest(self, nest: Nest) -> Any:
+        def nest(self, nest: Nest) -> Stmt:
             found.append(nest)
             return nest.body
 
-        def atomic(self, how: str, body: Any) -> Any:
+        def atomic(self, how: str, body: Stmt) -> Stmt:
             return body
 
     Look().visit(body)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ....ir.expr import PrimExpr
-from ....ir.prim import IntImm, Var, const
+from ....ir.prim import IntImm, Var, const, uncast
 from ....ir.types import PointerType, PrimType
 from ....support.log import get_logger
 from ...buffer import Buffer, decl_buffer
@@ -18,7 +18,7 @@ from .layout import Layout, accumulator, by_rows, outer_product
 from .mma import Mma, form_of, is_unbuilt
 from .mma_sparse import SparseMma, sparse_form_of
 from .names import FRAGMENT
-from .product import Product, product_of, uncast
+from .product import Product, product_of
 from .program import Nest, TileLoweringError, accesses, loads_of
 from .sparse import SparseProduct, sparse_product_of
 
@@ -135,7 +135,7 @@ class Products:
 
     # -- lowering ----------------------------------------------------------------------------------------------------------
 
-    def lower(self, kernel: GpuKernel, nest: Nest) -> Any:
+    def lower(self, kernel: GpuKernel, nest: Nest) -> Stmt:
         """A product as steps."""
         if nest.op == "gemm_sp":
             return self._lower_sparse(kernel, sparse_product_of(nest))
@@ -184,7 +184,7 @@ class Products:
         kernel.tile_in_passing(other)
         return [kernel._between(other, buffer)], _Swap({buffer: other}).visit(p.store)
 
-    def _simt(self, kernel: GpuKernel, p: Product) -> Any:
+    def _simt(self, kernel: GpuKernel, p: Product) -> Stmt:
         first, store = self._in_shared(kernel, p)
         layout = kernel.memory.layouts[p.c]
         loops = ((p.i, const(p.m, p.i.dtype)), (p.j, const(p.n, p.j.dtype)))
@@ -208,14 +208,14 @@ class Products:
                 entered.append(p.c)
         return loop
 
-    def leave(self, kernel: GpuKernel, stmt: Any) -> Any:
+    def leave(self, kernel: GpuKernel, stmt: Stmt) -> Stmt:
         """After it: they come back."""
         for c in self.entered.pop():
             sums = self.open.pop(c)
             stmt = seq([kernel.step(sums.fill(), [], []), stmt, *sums.add_to(kernel, c)])
         return stmt
 
-    def _wmma(self, kernel: GpuKernel, p: Product, rows: int, across: int) -> Any:
+    def _wmma(self, kernel: GpuKernel, p: Product, rows: int, across: int) -> Stmt:
         first, store = self._in_shared(kernel, p)
         sums = self.open.get(p.c)
         alone = sums is None
@@ -234,7 +234,7 @@ class Products:
         self.allocations.append(made)
         return made
 
-    def wrap(self, body: Any) -> Any:
+    def wrap(self, body: Stmt) -> Stmt:
         """The kernel with the unit's registers around."""
         for buffer in self.allocations:
             body = Allocate(
@@ -243,7 +243,7 @@ class Products:
         return body
 
 
-def _uses(body: Any) -> tuple[list[Product], set[Any]]:
+def _uses(body: Stmt) -> tuple[list[Product], set[Any]]:
     """(products, buffers that other statements touch) of a loop's body."""
     from .infer import nests_of
 

@@ -55,14 +55,14 @@ class MmaForm:
         """Elements of the result in a thread."""
         return self.rows * 8 // 32
 
-    def left_place(self, lane: PrimExpr, e: Any) -> tuple[PrimExpr, PrimExpr]:
+    def left_place(self, lane: PrimExpr, e: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
         """(row, depth) of an element of the left operand."""
         r = self.run
         if self.rows == 8:
             return lane // 4, lane % 4 * r + e
         return lane // 4 + e // r % 2 * 8, lane % 4 * r + e % r + e // (2 * r) * (4 * r)
 
-    def right_place(self, lane: PrimExpr, e: Any) -> tuple[PrimExpr, PrimExpr]:
+    def right_place(self, lane: PrimExpr, e: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
         """(depth, column) of an element of the right operand."""
         r = self.run
         return lane % 4 * r + e % r + e // r * (4 * r), lane // 4
@@ -159,7 +159,7 @@ class Mma:
         first = self.row * (self.tall * form.rows) + t * form.rows
         if not self.matrices_fit(p.a, p.turned_a):
 
-            def element(e: Any) -> Stmt:
+            def element(e: PrimExpr) -> Stmt:
                 row, deep = form.left_place(lane, e)
                 return self.element(p.a, {p.i: first + row, p.k: k * form.stored + deep}, self.a, t * form.left + e)
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....arith.affine import coefficient
-from ....ir.prim import Cast, Var
+from ....ir.prim import Var, uncast
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...stmt import BufferStore
 from .names import CLEAR, POLICY
 from .program import Nest, as_int
 
-__all__ = ["Product", "operands_of", "product_of", "uncast"]
+__all__ = ["Product", "operands_of", "product_of"]
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,6 @@ class Product:
         """The result."""
         made: Buffer = self.store.buffer
         return made
-
-
-def uncast(e: Any) -> Any:
-    """What is converted, without the conversions."""
-    while isinstance(e, Cast):
-        e = e.value
-    return e
 
 
 def operands_of(nest: Nest) -> tuple[BufferLoad, BufferLoad]:

@@ -16,7 +16,7 @@ from ..base import call, seq
 from .arch import Arch
 from .names import ATOMIC, FRAGMENT, VAR
 from .nests import serial_loops
-from .product import uncast
+from ....ir.prim import uncast
 from .program import Nest, TileLoweringError, nest_of, opened
 
 __all__ = ["ACQUIRES", "RELEASES", "InParallel", "Updates", "atomic_update", "element_of", "joined", "update_on"]
