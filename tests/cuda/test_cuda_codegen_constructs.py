@@ -165,7 +165,7 @@ def test_every_device_intrinsic_has_a_printer():
         "call_llvm",
     )  # fmt: skip
     others = {
-        "atomic_add", "call_pure_packed", "call_spirv_pure_glsl450", "get_active_lane_mask", "llvm_lookup_intrinsic_id", "lookup_param",
+        "atomic_add", "call_pure_packed", "call_spirv_pure_glsl450", "dot_bf16x2", "dot_u8s8x4", "get_active_lane_mask", "llvm_lookup_intrinsic_id", "lookup_param",
         "make_filled_simdgroup_matrix", "nd_mem_alloc_with_scope", "prefetch_shape", "tensor_map_encode", "tvm_check_return",
         "tvm_context_id", "tvm_static_handle", "tvm_thread_allreduce", "tvm_thread_context", "tvm_throw_last_error",
         "tvm_tuple", "type_annotation", "vscale",
