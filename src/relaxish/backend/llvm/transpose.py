@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from .index_gen import VecLin
 from ...arith.affine import coefficient
+from ...arith.functor import uses_var
 from ...ir import dtype as dt
-from ...ir.prim import IntImm
+from ...ir.prim import FloorDiv, IntImm, Mul, Sub
 from ...tir import BufferLoad, BufferStore, For, ForKind
 from ...tir.stmt import Stmt
 from .ltypes import scalar_type
@@ -26,29 +27,54 @@ def transpose_loops(gen: StmtGen, outer: Any) -> bool:
     if side is None:
         return False
     inner: Any = outer.body
+    if not all(isinstance(loop.extent, IntImm) for loop in (outer, inner)):
+        _sized(gen, outer, inner, side)
+        return True
     rows, columns = (loop.extent.value // side for loop in (outer, inner))
-    store = inner.body
-
-    def tile(i: str, j: str) -> None:
-        vectors = []
-        for r in range(side):
-            _bind(gen, outer, i, side, 0)
-            _bind(gen, inner, j, side, r)
-            vectors.append(_load(gen, store.value, side))
-        for r, vector in enumerate(_transposed(gen, vectors, store.value.dtype)):
-            _bind(gen, outer, i, side, r)
-            _bind(gen, inner, j, side, 0)
-            terms, consts = _place(gen, store)
-            offset = terms, tuple(consts[0] + lane for lane in range(side))
-            gen.store_elements(store.buffer, offset, vector, dt.with_lanes(store.value.dtype, side))
 
     writes = gen.writes_of(outer)
     gen.counted_loop(
         "0", str(rows), writes, True,
-        lambda i: gen.counted_loop("0", str(columns), writes, True, lambda j: tile(i, j)),
+        lambda i: gen.counted_loop("0", str(columns), writes, True, lambda j: _tile(gen, outer, inner, i, j, side)),
     )  # fmt: skip
     _rest(gen, outer, inner, rows * side, columns * side)
     return True
+
+
+def _tile(gen: StmtGen, outer: Any, inner: Any, i: str, j: str, side: int) -> None:
+    store = inner.body
+    vectors = []
+    for r in range(side):
+        _bind(gen, outer, i, side, 0)
+        _bind(gen, inner, j, side, r)
+        vectors.append(_load(gen, store.value, side))
+    for r, vector in enumerate(_transposed(gen, vectors, store.value.dtype)):
+        _bind(gen, outer, i, side, r)
+        _bind(gen, inner, j, side, 0)
+        terms, consts = _place(gen, store)
+        offset = terms, tuple(consts[0] + lane for lane in range(side))
+        gen.store_elements(store.buffer, offset, vector, dt.with_lanes(store.value.dtype, side))
+
+
+def _sized(gen: StmtGen, outer: Any, inner: Any, side: int) -> None:
+    """Tiles of loops whose extents are known only at run time, then what they leave over."""
+    writes = gen.writes_of(outer)
+    rows, columns = (gen.materialize(gen.lin(FloorDiv(loop.extent, _number(loop, side)))) for loop in (outer, inner))
+
+    def row(i: str) -> None:
+        gen.counted_loop("0", columns, writes, False, lambda j: _tile(gen, outer, inner, i, j, side))
+
+    gen.counted_loop("0", rows, writes, False, row)
+    whole, right = (Mul(FloorDiv(loop.extent, _number(loop, side)), _number(loop, side)) for loop in (outer, inner))
+    for part in (
+        outer.with_fields(extent=whole, body=inner.with_fields(min=right, extent=Sub(inner.extent, right))),
+        outer.with_fields(min=whole, extent=Sub(outer.extent, whole)),
+    ):
+        gen.one_by_one(part)
+
+
+def _number(loop: For, value: int) -> IntImm:
+    return IntImm(loop.loop_var.dtype, value)
 
 
 def _side(gen: StmtGen, outer: For) -> int | None:
@@ -64,15 +90,19 @@ def _side(gen: StmtGen, outer: For) -> int | None:
         return None
     if gen.alias_key(store.buffer.data) == gen.alias_key(load.buffer.data):
         return None
-    numbers: tuple[Any, ...] = (outer.min, outer.extent, inner.min, inner.extent)
     side = min(16, gen.vector_bits // dt.bits(load.dtype))
-    if not all(isinstance(n, IntImm) for n in numbers) or min(numbers[1].value, numbers[3].value) < side:
+    extents = [loop.extent.value for loop in (outer, inner) if isinstance(loop.extent, IntImm)]
+    if not isinstance(outer.min, IntImm) or not isinstance(inner.min, IntImm) or any(n < side for n in extents):
         return None
     i, j = outer.loop_var, inner.loop_var
-    steps = [coefficient(index[0], var) for index in (store.indices, load.indices) for var in (i, j)]
-    if any(s is None for s in steps) or steps[1] != 1 or steps[2] != 1 or steps[3] == 1:
+    if uses_var(inner.extent, i):
         return None
-    return side
+    steps = [coefficient(index[0], var) for index in (store.indices, load.indices) for var in (i, j)]
+    if steps[1] != 1 or steps[2] != 1 or steps[3] in (0, 1):
+        return None
+    # The distance of rows may be a size that is known only at run time.
+    known = steps[0] is not None and steps[3] is not None
+    return side if known or len(extents) < 2 else None
 
 
 def _bind(gen: StmtGen, loop: Any, index: str, side: int, within: int) -> None:

@@ -13,6 +13,7 @@ from ...tir import BlockRealize, PrimFunc
 from ...tir.transform.numerics.empty_reductions import fill_empty_reductions, has_empty_loop
 from ...tir.transform.numerics.exact_extremes import exact_extremes
 from ...tir.transform.simplify.shape_arithmetic import simplify_shape_arithmetic
+from ...tir.transform.simplify.named_sizes import name_sizes
 from .schedule_rule import ScheduleRule
 
 _LOG = get_logger("dlight")
@@ -69,8 +70,10 @@ class ApplyDefaultSchedule(Pass):
         return result
 
     def _apply(self, name: str, func: PrimFunc, target: Target) -> PrimFunc | None:
+        sizes = None
         if self.simplify_shapes:
-            func = simplify_shape_arithmetic(func)
+            sizes = name_sizes(simplify_shape_arithmetic(func))
+            func = sizes.func
         for rule in self.rules:
             try:
                 space = rule.apply(func, target, False)
@@ -83,5 +86,7 @@ class ApplyDefaultSchedule(Pass):
             schedule = space[0] if isinstance(space, list) else space
             _LOG.debug("%s: %s", name, type(rule).__name__)
             made = schedule.mod["main"]
+            if sizes is not None:
+                made = sizes.restore(made)
             return made.with_attr("tir.is_scheduled", True)
         return None

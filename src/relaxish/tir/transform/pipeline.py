@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...ir.module import IRModule
+from ...ir.prim import IntImm
 from ...ir.transform import Pass, PassContext, Sequential, module_pass
 from ...support.config import checks_memory
 from ...target.target import Target
@@ -29,7 +30,7 @@ from .numerics import (
 )
 from .memory import flatten_buffer
 from .loops import hoist_if_then_else, mark_unroll, unroll_loop, vectorize_loop, whole_vectors
-from .simplify import remove_no_op, rewrite_unsafe_select, simplify  # fmt: skip
+from .simplify import named_sizes, remove_no_op, rewrite_unsafe_select, shape_arithmetic, simplify  # fmt: skip
 from .base import config, options
 from .tiles.cpu import lower_for_cpu as lower_tiles_for_cpu
 from .tiles.program import has_kernels
@@ -43,6 +44,8 @@ __all__ = [
 def lower_function_for_cpu(func: PrimFunc, vector_bits: int = 512) -> PrimFunc:
     """One function from blocks to flat loops; vectorized loops expanded, loops to unroll marked as such."""
     check_unrolled(func.body)
+    sizes = named_sizes.name_sizes(func)
+    func = sizes.func
     if has_kernels(func):
         func = lower_tiles_for_cpu(func, vector_bits)
     func = exact_logarithms.exact_logarithms(exact_extremes.exact_extremes(func))
@@ -57,6 +60,9 @@ def lower_function_for_cpu(func: PrimFunc, vector_bits: int = 512) -> PrimFunc:
     func = guard_indices.guard(func, all_accesses=checks_memory())
     func = lower_opaque_block.lower(func)
     func = flatten_buffer.flatten(func)
+    if _has_sizes(func):
+        func = shape_arithmetic.simplify_shape_arithmetic(func, named=sizes.values)
+        func = sizes.restore(func, named_sizes.is_sum)
     func = simplify.simplify(func)
     func = whole_vectors.whole_vectors(func)
     func = _body(func, lambda s: vectorize_loop.vectorize(s, not config("tir.disable_vectorize", False)))
@@ -66,7 +72,12 @@ def lower_function_for_cpu(func: PrimFunc, vector_bits: int = 512) -> PrimFunc:
         func = simplify.simplify(func)
     func = _body(func, lambda s: mark_unroll.mark_unrolled(s, settings, vector_bits))
     func = _body(func, remove_no_op.remove_no_op)
-    return _body(func, rewrite_unsafe_select.rewrite)
+    return sizes.bind(_body(func, rewrite_unsafe_select.rewrite))
+
+
+def _has_sizes(func: PrimFunc) -> bool:
+    """Whether extents of parameters are known only at run time."""
+    return any(not isinstance(extent, IntImm) for buffer in func.buffer_map.values() for extent in buffer.shape)
 
 
 def _has_vectors(func: PrimFunc) -> bool:
