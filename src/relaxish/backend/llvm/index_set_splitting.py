@@ -125,10 +125,10 @@ def _split_by_sizes(loop: For, sizes: Sizes) -> list[Any] | None:
     for number, (begin, stop) in enumerate(zip(edges, edges[1:], strict=False)):
         body: Any = loop.body
         for limit in found:
-            place = next((i for i, at in enumerate(line) if same_expression(at, limit.at)), None)
-            if place is None or (place > number and not _in_order(line[number : place + 1], sizes)):
-                continue
-            body = _Fold({}, limit.cond, (place < number) == limit.from_there).visit(body)
+            passed = any(same_expression(limit.at, at) for at in line[:number])
+            passed = passed or (number > 0 and _in_order([limit.at, line[number - 1]], sizes))
+            if passed or (number < len(line) and _no_smaller(limit.at, line[number], sizes)):
+                body = _Fold({}, limit.cond, passed == limit.from_there).visit(body)
         pieces.append(_with_body(loop, body).with_fields(min=begin, extent=Sub(stop, begin)))
     return pieces
 
@@ -153,6 +153,10 @@ def _line_of(limits: Sequence[PrimExpr], sizes: Sizes) -> list[PrimExpr]:
         place = next((i for i, other in enumerate(line) if _in_order([at, other], sizes)), len(line))
         line.insert(place, at)
     return line
+
+
+def _no_smaller(limit: PrimExpr, than: PrimExpr, sizes: Sizes) -> bool:
+    return same_expression(limit, than) or _in_order([than, limit], sizes)
 
 
 def _in_order(limits: Sequence[PrimExpr], sizes: Sizes) -> bool:

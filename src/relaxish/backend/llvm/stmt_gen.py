@@ -289,7 +289,7 @@ class StmtGen(ExprGen):
 
     def _serial(self, node: For, low: Lin, extent: Lin) -> None:
         pieces = split_loop(node, self.ranges, self.writes_of(node), self.alias_key, self.sizes) or (
-            split_ragged(node) if self.sizes.known else None
+            split_ragged(node) if extent[0] or self.sizes.known else None
         )
         if pieces is not None:
             for piece in pieces:

@@ -98,7 +98,7 @@ def _side(gen: StmtGen, outer: For) -> int | None:
     if uses_var(inner.extent, i):
         return None
     steps = [coefficient(index[0], var) for index in (store.indices, load.indices) for var in (i, j)]
-    if steps[1] != 1 or steps[2] != 1 or steps[3] in (0, 1):
+    if steps[1] != 1 or steps[2] != 1 or steps[3] == 1:
         return None
     # The distance of rows may be a size that is known only at run time.
     known = steps[0] is not None and steps[3] is not None

@@ -70,10 +70,11 @@ class ApplyDefaultSchedule(Pass):
         return result
 
     def _apply(self, name: str, func: PrimFunc, target: Target) -> PrimFunc | None:
-        sizes = None
         if self.simplify_shapes:
-            sizes = name_sizes(simplify_shape_arithmetic(func))
-            func = sizes.func
+            func = simplify_shape_arithmetic(func)
+        # Rules for other devices keep the sizes as they are written.
+        sizes = name_sizes(func) if self.simplify_shapes and target.get_target_device_type() == 1 else None
+        func = func if sizes is None else sizes.func
         for rule in self.rules:
             try:
                 space = rule.apply(func, target, False)
