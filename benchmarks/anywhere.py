@@ -1,7 +1,7 @@
 """As fast and as right on what nobody named: random workloads against torch, ONNX Runtime and OpenVINO.
 
 Every run has a new seed, so nothing can be tuned to the list. Each draw is checked against float64 with the error that
-its types allow, timed untuned between its peers on one or two threads, and every eighth is tuned as well.
+its types allow, timed untuned between its peers on one or two threads, and one in twenty is tuned as well.
 
     python benchmarks/anywhere.py                            # ten minutes
     python benchmarks/anywhere.py --minutes 2 --families dense,attention
@@ -28,6 +28,8 @@ import common
 HERE = Path(__file__).resolve().parent
 #: Seconds after which a draw counts as hanging.
 _PATIENCE = 90.0
+#: One draw of so many is tuned as well: no divisor of the number of families, so that each has its turn.
+_TUNED, _FAMILIES = 19, 21
 _GEOMEAN, _MOST, _WORST = 0.85, 1.15, 2.0
 
 
@@ -70,6 +72,8 @@ class Worker:
 def rows(seed: int, indices: Sequence[int] | None, families: Sequence[str], options: Any) -> Iterator[dict[str, Any]]:
     """Measured draws until the time is over, or those of ``indices``."""
     workers = [Worker(cores) for cores in options.cores]
+    # Families follow one another: each shall meet every number of threads.
+    every = len(families) or _FAMILIES
     end = time.monotonic() + options.minutes * 60
     index = -1
     try:
@@ -78,10 +82,13 @@ def rows(seed: int, indices: Sequence[int] | None, families: Sequence[str], opti
             if indices is not None and index not in indices:
                 continue
             family = families[index % len(families)] if families else None
-            tuned = options.trials if options.trials and index % 8 == 7 else 0
-            row = workers[index % len(workers)].measure(seed, index, family, tuned)
-            again = f"python benchmarks/anywhere.py --seed {seed} --only {index} --cores {row['cores']}"
-            row["again"] = again + (f" --families {family}" if family else "")
+            tuned = options.trials if options.trials and (index % _TUNED == _TUNED - 1 or indices is not None) else 0
+            worker = workers[(index // every + index % every) % len(workers)]
+            row = worker.measure(seed, index, family, tuned)
+            again = (
+                f"python benchmarks/anywhere.py --seed {seed} --only {index} --cores {row['cores']} --trials {tuned}"
+            )
+            row["again"] = again + (f" --families {','.join(families)}" if families else "")
             yield row | {"index": index}
     finally:
         for worker in workers:
@@ -169,7 +176,7 @@ def main() -> None:
     parser.add_argument("--only", type=lambda s: [int(i) for i in s.split(",")], help="these draws and no others")
     parser.add_argument("--families", type=lambda s: s.split(","), default=[])
     parser.add_argument("--cores", type=lambda s: [int(i) for i in s.split(",")], default=[1, 2])
-    parser.add_argument("--trials", type=int, default=0, help="tune every eighth draw with so many trials a kernel")
+    parser.add_argument("--trials", type=int, default=16, help="tune one draw of 19 with so many trials, 0 none")
     parser.add_argument("--worst", type=int, default=10, help="how many of the slowest draws are shown")
     parser.add_argument("--out", default="anywhere", help="name of the result file; empty writes none")
     options = parser.parse_args()

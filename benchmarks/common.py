@@ -31,8 +31,15 @@ def interleaved(runs: dict[str, Callable[[], Any]], rounds: int = 15, min_sec: f
     return {name: statistics.median(values) for name, values in rounds_of(runs, rounds, min_sec).items()}
 
 
-def rounds_of(runs: dict[str, Callable[[], Any]], rounds: int = 15, min_sec: float = 0.05) -> dict[str, list[float]]:
+def rounds_of(
+    runs: dict[str, Callable[[], Any]],
+    rounds: int = 15,
+    min_sec: float = 0.05,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
     """Seconds of each run in each round; a round takes them in turns and repeats each for ``min_sec``.
+
+    Of one thread, ``time.process_time`` is a clock that others on the machine disturb less.
 
     Before each turn there is a short rest, in which the threads of the run before stop spinning, and one call that is
     not counted.
@@ -40,18 +47,18 @@ def rounds_of(runs: dict[str, Callable[[], Any]], rounds: int = 15, min_sec: flo
     repeats: dict[str, int] = {}
     for name, run in runs.items():
         run()
-        start = time.perf_counter()
+        start = clock()
         run()
-        repeats[name] = max(1, int(min_sec / max(time.perf_counter() - start, 1e-7)))
+        repeats[name] = max(1, int(min_sec / max(clock() - start, 1e-7)))
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():
             time.sleep(_REST_SECONDS)
             run()
-            start = time.perf_counter()
+            start = clock()
             for _ in range(repeats[name]):
                 run()
-            times[name].append((time.perf_counter() - start) / repeats[name])
+            times[name].append((clock() - start) / repeats[name])
     return times
 
 

@@ -141,7 +141,7 @@ def measure(seed: int, index: int, family: str | None, tuned: int) -> dict[str, 
         runs = {"relaxish": ours, **runs}
         if tuned:
             runs["tuned"], row["tuning s"] = _ours(program, draw.inputs, tuned, folder)
-        times = common.rounds_of(runs, _ROUNDS, _TURN)
+        times = common.rounds_of(runs, _ROUNDS, _TURN, time.process_time if _CORES == 1 else time.perf_counter)
     row["ms"] = {name: sorted(values)[len(values) // 2] * 1e3 for name, values in times.items()}
     return row
 

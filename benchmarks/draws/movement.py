@@ -18,9 +18,11 @@ def elementwise(rng: Rng) -> Draw:
     """A chain of operators with broadcast operands, sometimes transposed at the end."""
     rank = int(rng.integers(1, 5))
     shape = lengths(rng, [(1, 64)] + [(1, 3000 // 4**r) for r in range(rank - 1)], _MOST)
-    kind = dtype(rng)
+    whole = rng.integers(8) == 0
+    kind = dtype(rng, (torch.int64, 0.5), (torch.int32, 0.3), (torch.int8, 0.2)) if whole else dtype(rng)
     other = [s if rng.integers(2) else 1 for s in shape]
-    names = [str(n) for n in rng.choice(["exp", "tanh", "sigmoid", "relu", "gelu", "silu", "abs", "add", "mul"], 4)]
+    real = ["exp", "tanh", "sigmoid", "gelu", "silu"]
+    names = [str(n) for n in rng.choice(["relu", "abs", "add", "mul"] + real * (not whole), 4)]
     turned = [int(a) for a in rng.permutation(rank)] if rng.integers(3) == 0 else None
 
     def run(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -34,7 +36,10 @@ def elementwise(rng: Rng) -> Draw:
         return x.permute(turned).contiguous() if turned else x
 
     text = f"{'-'.join(names)} of {shape} with {other} turned {turned} {kind}"
-    return Draw(text, of(run), (floats(rng, shape, kind), floats(rng, other, kind)), terms=16, rounded=8)
+    inputs = tuple(
+        torch.from_numpy(rng.integers(-2, 3, s)).to(kind) if whole else floats(rng, s, kind) for s in (shape, other)
+    )
+    return Draw(text, of(run), inputs, terms=16, rounded=8)
 
 
 def gather(rng: Rng) -> Draw:

@@ -58,14 +58,16 @@ def attention(rng: Rng) -> Draw:
     mask = str(rng.choice(["none", "causal", "given"])) if queries == keys else str(rng.choice(["none", "given"]))
     q = floats(rng, (batch, heads, queries, width), kind)
     k, v = (floats(rng, (batch, heads, keys, width), kind) for _ in range(2))
+    shared = heads % 2 == 0 and heads > 2 and rng.integers(4) == 0
+    k, v = (x[:, : heads // 2].contiguous() if shared else x for x in (k, v))
     inputs: tuple[torch.Tensor, ...] = (q, k, v)
     if mask == "given":
         inputs = (*inputs, floats(rng, (batch, 1, queries, keys), kind))
 
     def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, given: torch.Tensor | None = None) -> torch.Tensor:
-        return F.scaled_dot_product_attention(q, k, v, given, is_causal=mask == "causal")
+        return F.scaled_dot_product_attention(q, k, v, given, is_causal=mask == "causal", enable_gqa=bool(shared))
 
-    text = f"attention {batch}x{heads} heads, {queries} queries, {keys} keys, width {width}, mask {mask} {kind}"
+    text = f"attention {batch}x{heads} heads{' by two' * bool(shared)}, {queries} queries, {keys} keys, width {width}, mask {mask} {kind}"
     return Draw(text, of(run), inputs, terms=keys, rounded=4)
 
 

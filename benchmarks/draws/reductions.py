@@ -21,11 +21,13 @@ def _shape(rng: Rng, most: float = _MOST) -> list[int]:
 
 def reduction(rng: Rng) -> Draw:
     """A sum, mean, extreme, product of squares or position over any axes."""
-    shape, kind = _shape(rng), dtype(rng)
+    shape = _shape(rng)
+    kind = dtype(rng) if rng.integers(5) else dtype(rng, (torch.int64, 0.4), (torch.int32, 0.3), (torch.int8, 0.3))
     rank = len(shape)
     count = int(rng.integers(1, rank + 1))
     axes = sorted(int(a) for a in rng.choice(rank, count, replace=False))
-    which = str(rng.choice(["sum", "mean", "amax", "amin", "norm", "var", "argmax"]))
+    whole = not kind.is_floating_point
+    which = str(rng.choice(["sum", "amax", "amin", "argmax"] + ["mean", "norm", "var"] * (not whole)))
     functions: dict[str, Any] = {
         "sum": lambda x: x.sum(axes),
         "mean": lambda x: x.mean(axes),
@@ -38,9 +40,9 @@ def reduction(rng: Rng) -> Draw:
     terms = 1
     for axis in axes:
         terms *= shape[axis]
-    x = floats(rng, shape, kind)
+    x = torch.from_numpy(rng.integers(-100, 100, shape)).to(kind) if whole else floats(rng, shape, kind)
     # The sum of many numbers of both signs is small beside them: numbers of one sign have a meaningful relative error.
-    x = x.abs() if which in ("sum", "mean") else x
+    x = x.abs() if which in ("sum", "mean") and not whole else x
     return Draw(f"{which} of {shape} over {axes} {kind}", of(functions[which]), (x,), terms=terms, rounded=2)
 
 
@@ -80,11 +82,15 @@ def normalisation(rng: Rng) -> Draw:
 
 
 def scan(rng: Rng) -> Draw:
-    """Running sums or products."""
+    """Running sums, products and extremes."""
     shape, kind = _shape(rng, 2e6), dtype(rng, (torch.float32, 0.7), (torch.float64, 0.1), (torch.int64, 0.2))
     axis = int(rng.integers(len(shape)))
     x = torch.from_numpy(rng.integers(0, 9, shape)) if kind == torch.int64 else floats(rng, shape, kind).abs()
-    return Draw(f"cumsum of {shape} axis {axis} {kind}", of(lambda v: v.cumsum(axis)), (x,), terms=shape[axis] ** 2)
+    which = str(rng.choice(["cumsum", "cumsum", "cumsum", "cumprod"]))
+    if which == "cumprod":
+        x = x % 2 + 1 if kind == torch.int64 else 1 + x / shape[axis]
+    module = of((lambda v: v.cumsum(axis)) if which == "cumsum" else (lambda v: v.cumprod(axis)))
+    return Draw(f"{which} of {shape} axis {axis} {kind}", module, (x,), terms=shape[axis] ** 2)
 
 
 def sorting(rng: Rng) -> Draw:
@@ -92,13 +98,14 @@ def sorting(rng: Rng) -> Draw:
     rows, columns = lengths(rng, [(1, 256), (4, 60000)], 2e6)
     which = str(rng.choice(["sort", "topk", "topk"]))
     k, largest = min(columns, size(rng, 1, 100)), bool(rng.integers(2))
-    x = floats(rng, (rows, columns))
+    kind = dtype(rng, (torch.float32, 0.7), (torch.float16, 0.1), (torch.float64, 0.1), (torch.int64, 0.1))
+    x = floats(rng, (rows, columns)).mul(1000).to(kind) if kind == torch.int64 else floats(rng, (rows, columns), kind)
     function: Any = (
         (lambda v: torch.sort(v, descending=largest, stable=True)[0])
         if which == "sort"
         else (lambda v: torch.topk(v, k, largest=largest)[0])
     )
-    return Draw(f"{which} {rows}x{columns} k={k} largest={largest}", of(function), (x,), exact=True)
+    return Draw(f"{which} {rows}x{columns} k={k} largest={largest} {kind}", of(function), (x,), exact=True)
 
 
 REDUCTIONS = (reduction, softmax, normalisation, scan, sorting)

@@ -23,7 +23,7 @@ from importlib import import_module
 from typing import Any, TypeVar, cast
 
 from .backend.vm import ExecBuilder, NotPlannable, generate, plan_function, plan_inputs, symbol_of
-from .ir.module import IRModule
+from .ir.module import IRModule, functions_of
 from .ir.transform import Pass, PassContext
 from .relax.expr import Function
 from .runtime.executable import Executable
@@ -40,6 +40,7 @@ from .support.depth import deep_programs
 from .support.errors import RelaxishError
 from .support.host_cpu import host_triple
 from .support.log import get_logger
+from .support.sequences import of_kind
 from .target import Target
 from .target.llvm_cpus import check_cpu
 from .te.schedule import Schedule as TirSchedule
@@ -144,7 +145,7 @@ def build(
             build(module, t, params, relax_pipeline, tir_pipeline, exec_mode, system_lib=False)
             for t in where.versions()
         ]
-        return _registered(_best([v for v in built if isinstance(v, Executable)]), module, system_lib)
+        return _registered(_best(list(of_kind(built, Executable))), module, system_lib)
     module = _with_params(module, params)
     with where:
         module = _relax_pipeline(relax_pipeline, where)(module)
@@ -183,7 +184,7 @@ def build_tir(
         unregistered = _without_prefix(module)
         options: dict[str, Any] = {"default_schedule": default_schedule, "name": name}
         return _registered(_best([build_tir(unregistered, t, pipeline, **options) for t in where.versions()]), module)
-    kernels = IRModule({g: f for g, f in module.functions.items() if isinstance(f, PrimFunc)})
+    kernels = IRModule(dict(functions_of(module, PrimFunc)))
     if not kernels.functions:
         raise RelaxishError("there is no PrimFunc to build")
     host, devices = _by_device(kernels, where)
@@ -244,13 +245,14 @@ def _without_prefix(mod: IRModule) -> IRModule:
 
 
 def _as_module(mod: Any, name: str = "main") -> IRModule:
-    if isinstance(mod, IRModule):
-        return mod
-    if isinstance(mod, PrimFunc | Function):
-        given = mod.attrs.get("global_symbol") if mod.attrs is not None else None
-        return IRModule({str(given or name): mod})
-    if isinstance(mod, type) and hasattr(mod, "__relaxish_module__"):
-        return _as_module(mod.__relaxish_module__)
+    match mod:
+        case IRModule():
+            return mod
+        case PrimFunc() | Function():
+            given = mod.attrs.get("global_symbol") if mod.attrs is not None else None
+            return IRModule({str(given or name): mod})
+        case type() if hasattr(mod, "__relaxish_module__"):
+            return _as_module(mod.__relaxish_module__)
     raise TypeError(f"expected an IRModule or a function, got {type(mod).__name__}")
 
 
@@ -502,7 +504,7 @@ def _relax_pipeline(pipeline: str | Pipeline | None, target: Target) -> Callable
 
 def _split(mod: IRModule) -> tuple[IRModule, IRModule]:
     """Kernels by themselves, and the module the VM code generator sees (kernels included, for their names)."""
-    kernels = IRModule({g: f for g, f in mod.functions.items() if isinstance(f, PrimFunc)}, mod.attrs)
+    kernels = IRModule(dict(functions_of(mod, PrimFunc)), mod.attrs)
     return kernels, mod
 
 
@@ -588,9 +590,7 @@ def _plans(
     kernels = executable.kernels
     if on_device:
         kernels = {name: spec for m in executable.device_modules[:1] for name, spec in m.kernels.items()}
-    for var, func in graph.functions.items():
-        if not isinstance(func, Function):
-            continue
+    for var, func in functions_of(graph, Function):
         name = symbol_of(var, func)
         try:
             inputs = plan_inputs(func)

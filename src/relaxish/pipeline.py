@@ -10,7 +10,7 @@ from typing import Any
 from . import transform
 from .backend.common import stages
 from .backend.common.libraries import library_passes
-from .ir.module import IRModule
+from .ir.module import IRModule, functions_of
 from .ir.transform import Pass, PassContext, Sequential, module_pass
 from .op.nn.attention import ATTENTION_KERNELS
 from .relax.analysis.cleanup import keep_vouched_calls
@@ -213,6 +213,7 @@ def _cpu_fast(target: Target) -> list[Pass]:
     from .backend.set_ops import LowerSetOps
     from .dlight.cpu import FuseAttention, WinogradConv2D
     from .transform.aligned_columns import AlignColumns
+    from .transform.channels_last_convolution import ChannelsLastConvolution
     from .transform.fold_batchnorm import CPUBatchnormFolding
     from .transform.cpu_layout import CPULayoutPacking
     from .transform.subpixel_convolution import SubPixelConvTranspose
@@ -223,6 +224,7 @@ def _cpu_fast(target: Target) -> list[Pass]:
         decompose_ops_as_written(),
         transform.CanonicalizeBindings(),
         SubPixelConvTranspose(),
+        ChannelsLastConvolution(target),
         CPULayoutPacking(target),
         AlignColumns(target),
         WinogradConv2D(target),
@@ -286,8 +288,8 @@ def _frozen(mod: IRModule) -> IRModule:
     """Fusion takes functions that carry a schedule as opaque."""
     scheduled = {
         var: func.with_attr("op_pattern", _OPAQUE)
-        for var, func in mod.functions.items()
-        if isinstance(func, PrimFunc) and (func.attrs or {}).get("tir.is_scheduled")
+        for var, func in functions_of(mod, PrimFunc)
+        if (func.attrs or {}).get("tir.is_scheduled")
     }
     if not scheduled:
         return mod

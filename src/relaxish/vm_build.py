@@ -14,7 +14,7 @@ from typing import Any
 from .backend.vm import ExecBuilder, generate
 from .backend.vm.tir_codegen import PREFIX, generate_tir
 from .driver import Pipeline, _registered, build, link_kernels, resolve_target
-from .ir.module import IRModule
+from .ir.module import IRModule, functions_of
 from .relax.expr import Function
 from .runtime.executable import Executable, VMExecutable
 from .target import Target
@@ -57,11 +57,7 @@ def _vmlink(
     graph = tir_mod if tir_mod is not None else IRModule({})
     where = resolve_target(target)
     kernels = IRModule(
-        {
-            var: func
-            for var, func in graph.functions.items()
-            if isinstance(func, PrimFunc) and not var.name_hint.startswith(PREFIX)
-        },
+        {var: func for var, func in functions_of(graph, PrimFunc) if not var.name_hint.startswith(PREFIX)},
         graph.attrs,
     )
     executable = link_kernels(builder, graph, kernels, where, tir_pipeline)

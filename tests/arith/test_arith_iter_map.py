@@ -169,3 +169,13 @@ def test_set_of_lanes_of_a_computed_vector() -> None:
     found = int_set_of_vector(index)
     analyzer = arith.Analyzer()
     assert analyzer.can_prove_equal(found.max_value - found.min_value, tir.const(3, "int64"))
+
+
+@pytest.mark.parametrize("find", [arith.detect_iter_map, arith.iter_map_simplify])
+def test_a_predicate_stays_inside(find):
+    """The caller's analyzer learns the iterators' ranges, not what holds under the predicate alone."""
+    analyzer = arith.Analyzer()
+    find([x * 2 + y], {x: Range(0, 3), y: Range(0, 2)}, tir.And(x >= 1, x < 2), analyzer=analyzer)
+    assert analyzer.simplify(x).same_as(x)
+    assert not analyzer.can_prove(x < 2) and not analyzer.can_prove(x > 0)
+    assert analyzer.can_prove(x < 3) and analyzer.can_prove(x >= 0)

@@ -1,5 +1,5 @@
-"""Default schedules, few-shot tuning and users' kernels get their tiles from ``carver.recommend``; the first population of a
-search from the models behind it."""
+"""Default schedules, few-shot tuning, users' kernels and the first population of a search get tiles from ``carver.recommend``;
+the rest of the population is ranked by the models behind it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from relaxish import carver, dlight
 from relaxish import meta_schedule as ms
 from relaxish.dlight.cpu import contraction, variants
 from relaxish.meta_schedule.application.few_shot import few_shot_tune
-from relaxish.meta_schedule.search_strategy import warm_start
+from relaxish.meta_schedule.search_strategy import recommended, warm_start
+from relaxish.ir.errors import CheckValueError
+from relaxish.meta_schedule.space_generator.hints import tiled_blocks
 from relaxish.script import tir as T
 from relaxish.target import Target
 
@@ -40,7 +42,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         given.extend(hints)
         return hints
 
-    for module in (contraction, variants):
+    for module in (contraction, variants, recommended):
         monkeypatch.setattr(module, "recommend", note)
     return given
 
@@ -70,6 +72,74 @@ def test_kernels_of_users_take_a_hint() -> None:
     hint = carver.recommend(product, CPU, 1)[0]
     sch = dlight.cpu.schedule_with_hint(product, hint, CPU)
     _check(sch.mod["main"].with_attr("global_symbol", "main"))
+
+
+def _first_population(target: Any, count: int = 16) -> list[Any]:
+    context = ms.TuneContext(
+        product, target=target, space_generator="post-order-apply", search_strategy="evolutionary", rand_state=2
+    )
+    context.pre_tuning(count, count)
+    return list(context.generate_measure_candidates() or ())
+
+
+def _tiles(candidate: Any) -> list[list[int]]:
+    trace = candidate.sch.trace
+    return [
+        [int(n) for n in trace.decisions[inst]] for inst in trace.insts if inst.kind.name == "SamplePerfectTile"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", [CPU, Target("nvidia/nvidia-a100")], ids=["cpu", "gpu"])
+def test_the_first_population_asks(target: Target, asked: list[Any]) -> None:
+    """A quarter of it is tiled as recommended, and what a seed gives it gives again."""
+    found = _first_population(target)
+    assert asked
+    wanted = {(*hint.block, *hint.thread) for hint in asked}
+    position = -1 if target.kind.name == "llvm" else 2
+    extents = (96, 112)
+    tilings = [
+        (*(extents[n] // t[0] for n, t in enumerate(_tiles(c)[:2])), *(t[position] for t in _tiles(c)[:2]))
+        for c in found
+    ]
+    assert sum(t in wanted for t in tilings) >= len(found) // 4
+    again = _first_population(target)
+    assert [str(c.sch.trace) for c in found] == [str(c.sch.trace) for c in again]
+
+
+def test_a_search_goes_on_without_hints(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(*args: Any, **named: Any) -> Any:
+        raise CheckValueError("nothing to tile")
+
+    monkeypatch.setattr(recommended, "recommend", nothing)
+    assert len(_first_population(CPU, 4)) == 4
+
+
+def test_rows_of_a_hint() -> None:
+    """Tasks, register tiles and steps where a sketch has room for them; nothing where it has not."""
+    context = ms.TuneContext(
+        product, target=CPU, space_generator="post-order-apply", search_strategy="evolutionary", rand_state=2
+    )
+    context.pre_tuning(4, 4)
+    pool = context.search_strategy._pool
+    tried = 0
+    for sketch in pool.sketches:
+        blocks = tiled_blocks(context, sketch.table.trace)
+        start = sketch.table.sample(np.random.default_rng(0), 1)[0]
+        hint = carver.Hint.from_dict({"block": [48, 16], "thread": [4, 16], "rstep": [40]})
+        for row in recommended.rows_of_hint(hint, blocks, sketch.table, start):
+            i, j, k = ([int(n) for n in row[t.at : t.at + t.count]] for t in sketch.table.tiles[:3])
+            assert i[0] == 2 and i[-1] == 4 and np.prod(i) == 96
+            assert j == [7, 1, 1, 16] and k == [2, 40]
+            assert (row[sketch.table.num_tile_columns :] == start[sketch.table.num_tile_columns :]).all()
+            tried += 1
+        for other in (
+            {"block": [50, 16], "thread": [5, 16]},
+            {"block": [96, 112], "thread": [96, 112]},
+            {"block": [48], "thread": [4]},
+        ):
+            unfit = carver.Hint.from_dict({"rstep": [40], **other})
+            assert not len(recommended.rows_of_hint(unfit, blocks, sketch.table, start))
+    assert tried
 
 
 def test_the_first_population_is_ranked_by_the_model(monkeypatch: pytest.MonkeyPatch) -> None:

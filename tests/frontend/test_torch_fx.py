@@ -15,7 +15,7 @@ import relaxish  # noqa: E402
 from relaxish import relax, tir  # noqa: E402
 from relaxish.script import ir as I  # noqa: E402
 from relaxish.script import relax as R  # noqa: E402
-from relaxish.frontend.torch import dynamo_capture_subgraphs, from_fx, relax_dynamo  # noqa: E402
+from relaxish.frontend.torch import dynamo_capture_subgraphs, from_exported_program, from_fx, relax_dynamo  # noqa: E402
 
 
 class Net(torch.nn.Module):
@@ -231,3 +231,38 @@ def test_dynamo_views_across_graphs() -> None:
             return x * 1
 
     compared(Broken(), torch.randn(3, 2))
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda x: torch.split(x, 2, 1), "R.split(x, indices_or_sections=3, axis=1)"),
+        (lambda x: torch.split(x, 4, 1), "R.split(x, indices_or_sections=[4], axis=1)"),
+        (lambda x: torch.split(x, [1, 5], 1), "R.split(x, indices_or_sections=[1], axis=1)"),
+        (lambda x: x.chunk(2, 0), "R.split(x, indices_or_sections=2, axis=0)"),
+        (lambda x: torch.gather(x, -1, torch.zeros((4, 6), dtype=torch.int64)), "axis=-1)"),
+        (lambda x: x.new_ones(2, 3), 'R.full(R.shape([2, 3]), R.const(1.0, "float32"), dtype="float32")'),
+        (lambda x: torch.empty_like(x), 'R.zeros_like(x, dtype="void")'),
+        (lambda x: torch.ones_like(x, dtype=torch.int32), 'R.ones_like(x, dtype="int32")'),
+        (lambda x: x.to(torch.float32), 'R.astype(x, dtype="float32")'),
+        (lambda x: torch.nn.functional.layer_norm(x, (6,)), 'R.nn.layer_norm(x, metadata["relax.expr.Constant"][0]'),
+    ],
+)
+def test_forms(function, expected):
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return function(x)
+
+    x = torch.randn(4, 6)
+    mod = from_exported_program(torch.export.export(Model(), (x,)), unwrap_unit_return_tuple=True)
+    text = mod.script()
+    assert expected in text, text
+    vm = relaxish.VirtualMachine(relaxish.build(mod, "llvm"), relaxish.cpu())
+    given = vm["main"](relaxish.nd.array(x.numpy()))
+    wanted = function(x)
+    for got, want in zip(
+        given if isinstance(wanted, (tuple, list)) else [given],
+        wanted if isinstance(wanted, (tuple, list)) else [wanted],
+    ):
+        if "empty" not in expected and "zeros_like" not in expected:
+            np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-5, atol=1e-5)

@@ -14,6 +14,10 @@ import onnx.reference  # noqa: E402
 
 from onnx_node import Case, ours, reference  # noqa: E402
 from test_onnx_quantized import cases as quantized_cases  # noqa: E402
+from test_onnx_attention import cases as attention_cases  # noqa: E402
+from test_onnx_classic import CLASSIC  # noqa: E402
+from test_onnx_optional import OPTIONAL  # noqa: E402
+from test_onnx_regions import cases as region_cases  # noqa: E402
 from test_onnx_vision import cases as vision_cases  # noqa: E402
 
 from relaxish.frontend.onnx.context import CONVERTERS, table_name  # noqa: E402
@@ -325,5 +329,9 @@ def test_every_converter_has_a_case() -> None:
     seen |= {op for chain in _SEQUENCES.values() for op, *_ in chain}
     seen |= {"If", "Loop", "Scan", "RNN", "GRU", "LSTM"}  # test_onnx_control_flow, test_onnx_recurrent
     seen |= {"com.microsoft.QuantizeLinear", "com.microsoft.DequantizeLinear"}  # the standard's own
-    seen |= {table_name(case.op, case.domain) for case in (quantized_cases() | vision_cases()).values()}
+    others = quantized_cases() | vision_cases() | region_cases() | attention_cases()
+    seen |= {table_name(case.op, case.domain) for case in others.values()}
+    seen |= {"DFT", "STFT", "MelWeightMatrix"}  # test_onnx_signal
+    seen |= {"Bernoulli", "Multinomial", "RandomNormal", "RandomUniform", "RandomUniformLike", "RandomNormalLike"}
+    seen |= {f"ai.onnx.ml.{name}" for name in CLASSIC} | OPTIONAL
     assert sorted(set(CONVERTERS) - seen) == []

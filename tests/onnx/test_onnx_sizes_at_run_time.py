@@ -58,6 +58,13 @@ def test_dimensions_that_meet_are_equal_or_an_error(text: str) -> None:
         both.ours(x=f(3, 4), y=f(2, 4))
 
 
+def test_a_size_that_must_be_one_beside_another_tensor() -> None:
+    both = Both(parsed("(float[a,4] x, float[1,4] y) => (float[1,8] z) { z = Concat<axis=1>(x, y) }"))
+    both.agree(x=f(1, 4), y=f(1, 4))
+    with pytest.raises(Exception, match="match_cast"):
+        both.ours(x=f(2, 4), y=f(1, 4))
+
+
 def test_sizes_of_a_pyramid_meet_again() -> None:
     """Halved five times and doubled is what halved four times is, for multiples of 32."""
     both = Both(

@@ -90,3 +90,35 @@ def test_settings_are_constants(name: str, keep: bool) -> None:
     got = vm["main"](relaxish.nd.array(X), *arrays)
     first = got[0] if isinstance(got, list | tuple) else got
     np.testing.assert_allclose(first.numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_weights_are_neither_copied_nor_hashed() -> None:
+    """The bytes that the import takes beside the model are those of the weights, once."""
+    import tracemalloc
+
+    rng = np.random.default_rng(3)
+    weights = [rng.standard_normal((1024, 1024)).astype("float32") for _ in range(4)]
+    nodes, last = [], "x"
+    for k in range(4):
+        nodes.append(onnx.helper.make_node("MatMul", [last, f"w{k}"], [f"y{k}"]))
+        last = f"y{k}"
+    ends = [onnx.helper.make_tensor_value_info(n, 1, [1, 1024]) for n in ("x", last)]
+    inits = [onnx.numpy_helper.from_array(w, f"w{k}") for k, w in enumerate(weights)]
+    graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:], inits)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    size = sum(w.nbytes for w in weights)
+    relax.frontend.onnx.from_onnx(model)  # what is loaded once does not count
+    tracemalloc.start()
+    try:
+        module = relax.frontend.onnx.from_onnx(model)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.3 * size, (peak, size)
+    vm = relaxish.VirtualMachine(relaxish.build(module, "llvm"), relaxish.cpu())
+    x = rng.standard_normal((1, 1024)).astype("float32")
+    want = x
+    for w in weights:
+        want = want @ w
+    have = vm["main"](relaxish.nd.array(x)).numpy()
+    np.testing.assert_allclose(have, want, rtol=1e-3, atol=1e-3 * float(np.abs(want).max()))

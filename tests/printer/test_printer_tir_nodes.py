@@ -61,7 +61,7 @@ EXPRESSIONS: list[tuple[Any, str]] = [
     (PrimType("float16"), "T.float16"), (PointerType(PrimType("int8")), 'T.handle("int8")'), (FLOAT_PTR, 'T.handle("float32", "shared")'),
     (TupleType([]), "None"), (TupleType([PrimType("int8"), FLOAT_PTR]), 'T.Tuple(T.int8, T.handle("float32", "shared"))'),
     (FuncType([PrimType("int8")], PrimType("bool")), "I.FuncType([T.int8], T.bool)"), (TensorType((1, 2), "int8"), 'I.TensorType([1, 2], "int8")'),
-    (Range(2, 9), "I.Range(2, 9)"), (GlobalVar("f"), 'I.GlobalVar("f")'), (Op.get("tir.exp"), "Op(tir.exp)"),
+    (Range(2, 9), "I.Range(2, 9)"), (Range(0, n), "n = T.int64(is_size_var=True)\nT.Range(0, n)"), (GlobalVar("f"), 'I.GlobalVar("f")'), (Op.get("tir.exp"), "Op(tir.exp)"),
     (DictAttrs({"b": True, "a": [1, 2], "d": 2.5, "c": {"k": "v"}}), '{"a": [1, 2], "b": T.bool(True), "c": {"k": "v"}, "d": 2.5}'),
 ]  # fmt: skip
 

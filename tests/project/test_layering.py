@@ -24,7 +24,7 @@ ROWS = [
     ["meta_schedule"],
     ["frontend", "training"],
     ["pipeline", "driver", "vm_build"],
-    ["testing", "cli", "tools", "contrib", "tile", "autotvm"],
+    ["testing", "cli", "tools", "contrib", "tile", "autotvm", "compat"],
 ]
 ROW = {name: index for index, row in enumerate(ROWS) for name in row}
 # Same-row imports that are in order: topi is written with te, Relax builds te and topi functions, drivers

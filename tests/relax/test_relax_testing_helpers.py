@@ -32,12 +32,26 @@ def test_layers_build_a_function():
     np.testing.assert_allclose(result.numpy(), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_placeholders_need_a_function():
+def test_expressions_are_emitted_into_a_function():
+    weight = nn.Parameter((2, 2), name="w")
+    assert weight.name_hint == "w"
     with pytest.raises(RuntimeError):
-        nn.Placeholder((2, 2))
+        nn.emit(weight + weight)
 
 
-@pytest.mark.parametrize(("segments", "last", "marks"), [(2, False, 1), (2, True, 2), ([1, 3], True, 2)])
+@pytest.mark.parametrize(
+    ("segments", "last", "marks"),
+    # Three functions in two segments: pieces of one function each, and what is left over.
+    [
+        (2, False, 2),
+        (2, True, 3),
+        (1, False, 0),
+        (1, True, 1),
+        ([1, 3], True, 2),
+        ([0, 1, 3], False, 1),
+        ([1], True, 2),
+    ],
+)
 def test_checkpoints_in_sequence(segments, last, marks):
     bb = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorStructInfo((3,), "float32"))

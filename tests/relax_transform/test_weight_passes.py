@@ -70,7 +70,8 @@ class Repacked:
         cls = Repacked
         with R.dataflow():
             lv = R.call_tir(cls.f_weight_prepack, (w,), out_sinfo=R.Tensor((2, 2, 4, 4), "float32"))
-            gv = R.call_tir(cls.f_prepacked, (x, lv), out_sinfo=R.Tensor((8, 8), "float32"))
+            lv1 = R.call_tir(cls.f_prepacked, (x, lv), out_sinfo=R.Tensor((8, 8), "float32"))
+            gv: R.Tensor((8, 8), "float32") = lv1
             R.output(gv)
         return gv
 

@@ -7,10 +7,14 @@ import math
 
 import pytest
 
-from relaxish.ir import structural_equal
+from relaxish import tir
+from relaxish.ir import assert_structural_equal, structural_equal
 from relaxish.script import tir as T
 from relaxish.tir.schedule import Schedule, Trace
 from relaxish.tir.schedule.sampling import LinearCongruentialEngine, factor_tuples, sample_perfect_factors
+from relaxish.tir.schedule.trace_text import evaluate_expr
+
+V, W = tir.Var("v", "int32"), tir.Var("w", "int32")
 
 
 @T.prim_func
@@ -114,3 +118,16 @@ def test_trace_through_random_tiles_round_trips():
         other = Schedule(copy, debug_mask="all")
         Trace.apply_json_to_schedule(sch.trace.as_json(), other)
         assert structural_equal(sch.mod, other.mod)
+
+
+@pytest.mark.parametrize(
+    "e",
+    [
+        tir.Add(0, V * 2), tir.Mul(V, 1), tir.FloorDiv(V, tir.const(1)), tir.Select(V == 1, V, W), tir.EQ(V, V),
+        tir.And(V < 2, tir.Or(W != 3, tir.Not(V > 1))), tir.Max(V, W),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_expressions_of_a_trace_are_read_as_printed(e):
+    """Also those that an operator would fold, and comparisons and logic in the maps of layouts."""
+    assert_structural_equal(evaluate_expr(str(e), {"v": V, "w": W}), e)

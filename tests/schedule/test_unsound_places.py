@@ -381,3 +381,157 @@ def test_traces_of_accesses_without_dimensions_can_be_printed():
     sch = Schedule(scalar, debug_mask="all")
     sch.annotate_buffer_access("B", 0, "read", lambda v: [])
     verify_trace_roundtrip(sch, scalar)
+
+
+@T.prim_func
+def row_sums(A: T.Buffer((12, 4), "int32"), B: T.Buffer((12,), "int32")):
+    for k, i in T.grid(4, 12):
+        with T.block("B"):
+            v, r = T.axis.remap("SR", [i, k])
+            with T.init():
+                B[v] = 0
+            B[v] = B[v] + A[v, r]
+
+
+def test_pieces_of_a_loop_around_pieces_of_a_reduction_do_not_begin_anew():
+    """The blocks that a partition makes hide the reduction from the loops above them."""
+    sch = Schedule(row_sums, debug_mask="all")
+    sch.loop_partition(sch.get_loops("B")[1], [None, 3], preserve_unit_iters=False)
+    (common,) = sch.get_child_blocks("root")
+    (k,) = sch.get_loops(common)
+    with pytest.raises(ScheduleError, match="initialised again"):
+        sch.loop_partition(k, [1, None])
+    assert check_program(row_sums, sch.mod["main"]) is None
+
+
+def test_what_follows_a_reduction_under_a_loop_that_rfactor_drops_does_not_use_it():
+    sch = Schedule(row_sums, debug_mask="all")
+    sch.cache_write("B", 0, "local")
+    k, i = sch.get_loops("B")
+    outer, inner = sch.split(k, [2, None])
+    sch.write_at(outer, "B", 0, "local")
+    sch.split(outer, [None, 3])
+    before = sch.mod
+    with pytest.raises(ScheduleError, match="only the reduction"):
+        sch.rfactor(inner, 0)
+    assert sch.mod is before
+
+
+def test_the_guard_of_one_access_does_not_place_another():
+    """Only iteration 2 reads ``B``: what that says of the outer loop must not shift the accesses of ``D``."""
+
+    @T.prim_func
+    def shifted(A: T.Buffer((1,), "int32"), E: T.Buffer((5,), "int32")):
+        B, C, D = T.alloc_buffer((1,), "int32"), T.alloc_buffer((3,), "int32"), T.alloc_buffer((5,), "int32")
+        for i in range(1):
+            with T.block("B"):
+                v = T.axis.spatial(1, i)
+                B[v] = A[v] * 3
+        for i in range(3):
+            with T.block("C"):
+                v = T.axis.spatial(3, i)
+                C[v] = T.if_then_else(1 <= v and v < 2, B[v - 1], 3)
+        for i in range(5):
+            with T.block("D"):
+                v = T.axis.spatial(5, i)
+                D[v] = T.if_then_else(1 <= v and v < 4, C[v - 1], 2)
+        for i in range(5):
+            with T.block("E"):
+                v = T.axis.spatial(5, i)
+                E[v] = D[v] * 5
+
+    sch = Schedule(shifted, debug_mask="all")
+    (loop,) = sch.get_loops("D")
+    sch.reverse_compute_at("E", loop)
+    sch.compute_inline("C")
+    sch.split(loop, [None, 2])
+    assert check_program(shifted, sch.mod["main"]) is None
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_what_a_partition_made_is_judged_where_it_stands(asked):
+    """Flags of its blocks are those of the program it leaves, whether a step in between asked for them or not."""
+
+    @T.prim_func
+    def chain(A: T.Buffer((3, 6), "int32"), E: T.Buffer((3, 6), "int32")):
+        B, C = T.alloc_buffer((3,), "int32"), T.alloc_buffer((3, 6), "int32")
+        for i, k in T.grid(3, 6):
+            with T.block("B"):
+                v, r = T.axis.remap("SR", [i, k])
+                with T.init():
+                    B[v] = 0
+                B[v] = B[v] + A[v, r]
+        for i, j in T.grid(3, 6):
+            with T.block("C"):
+                v, w = T.axis.remap("SS", [i, j])
+                C[v, w] = A[v, w] - B[v]
+        for i, j in T.grid(3, 6):
+            with T.block("E"):
+                v, w = T.axis.remap("SS", [i, j])
+                E[v, w] = C[v, w] * 2
+
+    sch = Schedule(chain, debug_mask="all")
+    sch.loop_partition(sch.get_loops("E")[1], [1, None])
+    sch.unroll(sch.get_loops("C")[1])
+    if asked:
+        with pytest.raises(ScheduleError):
+            sch.compute_inline("E_j0")
+    sch.transform_layout("B", ("write", 0), lambda i: (i // 4, i % 4), pad_value=0)
+    sch.reindex("C", ("read", 1))
+    assert check_program(chain, sch.mod["main"]) is None
+
+
+def test_a_stated_access_of_a_piece_is_of_its_variables_as_they_are_seen():
+    """The variables of a later piece begin where it does until some primitive needs them to begin at zero."""
+
+    @T.prim_func
+    def copied(A: T.Buffer((1, 6), "int32"), B: T.Buffer((6,), "int32")):
+        for i in range(6):
+            with T.block("B"):
+                v = T.axis.spatial(6, i)
+                B[v] = A[v // 6, v % 6] * 2
+
+    sch = Schedule(copied, debug_mask="all")
+    sch.loop_partition(sch.get_loops("B")[0], [2, None])
+    sch.annotate_buffer_access("B_i1", 0, "read", lambda v: [(v // 6, v // 6 + 1), (v % 6, v % 6 + 1)])
+    sch.reindex_cache_read("B_i1", 0, "global", lambda v: (v,))
+    assert check_program(copied, sch.mod["main"]) is None
+
+
+def test_blocks_over_every_other_value_are_not_cut():
+    """The values of ``i * 2`` reach beyond their number, which is what an outer variable would be given as domain."""
+
+    @T.prim_func
+    def strided(A: T.Buffer((84,), "int32"), C: T.Buffer((42,), "int32")):
+        B = T.alloc_buffer((84,), "int32")
+        for i in range(42):
+            for j in range(1):
+                with T.block("B"):
+                    v = T.axis.spatial(84, i * 2 + j)
+                    B[v] = A[v] + 1
+            with T.block("C"):
+                v = T.axis.spatial(42, i)
+                C[v] = B[v * 2]
+
+    sch = Schedule(strided, debug_mask="all")
+    with pytest.raises(ScheduleError, match="can not be blockized"):
+        sch.blockize(sch.get_loops("B")[1], preserve_unit_iters=False)
+
+
+def test_rows_of_three_in_tiles_of_four_live_outside_of_the_loop():
+    """An iteration reads what the one before has written: the tile that both have a part of."""
+
+    @T.prim_func
+    def tiled(A: T.Buffer((4, 3), "int32"), C: T.Buffer((6,), "int32")):
+        B = T.alloc_buffer((3, 4), "int32")
+        for i in range(4):
+            for j in range(3):
+                with T.block("B"):
+                    v = T.axis.spatial(12, i * 3 + j)
+                    B[v // 4, v % 4] = A[v // 3, v % 3]
+            for k in range((i * 3 % 4 + 2) // 4 * 2 + 2):
+                with T.block("C"):
+                    v = T.axis.spatial(6, i * 3 // 4 * 2 + k)
+                    C[v] = B[v // 2, v % 2 * 2]
+
+    assert check_program(tiled, tiled) is None

@@ -133,13 +133,3 @@ def test_clusters():
     check(program((8, 4), (2, 1)), [a], wanted, where=("interp", "llvm", "sm_80", "sm_90a"))
     with pytest.raises(RelaxishError, match="a grid of 4 blocks is no multiple of the cluster's 3"):
         program((8, 4), (2, 3))
-
-
-def test_sparse_products_are_named():
-    with pytest.raises(RelaxishError, match="T.gemm_sp"):
-
-        @T.prim_func
-        def main(A: T.Tensor((64, 64), "float16")):
-            with T.Kernel(1, threads=32) as _bx:
-                a = T.alloc_shared((64, 64), "float16")
-                T.gemm_sp(a, a, a, a)

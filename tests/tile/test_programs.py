@@ -9,6 +9,7 @@ from tile_programs import arrays, check, run
 
 import relaxish
 import relaxish.tile.language as T
+from relaxish.backend.cuda.compile import nvrtc
 from relaxish.ir import assert_structural_equal
 from relaxish.ir.dtype import numpy_dtype
 from relaxish.script import from_source
@@ -207,7 +208,7 @@ def test_updates_of_all_types(dtype):
     func = updates(dtype, bits)
     # Sums of small integers are exact in 16 bits as long as they stay small; those of 512 of bfloat16 do not.
     rows = slice(1, None) if dtype == "bfloat16" else slice(None)
-    for where in ("interp", "llvm", "sm_80") if bits and dtype != "int8" else ("interp", "llvm"):
+    for where in ("interp", "llvm", "sm_80") if dtype != "int8" else ("interp", "llvm"):
         (found,) = run(func, where, [a], [start])
         np.testing.assert_array_equal(found[rows].astype("float64"), wanted[rows].astype("float64"), err_msg=where)
     (found,) = run_c(func, [a], [start])
@@ -222,8 +223,28 @@ def test_extremes_keep_nan():
     func = updates("float32", False)
     with np.errstate(invalid="ignore"):
         wanted = [np.maximum(start[1], np.max(a, 0)), np.minimum(start[2], np.min(a, 0))]
-    for found in (*run(func, "llvm", [a], [start]), *run_c(func, [a], [start])):
+    places = (run(func, where, [a], [start]) for where in ("llvm", "sm_80"))
+    for found in (*(found for (found,) in places), *run_c(func, [a], [start])):
         np.testing.assert_array_equal(found[1:3], wanted)
+
+
+@pytest.mark.skipif(not nvrtc.available(), reason="neither NVRTC nor nvcc is installed")
+@pytest.mark.parametrize(
+    "dtype, arch", [("float16", "sm_75"), ("bfloat16", "sm_80"), ("float32", "sm_80"), ("float64", "sm_90")]
+)
+def test_extremes_of_floats_compile(dtype, arch):
+    """CUDA has no such functions: they swap until what they compared is still there."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64,), dtype), B: T.Tensor((2,), dtype)):
+        with T.Kernel(4, threads=32) as bx:
+            for i in T.Parallel(16):
+                T.atomic_max(B[0], A[bx * 16 + i])
+                T.atomic_min(B[1], A[bx * 16 + i])
+
+    text = source(main, arch)
+    assert "atomic_extreme<true>(" in text and "atomic_extreme<false>(" in text
+    assert ".cas." in nvrtc.compile_ptx(text, arch)
 
 
 def test_loads_and_stores():

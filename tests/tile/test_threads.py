@@ -142,3 +142,81 @@ def test_blocks_have_no_lanes():
             with T.Kernel(1, threads=32) as _bx:
                 for i in T.Parallel(32):
                     A[i] = T.shfl_xor(A[i], 1)
+
+
+# -- all blocks
+
+
+@pytest.mark.parametrize("where", ["interp", "llvm", "sm_70", "sm_80"])
+def test_blocks_wait_for_each_other(where):
+    """Each block reads what others stored; shared memory, fragments and variables that begin anew go on both sides."""
+
+    @T.prim_func
+    def main(A: T.Tensor((8, 32), "float32"), P: T.Tensor((8,), "float32"), B: T.Tensor((8, 32), "float32")):
+        with T.Kernel(8, threads=32) as bx:
+            tile = T.alloc_shared((32,), "float32")
+            x = T.alloc_fragment((32,), "float32")
+            total = T.alloc_fragment((1,), "float32")
+            T.copy(A[bx, 0], tile)
+            T.copy(tile, x)
+            T.reduce_sum(x, total)
+            T.copy(total, P[bx])
+            T.sync_grid()
+            T.copy(A[7 - bx, 0], tile)
+            T.copy(tile, x)
+            for i in T.Parallel(32):
+                B[bx, i] = x[i] * P[(bx + 3) % 8] + P[7 - bx]
+
+    (a,) = arrays(12, (8, 32))
+    sums = a.sum(1)
+    order = np.arange(8)
+    wanted = a[::-1] * sums[(order + 3) % 8, None] + sums[::-1, None]
+    check(main, [a], [sums, wanted], where=(where,), rtol=1e-4, atol=1e-4)
+
+
+def test_blocks_of_threads_wait_for_each_other():
+    """Twice, with steps in which the blocks' results move on."""
+
+    @T.prim_func
+    def main(A: T.Tensor((4, 64), "float32"), P: T.Tensor((4, 64), "float32"), B: T.Tensor((4, 64), "float32")):
+        with T.Kernel(4, threads=64) as bx:
+            tx = T.get_thread_binding()
+            P[bx, tx] = A[bx, tx] + 1
+            T.sync_grid()
+            B[(bx + 1) % 4, tx] = P[3 - bx, 63 - tx] * 2
+            T.sync_grid()
+            P[bx, tx] = B[bx, tx] + A[bx, tx]
+
+    (a,) = arrays(13, (4, 64))
+    b = np.empty_like(a)
+    b[(np.arange(4) + 1) % 4] = (a + 1)[::-1, ::-1] * 2
+    check(main, [a], [b + a, b], where=("sm_80",), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind, words", [
+    ("shared", "T.sync_grid: x holds what a block computed before it"), ("loop", "T.sync_grid stands inside of a loop"),
+    ("update", "T.sync_grid: x holds what a block computed before it"), ("part", "T.sync_grid: x holds what"),
+])  # fmt: skip
+def test_what_does_not_go_past_all_blocks(kind, words):
+    def program():
+        @T.prim_func
+        def main(A: T.Tensor((8, 32), "float32"), B: T.Tensor((8, 32), "float32")):
+            with T.Kernel(8, threads=32) as bx:
+                x = T.alloc_shared((32,), "float32")
+                T.copy(A[bx, 0], x)
+                if kind == "loop":
+                    for _ in T.serial(3):
+                        T.sync_grid()
+                else:
+                    T.sync_grid()
+                if kind == "update":
+                    for i in T.Parallel(32):
+                        x[i] = x[i] + 1
+                if kind == "part":
+                    T.fill(x[0:16], 1.0)
+                T.copy(x, B[bx, 0])
+
+        return main
+
+    with pytest.raises(Exception, match=words):
+        program()

@@ -12,7 +12,9 @@ from relaxish.ir import IRModule, assert_structural_equal
 from relaxish.script import tir as T
 from relaxish.target import Target
 from relaxish.tir import transform
+from relaxish.testing import emulate_cuda
 from relaxish.tir.transform.numerics.dtype_conversion import convert_float
+from relaxish.tir.transform.numerics.exact_float8 import convert_exactly
 
 
 def apply(a_pass: Any, func: Any) -> Any:
@@ -138,6 +140,54 @@ def test_conversions_keep_values(source: str, target: str) -> None:
     interp.run_prim_func(func, [values, out, back])
     np.testing.assert_array_equal(out, values.astype(target))
     np.testing.assert_array_equal(back.view(f"uint{kind.itemsize * 8}"), values.view(f"uint{kind.itemsize * 8}"))
+
+
+@pytest.mark.parametrize("source", ["float8_e4m3fn", "float8_e5m2"])
+def test_exact_conversions_keep_every_value(source: str) -> None:
+    """All 256 values, and numbers beyond and between them, against ml_dtypes."""
+    kind = np.dtype(interp.intrinsics.np_dtype(source))
+    codes = np.arange(256, dtype="uint8").view(kind)
+    rng = np.random.default_rng(3)
+    near = rng.standard_normal(2000).astype("float32") * np.exp2(rng.integers(-20, 18, 2000)).astype("float32")
+    with np.errstate(all="ignore"):
+        every = codes.astype("float32")
+        middles = (every[:-1] + every[1:]) / 2  # ties
+        numbers = np.concatenate(
+            [every, middles, near, np.array([1e-30, -1e-30, 1e-42, 1e30, np.inf, -np.inf], "float32")]
+        )
+        wanted = numbers.astype(kind)
+    a, b = tir.decl_buffer((256,), source, "A"), tir.decl_buffer((256,), "float32", "B")
+    c, d = tir.decl_buffer((len(numbers),), "float32", "C"), tir.decl_buffer((len(numbers),), source, "D")
+    i, j = tir.Var("i", "int32"), tir.Var("j", "int32")
+    body = tir.SeqStmt([
+        tir.For(i, 0, 256, 0, tir.BufferStore(b, convert_exactly(a[i], "float32"), [i])),
+        tir.For(j, 0, len(numbers), 0, tir.BufferStore(d, convert_exactly(c[j], source), [j])),
+    ])  # fmt: skip
+    out, back = np.zeros(256, "float32"), np.zeros(len(numbers), kind)
+    interp.run_prim_func(tir.PrimFunc([a, b, c, d], body), [codes, out, numbers, back])
+    np.testing.assert_array_equal(out, every)
+    np.testing.assert_array_equal(np.signbit(out[[0, 128]]), [False, True])
+    same = back.view("uint8") == wanted.view("uint8")
+    both_nan = np.isnan(back.astype("float32")) & np.isnan(wanted.astype("float32"))
+    assert (same | both_nan).all(), numbers[~(same | both_nan)][:8]
+
+
+def test_devices_without_8_bit_floats_read_zeros_as_zeros() -> None:
+    @T.prim_func
+    def main(A: T.Buffer((64,), "float8_e4m3fn"), B: T.Buffer((64,), "float32"), C: T.Buffer((64,), "float8_e4m3fn")):
+        for tx in T.thread_binding(64, "threadIdx.x"):
+            with T.block("B"):
+                v = T.axis.spatial(64, tx)
+                B[v] = T.Cast("float32", A[v]) + T.float32(0.25)
+                C[v] = A[v] * A[v]
+
+    a = np.arange(64, dtype="uint8").view(interp.intrinsics.np_dtype("float8_e4m3fn"))
+    for arch in ("sm_80", "sm_89"):
+        out, squares = np.zeros(64, "float32"), a.copy()
+        emulate_cuda(main, a, out, squares, target=Target({"kind": "cuda", "arch": arch}), check=True)
+        np.testing.assert_array_equal(out, a.astype("float32") + np.float32(0.25))
+        wanted = (a.astype("float32") ** 2).astype(a.dtype)
+        np.testing.assert_array_equal(squares.view("uint8"), wanted.view("uint8"))
 
 
 def test_a_vector_copied_into_promoted_memory_keeps_its_values() -> None:

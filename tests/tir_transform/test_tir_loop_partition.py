@@ -166,3 +166,47 @@ def test_all_reductions_are_not_torn_apart() -> None:
 
     made = partition(before, clean=False)
     assert isinstance(made.body, tir.For) and made.body.extent is before.params[1]
+
+
+def test_conditions_that_exclude_each_other() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((3,), "int8"), B: T.Buffer((12,), "int8")):
+        for i in T.serial(12, annotations={"pragma_loop_partition_hint": 1}):
+            if i < 3:
+                B[i] = A[0]
+            if i == 4:
+                B[i] = A[1]
+            if i > 5:
+                B[i] = A[2]
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer((3,), "int8"), B: T.Buffer((12,), "int8")):
+        for i in range(3):
+            B[i] = A[0]
+        B[4] = A[1]
+        for i in range(6):
+            B[i + 6] = A[2]
+
+    lowered = transform.LowerOpaqueBlock()(IRModule({"main": before}))["main"]
+    assert_structural_equal(partition(lowered, partition_const_loop=True), after)
+
+
+def test_exclusive_quarters_of_nested_loops() -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((2,), "int8"), B: T.Buffer((256,), "int8")):
+        for i in T.serial(16, annotations={"pragma_loop_partition_hint": 1}):
+            for j in T.serial(16, annotations={"pragma_loop_partition_hint": 1}):
+                if i >= 4 and j < 8:
+                    B[i * 16 + j] = A[0]
+                if i < 4 and j >= 8:
+                    B[i * 16 + j] = A[1]
+
+    @T.prim_func(private=True)
+    def after(A: T.Buffer((2,), "int8"), B: T.Buffer((256,), "int8")):
+        for i, j in T.grid(4, 8):
+            B[i * 16 + j + 8] = A[1]
+        for i, j in T.grid(12, 8):
+            B[i * 16 + j + 64] = A[0]
+
+    lowered = transform.LowerOpaqueBlock()(IRModule({"main": before}))["main"]
+    assert_structural_equal(partition(lowered, partition_const_loop=True), after)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+import relaxish
 from relaxish.ir import IRModule, assert_structural_equal
 from relaxish.ir.transform import PassContext
 from relaxish.script import tir as T
@@ -267,3 +269,39 @@ def test_allocations_go_inside_the_threads_not_just_inside_a_pragma() -> None:
                 A[threads * 2 + i] = x[0] + 1.0
 
     check(transform.StorageRewrite(), before, after)
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_llvm_intrinsics_take_vectors_where_llvm_has_them(counted: bool) -> None:
+    def of(name: str, x: Any) -> Any:
+        return T.call_llvm_pure_intrin("float32", name, *([T.uint32(1)] if counted else []), x)
+
+    @T.prim_func
+    def func(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32"), C: T.Buffer((16,), "int64")):
+        T.func_attr({"global_symbol": "main"})
+        for i in range(4):
+            for j in T.vectorized(4):
+                B[i * 4 + j] = of("llvm.sqrt", of("llvm.fabs", A[i * 4 + j]))
+            for j in T.vectorized(4):
+                # Of this one there are no vectors.
+                C[i * 4 + j] = T.call_llvm_pure_intrin("int64", "llvm.llround.i64.f32", A[i * 4 + j])
+
+    made = transform.VectorizeLoop()(IRModule({"main": func}))["main"]
+    roots = [line for line in made.script().splitlines() if "llvm.sqrt" in line]
+    assert len(roots) == 1 and roots[0].count('"float32x4"') == 2
+    assert "int64x4" not in made.script()
+    a = (np.random.default_rng(5).standard_normal(16) * 10).astype("float32")
+    b, c = relaxish.nd.empty((16,)), relaxish.nd.empty((16,), "int64")
+    relaxish.compile(func, target="llvm")(relaxish.nd.array(a), b, c)
+    np.testing.assert_allclose(b.numpy(), np.sqrt(np.abs(a)), rtol=1e-6)
+    np.testing.assert_array_equal(c.numpy(), np.where(a < 0, np.ceil(a - 0.5), np.floor(a + 0.5)))
+
+
+def test_extents_that_cannot_be_vectors_are_named() -> None:
+    @T.prim_func
+    def func(A: T.Buffer((16,), "float32"), n: T.int32):
+        for j in T.vectorized(n):
+            A[j] = T.float32(1)
+
+    with pytest.raises(relaxish.TVMError, match=r"Failed to vectorize loop with extent n for target \(nullptr\)"):
+        transform.VectorizeLoop()(IRModule({"main": func}))

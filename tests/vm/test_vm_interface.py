@@ -139,6 +139,13 @@ def test_saved_functions(machine):
     assert machine.time_evaluator("saved", cpu(), number=2, repeat=3)().results[2] > 0
 
 
+def test_stateful_calls_by_name(machine):
+    machine["set_input"]("static", X, W)
+    machine["invoke_stateful"]("static")
+    np.testing.assert_array_equal(machine.get_outputs("static").numpy(), np.maximum(X + W, 0))
+    assert machine.time_evaluator("invoke_stateful", cpu(), number=2, repeat=3)("static").results[2] > 0
+
+
 def test_stateful_calls(machine):
     fresh = VirtualMachine(machine.executable, cpu())
     assert "No inputs set for stateful call of nested" in message_of(

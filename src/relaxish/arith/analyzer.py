@@ -129,14 +129,15 @@ class Analyzer:
 
     def update(self, var: Var, info: ConstIntBound | ModularSet | IntSet, override: bool = False) -> None:
         """Set one kind of knowledge: a :class:`ConstIntBound`, :class:`ModularSet` or integer set."""
-        if isinstance(info, ConstIntBound):
-            self.const_int_bound.update(var, (info.min_value, info.max_value), override)
-        elif isinstance(info, ModularSet):
-            self.modular_set.update(var, (info.coeff, info.base), override)
-        elif isinstance(info, IntSet):
-            self._domains[var] = to_int_set(info)
-        else:
-            raise TypeError(f"cannot update a variable with {type(info).__name__}")
+        match info:
+            case ConstIntBound():
+                self.const_int_bound.update(var, (info.min_value, info.max_value), override)
+            case ModularSet():
+                self.modular_set.update(var, (info.coeff, info.base), override)
+            case IntSet():
+                self._domains[var] = to_int_set(info)
+            case _:
+                raise TypeError(f"cannot update a variable with {type(info).__name__}")
         self._forget()
 
     def mark_global_non_neg_value(self, expr: PrimExpr) -> None:
@@ -266,10 +267,15 @@ class Analyzer:
             return True
         return holds_for_known_values(result, lambda known: self.can_prove(known, strength))
 
-    def _prove_by_sets(self, e: Any) -> bool:
-        plans = {LT: (e_b_minus_a, 1), LE: (e_b_minus_a, 0), GT: (e_a_minus_b, 1), GE: (e_a_minus_b, 0)}
+    def _prove_by_sets(self, e: PrimExpr) -> bool:
+        plans: dict[type, tuple[Callable[[CmpOp], PrimExpr], int]] = {
+            LT: (e_b_minus_a, 1),
+            LE: (e_b_minus_a, 0),
+            GT: (e_a_minus_b, 1),
+            GE: (e_a_minus_b, 0),
+        }
         plan = plans.get(type(e))
-        if plan is None or not dt.is_integral(e.a.dtype):
+        if plan is None or not B.is_comparison(e) or not dt.is_integral(e.a.dtype):
             return False
         diff = self.simplify(plan[0](e))
         found = self.int_set(diff)
@@ -349,6 +355,6 @@ def e_b_minus_a(e: CmpOp) -> PrimExpr:
     return B.sub(e.b, e.a)
 
 
-def e_a_minus_b(e: GE) -> PrimExpr:
+def e_a_minus_b(e: CmpOp) -> PrimExpr:
     """``a - b`` of a comparison."""
     return B.sub(e.a, e.b)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from ..ir.prim import LogicalOp
 from . import build as B
 from ._ir import And, Or, PrimExpr
 
@@ -84,7 +85,7 @@ class AndOfOrs:
         self._clean()
 
     @staticmethod
-    def _pair(left: Chunk, i: int, right: Chunk, j: int, analyzer: Simplifier, kind: Any) -> None:
+    def _pair(left: Chunk, i: int, right: Chunk, j: int, analyzer: Simplifier, kind: type[LogicalOp]) -> None:
         """Replace two terms by the simplified form of their combination, if it is simpler."""
         build = B.or_ if kind is Or else B.and_
         joint = build(left[i], right[j])

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeGuard
 
 from ..ir import dtype as dt
 from ..ir.errors import CheckDivisionError
+from ..ir.prim import CmpOp
 from ..ir.prim import const as large_const
 from ..ir.prim import const_int
 from ..ir.prim import is_one as is_one
@@ -56,6 +57,11 @@ def wrap(dtype: str, value: int) -> int:
     return value & ((1 << bits) - 1)
 
 
+def is_comparison(e: PrimExpr) -> TypeGuard[CmpOp]:
+    """Whether an expression compares two others."""
+    return isinstance(e, CmpOp)
+
+
 def _ints(a: PrimExpr, b: PrimExpr) -> bool:
     return type(a) is IntImm and type(b) is IntImm
 
@@ -64,24 +70,22 @@ def _floats(a: PrimExpr, b: PrimExpr) -> bool:
     return type(a) is FloatImm and type(b) is FloatImm
 
 
-def _is(a: Any, value: int) -> bool:
-    kind = type(a)
-    return (kind is IntImm or kind is FloatImm) and a.value == value
+def _is(a: PrimExpr, value: int) -> bool:
+    return (type(a) is IntImm or type(a) is FloatImm) and a.value == value
 
 
-def add(a: Any, b: Any) -> PrimExpr:
+def add(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     """``a + b``."""
-    ka, kb = type(a), type(b)
-    if kb is IntImm:
-        if ka is IntImm:
+    if type(b) is IntImm:
+        if type(a) is IntImm:
             return const(a.dtype, wrap(a.dtype, a.value + b.value))
         if b.value == 0:
             return a
-    elif ka is IntImm:
+    elif type(a) is IntImm:
         if a.value == 0:
             return b
-    elif ka is FloatImm or kb is FloatImm:
-        if ka is kb:
+    elif type(a) is FloatImm or type(b) is FloatImm:
+        if type(a) is FloatImm and type(b) is FloatImm:
             return FloatImm(a.dtype, a.value + b.value)
         if _is(a, 0):
             return b
@@ -90,15 +94,14 @@ def add(a: Any, b: Any) -> PrimExpr:
     return Add(a, b)
 
 
-def sub(a: Any, b: Any) -> PrimExpr:
+def sub(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     """``a - b``."""
-    kb = type(b)
-    if kb is IntImm:
+    if type(b) is IntImm:
         if type(a) is IntImm:
             return const(a.dtype, wrap(a.dtype, a.value - b.value))
         if b.value == 0:
             return a
-    elif kb is FloatImm:
+    elif type(b) is FloatImm:
         if type(a) is FloatImm:
             return FloatImm(a.dtype, a.value - b.value)
         if b.value == 0:
@@ -111,19 +114,18 @@ def may_be_nan(e: PrimExpr) -> bool:
     return not isinstance(e, (Var, IntImm, FloatImm)) and dt.is_float(e.dtype)
 
 
-def mul(a: Any, b: Any) -> PrimExpr:
+def mul(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     """``a * b``."""
-    ka, kb = type(a), type(b)
-    if ka is IntImm and kb is IntImm:
+    if type(a) is IntImm and type(b) is IntImm:
         return const(a.dtype, wrap(a.dtype, a.value * b.value))
-    if ka is FloatImm and kb is FloatImm:
+    if type(a) is FloatImm and type(b) is FloatImm:
         return FloatImm(a.dtype, a.value * b.value)
-    if kb is IntImm or kb is FloatImm:
+    if type(b) is IntImm or type(b) is FloatImm:
         if b.value == 1:
             return a
         if b.value == 0 and not may_be_nan(a):
             return b
-    elif ka is IntImm or ka is FloatImm:
+    elif type(a) is IntImm or type(a) is FloatImm:
         if a.value == 1:
             return b
         if a.value == 0 and not may_be_nan(b):
@@ -165,17 +167,16 @@ def trunc_div(a: int, b: int) -> int:
     return q if (a >= 0) == (b >= 0) else -q
 
 
-def truncdiv(a: PrimExpr, b: Any) -> PrimExpr:
+def truncdiv(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     """``a / b``, rounding to zero for integers."""
-    kb = type(b)
-    if kb is IntImm:
+    if type(b) is IntImm:
         if b.value == 0:
             raise CheckDivisionError("division by zero in an index expression")
         if type(a) is IntImm:
             return const(a.dtype, wrap(a.dtype, trunc_div(a.value, b.value)))
         if b.value == 1:
             return a
-    elif kb is FloatImm:
+    elif type(b) is FloatImm:
         if type(a) is FloatImm and b.value != 0:
             return FloatImm(a.dtype, a.value / b.value)
         if b.value == 1:
@@ -207,18 +208,18 @@ def widened(a: PrimExpr, b: PrimExpr) -> tuple[Any, Any]:
     return cast(wide, a), cast(wide, b)
 
 
-def minimum(a: Any, b: Any) -> PrimExpr:
+def minimum(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     """``min(a, b)``."""
-    if _ints(a, b) or _floats(a, b):
+    if (type(a) is IntImm and type(b) is IntImm) or (type(a) is FloatImm and type(b) is FloatImm):
         return a if a.value <= b.value else b
     if a is b:
         return a
     return Min(a, b)
 
 
-def maximum(a: Any, b: Any) -> PrimExpr:
+def maximum(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     """``max(a, b)``."""
-    if _ints(a, b) or _floats(a, b):
+    if (type(a) is IntImm and type(b) is IntImm) or (type(a) is FloatImm and type(b) is FloatImm):
         return a if a.value >= b.value else b
     if a is b:
         return a
@@ -236,8 +237,8 @@ def false(dtype: str = "bool") -> PrimExpr:
 
 
 def _fold_cmp(cls: Any, test: Callable[..., Any]) -> Callable[..., Any]:
-    def compare(a: Any, b: Any) -> PrimExpr:
-        if _ints(a, b) or _floats(a, b):
+    def compare(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+        if (type(a) is IntImm and type(b) is IntImm) or (type(a) is FloatImm and type(b) is FloatImm):
             return const("bool", test(a.value, b.value))
         return cls(a, b)
 
@@ -284,7 +285,7 @@ def select(cond: PrimExpr, a: PrimExpr, b: PrimExpr) -> PrimExpr:
     return Select(cond, a, b)
 
 
-def cast(dtype: str, value: Any) -> PrimExpr:
+def cast(dtype: str, value: PrimExpr) -> PrimExpr:
     """``value`` converted to ``dtype``; literals are converted at once."""
     if value.dtype == dtype:
         return value
@@ -350,7 +351,7 @@ def try_fold(cls: Any, a: PrimExpr, b: PrimExpr) -> PrimExpr | None:
     return result
 
 
-def lanes_value(node: Any) -> Any:
+def lanes_value(node: Ramp | Broadcast) -> Any:
     """Lanes of a ``Ramp`` or ``Broadcast`` as an int where constant."""
     lanes = node.lanes
     return lanes.value if type(lanes) is IntImm else lanes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cmp_to_key
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from ..ir import dtype as dt
 from . import build as B
@@ -17,6 +17,7 @@ INF = (1 << 63) - 1
 FLOOR, TRUNC = 1, 0
 
 
+@final
 class Split:
     """``index % upper // lower * scale`` in one division mode; without bounds lower is 1, upper INF."""
 
@@ -93,6 +94,7 @@ def same_index(a: Split, b: Split) -> bool:
     return a.index is b.index or B.deep_equal(a.index, b.index)
 
 
+@final
 class Sum:
     """A sum of terms and a constant; equal indices are neighbours, by falling lower factor."""
 

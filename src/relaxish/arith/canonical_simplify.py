@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..ir.node import Node
 from ..ir.prim import BinaryOp
@@ -21,6 +21,10 @@ from .rewrite_simplify import LESS, MAX_RECURSION, RewriteSimplifier
 
 if TYPE_CHECKING:
     from .analyzer import Analyzer
+
+
+# An expression, or a form on the way to one.
+Form: TypeAlias = PrimExpr | Split | Sum
 
 
 class CanonicalSimplifier(RewriteSimplifier):
@@ -100,17 +104,17 @@ class CanonicalSimplifier(RewriteSimplifier):
     # -- forms ---------------------------------------------------------------------------------------------
 
     @staticmethod
-    def _normal(x: Any) -> PrimExpr:
-        return x.normalize() if type(x) in (Sum, Split) else x
+    def _normal(x: Form) -> PrimExpr:
+        return x if isinstance(x, PrimExpr) else x.normalize()
 
-    def _split(self, x: Any) -> Split:
+    def _split(self, x: Form) -> Split:
+        if isinstance(x, PrimExpr):
+            return Split(x)
         if type(x) is Split:
             return x.copy()
-        if type(x) is Sum:
-            if x.base == 0 and len(x.args) == 1:
-                return x.args[0].copy()
-            return Split(x.normalize())
-        return Split(x)
+        if x.base == 0 and len(x.args) == 1:
+            return x.args[0].copy()
+        return Split(x.normalize())
 
     def _sum(self, x: PrimExpr | Split | Sum) -> Sum:
         if type(x) is Sum:
@@ -130,7 +134,7 @@ class CanonicalSimplifier(RewriteSimplifier):
     def visit_Sub(self, e: Sub) -> Any:
         return self._linear(e, -1) if e.dtype in ("int32", "int64") else super().visit_Sub(e)
 
-    def _linear(self, e: BinaryOp, sign: int) -> Any:
+    def _linear(self, e: BinaryOp, sign: int) -> Form:
         a, b = self.mutate(e.a), self.mutate(e.b)
         if type(a) is IntImm and type(b) is IntImm:
             return B.const(a.dtype, B.wrap(a.dtype, a.value + sign * b.value))

@@ -7,6 +7,7 @@ from functools import lru_cache
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
+from ._ir import NE
 from ..ir import dtype as dt
 from ..ir.prim import BinaryOp
 from ..support.errors import InternalError
@@ -314,12 +315,11 @@ class ConstIntBoundAnalyzer(Remembers):
         return everything(e.dtype)
 
 
-def _bounds_of(cond: Any) -> list[tuple[PrimExpr, Bound]]:
+def _bounds_of(cond: PrimExpr) -> list[tuple[PrimExpr, Bound]]:
     """Facts ``(expr, bound)`` that a single comparison states."""
-    kind = type(cond)
-    if kind not in (LT, LE, GT, GE, EQ) or not dt.is_integral(cond.a.dtype):
+    if not B.is_comparison(cond) or type(cond) is NE or not dt.is_integral(cond.a.dtype):
         return []
-    a, b = cond.a, cond.b
+    kind, a, b = type(cond), cond.a, cond.b
     if kind is GT:
         kind, a, b = LT, b, a
     elif kind is GE:

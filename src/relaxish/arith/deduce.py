@@ -8,7 +8,7 @@ from typing import Any
 from ..ir.functor import Visitor
 from ..ir.prim import SizeVar
 from . import build as B
-from ._ir import EQ, GE, GT, LE, LT, Add, FloorDiv, Mul, PrimExpr, Sub, Var
+from ._ir import GE, GT, LE, LT, Add, FloorDiv, Mul, PrimExpr, Sub, Var, NE
 from .analyzer import Analyzer
 from .functor import uses_var
 from .int_set import IntervalSet, IntSetEvaluator, neg_inf, normalize_dom_map, nothing, pos_inf
@@ -44,9 +44,9 @@ class _Deducer:
         self.relaxed = IntSetEvaluator(self.analyzer, relaxed, True)
         self.relation = EQUAL
 
-    def solve(self, cond: Any) -> PrimExpr | None:
+    def solve(self, cond: PrimExpr) -> PrimExpr | None:
         """The bound of the variable, its kind in ``relation``; None where the condition cannot be solved."""
-        if type(cond) is not EQ and type(cond) not in _KINDS:
+        if not B.is_comparison(cond) or type(cond) is NE:
             return None
         a, b = cond.a, cond.b
         self.relation, step = _KINDS.get(type(cond), (EQUAL, 0))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ..ir.expr import PrimExpr
 from ..ir.functor import Visitor
+from ..ir.node import Node
 from ..ir.prim import Call, CallEffectKind
 
 __all__ = ["CallEffectKind", "call_effect", "is_pure", "side_effect"]
@@ -17,7 +17,7 @@ class _Effects(Visitor):
     def __init__(self) -> None:
         self.kind = CallEffectKind.Pure
 
-    def default_visit(self, node: Any) -> None:
+    def default_visit(self, node: Node) -> None:
         if type(node).__name__ in _READS:
             self.kind = max(self.kind, CallEffectKind.ReadState)
         super().default_visit(node)

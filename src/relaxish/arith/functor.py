@@ -18,15 +18,16 @@ def free_vars(e: Node | Sequence[Any]) -> list[Var]:
     stack: list[Any] = [e]
     while stack:
         x = stack.pop()
-        if isinstance(x, Var):
-            seen[x] = None
-        elif isinstance(x, Node):
-            for name in reversed(x._child_fields):
-                child = getattr(x, name)
-                if child is not None and type(child) is not IntImm:
-                    stack.append(child)
-        elif isinstance(x, (tuple, list)):
-            stack.extend(reversed(x))
+        match x:
+            case Var():
+                seen[x] = None
+            case Node():
+                for name in reversed(x._child_fields):
+                    child = getattr(x, name)
+                    if child is not None and type(child) is not IntImm:
+                        stack.append(child)
+            case tuple() | list():
+                stack.extend(reversed(x))
     return list(seen)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
+from ..ir.prim import BinaryOp
 from ..support.entry_points import lazy_package
 from ..ir import dtype as dt
-from ..ir.expr import ExprLike
+from ..ir.expr import ExprLike, as_expr
 from ..ir.node import Node, field
 from . import build as B
 from ._ir import (
@@ -124,8 +125,8 @@ class PresburgerSet(IntSet):
         return B.is_zero(self.constraint)
 
 
-def _int(value: Any) -> PrimExpr:
-    return B.const("int32", value) if isinstance(value, int) else value
+def _int(value: ExprLike) -> PrimExpr:
+    return B.const("int32", value) if isinstance(value, int) else as_expr(value)
 
 
 def everything() -> IntervalSet:
@@ -180,14 +181,15 @@ SetLike: TypeAlias = Union["IntSet", Range, IterVar, ExprLike]
 
 def to_int_set(x: SetLike) -> IntervalSet:
     """A set from a set, range, expression or number."""
-    if isinstance(x, IntervalSet):
-        return x
-    if isinstance(x, Range):
-        return from_range(x)
-    if isinstance(x, IterVar):
-        return IntervalSet(x.var, x.var)
-    if isinstance(x, (PrimExpr, int)):
-        return IntervalSet(x, x)
+    match x:
+        case IntervalSet():
+            return x
+        case Range():
+            return from_range(x)
+        case IterVar():
+            return IntervalSet(x.var, x.var)
+        case PrimExpr() | int():
+            return IntervalSet(x, x)
     raise TypeError(f"cannot turn {type(x).__name__} into an integer set")
 
 
@@ -208,6 +210,8 @@ def union(analyzer: Analyzer, a: IntervalSet, b: IntervalSet) -> IntervalSet:
 
 def intersect(analyzer: Analyzer, a: IntervalSet, b: IntervalSet) -> IntervalSet:
     """The interval of common values."""
+    if a.is_nothing() or b.is_nothing():
+        return nothing()
     low, high = a.min_value, a.max_value
     if not a.has_lower():
         low = b.min_value
@@ -270,7 +274,7 @@ class IntSetEvaluator:
         self.constraints = constraints or []
         self._depth = 0
 
-    def eval(self, e: Any) -> IntervalSet:
+    def eval(self, e: PrimExpr) -> IntervalSet:
         """The set of values of ``e``."""
         kind = type(e)
         if kind is IntImm:
@@ -326,7 +330,7 @@ class IntSetEvaluator:
     def _closed(self, s: IntervalSet) -> bool:
         return all(_is_inf(v) or self._untouched(v) for v in (s.min_value, s.max_value))
 
-    def _binary(self, e: Any) -> IntervalSet:
+    def _binary(self, e: BinaryOp) -> IntervalSet:
         a, b = self.eval(e.a), self.eval(e.b)
         if a.min_value is e.a and a.max_value is e.a and b.min_value is e.b and b.max_value is e.b:
             return IntervalSet(e, e)

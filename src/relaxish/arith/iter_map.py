@@ -598,6 +598,13 @@ def _merge_bounds(found: list[tuple[PrimExpr, Any, Any]]) -> list[tuple[PrimExpr
     return merged
 
 
+def _bind(analyzer: Analyzer, domains: Mapping[Any, Range], trivial: bool) -> None:
+    for var, dom in domains.items():
+        # Binding a range of one point would replace the variable, which is to stay when trivial iterators are kept.
+        if trivial or not B.is_one(dom.extent):
+            analyzer.bind(var, dom, True)
+
+
 def _prepare(
     analyzer: Analyzer, inputs: Mapping[Any, Range], predicate: ExprLike, level: IterMapLevel, trivial: bool
 ) -> IterMapRewriter:
@@ -616,10 +623,7 @@ def _prepare(
             domains[e] = Range.from_min_extent(start, analyzer.simplify(B.sub(end, start)))
         else:
             compound.append((e, low, high))
-    for var, dom in domains.items():
-        # Binding a range of one point would replace the variable, which is to stay when trivial iterators are kept.
-        if trivial or not B.is_one(dom.extent):
-            analyzer.bind(var, dom, True)
+    _bind(analyzer, domains, trivial)
     rewriter = IterMapRewriter(analyzer, domains, level, trivial)
     for e, low, high in compound:
         rewriter.add_constraint(e, low, high)
@@ -634,8 +638,27 @@ def detect(
     trivial: bool,
     analyzer: Analyzer | None = None,
 ) -> tuple[list[IterSumExpr], IterMapRewriter]:
-    """The iterator sums and the rewriter that made them. Raises IterMapError."""
-    analyzer = analyzer or Analyzer()
+    """The iterator sums and the rewriter that made them. Raises IterMapError.
+
+    A given ``analyzer`` knows the ranges of ``inputs`` afterwards, and nothing of the predicate.
+    """
+    if analyzer is None:
+        return _detect(Analyzer(), indices, inputs, predicate, level, trivial)
+    try:
+        return _detect(analyzer, indices, inputs, predicate, level, trivial)
+    finally:
+        if not B.is_one(as_expr(predicate)):
+            _bind(analyzer, inputs, trivial)
+
+
+def _detect(
+    analyzer: Analyzer,
+    indices: Sequence[Any],
+    inputs: Mapping[Any, Range],
+    predicate: ExprLike,
+    level: IterMapLevel,
+    trivial: bool,
+) -> tuple[list[IterSumExpr], IterMapRewriter]:
     rewriter = _prepare(analyzer, inputs, predicate, level, trivial)
     out = [rewriter.rewrite(as_expr(e)) for e in indices]
     out = [rewriter.fuse(s) if rewriter.constrained else s for s in out]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
+from typing_extensions import Self
 
 from ..ir.expr import ExprLike, as_expr
 from ..ir.node import Converted, Node, field
@@ -63,7 +64,7 @@ class IterSplitExpr(IterMapExpr):
         self.span = None
 
     @classmethod
-    def _make(cls, **f: Any) -> Any:
+    def _make(cls, **f: Any) -> Self:
         return cls(f["source"], f["lower_factor"], f["extent"], f["scale"])
 
 
@@ -80,7 +81,7 @@ class IterSumExpr(IterMapExpr):
         self.span = None
 
     @classmethod
-    def _make(cls, **f: Any) -> Any:
+    def _make(cls, **f: Any) -> Self:
         return cls(f["args"], f["base"])
 
 

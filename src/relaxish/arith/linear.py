@@ -93,13 +93,14 @@ def detect_common_subexpr(expr: PrimExpr, threshold: int) -> dict[PrimExpr, int]
         found.append([e, 1])
 
     def walk(e: PrimExpr | Sequence[PrimExpr]) -> None:
-        if isinstance(e, PrimExpr):
-            for child in e.iter_children():
-                walk(child)
-            count(e)
-        elif isinstance(e, (tuple, list)):
-            for item in e:
-                walk(item)
+        match e:
+            case PrimExpr():
+                for child in e.iter_children():
+                    walk(child)
+                count(e)
+            case tuple() | list():
+                for item in e:
+                    walk(item)
 
     walk(expr)
     return {e: n for e, n in found if n >= threshold}

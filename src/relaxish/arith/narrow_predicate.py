@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from ..ir.functor import Mutator
-from ..ir.prim import And, CmpOp, Or
+from ..ir.prim import And, BinaryOp, CmpOp, Or
 from . import build as B
 from ._ir import EQ, GE, GT, LE, LT, NE, Add, FloorDiv, IntImm, Mul, Not, PrimExpr, Range, Sub, Var
 from .functor import free_vars
@@ -96,7 +95,7 @@ class _Narrower(Mutator):
     def visit_Mul(self, e: Mul) -> PrimExpr:
         return self._by_constant(e, e.a, e.b) if type(e.b) is IntImm else self._by_constant(e, e.b, e.a)
 
-    def _by_constant(self, e: Any, value: PrimExpr, factor: PrimExpr) -> PrimExpr:
+    def _by_constant(self, e: BinaryOp, value: PrimExpr, factor: PrimExpr) -> PrimExpr:
         if not self._free(e):
             return e
         if type(factor) is not IntImm:

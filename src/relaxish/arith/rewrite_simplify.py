@@ -321,7 +321,7 @@ class RewriteSimplifier(Remembers, Mutator):
 
     # -- arithmetic ----------------------------------------------------------------------------------------
 
-    def _operands(self, e: BinaryOp) -> Any:
+    def _operands(self, e: BinaryOp) -> PrimExpr:
         """``e`` with simplified operands, or the folded constant."""
         a, b = self.visit(e.a), self.visit(e.b)
         kind = type(e)
@@ -465,7 +465,7 @@ class RewriteSimplifier(Remembers, Mutator):
             result = of_select.apply(node, self)
         return node if result is None else result
 
-    def _scalable_extremum(self, node: Any, sign: int) -> PrimExpr | None:
+    def _scalable_extremum(self, node: BinaryOp, sign: int) -> PrimExpr | None:
         """The operand that is least (``sign`` 1) or greatest (-1) for every vector length."""
         for mine, other in ((node.a, node.b), (node.b, node.a)):
             if self.analyzer.can_prove(B.le(mine, other) if sign > 0 else B.ge(mine, other)):
@@ -628,7 +628,7 @@ class RewriteSimplifier(Remembers, Mutator):
     def visit_Or(self, e: Or) -> PrimExpr:
         return self._logic(e, rules_logic.OR, rules_logic.OR_VECTOR)
 
-    def _branch_operands(self, e: LogicalOp) -> Any:
+    def _branch_operands(self, e: LogicalOp) -> PrimExpr:
         """``e`` with each operand simplified under what the other says: true beside ``and``, false beside ``or``."""
         parts = [e.a, e.b]
         unchanged = 0
@@ -701,9 +701,9 @@ def _negated(e: Any) -> PrimExpr:
     return B.not_(e)
 
 
-def _is_float_order(e: Any) -> bool:
+def _is_float_order(e: PrimExpr) -> bool:
     """Whether ``e`` is an ordering of floats: where one is NaN, neither it nor its opposite holds."""
-    return type(e) in (LT, LE, GT, GE) and dt.is_float(e.a.dtype)
+    return B.is_comparison(e) and type(e) not in (EQ, NE) and dt.is_float(e.a.dtype)
 
 
 def _trivial(e: PrimExpr) -> bool:

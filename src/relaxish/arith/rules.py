@@ -209,10 +209,11 @@ class _Compiler:
 
     def result(self, e: ast.expr, dtype: str) -> str:
         """Source that builds the expression ``e``."""
-        if isinstance(e, ast.Name):
-            return self.bound[e.id]
-        if isinstance(e, ast.Constant) and isinstance(e.value, bool):
-            return f"const(n.dtype, {int(e.value)})"
+        match e:
+            case ast.Name():
+                return self.bound[e.id]
+            case ast.Constant(value=bool() as known):
+                return f"const(n.dtype, {int(known)})"
         value = _literal(e)
         if value is not None:
             return f"const({dtype}, {value})"
@@ -256,32 +257,36 @@ class _Compiler:
 
 
 def _literal(e: ast.expr) -> int | None:
-    if isinstance(e, ast.Constant) and isinstance(e.value, int) and not isinstance(e.value, bool):
-        return e.value
-    if isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.USub):
-        inner = _literal(e.operand)
-        return None if inner is None else -inner
+    match e:
+        case ast.Constant(value=bool()):
+            return None
+        case ast.Constant(value=int() as value):
+            return value
+        case ast.UnaryOp(op=ast.USub()):
+            inner = _literal(e.operand)
+            return None if inner is None else -inner
     return None
 
 
 def _shape(e: ast.expr) -> tuple[str, str, tuple[str, ...], list[ast.expr]]:
     """Class name, builder name, field names and children of an operator in a rule."""
-    if isinstance(e, ast.BinOp):
-        cls, builder = _BINOPS[type(e.op)]
-        return cls, builder, ("a", "b"), [e.left, e.right]
-    if isinstance(e, ast.Compare):
-        cls, builder = _CMPOPS[type(e.ops[0])]
-        return cls, builder, ("a", "b"), [e.left, e.comparators[0]]
-    if isinstance(e, ast.BoolOp):
-        is_and = isinstance(e.op, ast.And)
-        left = e.values[0] if len(e.values) == 2 else ast.BoolOp(e.op, e.values[:-1])
-        return (
-            ("And", "and_", ("a", "b"), [left, e.values[-1]])
-            if is_and
-            else ("Or", "or_", ("a", "b"), [left, e.values[-1]])
-        )
-    if isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.Not):
-        return "Not", "not_", ("a",), [e.operand]
+    match e:
+        case ast.BinOp():
+            cls, builder = _BINOPS[type(e.op)]
+            return cls, builder, ("a", "b"), [e.left, e.right]
+        case ast.Compare():
+            cls, builder = _CMPOPS[type(e.ops[0])]
+            return cls, builder, ("a", "b"), [e.left, e.comparators[0]]
+        case ast.BoolOp():
+            is_and = isinstance(e.op, ast.And)
+            left = e.values[0] if len(e.values) == 2 else ast.BoolOp(e.op, e.values[:-1])
+            return (
+                ("And", "and_", ("a", "b"), [left, e.values[-1]])
+                if is_and
+                else ("Or", "or_", ("a", "b"), [left, e.values[-1]])
+            )
+        case ast.UnaryOp(op=ast.Not()):
+            return "Not", "not_", ("a",), [e.operand]
     assert isinstance(e, ast.Call) and isinstance(e.func, ast.Name), ast.dump(e)
     cls, builder, fields = _CALLS[e.func.id]
     return cls, builder, fields, list(e.args)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
+from collections.abc import Hashable
 
 from ..ir.node import Node
 from ..ir.prim import BinaryOp, StringImm
 from ._ir import Call, Cast, FloatImm, IntImm, Not, PrimExpr, Select, SizeVar, Var, binary_classes
 
+_N = TypeVar("_N", bound=Node)
 _ATOMS = frozenset((Var, SizeVar, FloatImm, StringImm))
 
 
@@ -46,7 +48,7 @@ class Sharing:
             found = self._known[key] = e if a is e.a and b is e.b else kind(a, b, e.span)
         return found
 
-    def _other(self, e: Any, kind: type) -> Any:
+    def _other(self, e: Any, kind: type) -> PrimExpr:
         if kind is Cast:
             parts: tuple[Any, ...] = (e.value,)
             names: tuple[str, ...] = ("value",)
@@ -69,14 +71,14 @@ class Sharing:
             found = self._known[key] = e if same else e.with_fields(**dict(zip(names, new, strict=True)))
         return found
 
-    def _made(self, key: Any, e: PrimExpr, old: tuple[Any, ...], new: tuple[Any, ...], name: str) -> PrimExpr:
+    def _made(self, key: Hashable, e: PrimExpr, old: tuple[Any, ...], new: tuple[Any, ...], name: str) -> PrimExpr:
         found = self._known.get(key)
         if found is None:
             same = all(a is b for a, b in zip(new, old, strict=True))
             found = self._known[key] = e if same else e.with_fields(**{name: new})
         return found
 
-    def _opaque(self, e: Node) -> Node:
+    def _opaque(self, e: _N) -> _N:
         """Something that is equal to nothing but itself; it is kept so that its identity stays its own."""
         self._atoms[id(e)] = e
         return e

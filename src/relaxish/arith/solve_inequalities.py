@@ -7,7 +7,7 @@ from math import gcd, lcm
 from typing import Any, Literal, overload
 
 from . import build as B
-from ._ir import EQ, GE, GT, LE, LT, IntImm, PrimExpr, Range, Var
+from ._ir import EQ, GE, GT, LE, LT, IntImm, PrimExpr, Range, Var, NE
 from .analyzer import Analyzer
 from .functor import substitute
 from .int_constraints import (
@@ -23,11 +23,11 @@ def _zero(e: PrimExpr) -> PrimExpr:
     return B.const(e.dtype, 0)
 
 
-def _normalized(e: Any, analyzer: Analyzer) -> PrimExpr:
+def _normalized(e: PrimExpr, analyzer: Analyzer) -> PrimExpr:
     """A comparison as ``t <= 0`` or ``t == 0``; other conditions as they are."""
-    kind = type(e)
-    if kind not in (LE, LT, GE, GT, EQ):
+    if not B.is_comparison(e) or type(e) is NE:
         return e
+    kind = type(e)
     a, b = (e.b, e.a) if kind in (GE, GT) else (e.a, e.b)
     diff = B.sub(a, b)
     if kind in (LT, GT):
@@ -93,9 +93,11 @@ class _Elimination:
         return IntGroupBounds(B.const(var.dtype, scale), others(lows), equal, others(highs))
 
     def _classify(
-        self, var: Var, condition: Any, following: list[PrimExpr], upper: list[Term], lower: list[Term]
+        self, var: Var, condition: PrimExpr, following: list[PrimExpr], upper: list[Term], lower: list[Term]
     ) -> None:
-        coeffs: list[Any] = detect_linear_equation(condition.a, [var]) if type(condition) in (LE, EQ) else []
+        coeffs: list[Any] = (
+            detect_linear_equation(condition.a, [var]) if type(condition) is LE or type(condition) is EQ else []
+        )
         if not coeffs or type(coeffs[0]) is not IntImm:
             self.rest.append(condition)
             return

@@ -91,10 +91,10 @@ class TransitiveComparisons:
 
         return undo
 
-    def _learn(self, e: Any) -> None:
-        kind = type(e)
-        if kind not in (LT, LE, GT, GE, EQ, NE) or e.a.dtype not in ("int32", "int64"):
+    def _learn(self, e: PrimExpr) -> None:
+        if not B.is_comparison(e) or e.a.dtype not in ("int32", "int64"):
             return
+        kind = type(e)
         (a, a_off), (b, b_off) = self._side(e.a, True), self._side(e.b, True)
         assert a is not None and b is not None
         if a == b:

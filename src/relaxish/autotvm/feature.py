@@ -18,9 +18,10 @@ from ..arith.affine import affine
 from ..ir import IRModule
 from ..ir.expr import PrimExpr
 from ..ir.functor import Visitor
-from ..ir.prim import Add, BinaryOp, Mul, Sub, Var
+from ..ir.prim import Add, BinaryOp, Mul, Sub, Var, const_int
 from ..meta_schedule.analysis.blocks import places
 from ..support.errors import RelaxishError
+from ..support.sequences import of_kind
 from ..te.schedule import Schedule
 from ..te.tensor import Tensor
 from ..tir import For, ForKind, IntImm, PrimFunc
@@ -127,13 +128,13 @@ def _stride(buffer: Buffer, indices: tuple[Any, ...], var: Var, bindings: Mappin
     total, weight = 0, 1
     for dim, index in zip(reversed(buffer.shape), reversed(indices), strict=True):
         total += abs(affine(index, bindings).step(var)) * weight
-        weight *= int(dim.value) if isinstance(dim, IntImm) else 1
+        weight *= const_int(dim, 1)
     return total
 
 
 def read_program(mod: IRModule) -> Program:
     """Structure and quantities of a scheduled program. Raises RelaxishError for extents that are not constant."""
-    func = next(f for f in mod.functions.values() if isinstance(f, PrimFunc)) if isinstance(mod, IRModule) else mod
+    func = next(of_kind(mod.functions.values(), PrimFunc)) if isinstance(mod, IRModule) else mod
     order: dict[Any, int] = {}
     nodes: list[For] = []
     depth: list[int] = []

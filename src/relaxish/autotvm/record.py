@@ -64,7 +64,9 @@ def _plain(value: Any) -> Any:
             return [_plain(v) for v in value]
         case dict():
             return {str(k): _plain(v) for k, v in value.items()}
-    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+        case str() | int() | float() | bool() | None:
+            return value
+    return str(value)
 
 
 def encode(inp: MeasureInput, result: MeasureResult, protocol: str = "json") -> str:
@@ -91,7 +93,7 @@ def encode(inp: MeasureInput, result: MeasureResult, protocol: str = "json") -> 
     raise RuntimeError(f"Invalid log protocol: {protocol}")
 
 
-def _portable(value: Any) -> Any:
+def _portable(value: Any) -> object:
     """Plain values only, so that any version can read what is pickled."""
     match value:
         case ConfigEntity():
@@ -100,7 +102,9 @@ def _portable(value: Any) -> Any:
             return tuple(_portable(v) for v in value)
         case np.generic():
             return value.item()
-    return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        case int() if not isinstance(value, bool):
+            return int(value)
+    return value
 
 
 # ---- reading
@@ -182,7 +186,7 @@ def _warn_about_old() -> None:
 class _Reader(pickle.Unpickler):
     """Plain values and configurations; everything else that a pickle may ask for is refused."""
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         if module.split(".")[0] in ("tvm", "relaxish") and ".autotvm." in f"{module}.":
             known: dict[str, Any] = {c.__name__: c for c in ENTITIES.values()}
             known["ConfigEntity"] = _Config
@@ -196,7 +200,7 @@ class _Reader(pickle.Unpickler):
             return object
         raise MalformedDataError(f"a log line: a pickle that asks for {module}.{name} is not read")
 
-    def persistent_load(self, pid: Any) -> Any:
+    def persistent_load(self, pid: Any) -> object:
         raise MalformedDataError("a log line: a pickle with outside references is not read")
 
 
@@ -217,7 +221,7 @@ def _entities(found: Mapping[str, Entity]) -> dict[str, Entity]:
     return {str(k): v for k, v in dict(found).items() if isinstance(v, Entity)}
 
 
-def _reconstruct(cls: Any, base: Any, state: Any) -> Any:
+def _reconstruct(cls: Any, base: Any, state: Any) -> object:
     if not (isinstance(cls, type) and issubclass(cls, (Entity, _Config))) or base is not object:
         raise MalformedDataError("a log line: a pickle that builds other objects than configurations is not read")
     return object.__new__(cls)

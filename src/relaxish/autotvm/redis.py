@@ -6,6 +6,7 @@ import socket
 import threading
 
 from ..support.errors import RelaxishError
+from ..support.sequences import of_kind
 
 __all__ = ["RedisClient"]
 
@@ -107,7 +108,7 @@ class RedisClient:
     def keys(self) -> list[str]:
         """All keys."""
         found = self.command("KEYS", "*")
-        return [key.decode() for key in found if isinstance(key, bytes)] if isinstance(found, list) else []
+        return [key.decode() for key in of_kind(found, bytes)] if isinstance(found, list) else []
 
     def flushdb(self) -> None:
         """Forget everything."""

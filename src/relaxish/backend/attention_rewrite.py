@@ -70,7 +70,7 @@ def _output(product: DFPattern, layout: str) -> tuple[DFPattern, Callable[[Match
     """What follows the second product, and how the attention's result stands for it."""
     if layout == "BSH":
 
-        def flat(matches: Matches, x: Expr) -> Any:
+        def flat(matches: Matches, x: Expr) -> Expr | None:
             if matches[product].struct_info.ndim != 3:
                 return None
             return reshape(x, matches[product].struct_info.shape.values)
@@ -81,7 +81,7 @@ def _output(product: DFPattern, layout: str) -> tuple[DFPattern, Callable[[Match
     shape = wildcard()
     permuted = is_op("relax.permute_dims")(is_op("relax.reshape")(product, shape))
 
-    def heads(matches: Matches, x: Expr) -> Any:
+    def heads(matches: Matches, x: Expr) -> Expr | None:
         info = matches[product].struct_info
         after = list(matches[shape].struct_info.values)
         if info.ndim != 3 or len(after) != 4 or not _equal(list(info.shape.values)[-2:], after[-2:]):

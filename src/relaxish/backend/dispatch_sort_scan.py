@@ -14,7 +14,7 @@ from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..op.builtin import alloc_tensor
 from ..relax.call_forms import call_pure_packed, call_tir
-from ..relax.expr import Call, ShapeExpr
+from ..relax.expr import Call, Expr, ShapeExpr
 from ..relax.expr_functor import rewrite_functions
 from ..relax.op_table import op_record_of
 from ..relax.struct_info import TensorStructInfo
@@ -127,7 +127,7 @@ class SortScanDispatcher(BackendDispatcher):
         count = reduce(mul, info.shape, 1)
         return 8 * (count * nbytes(info.dtype)) + 8 * 1024 * 1024 + count * (nbytes("int64") + nbytes("int32"))
 
-    def allocate_workspace(self, call: Call) -> Any:
+    def allocate_workspace(self, call: Call) -> Expr:
         """Scratch memory on the device, as a variable."""
         size = self.estimate_thrust_workspace_size(call)
         return self.builder_.emit(alloc_tensor(ShapeExpr([size]), "uint8", 0))

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..ir.module import IRModule
 from ..ir.transform import Pass
-from ..relax.expr import DataflowVar, Expr, Function
+from ..relax.expr import Expr, Function
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ..target import Target
@@ -59,7 +59,7 @@ def has_leaking_intermediate_variables(context: PatternCheckContext) -> bool:
     """Whether a value inside the match is used outside of it, so that fusing would lose it."""
     output = context.value_to_bound_var[context.matched_expr]
     inner = [var for var in context.matched_bindings if var is not output]
-    if not all(isinstance(var, DataflowVar) for var in inner):
+    if not all(var.is_dataflow for var in inner):
         return True  # visible outside of its block
     return any(user not in context.matched_bindings for var in inner for user in context.var_usages.get(var, ()))
 

@@ -13,7 +13,7 @@ from ..ir.op import op_name_of
 from ..arith.affine import coefficient
 from ..arith.functor import uses_var
 from ..ir.functor import all_nodes, pre_order_visit
-from ..ir.prim import Add, Call, Div, IntImm, IterVar, Max, Min, Var, is_call_of
+from ..ir.prim import Add, Call, Div, IterVar, Max, Min, Var, const_int, is_call_of
 from ..tir import Block, BufferLoad, BufferStore
 from ..tir.intrinsics import COSTLY, named
 
@@ -116,7 +116,7 @@ def flat_stride(load: BufferLoad, var: Var) -> int | None:
         if step is None or (step and not stride):
             return None
         total += step * stride
-        stride = stride * extent.value if isinstance(extent, IntImm) else 0
+        stride = stride * const_int(extent, 0)
     return total
 
 

@@ -23,7 +23,8 @@ import numpy.typing as npt
 from ..arith.affine import coefficient
 from ..ir import dtype as dt
 from ..ir.errors import CheckValueError
-from ..ir.prim import IntImm
+from ..ir.prim import IntImm, const_ints
+from ..support.sequences import as_list
 from ..tir import Block, PrimFunc
 from ..tir.stmt import Stmt
 from .arch import CPU
@@ -124,7 +125,7 @@ def cpu_hints(
             return
         for name in ("seq", "body", "then_case", "else_case"):
             child = getattr(stmt, name, None)
-            for item in child if isinstance(child, (tuple, list)) else (child,):
+            for item in as_list(child):
                 if item is not None and hasattr(item, "iter_children"):
                     look(item)
 
@@ -254,7 +255,7 @@ class _Problem:
             return [n for n in _ROWS_OF_UNKNOWN if n <= self._rows_side_by_side()]
         whole = _divisors(height, self._rows_side_by_side())
         # No divisor fits (a prime, say): the last tile is partial.
-        return whole if height <= _MOST_ROWS or max(whole) >= 4 else [*whole, 6]
+        return whole if height <= _MOST_ROWS or max(whole) >= 4 else [*whole, 6, 12]
 
     def _rows_side_by_side(self) -> int:
         """How many rows of a broadcast operand the first cache holds at once: a stride of 4096 puts all in one set."""
@@ -278,7 +279,7 @@ class _Problem:
             name = load.buffer.name
             shared = flat_stride(load, self.rows.var) == 0 and (self.rows.dom or _UNKNOWN) >= _ROWS_TO_PACK
             plain = len(load.indices) > 1 and load.indices[-1] is self.vector.var
-            known = all(isinstance(n, IntImm) for n in load.buffer.shape)
+            known = const_ints(load.buffer.shape) is not None
             if shared and plain and known and counts[load.buffer] == 1 and name not in self.prepacked:
                 found.append(name)
         return tuple(found)

@@ -8,10 +8,10 @@ from enum import Enum
 from typing import Any
 
 from ..ir.expr import PrimExpr
-from ..ir.prim import IntImm, IterVar, Mul, Var, is_one
+from ..ir.prim import IntImm, IterVar, Mul, Var, is_one, uncast
 from ..support.errors import ScheduleError
 from ..target import Target
-from ..tir import Block, BufferLoad, Cast, IndexMap, PrimFunc
+from ..tir import Block, BufferLoad, IndexMap, PrimFunc
 from ..tir.analysis import undefined_vars
 from ..tir.schedule import Schedule
 from ..tir.schedule.rv import BlockRV
@@ -139,9 +139,7 @@ def normalize_matmul(sch: Schedule, main_block: BlockRV) -> bool:
 def get_in_out_dtypes(block: Block) -> tuple[str, str]:
     """Dtype of the operands (under casts) and of the result of a product block."""
     product = block.body.value.b  # type: ignore[attr-defined]
-    operand = product.a
-    while isinstance(operand, Cast):
-        operand = operand.value
+    operand = uncast(product.a)
     dtype = operand.buffer.dtype if isinstance(operand, BufferLoad) else operand.dtype
     return str(dtype), str(block.writes[0].buffer.dtype)
 
@@ -229,12 +227,7 @@ def _is_product(block: Block) -> bool:
     term = getattr(value, "b", None)
     if not isinstance(term, Mul):
         return False
-    for side in (term.a, term.b):
-        while isinstance(side, Cast):
-            side = side.value
-        if not isinstance(side, BufferLoad):
-            return False
-    return True
+    return all(isinstance(uncast(side), BufferLoad) for side in (term.a, term.b))
 
 
 def _stored_by_columns(block: Block) -> bool:

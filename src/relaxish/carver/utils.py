@@ -9,6 +9,7 @@ from ..ir import IRModule
 from ..ir.errors import CheckValueError
 from ..support.errors import RelaxishError
 from ..support.log import get_logger
+from ..support.sequences import of_kind
 from ..tir import PrimFunc
 from .arch import TileDevice
 from .matmul_analysis import get_tensorized_func_and_tags
@@ -31,7 +32,7 @@ def retrieve_func_from_module(ir_module: IRModule) -> PrimFunc:
     """The only function of a module. Raises CheckValueError where there is not exactly one PrimFunc."""
     if not isinstance(ir_module, IRModule):
         raise CheckValueError(f"expected a PrimFunc or a module of one, got {type(ir_module).__name__}")
-    functions = [f for f in ir_module.functions.values() if isinstance(f, PrimFunc)]
+    functions = list(of_kind(ir_module.functions.values(), PrimFunc))
     if len(functions) != 1:
         raise CheckValueError(
             f"carver tiles one function at a time, but the module has {len(functions)} PrimFuncs: pass mod[name]"

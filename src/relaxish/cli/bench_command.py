@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ..support.errors import RelaxishError
+from ..support.sequences import of_kind
 from ..support.threads import num_threads
 from ..target.target import Target
 from .common import flatten_result, format_table, human_time, parse_shapes, resolve_target, trust_option, writable_file
@@ -85,7 +86,7 @@ def _torch(model: LoadedModel, inputs: list[Any], threads: int) -> tuple[Runner,
     def results() -> Any:
         value = call()
         leaves = torch.utils._pytree.tree_leaves(value)
-        return [t.detach().numpy() for t in leaves if isinstance(t, torch.Tensor)]
+        return [t.detach().numpy() for t in of_kind(leaves, torch.Tensor)]
 
     return call, results
 

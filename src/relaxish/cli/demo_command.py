@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from collections.abc import Callable
 import numpy as np
 
 from ..ir.module import IRModule
@@ -62,7 +63,7 @@ def _model(folder: Path, seed: int) -> tuple[Any, Any, Any]:
     return proto, from_onnx(proto), image
 
 
-def _peer(proto: Any, image: Any, threads: int) -> Any:
+def _peer(proto: Any, image: Any, threads: int) -> Callable[[], Any]:
     """A function that runs ONNX Runtime."""
     try:
         import onnxruntime as ort
@@ -76,7 +77,7 @@ def _peer(proto: Any, image: Any, threads: int) -> Any:
     return lambda: session.run(None, feed)
 
 
-def _run_of(executable: Any, image: Any) -> Any:
+def _run_of(executable: Any, image: Any) -> Callable[[], Any]:
     from ..runtime import VirtualMachine, cpu, nd
 
     main = VirtualMachine(executable, cpu())["main"]

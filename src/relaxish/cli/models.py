@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..runtime.bytecode.plan import TensorSpec
 from ..support.errors import DiagnosticError, MissingExtraError, RelaxishError
 
@@ -155,7 +155,7 @@ def main_inputs(mod: IRModule) -> list[TensorSpec]:
     """Tensor parameters of ``main`` (or of the only function); unknown dimensions are -1."""
     from ..relax.expr import Function
 
-    functions = {g.name_hint: f for g, f in mod.functions.items() if isinstance(f, Function)}
+    functions = {g.name_hint: f for g, f in functions_of(mod, Function)}
     func = functions.get("main") or (next(iter(functions.values())) if len(functions) == 1 else None)
     if func is None:
         return []

@@ -25,7 +25,7 @@ import numpy as np
 
 from ..ir.expr import PrimExpr
 from ..ir.module import IRModule
-from ..ir.prim import IntImm
+from ..ir.prim import const_ints
 from ..ir.transform import Sequential
 from ..relax.dpl import is_op, wildcard
 from ..relax.expr import Call, Constant, Function, ShapeExpr, Var
@@ -43,7 +43,7 @@ _SEQUENTIAL = 1
 
 
 @functools.cache
-def _library() -> Any:
+def _library() -> ctypes.CDLL:
     """MKL's single dynamic library. Raises MissingExtraError if it is not installed."""
     folders = [Path(sys.prefix) / "lib", *(Path(p).parent.parent for p in sys.path if p.endswith("site-packages"))]
     names = [str(f) for folder in folders for f in sorted(folder.glob("libmkl_rt.so*"))]
@@ -77,7 +77,7 @@ def _supported(context: Any) -> bool:
     infos = [lhs, rhs, product.struct_info]
     if not all(isinstance(i, TensorStructInfo) and i.dtype == "float32" and i.ndim >= 2 for i in infos):
         return False
-    static = all(isinstance(i.shape, ShapeExpr) and all(isinstance(d, IntImm) for d in i.shape.values) for i in infos)
+    static = all(isinstance(i.shape, ShapeExpr) and const_ints(i.shape.values) is not None for i in infos)
     bias = context.annotated_expr.get("bias")
     return static and rhs.ndim == 2 and (bias is None or bias.struct_info.ndim == 1)
 
@@ -142,7 +142,7 @@ def _program(func: Function) -> tuple[list[Var], list[_Step], Any]:
     return list(func.params), steps, func.body.body
 
 
-def _operand(expr: PrimExpr) -> Any:
+def _operand(expr: PrimExpr) -> object:
     return expr.data.numpy() if isinstance(expr, Constant) else expr
 
 

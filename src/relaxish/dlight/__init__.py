@@ -32,7 +32,7 @@ def default_gpu_rules(target: object = None) -> list[ScheduleRule]:
 def ApplyDefaultCPUSchedule() -> Pass:
     """Give every unscheduled function its default CPU schedule and constant weights the layout that it reads best."""
     rules = ApplyDefaultSchedule(*default_cpu_rules(), simplify_shapes=True)
-    return Sequential([cpu.MarkConstants(), rules, cpu.PackWeights()])
+    return Sequential([cpu.DotWords(), cpu.MarkConstants(), rules, cpu.PackWeights()])
 
 
 # ``benchmark`` builds and runs programs and so stands above this layer.

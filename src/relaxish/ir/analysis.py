@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..support.sequences import of_kind
 from .expr import GlobalVar
 from .functor import post_order_visit
 from .module import IRModule
@@ -30,6 +31,6 @@ def collect_call_map(module: IRModule) -> dict[GlobalVar, list[GlobalVar]]:
     def callees(func: object) -> Iterator[GlobalVar]:
         found: list[object] = []
         post_order_visit(func, found.append)
-        return (node for node in found if isinstance(node, GlobalVar) and node in module.functions)
+        return (node for node in of_kind(found, GlobalVar) if node in module.functions)
 
     return {var: list(dict.fromkeys(callees(func))) for var, func in module.functions.items()}

@@ -74,16 +74,17 @@ def evaluate(expr: PrimExpr, env: Mapping[Var, Any]) -> Any:
     fold = _BINARY.get(kind)
     if fold is not None:
         return fold(evaluate(expr.a, env), evaluate(expr.b, env))  # type: ignore[attr-defined]
-    if isinstance(expr, Not):
-        return np.logical_not(evaluate(expr.a, env))
-    if isinstance(expr, Select):
-        return np.where(*(evaluate(e, env) for e in (expr.condition, expr.true_value, expr.false_value)))
-    if isinstance(expr, Cast):
-        return np.asarray(evaluate(expr.value, env)).astype(dt.numpy_dtype(expr.dtype))
-    if isinstance(expr, Broadcast):
-        return evaluate(expr.value, env)
-    if isinstance(expr, Let):
-        return evaluate(expr.body, {**env, expr.var: evaluate(expr.value, env)})
-    if isinstance(expr, Call) and getattr(expr.op, "name", None) in _CALLS:
-        return _CALLS[expr.op.name](*(evaluate(a, env) for a in expr.args))
+    match expr:
+        case Not():
+            return np.logical_not(evaluate(expr.a, env))
+        case Select():
+            return np.where(*(evaluate(e, env) for e in (expr.condition, expr.true_value, expr.false_value)))
+        case Cast():
+            return np.asarray(evaluate(expr.value, env)).astype(dt.numpy_dtype(expr.dtype))
+        case Broadcast():
+            return evaluate(expr.value, env)
+        case Let():
+            return evaluate(expr.body, {**env, expr.var: evaluate(expr.value, env)})
+        case Call() if getattr(expr.op, "name", None) in _CALLS:
+            return _CALLS[expr.op.name](*(evaluate(a, env) for a in expr.args))
     raise TypeError(f"cannot evaluate a {kind.__name__}: {expr}")

@@ -306,18 +306,19 @@ def as_expr(value: Any) -> PrimExpr:
     """Turn a Python or NumPy value into a scalar expression. Raises TypeError if it is none."""
     if isinstance(value, PrimExpr):
         return value
-    if isinstance(value, (bool, np.bool_)):
-        return CONSTANTS["int"](int(value), "bool")
-    if isinstance(value, int):
-        return CONSTANTS["int"](value, _nearest_int(value))
-    if isinstance(value, np.generic):
-        return CONSTANTS["float" if dt.is_float(str(value.dtype)) else "int"](value.item(), str(value.dtype))
-    if isinstance(value, numbers.Integral):
-        return CONSTANTS["int"](int(value), _nearest_int(int(value)))
-    if isinstance(value, numbers.Real):
-        return CONSTANTS["float"](float(value), "float32")
-    if isinstance(value, str):
-        return CONSTANTS["string"](value, "handle")
+    match value:
+        case bool() | np.bool_():
+            return CONSTANTS["int"](int(value), "bool")
+        case int():
+            return CONSTANTS["int"](value, _nearest_int(value))
+        case np.generic():
+            return CONSTANTS["float" if dt.is_float(str(value.dtype)) else "int"](value.item(), str(value.dtype))
+        case numbers.Integral():
+            return CONSTANTS["int"](int(value), _nearest_int(int(value)))
+        case numbers.Real():
+            return CONSTANTS["float"](float(value), "float32")
+        case str():
+            return CONSTANTS["string"](value, "handle")
     if hasattr(value, "asobject"):
         return as_expr(value.asobject())
     var = getattr(value, "var", None)
@@ -358,12 +359,13 @@ def convert(value: Any, span: Span | None = None) -> Any:
             return value.asobject()
     if isinstance(value, (Node, np.ndarray)) or hasattr(value, "numpy") or hasattr(value, "get_function"):
         return value
-    if isinstance(value, (list, tuple)):
-        return tuple(convert(v) for v in value)
-    if isinstance(value, dict):
-        return {k: convert(v) for k, v in value.items()}
-    if value is None or isinstance(value, str):
-        return value
+    match value:
+        case list() | tuple():
+            return tuple(convert(v) for v in value)
+        case dict():
+            return {k: convert(v) for k, v in value.items()}
+        case None | str():
+            return value
     return as_expr(value)
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from .attrs import DictAttrs
 from .expr import BaseFunc, GlobalVar
 from .node import Node, field
 from .structural import Comparer, Hasher, _mix, register_structural_hooks
 
-__all__ = ["IRModule"]
+__all__ = ["IRModule", "functions_of"]
+
+_F = TypeVar("_F", bound=BaseFunc)
 
 
 class IRModule(Node):
@@ -128,8 +130,11 @@ class IRModule(Node):
         self.global_infos[name] = tuple(global_info)
 
     def replace_global_vars(self, replacements: Mapping[Any, Any]) -> IRModule:
-        """A module in which global variables are renamed, in keys and in bodies."""
+        """A module in which global variables are renamed, in keys and in bodies; this one if there are none."""
         from .functor import Mutator
+
+        if not replacements:
+            return self
 
         mapping: dict[str, GlobalVar] = {}
         for old, new in replacements.items():
@@ -184,6 +189,13 @@ class IRModule(Node):
         return self.script(show_meta=show_meta_data)
 
 
+def functions_of(mod: IRModule, kind: type[_F]) -> list[tuple[GlobalVar, _F]]:
+    """The functions of one class with their variables, in the module's order, as they are now: a loop over them may
+    replace them.
+    """
+    return [(var, func) for var, func in mod.functions.items() if isinstance(func, kind)]
+
+
 def _link(var: GlobalVar, func: BaseFunc) -> None:
     if var.struct_info_ is None and getattr(func, "struct_info_", None) is not None:
         var.struct_info_ = func.struct_info_
@@ -230,17 +242,20 @@ def _hash_attrs(run: Hasher, attrs: DictAttrs, map_free: bool) -> int:
     return run.hash({k: _plain(v) for k, v in attrs.values.items()}, map_free)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> object:
     """Constants as plain numbers, because equality takes the two for the same."""
     from .prim import FloatImm, IntImm, StringImm
 
     if isinstance(value, (IntImm, FloatImm, StringImm)):
         return value.value
-    if isinstance(value, (tuple, list)):
-        return tuple(_plain(v) for v in value)
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    return int(value) if isinstance(value, bool) else value
+    match value:
+        case tuple() | list():
+            return tuple(_plain(v) for v in value)
+        case dict():
+            return {k: _plain(v) for k, v in value.items()}
+        case bool():
+            return int(value)
+    return value
 
 
 register_structural_hooks(IRModule, _equal, _hash)

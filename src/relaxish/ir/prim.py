@@ -9,7 +9,7 @@ from typing_extensions import Self
 import math
 from enum import IntEnum
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, SupportsFloat, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsFloat, TypeGuard, TypeVar, overload
 
 import numpy as np
 
@@ -29,8 +29,10 @@ __all__ = [
     "Add", "And", "Any_", "BinaryOp", "Broadcast", "Call", "Cast", "CmpOp", "CommReducer", "ConstExpr", "Div", "EQ", "FloatImm",
     "FloorDiv", "FloorMod", "GE", "GT", "IntImm", "IterVar", "LE", "LT", "Let", "LogicalOp", "Max", "Min", "Mod",
     "Mul", "NE", "Not", "Or", "Ramp", "Reduce", "Select", "Shuffle", "SizeVar", "StringImm", "Sub", "Var",
-    "const", "const_int", "is_call_of", "is_one", "is_zero", "lanes_expr",
+    "const", "const_int", "const_ints", "is_call_of", "is_consecutive", "is_one", "is_zero", "lanes_expr", "same_int", "uncast",
 ]  # fmt: skip
+
+_T = TypeVar("_T")
 
 
 class Var(PrimExpr):
@@ -139,11 +141,32 @@ class IntImm(ConstExpr):
         return super().__ne__(other)
 
 
-def const_int(value: object) -> int | None:
-    """The value of an integer literal, or of a Python integer; None of anything else."""
+@overload
+def const_int(value: object) -> int | None: ...
+@overload
+def const_int(value: object, default: _T) -> int | _T: ...
+def const_int(value: object, default: object = None) -> object:
+    """The value of an integer literal, or of a Python integer; ``default`` for anything else."""
     if type(value) is IntImm:
         return value.value
-    return value if isinstance(value, int) else None
+    return value if isinstance(value, int) else default
+
+
+def const_ints(values: Iterable[object]) -> list[int] | None:
+    """The values of integers that are all literals; None if one of them is not."""
+    out: list[int] = []
+    for value in values:
+        number = const_int(value)
+        if number is None:
+            return None
+        out.append(number)
+    return out
+
+
+def same_int(a: object, b: object) -> bool:
+    """Whether both are literals of one value."""
+    number = const_int(a)
+    return number is not None and number == const_int(b)
 
 
 def is_zero(expr: object) -> bool:
@@ -364,15 +387,20 @@ class Select(PrimExpr):
 
 def _lane_count(lanes: ExprLike) -> int:
     value = as_expr(lanes)
-    if isinstance(value, IntImm):
-        if value.value <= 1:
-            raise CheckValueError(f"a vector has more than one lane, got {value.value}")
-        return value.value
-    # Scalable vectors write lanes as a multiple of the vscale intrinsic.
-    if isinstance(value, Mul):
-        for factor, other in ((value.a, value.b), (value.b, value.a)):
-            if isinstance(factor, IntImm) and isinstance(other, Call) and getattr(other.op, "name", "") == "tir.vscale":
-                return -factor.value
+    match value:
+        case IntImm():
+            if value.value <= 1:
+                raise CheckValueError(f"a vector has more than one lane, got {value.value}")
+            return value.value
+        # Scalable vectors write lanes as a multiple of the vscale intrinsic.
+        case Mul():
+            for factor, other in ((value.a, value.b), (value.b, value.a)):
+                if (
+                    isinstance(factor, IntImm)
+                    and isinstance(other, Call)
+                    and getattr(other.op, "name", "") == "tir.vscale"
+                ):
+                    return -factor.value
     raise CheckValueError(f"Invalid expression for scalable lanes {value}")
 
 
@@ -398,6 +426,11 @@ class Ramp(PrimExpr):
         count = _lane_count(self.lanes)
         object.__setattr__(self, "lanes", lanes_expr(count))
         self.dtype = dt.with_lanes(self.base.dtype, count * dt.lanes(self.base.dtype))
+
+
+def is_consecutive(index: object) -> TypeGuard[Ramp]:
+    """Whether an index names consecutive elements, one a lane."""
+    return isinstance(index, Ramp) and is_one(index.stride)
 
 
 class Broadcast(PrimExpr):
@@ -470,6 +503,13 @@ class Call(PrimExpr):
 def is_call_of(expr: object, *names: str) -> TypeGuard[Call]:
     """Whether an expression calls one of the intrinsics of these full names."""
     return op_name_of(expr) in names
+
+
+def uncast(expr: Any) -> Any:
+    """What is converted, without the conversions."""
+    while isinstance(expr, Cast):
+        expr = expr.value
+    return expr
 
 
 class Let(PrimExpr, checked=True):
@@ -684,12 +724,13 @@ def _literal_type(value: float | np.number[Any] | np.bool_) -> str:
     """The type a constant has unless one is given: 32 bits where they suffice."""
     if hasattr(value, "dtype"):
         return str(value.dtype)
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, float):
-        return "float32" if -3.40282347e38 <= value <= 3.40282347e38 else "float64"
-    if isinstance(value, int):
-        return "int32" if -(1 << 31) <= value < (1 << 31) else "int64"
+    match value:
+        case bool():
+            return "bool"
+        case float():
+            return "float32" if -3.40282347e38 <= value <= 3.40282347e38 else "float64"
+        case int():
+            return "int32" if -(1 << 31) <= value < (1 << 31) else "int64"
     raise NotImplementedError(f"Cannot automatically inference the type. value={value}")
 
 

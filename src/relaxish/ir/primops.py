@@ -64,11 +64,12 @@ def cast(dtype: str, value: ExprLike) -> PrimExpr:
                 return FloatImm(dtype, value.value)
             if dt.is_integral(dtype) and math.isfinite(value.value):
                 return _wrap(int(value.value), dtype)
-        if isinstance(value, Broadcast):
-            return Broadcast(cast(dt.element_of(dtype), value.value), value.lanes)
-        if isinstance(value, Ramp) and dt.is_integral(dtype):
-            element = dt.element_of(dtype)
-            return Ramp(cast(element, value.base), cast(element, value.stride), value.lanes)
+        match value:
+            case Broadcast():
+                return Broadcast(cast(dt.element_of(dtype), value.value), value.lanes)
+            case Ramp() if dt.is_integral(dtype):
+                element = dt.element_of(dtype)
+                return Ramp(cast(element, value.base), cast(element, value.stride), value.lanes)
         return Cast(dtype, value)
     if dt.lanes(value.dtype) == 1:
         return Broadcast(cast(dt.element_of(dtype), value), lanes_expr(lanes))

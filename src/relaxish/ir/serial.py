@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,26 @@ def register_foreign(tag: str, kind: type, save: Any, load: Any) -> None:
     _FOREIGN[tag] = (kind, save, load)
 
 
+# Objects that are not nodes but are shared as these are, by tag: (names of their parts, constructor from the parts).
+_SHARED: dict[str, tuple[tuple[str, ...], Callable[..., object]]] = {}
+_TAGS: dict[type, str] = {}
+
+
+def register_shared(kind: type, parts: Sequence[str], make: Callable[..., object]) -> None:
+    """Make objects of a class that is no node storable, with what refers to them and what they refer to.
+
+    ``parts`` are attributes, ``make`` takes their values in order.
+    """
+    tag = f"{kind.__module__.split('.')[1]}.{kind.__name__}"
+    _TAGS[kind] = tag
+    _SHARED[tag] = (tuple(parts), make)
+
+
 class _Saver:
     def __init__(self) -> None:
         self.table: list[Any] = []
         self.index: dict[int, int] = {}
-        self.keep: list[Any] = []
+        self.keep: list[object] = []
 
     def value(self, x: Any) -> Any:
         if x is None or isinstance(x, (bool, int, str)):
@@ -42,6 +58,8 @@ class _Saver:
             return {"f": repr(x)}
         if isinstance(x, Node):
             return {"n": self.node(x)}
+        if type(x) in _TAGS:
+            return {"n": self.shared(x, _TAGS[type(x)])}
         if isinstance(x, (tuple, list)):
             return [self.value(v) for v in x]
         if isinstance(x, dict):
@@ -70,8 +88,19 @@ class _Saver:
         info = getattr(node, "struct_info_", None)
         if info is not None and "struct_info_" not in entry and type(node)._is_var is False:
             entry["struct_info_"] = self.value(info)
-        self.index[id(node)] = len(self.table)
-        self.keep.append(node)
+        return self._entered(node, entry)
+
+    def shared(self, x: object, tag: str) -> int:
+        """The place of an object that is no node."""
+        known = self.index.get(id(x))
+        if known is not None:
+            return known
+        parts, _ = _SHARED[tag]
+        return self._entered(x, {"k": tag, **{name: self.value(getattr(x, name)) for name in parts}})
+
+    def _entered(self, x: object, entry: dict[str, Any]) -> int:
+        self.index[id(x)] = len(self.table)
+        self.keep.append(x)
         self.table.append(entry)
         return len(self.table) - 1
 
@@ -115,6 +144,10 @@ class _Loader:
     def run(self) -> None:
         for entry in self.table:
             self.below = 0
+            if entry["k"] in _SHARED:
+                parts, make = _SHARED[entry["k"]]
+                self._made(make(*[self.value(entry[name]) for name in parts]))
+                continue
             cls = node_class(entry["k"])
             # On some classes the struct info is a field like any other, on most a fact noted afterwards.
             noted = "struct_info_" in entry and "struct_info_" not in cls._fields
@@ -124,10 +157,13 @@ class _Loader:
             node: Any = cls._make(**fields)
             if noted:
                 node.struct_info_ = self.value(entry["struct_info_"])
-            if self.below >= _MAX_DEPTH:
-                raise MalformedDataError(f"{_WHAT}: nodes are nested deeper than {_MAX_DEPTH} levels")
-            self.made.append(node)
-            self.depths.append(self.below + 1)
+            self._made(node)
+
+    def _made(self, node: object) -> None:
+        if self.below >= _MAX_DEPTH:
+            raise MalformedDataError(f"{_WHAT}: nodes are nested deeper than {_MAX_DEPTH} levels")
+        self.made.append(node)
+        self.depths.append(self.below + 1)
 
 
 # Classes whose constructor takes the dtype although it is not a declared field.

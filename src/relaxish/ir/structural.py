@@ -337,7 +337,8 @@ class Hasher:
 def _bytes_hash(array: np.ndarray[Any, Any]) -> int:
     import hashlib
 
-    return int.from_bytes(hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=8).digest(), "little")
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return int.from_bytes(hashlib.blake2b(data.data, digest_size=8).digest(), "little")
 
 
 def structural_equal(lhs: object, rhs: object, map_free_vars: bool = False) -> bool:

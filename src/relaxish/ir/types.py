@@ -66,8 +66,11 @@ def VoidType() -> TupleType:
 
 def dtype_of_type(kind: Type) -> str:
     """The dtype a variable of this type has."""
-    if isinstance(kind, PrimType):
-        return kind.dtype
-    if isinstance(kind, PointerType):
-        return "handle"
-    return "void" if isinstance(kind, TupleType) and not kind.fields else "handle"
+    match kind:
+        case PrimType():
+            return kind.dtype
+        case PointerType():
+            return "handle"
+        case TupleType() if not kind.fields:
+            return "void"
+    return "handle"

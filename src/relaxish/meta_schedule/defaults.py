@@ -31,7 +31,7 @@ _INTRINSICS = {
 }
 
 
-def kind_of_target(target: Any) -> str:
+def kind_of_target(target: Target) -> str:
     """The rule kind a target selects by its features."""
     name = target.kind.name
     if name == "llvm":

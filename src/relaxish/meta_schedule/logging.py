@@ -6,7 +6,7 @@ import logging
 import os
 import re
 from logging import Logger
-from typing import Any
+from collections.abc import Callable
 
 from ..support.log import get_logger as _channel
 
@@ -59,7 +59,7 @@ def get_scheduler_log(work_dir: str) -> Logger:
     return get_logger_from_config("task_scheduler", os.path.join(_log_dir(work_dir), "task_scheduler.log"))
 
 
-def get_logging_func(logger: Logger | None) -> Any:
+def get_logging_func(logger: Logger | None) -> Callable[[int, str], None]:
     """A function ``(level, message)`` writing to ``logger``."""
     target = logger or get_logger("")
 

@@ -91,12 +91,13 @@ def _apply(sch: Schedule, anchor_trace: Trace) -> list[BlockRV]:
     return [sch.get_block(name) for name in _block_names(sch) if name in depth and not _is_scheduled(sch, name, depth)]
 
 
-def _references(value: Any) -> Iterable[Any]:
-    if isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _references(item)
-    elif isinstance(value, (BlockRV, LoopRV)):
-        yield value
+def _references(value: object) -> Iterable[Any]:
+    match value:
+        case list() | tuple():
+            for item in value:
+                yield from _references(item)
+        case BlockRV() | LoopRV():
+            yield value
 
 
 def _repeat(sch: Schedule, inst: Instruction, mapped: Mapping[Any, Any], decisions: Mapping[Any, Any]) -> list[Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..support.errors import JournalError
 from ..support.log import get_logger
+from ..target import Target
 from .builder import Builder, LocalBuilder
 from .cost_model import CostModel
 from .database import Database, JSONDatabase
@@ -57,7 +58,9 @@ def _write_what_is_left(database: Database) -> None:
             _log.error("%d records are in memory only and end with this process: %s", database.unwritten, err)
 
 
-def _improve(work_dir: str, target: Any, trials: int, database: Database, build: Builder, measure: Runner) -> None:
+def _improve(
+    work_dir: str, target: Target | str | None, trials: int, database: Database, build: Builder, measure: Runner
+) -> None:
     """Go on from the best records by coordinate descent."""
     from .post_optimization import PostOpt
 

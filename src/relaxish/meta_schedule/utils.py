@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeAlias
 
 from ..ir import IRModule, structural_hash
+from ..support.errors import RelaxishError
 
 T = TypeVar("T")
 
 __all__ = [
+    "MethodNotDefinedError",
     "cpu_count",
     "derived_object",
     "fork_seed",
@@ -25,11 +27,23 @@ _MODULUS = 2147483647
 def derived_object(cls: type[T]) -> type[T]:
     """Mark a user's subclass: an object without a text of its own prints as ``meta_schedule.Name(0x...)``.
 
-    Subclassing alone is enough for everything else.
+    Subclassing alone is enough for everything else; ``_outer()`` of such an object is the object itself.
     """
+    cls._outer = lambda self: self  # type: ignore[attr-defined]
     if "__repr__" not in vars(cls) and "__str__" not in vars(cls):
         cls.__repr__ = lambda self: f"meta_schedule.{cls.__name__}({id(self):#x})"  # type: ignore[method-assign]
     return cls
+
+
+class MethodNotDefinedError(RelaxishError, NotImplementedError):
+    """A subclass lacks a method that is needed."""
+
+    def __init__(self, owner: object, method: str) -> None:
+        bases = [c for c in type(owner).__mro__ if method in vars(c)]
+        name = "".join(part.capitalize() for part in method.split("_"))
+        super().__init__(
+            f"Py{bases[-1].__name__}'s {name} method not implemented! Define {method} in {type(owner).__name__}."
+        )
 
 
 def cpu_count(logical: bool = True) -> int:
@@ -65,7 +79,11 @@ def shash2hex(mod: IRModule) -> str:
     return f"0x{structural_hash(mod) & 0xFFFFFFFFFFFFFFFF:016x}"
 
 
-def get_global_func_with_default_on_worker(name: str | Callable[..., Any] | None, default: Any) -> Any:
+# A step that a caller may replace: a function, or the name of a packed function; None for the default.
+Hook: TypeAlias = Callable[..., Any] | str | None
+
+
+def get_global_func_with_default_on_worker(name: Hook, default: Hook) -> Any:
     """Resolve a packed function by name inside a worker; a callable stands for itself, None for ``default``."""
     if name is None:
         return default

@@ -194,7 +194,7 @@ def hint_on_device(data: Expr, dst_vdevice: object, memory_scope: str = "global"
     return Call(_HINT, (data,), make_node("relax.attrs.HintOnDeviceAttrs", dst_vdevice=dst_vdevice))
 
 
-def register_gradient(op_name: str, fgradient: Callable[..., Any] | None = None, level: int = 10) -> Any:
+def register_gradient(op_name: str, fgradient: Callable[..., Any] | None = None, level: int = 10) -> Callable[..., Any]:
     """Set the gradient of an operator; without a function, returns a decorator."""
 
     def attach(function: Callable[..., Any]) -> Callable[..., Any]:

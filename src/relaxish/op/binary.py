@@ -13,6 +13,7 @@ from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, Expr, PrimValue, Var
 from ..relax.op_table import Gradient, Infer, Legalize, Sample
 from ..relax.struct_info import PrimStructInfo, StructInfo, TensorStructInfo
+from ..support.sequences import of_kind
 from ..tir import const
 from .base import no_gradients
 from .inference import (
@@ -63,7 +64,7 @@ def _infer(out: str | None) -> Infer:
                 )
         # Comparisons do not care what they compare.
         dtype = out if out else common_dtype(call, infos)
-        tensors = [i for i in infos if isinstance(i, TensorStructInfo)]
+        tensors = list(of_kind(infos, TensorStructInfo))
         if not tensors:
             return PrimStructInfo(dtype)
         return _broadcast_infos(call, infos, dtype, common_vdevice(call, tensors))

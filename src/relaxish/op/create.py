@@ -75,10 +75,11 @@ def _check_fill(call: Call) -> TensorStructInfo:
 
 
 def _fill_value(value: Expr | float, dtype: str | None) -> Expr:
-    if isinstance(value, (bool, int, float)):
-        return const(value, dtype) if dtype else const(value)
-    if isinstance(value, Expr):
-        return value
+    match value:
+        case bool() | int() | float():
+            return const(value, dtype) if dtype else const(value)
+        case Expr():
+            return value
     raise OpTypeError(f"fill_value must be a tensor or a number, not {type(value).__name__}")
 
 

@@ -13,6 +13,7 @@ from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, Expr, PrimValue
 from ..relax.scalars import const_int, prove_equal
 from ..relax.struct_info import PrimStructInfo, StructInfo
+from ..relax.utils import unboxed
 from .inference import (
     Number,
     OpTypeError,
@@ -60,7 +61,10 @@ def scatter_nd(data: Expr, indices: Expr, updates: Expr, reduction: str = "updat
 
 def one_hot(indices: Expr, on_value: Number, off_value: Number, depth: int, axis: int = -1) -> Expr:
     """A new axis with ``on_value`` at the index and ``off_value`` elsewhere."""
-    args = [as_expr(indices), as_prim_value(on_value), as_prim_value(off_value)]
+    args = [
+        as_expr(indices),
+        *(PrimValue(v) if isinstance(v, float) else as_prim_value(v) for v in (on_value, off_value)),
+    ]
     _hot_dtype(args[1], args[2])
     if int(depth) <= 0:
         raise OpValueError(f"relax.one_hot: depth must be positive, but got {depth}")
@@ -219,7 +223,7 @@ def _legalize_scatter_nd(builder: BlockBuilder, call: Call) -> Expr:
 
 def _legalize_one_hot(builder: BlockBuilder, call: Call) -> Expr:
     indices, on, off = call.args
-    on_value, off_value = (a.value if isinstance(a, PrimValue) else a for a in (on, off))
+    on_value, off_value = (unboxed(a) for a in (on, off))
     dtype = on.struct_info.dtype
     depth, axis = int(call.attrs.depth), int(call.attrs.axis)
     if axis != -1 and axis < 0:

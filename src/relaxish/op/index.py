@@ -22,6 +22,7 @@ from ..relax.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
+from ..support.sequences import of_kind
 from ..tir import IntImm, const
 from ..tir import all as all_of
 from .base import no_grad
@@ -110,7 +111,7 @@ def _tuple_of(values: Expr | Iterable[Number]) -> Expr:
 
 
 def _check_lengths(parts: list[Any]) -> None:
-    lengths = [len(p.fields) for p in parts if isinstance(p, Tuple)]
+    lengths = [len(p.fields) for p in of_kind(parts, Tuple)]
     if any(n != lengths[0] for n in lengths):
         raise OpValueError(
             "relax.strided_slice: requires that the axes, begin, end, and strides tuples are all the same length, "

@@ -86,12 +86,13 @@ def named(build: Builder, name: str, doc: str) -> Builder:
 
 def as_expr(value: object) -> Expr:
     """An argument that must already be an expression."""
-    if isinstance(value, Expr):
-        return value
-    if isinstance(value, (list, tuple)):
-        from ..relax.expr import Tuple
+    match value:
+        case Expr():
+            return value
+        case list() | tuple():
+            from ..relax.expr import Tuple
 
-        return Tuple([as_expr(v) for v in value])
+            return Tuple([as_expr(v) for v in value])
     inner = getattr(value, "_expr", None)
     if isinstance(inner, Expr):
         return inner
@@ -117,10 +118,11 @@ def as_shape(value: object) -> Expr:
 
 
 def _dim(value: object) -> object:
-    if isinstance(value, PrimValue):
-        return value.value
-    if isinstance(value, PrimExpr) and value.dtype != "int64" and (known := const_int(value)) is not None:
-        return prim_of(known, "int64")
+    match value:
+        case PrimValue():
+            return value.value
+        case PrimExpr() if value.dtype != "int64" and (known := const_int(value)) is not None:
+            return prim_of(known, "int64")
     return value
 
 

@@ -40,16 +40,17 @@ def string_expr(value: Expr | str) -> Expr:
 
 def scalar_const(value: object, python_native: bool = False) -> Any:
     """The literal a rank-0 constant stands for, else None; or a scalar's expression."""
-    if isinstance(value, Constant) and value.struct_info.ndim == 0:
-        number = value.data.numpy()[()].item()
-        kind = str(value.struct_info.dtype)
-        if python_native:
-            return number
-        if dt.is_bool(kind):
-            return const(bool(number), "bool")
-        return const(number, kind)
-    if isinstance(value, PrimValue):
-        return value.value
-    if isinstance(value, PrimExpr):
-        return value
+    match value:
+        case Constant() if value.struct_info.ndim == 0:
+            number = value.data.numpy()[()].item()
+            kind = str(value.struct_info.dtype)
+            if python_native:
+                return number
+            if dt.is_bool(kind):
+                return const(bool(number), "bool")
+            return const(number, kind)
+        case PrimValue():
+            return value.value
+        case PrimExpr():
+            return value
     return None

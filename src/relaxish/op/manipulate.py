@@ -16,8 +16,9 @@ from ..relax.call_forms import call_tir
 from ..relax.expr import Call, Expr, PrimValue, ShapeExpr, Tuple, Var
 from ..relax.layout import InferLayoutOutput, LayoutDecision, LayoutMap, initial_layout_decision
 from ..relax.scalars import const_int, product, prove_equal, prove_equal_shapes, simplify
-from ..relax.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo
+from ..relax.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo, tensor_dims
 from ..relax.te_bridge import gen_call_tir_inputs
+from ..relax.utils import unboxed
 from ..tir import IndexMap, IntImm, const, floordiv
 from ..tir.schedule import Schedule
 from .base import no_grad
@@ -200,13 +201,9 @@ def reshape(x: Expr, shape: ShapeLike) -> Expr:
 def _reshape_target(x: Expr, shape: ShapeLike) -> Expr:
     if isinstance(shape, Expr) and not isinstance(shape, ShapeExpr):
         return shape
-    items = (
-        list(shape.values)
-        if isinstance(shape, ShapeExpr)
-        else [v.value if isinstance(v, PrimValue) else v for v in _sequence(shape)]
-    )
+    items = list(shape.values) if isinstance(shape, ShapeExpr) else [unboxed(v) for v in _sequence(shape)]
     info = getattr(as_expr(x), "struct_info_", None)
-    dims = info.dims() if isinstance(info, TensorStructInfo) else None
+    dims = tensor_dims(info)
     holes: list[int] = []
     out: list[Any] = []
     for i, item in enumerate(items):

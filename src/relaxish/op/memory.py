@@ -10,9 +10,10 @@ from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir.expr import PrimExpr
 from ..ir.op import Op
 from ..relax.block_builder import BlockBuilder
-from ..relax.expr import Call, DataTypeImm, Expr, PrimValue, ShapeExpr, Tuple, Var
+from ..relax.expr import Call, DataTypeImm, Expr, PrimValue, ShapeExpr, Tuple
 from ..relax.scalars import const_int, product, simplify
 from ..relax.struct_info import (
+    is_void,
     ObjectStructInfo,
     PrimStructInfo,
     ShapeStructInfo,
@@ -20,6 +21,7 @@ from ..relax.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
+from ..relax.utils import followed
 from ..runtime.registry import register_func
 from ..tir import IntImm
 from .inference import Number, ShapeLike, counted
@@ -71,7 +73,7 @@ def kill_tensor(tensor: Expr) -> Call:
 def _is_void(arg: Expr) -> bool:
     """Whether an argument is the empty tuple, which stands for "as it is"."""
     info = arg.struct_info
-    return isinstance(info, TupleStructInfo) and not info.fields
+    return is_void(info)
 
 
 def _view_dtype(call: Call, builder: BlockBuilder) -> str | None:
@@ -79,11 +81,8 @@ def _view_dtype(call: Call, builder: BlockBuilder) -> str | None:
     dtype = call.args[2]
     if _is_void(dtype):
         return None
-    while isinstance(dtype, Var) and builder is not None:
-        bound = builder.lookup_binding(dtype)
-        if bound is None:
-            break
-        dtype = bound
+    if builder is not None:
+        dtype = followed(dtype, builder.lookup_binding)
     if isinstance(dtype, DataTypeImm):
         return dtype.value
     if type(dtype.struct_info) is ObjectStructInfo:

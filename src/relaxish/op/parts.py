@@ -12,10 +12,11 @@ from ..arith import Analyzer
 from ..ir.expr import PrimExpr
 from ..ir.structural import same_expression
 from ..relax.block_builder import BlockBuilder
-from ..relax.expr import Call, Expr, PrimValue, Tuple, Var
+from ..relax.expr import Call, Expr, Tuple, Var
 from ..relax.layout import InferLayoutOutput, LayoutDecision, LayoutMap, initial_layout, initial_layout_decision
 from ..relax.scalars import const_int, product, prove_equal, simplify
-from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from ..relax.struct_info import StructInfo, TupleStructInfo, tensor_dims
+from ..relax.utils import unboxed
 from ..tir import IntImm, ceildiv, const
 from ..tir import max as tir_max
 from ..tir import min as tir_min
@@ -133,7 +134,7 @@ def split(x: Expr, indices_or_sections: Sequence[Number] | Number, axis: int = 0
 
 
 def _cut(value: Number) -> int:
-    known = const_int(value.value if isinstance(value, PrimValue) else value)
+    known = const_int(unboxed(value))
     if known is None:
         raise OpTypeError(f"relax.split: expects integers as indices or number of sections, not {value!r}")
     return known
@@ -241,7 +242,7 @@ def _concat_gradient(var: Var, call: Call, out: Var, builder: BlockBuilder) -> S
     assert isinstance(info, TupleStructInfo)
     cuts: list[int] = []
     for field in info.fields[:-1]:
-        dims = field.dims() if isinstance(field, TensorStructInfo) else None
+        dims = tensor_dims(field)
         size = None if dims is None else const_int(dims[axis])
         if size is None:
             raise ValueError("the gradient of concat needs known extents along its axis")

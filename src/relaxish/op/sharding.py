@@ -14,7 +14,7 @@ from ..relax.block_builder import BlockBuilder
 from ..relax.distributed import DTensorStructInfo, Placement, PlacementSpec
 from ..relax.expr import Call, Expr, Tuple, Var, is_call_of
 from ..relax.op_table import AxisRule, Infer
-from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, fields_of
 from .inference import fail, type_fail
 
 __all__ = ["call_args", "infer_placements", "placement_of", "spread"]
@@ -70,7 +70,7 @@ def infer_placements(call: Call, plain: StructInfo, rule: AxisRule) -> StructInf
                 graph.add_source(Axis(arg, spec.axis), (mesh, place))
     graph.propagate()
     made: list[StructInfo] = []
-    for index, field in enumerate(plain.fields if isinstance(plain, TupleStructInfo) else (plain,)):
+    for index, field in enumerate(fields_of(plain)):
         if not isinstance(field, TensorStructInfo):
             raise fail(call, f"the result of distributed tensors must be tensors, not {field}")
         _check_distinct(call, graph, output, field.ndim, index)
@@ -83,12 +83,13 @@ def _local_call(call: Call) -> Call:
     args: list[Expr] = []
     for arg in call.args:
         info = arg.struct_info_
-        if isinstance(info, DTensorStructInfo):
-            args.append(Var("x", info.tensor_sinfo))
-        elif isinstance(info, TensorStructInfo):
-            raise type_fail(call, "expects all tensors to be distributed (DTensor), but one is an ordinary Tensor")
-        else:
-            args.append(arg)
+        match info:
+            case DTensorStructInfo():
+                args.append(Var("x", info.tensor_sinfo))
+            case TensorStructInfo():
+                raise type_fail(call, "expects all tensors to be distributed (DTensor), but one is an ordinary Tensor")
+            case _:
+                args.append(arg)
     return Call(call.op, args, call.attrs, call.sinfo_args)
 
 

@@ -9,9 +9,10 @@ import numpy as np
 
 from .. import te, topi
 from ..relax.block_builder import BlockBuilder
-from ..relax.expr import Call, Expr, PrimValue
+from ..relax.expr import Call, Expr
 from ..relax.op_table import Sample
 from ..relax.struct_info import PrimStructInfo, StructInfo
+from ..relax.utils import unboxed
 from .binary import divide, less, multiply, subtract
 from .inference import (
     Number,
@@ -152,7 +153,7 @@ def _infer_clip(call: Call, builder: BlockBuilder) -> StructInfo:
 
 
 def _legalize_clip(builder: BlockBuilder, call: Call) -> Expr:
-    low, high = (a.value if isinstance(a, PrimValue) else a for a in call.args[1:])
+    low, high = (unboxed(a) for a in call.args[1:])
     return te_call(builder, "tir_clip", topi.clip, call.args[0], low, high)
 
 

@@ -417,7 +417,7 @@ class BlockBuilder:
     def emit_normalized(self, binding: Binding) -> None:
         """Append a binding whose value is already normalised."""
         frame = self._frame()
-        if not frame.dataflow and isinstance(binding.var, DataflowVar):
+        if not frame.dataflow and binding.var.is_dataflow:
             raise InternalError(f"Cannot emit dataflow var {binding.var.name_hint} in non-dataflow block")
         if binding.var.struct_info_ is None or binding.value.struct_info_ is None:
             raise InternalError(f"the binding of {binding.var.name_hint} is not normalized: it has no struct info")
@@ -435,9 +435,9 @@ class BlockBuilder:
                     scope[symbol] = symbol
                     self._assume_non_negative(symbol)
 
-    def lookup_binding(self, var: Var) -> Expr | None:
-        """The value bound to ``var``, or None."""
-        return self._bound.get(var.vid)
+    def lookup_binding(self, var: Expr) -> Expr | None:
+        """The value bound to ``var``; None where there is none, and for an expression that is no variable."""
+        return self._bound.get(var.vid) if isinstance(var, Var) else None
 
     # --- the module -----------------------------------------------------------------------------------------------
 
@@ -458,21 +458,22 @@ class BlockBuilder:
 
     def add_func(self, func: BaseFunc, func_name: str) -> GlobalVar:
         """Add a function; if an equal one is there already, its name is returned instead."""
-        key = type(func), structural_hash(func)
-        equal = []
-        for var in self._equal_candidates(key):
-            if structural_equal(self._mod.functions[var], func):
-                equal.append(var)
-        if equal:
-            return min(equal, key=lambda var: var.name_hint)
+        # Hashing a graph function reads all weights: the first function of its class needs no hash.
+        key = None
+        if any(type(other) is type(func) for other in self._mod.functions.values()):
+            key = type(func), structural_hash(func)
+            equal = [v for v in self._equal_candidates(key) if structural_equal(self._mod.functions[v], func)]
+            if equal:
+                return min(equal, key=lambda var: var.name_hint)
         name = self.get_unique_name(func_name)
         while name in self._mod:
             name = self.get_unique_name(func_name)
         made = GlobalVar(name)
         made.struct_info_ = _signature(func)
         self._mod.update_func(made, func)
-        self._hashes[made] = key
-        self._dedup.setdefault(key, []).append(made)
+        if key is not None:
+            self._hashes[made] = key
+            self._dedup.setdefault(key, []).append(made)
         return made
 
     def _equal_candidates(self, key: tuple[type, int]) -> Sequence[GlobalVar]:

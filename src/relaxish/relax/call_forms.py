@@ -12,11 +12,13 @@ from ..ir.attrs import make_node
 from ..ir.expr import ExprLike, GlobalVar
 from ..ir.op import Op
 from ..support.errors import RelaxishError
+from ..support.sequences import as_list
 from .analysis.struct_info import derive_call_ret_struct_info, infer_by_sinfo_args
 from .call_tir_rules import check_inplace_indices, normalize_call_tir, normalize_call_tir_inplace, validate_call_tir
 from .expr import Call, Expr, ExternFunc, ShapeExpr, Tuple, Var
 from .op_table import Infer, Legalize, OpRecord, register_op
 from .struct_info import (
+    fields_of,
     FuncStructInfo,
     ObjectStructInfo,
     StructInfo,
@@ -150,7 +152,7 @@ def _as_sinfo(out_sinfo: StructInfoLike | Sequence[StructInfoLike]) -> StructInf
 def _out_sinfo(name: str, out_sinfo: StructInfoLike | Sequence[StructInfoLike]) -> StructInfo:
     """The struct info of what a function in destination-passing style writes; someone must be able to allocate it."""
     info = _as_sinfo(out_sinfo)
-    for item in info.fields if isinstance(info, TupleStructInfo) else (info,):
+    for item in fields_of(info):
         if isinstance(item, TensorStructInfo) and not isinstance(item.shape, ShapeExpr):
             raise RelaxishError(
                 f"out_sinfo of {name} should have defined ShapeExpr as shape. However, one given structure info is {item}"
@@ -219,7 +221,7 @@ def call_dps_packed(
 def _sinfos(sinfo_args: StructInfoLike | Sequence[StructInfoLike] | None) -> list[StructInfo]:
     if sinfo_args is None:
         return []
-    items = sinfo_args if isinstance(sinfo_args, (list, tuple)) else [sinfo_args]
+    items: list[StructInfoLike] = as_list(sinfo_args)
     return [_as_sinfo(s) for s in items]
 
 

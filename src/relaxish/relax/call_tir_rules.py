@@ -6,13 +6,15 @@ Error messages name the operator of the call at hand, because the rules hold for
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from ..support.errors import RelaxishError
 from .analysis.struct_info import derive_call_ret_struct_info
 from .expr import Call, Tuple, TupleGetItem, Var
 from .scalars import prove_equal_shapes
 from .struct_info import (
+    fields_of,
+    tensor_dims,
     FuncStructInfo,
     PrimStructInfo,
     ShapeStructInfo,
@@ -20,10 +22,10 @@ from .struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
+from .utils import followed
 
 if TYPE_CHECKING:
     from .block_builder import BlockBuilder
-    from .expr import Expr
 
 __all__ = ["inferred_output", "normalize_call_tir", "normalize_call_tir_inplace", "validate_call_tir"]
 
@@ -70,12 +72,7 @@ def normalize_call_tir(builder: BlockBuilder, call: Call) -> Call:
 
 
 def _written_out(builder: BlockBuilder, var: Var) -> Tuple:
-    value: Any = var
-    while isinstance(value, Var):
-        bound = builder.lookup_binding(value)
-        if bound is None:
-            break
-        value = bound
+    value = followed(var, builder.lookup_binding)
     if isinstance(value, Tuple):
         return value
     return Tuple([TupleGetItem(value, index) for index in range(len(value.struct_info.fields))])
@@ -90,7 +87,7 @@ def normalize_call_tir_inplace(builder: BlockBuilder, call: Call) -> Call:
     call = normalize_call_tir(builder, call)
     indices = [int(i) for i in call.attrs.inplace_indices]
     info = call.sinfo_args[0]
-    outputs = info.fields if isinstance(info, TupleStructInfo) else (info,)
+    outputs = fields_of(info)
     if len(indices) != len(outputs):
         raise RelaxishError("There must be an in-place index specified for each output")
     check_inplace_indices(indices, len(call.args[1].fields), "call_tir")
@@ -115,11 +112,11 @@ def check_inplace_indices(indices: Sequence[int], count: int, plain: str) -> Non
         raise RelaxishError(f"At least one index must have a value other than -1 (or else simply use {plain})")
 
 
-def _check_overwritten(builder: BlockBuilder, number: int, index: int, output: StructInfo, source: Expr) -> None:
+def _check_overwritten(builder: BlockBuilder, number: int, index: int, output: StructInfo, source: StructInfo) -> None:
     if not isinstance(output, TensorStructInfo):
         raise RelaxishError("The output struct info must be a tensor")
     wanted = output.dims()
-    given = source.dims() if isinstance(source, TensorStructInfo) else None
+    given = tensor_dims(source)
     analyzer = builder.get_analyzer() if builder is not None else None
     if wanted is None or given is None or not prove_equal_shapes(given, wanted, analyzer):
         raise RelaxishError(

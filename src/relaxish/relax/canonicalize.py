@@ -31,6 +31,7 @@ from .expr import (
 from .expr_functor import PyExprMutator, PyExprVisitor
 from .scalars import fresh_analyzer, simplify, substitute_prim
 from .struct_info import StructInfo
+from .utils import followed
 
 __all__ = ["canonicalize_bindings", "canonicalize_symbols"]
 
@@ -103,7 +104,7 @@ def _with_info(branch: SeqExpr, info: StructInfo, name: str) -> SeqExpr:
     var = Var(name, info)
     cast = MatchCast(var, branch.body, info)
     blocks = list(branch.blocks)
-    if blocks and not isinstance(blocks[-1], DataflowBlock):
+    if blocks and not blocks[-1].is_dataflow:
         blocks[-1] = BindingBlock([*blocks[-1].bindings, cast], blocks[-1].span)
     else:
         blocks.append(BindingBlock([cast]))
@@ -178,23 +179,22 @@ class _Planner(PyExprVisitor):
 
     def _unwrapped(self, value: Expr) -> Expr:
         """The field a projection of a known tuple stands for; the tuple that a tuple of projections takes apart."""
-        if isinstance(value, TupleGetItem):
-            source = self._followed(value.tuple_value)
-            return source.fields[value.index] if isinstance(source, Tuple) else value
-        if isinstance(value, Tuple) and value.fields:
-            items = [self._followed(item) for item in value.fields]
-            if not all(isinstance(got, TupleGetItem) and got.index == i for i, got in enumerate(items)):
-                return value
-            whole = self._followed(items[0].tuple_value)
-            if len(items[0].tuple_value.struct_info.fields) != len(items):
-                return value
-            return whole if all(self._followed(got.tuple_value) is whole for got in items) else value
+        match value:
+            case TupleGetItem():
+                source = self._followed(value.tuple_value)
+                return source.fields[value.index] if isinstance(source, Tuple) else value
+            case Tuple() if value.fields:
+                items = [self._followed(item) for item in value.fields]
+                if not all(isinstance(got, TupleGetItem) and got.index == i for i, got in enumerate(items)):
+                    return value
+                whole = self._followed(items[0].tuple_value)
+                if len(items[0].tuple_value.struct_info.fields) != len(items):
+                    return value
+                return whole if all(self._followed(got.tuple_value) is whole for got in items) else value
         return value
 
     def _followed(self, value: Expr) -> Any:
-        while isinstance(value, Var) and value in self.known:
-            value = self.known[value]
-        return value
+        return followed(value, self.known.get)
 
     def visit_var_(self, op: Var) -> None:
         home = self.home.get(op)
@@ -210,7 +210,7 @@ class _Planner(PyExprVisitor):
     def plan(self) -> _Plan:
         plan = _Plan()
         for var, home in self.home.items():
-            if isinstance(home, DataflowBlock) and not isinstance(var, DataflowVar) and var not in self.outside:
+            if isinstance(home, DataflowBlock) and not var.is_dataflow and var not in self.outside:
                 plan.binding[var] = plan.usage[var] = DataflowVar(var.name_hint, var.struct_info_, var.span)
         plan.constants = {var: value for var, value in self.known.items() if isinstance(value, Constant)}
         for var, target in self.trivial.items():
@@ -219,7 +219,7 @@ class _Planner(PyExprVisitor):
             while target in plan.binding:
                 target = plan.binding[target]
             plan.removed.add(var)
-            if isinstance(var, DataflowVar) or not isinstance(target, DataflowVar) or var not in self.outside:
+            if var.is_dataflow or not isinstance(target, DataflowVar) or var not in self.outside:
                 plan.usage[var] = target
             else:
                 # A dataflow variable may not leave its block: instead its value is bound to the outer variable.
@@ -264,12 +264,12 @@ def _bound_directly(block: DataflowBlock) -> DataflowBlock:
     values: dict[Var, Any] = {}
     for binding in reversed(block.bindings):
         var, value = binding.var, binding.value
-        if not isinstance(var, DataflowVar) and isinstance(value, DataflowVar):
+        if not var.is_dataflow and isinstance(value, DataflowVar):
             if value in outputs:
                 used.add(value)
             outputs.add(value)
             continue
-        if isinstance(var, DataflowVar) and var in outputs and var not in used:
+        if var.is_dataflow and var in outputs and var not in used:
             values[var] = value
         used.update(all_vars(value))
     if not values:
@@ -279,7 +279,7 @@ def _bound_directly(block: DataflowBlock) -> DataflowBlock:
     for binding in bindings:
         if binding.var in values:
             continue
-        value = None if isinstance(binding.var, DataflowVar) else values.get(binding.value)
+        value = None if binding.var.is_dataflow else values.get(binding.value)
         if value is None:
             kept.append(binding)
         elif isinstance(binding, MatchCast):

@@ -13,7 +13,6 @@ from .expr import (
     Call,
     Constant,
     DataflowBlock,
-    DataflowVar,
     Expr,
     Function,
     MatchCast,
@@ -36,12 +35,13 @@ _P = TypeVar("_P", Function, SeqExpr)
 
 def _key(value: Expr) -> Hashable:
     """A cheap key: object identities of operator and arguments, hashes of the rest. Equal values have equal keys."""
-    if isinstance(value, Call):
-        attrs = None if value.attrs is None else structural_hash(value.attrs)
-        infos = tuple(structural_hash(i) for i in value.sinfo_args)
-        return ("call", value.op, tuple(_arg_key(a) for a in value.args), attrs, infos)
-    if isinstance(value, TupleGetItem):
-        return ("get", value.tuple_value, value.index)
+    match value:
+        case Call():
+            attrs = None if value.attrs is None else structural_hash(value.attrs)
+            infos = tuple(structural_hash(i) for i in value.sinfo_args)
+            return ("call", value.op, tuple(_arg_key(a) for a in value.args), attrs, infos)
+        case TupleGetItem():
+            return ("get", value.tuple_value, value.index)
     return _arg_key(value)
 
 
@@ -90,7 +90,7 @@ class _Pliminator(PyExprMutator):
         self.var_remap_ = saved
         for entries in self.known.values():
             for _, _, names in entries:
-                names[:] = [n for n in names if not isinstance(n, DataflowVar)]
+                names[:] = [n for n in names if not n.is_dataflow]
         return new
 
     def visit_var_binding_(self, binding: VarBinding) -> None:

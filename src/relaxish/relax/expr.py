@@ -263,6 +263,7 @@ class Var(ExprWithOp):
 
     __extra_slots__ = ("_vid",)
     _is_var = True
+    is_dataflow = False  # whether only its dataflow block may use it
 
     name_hint: str = field(role="ignore")
     struct_info_: Any = field(role="child")
@@ -301,6 +302,8 @@ class Var(ExprWithOp):
 
 class DataflowVar(Var):
     """A variable that only its dataflow block may use."""
+
+    is_dataflow = True
 
     if TYPE_CHECKING:
 
@@ -396,13 +399,13 @@ class StringImm(Expr):
 
 
 class DataTypeImm(Expr):
-    """A dtype literal."""
+    """A dtype literal; the empty name is the type that is not given, "void"."""
 
     value: str = field(role="attr", default=None)
     span: Any = field(role="ignore")
 
     def __init__(self, value: str, span: Span | None = None) -> None:
-        self.value = str(value)
+        self.value = str(value) or "void"
         self.struct_info_ = ObjectStructInfo()
         self.span = span
 
@@ -555,6 +558,7 @@ class MatchCast(Binding):
 class BindingBlock(Node):
     """Bindings in order."""
 
+    is_dataflow = False  # whether it is without side effects and control flow
     bindings: tuple[Binding, ...]
     span: Any = field(role="ignore", default=None)
 
@@ -565,6 +569,8 @@ class BindingBlock(Node):
 
 class DataflowBlock(BindingBlock):
     """A block without side effects or control flow."""
+
+    is_dataflow = True
 
     if TYPE_CHECKING:
 
@@ -742,9 +748,8 @@ def const(value: Any, dtype: str | np.dtype[Any] | type | None = None) -> Consta
             wanted = np.dtype("float32")
         value = array.astype(wanted) if wanted is not None else array
     elif isinstance(value, (np.ndarray, np.generic)):
-        value = np.asarray(value)
-        if wanted is not None:
-            value = value.astype(wanted)
+        array = np.asarray(value)
+        value = array.astype(wanted) if wanted is not None else array
     elif not hasattr(value, "numpy"):
         raise ValueError("value has to be scalar or NDArray")
     return Constant(value)
@@ -752,17 +757,16 @@ def const(value: Any, dtype: str | np.dtype[Any] | type | None = None) -> Consta
 
 def make_shape(shape: Sequence[Any]) -> ShapeExpr:
     """A sequence of dimensions as a ShapeExpr."""
-    if isinstance(shape, (list, tuple)):
-        return ShapeExpr(shape)
-    raise ValueError("Wrong type")
+    if not isinstance(shape, (list, tuple)):
+        raise ValueError("Wrong type")
+    return ShapeExpr(shape)
 
 
 def get_shape_of(expr: Expr) -> Expr:
     """The shape of a tensor expression: what its struct info says, else a ``shape_of`` call."""
     info = expr.struct_info_
-    if isinstance(info, TensorStructInfo) and info.shape is not None:
-        return info.shape
-    return _op("shape_of", expr)
+    known = info.shape if isinstance(info, TensorStructInfo) else None
+    return _op("shape_of", expr) if known is None else known
 
 
 def te_tensor(value: Expr, tir_var_map: Mapping[Any, Any], name: str = "rxplaceholder") -> Tensor:
@@ -787,8 +791,7 @@ def _call_global(callee: GlobalVar | Op, args: Sequence[Any]) -> Any:
     if all(isinstance(a, (Expr, list, tuple)) for a in args):
         return Call(callee, [a if isinstance(a, Expr) else _convert(a) for a in args])
     if all(isinstance(a, (PrimExpr, int, float)) for a in args):
-        info = callee.struct_info_
-        ret = info.ret if isinstance(info, FuncStructInfo) else None
+        ret = getattr(callee.struct_info_, "ret", None)
         return PrimCall(ret.dtype if isinstance(ret, PrimStructInfo) else "void", callee, args)
     raise RuntimeError(f"Do not know how to handle GlobalVar.__call__ for types {[type(a) for a in args]}")
 

@@ -13,7 +13,7 @@ from typing import Any, TYPE_CHECKING, TypeVar, cast
 from ..ir.functor import Rewritable
 
 from ..ir.expr import GlobalVar, PrimExpr
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.op import Op
 from ..ir.source import Span
 from ..tir import PrimFunc
@@ -89,12 +89,13 @@ class ExprFunctor:
 
     def visit_binding(self, binding: Binding) -> None:
         """Visit any binding."""
-        if isinstance(binding, VarBinding):
-            self.visit_var_binding_(binding)
-        elif isinstance(binding, MatchCast):
-            self.visit_match_cast_(binding)
-        else:
-            raise TypeError(f"no visitor for binding {type(binding).__name__}")
+        match binding:
+            case VarBinding():
+                self.visit_var_binding_(binding)
+            case MatchCast():
+                self.visit_match_cast_(binding)
+            case _:
+                raise TypeError(f"no visitor for binding {type(binding).__name__}")
 
     def visit_binding_block(self, block: BindingBlock) -> Any:
         """Visit any block."""
@@ -475,7 +476,7 @@ class PyExprMutator(ExprFunctor):
         self.builder_.end_scope()
         return result
 
-    def visit_with_inner_scope(self, expr: Expr) -> Any:
+    def visit_with_inner_scope(self, expr: Expr) -> SeqExpr:
         """Visit a branch in a scope that inherits the surrounding definitions."""
         self.builder_.begin_inner_scope()
         result = self._seq(expr)
@@ -490,8 +491,8 @@ class PyExprMutator(ExprFunctor):
         block = self.builder_.end_block()
         return self.builder_.normalize(SeqExpr((block,) if block.bindings else (), body))
 
-    def lookup_binding(self, var: Var) -> Expr | None:
-        """The value bound to a variable in the program being built, or None."""
+    def lookup_binding(self, var: Expr) -> Expr | None:
+        """The value bound to a variable in the program being built; None where there is none."""
         return self.builder_.lookup_binding(var)
 
     def with_struct_info(self, var: Var, struct_info: StructInfo | None) -> Var:
@@ -571,9 +572,8 @@ def rewrite_functions(rewriter: PyExprMutator, mod: IRModule) -> IRModule:
 
     Returns the builder's module.
     """
-    for var, func in list(mod.functions.items()):
-        if isinstance(func, Function):
-            new = rewriter.visit_expr(func)
-            if new is not func:
-                rewriter.builder_.update_func(var, new)
+    for var, func in functions_of(mod, Function):
+        new = rewriter.visit_expr(func)
+        if new is not func:
+            rewriter.builder_.update_func(var, new)
     return rewriter.builder_.get()

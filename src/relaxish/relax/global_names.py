@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..ir.expr import BaseFunc, GlobalVar
 from ..ir.module import IRModule
+from .expr import Function
 
 __all__ = ["normalize_global_vars"]
 
@@ -59,4 +60,14 @@ def rename_global_vars(mod: IRModule, renames: dict[GlobalVar, GlobalVar]) -> IR
 
     rename = Rename()
     out = {renames.get(var, var): rename.visit(func) for var, func in mod.functions.items()}
-    return IRModule(out, mod.attrs, mod.global_infos)
+    return _normalized(IRModule(out, mod.attrs, mod.global_infos))
+
+
+def _normalized(mod: IRModule) -> IRModule:
+    """Functions that were not in normal form yet are brought into it: what is renamed is a finished program."""
+    from .block_builder import BlockBuilder
+
+    for var, func in list(mod.functions.items()):
+        if isinstance(func, Function) and func.body.struct_info_ is None:
+            mod.update_func(var, BlockBuilder(mod, trusts_struct_info=False).normalize(func))
+    return mod

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..ir.expr import GlobalVar
 from ..support.errors import RelaxishError
+from ..support.sequences import of_kind
 from .analysis.cleanup import remove_all_unused
 from .binding_tools import substitute_params
 from .canonicalize import canonicalize_bindings
@@ -67,8 +68,8 @@ def inline_functions(func: Function, function_map: Mapping[Any, Function]) -> Fu
 
     Raises ValueError if the map has both the name and the variable of a function.
     """
-    for key in function_map:
-        if isinstance(key, GlobalVar) and key.name_hint in function_map:
+    for key in of_kind(function_map, GlobalVar):
+        if key.name_hint in function_map:
             raise ValueError(
                 "Map of functions to inline must be unambiguous.  However, the map provided contains both the "
                 f"GlobalVar {key.name_hint} and the string '{key.name_hint}'"

@@ -85,10 +85,11 @@ def initial_layout_decision(ndim: int) -> LayoutDecision:
 def initial_nlayout(value: Expr | StructInfo) -> NLayout:
     """The first layout of a value or struct info."""
     info = value if isinstance(value, StructInfo) else value.struct_info_
-    if isinstance(info, TensorStructInfo):
-        return initial_layout_decision(info.ndim)
-    if isinstance(info, TupleStructInfo):
-        return tuple(initial_nlayout(f) for f in info.fields)
+    match info:
+        case TensorStructInfo():
+            return initial_layout_decision(info.ndim)
+        case TupleStructInfo():
+            return tuple(initial_nlayout(f) for f in info.fields)
     return None
 
 

@@ -8,13 +8,13 @@ from ..ir.expr import GlobalVar, PrimExpr
 from ..ir.op import Op
 from ..ir.types import PrimType
 from ..support.errors import InternalError, RelaxishError
+from ..support.sequences import of_kind
 from ..tir.analysis import is_pure_function
 from ..tir.function import PrimFunc, _STRUCT_INFO_HOOK
 from .analysis.struct_info import derive_call_ret_struct_info
 from .expr import (
     BindingBlock,
     Call,
-    DataflowBlock,
     DataflowVar,
     Function,
     If,
@@ -40,20 +40,21 @@ def normalize(builder: BlockBuilder, expr: Any) -> Any:
     kind = type(expr)
     if kind is Call:
         return _call(builder, expr)
-    if isinstance(expr, Tuple):
-        return _tuple(builder, expr)
-    if isinstance(expr, Var):
-        return _variable(expr)
-    if isinstance(expr, TupleGetItem):
-        return _tuple_get_item(builder, expr)
-    if isinstance(expr, Function):
-        return _function(builder, expr)
-    if isinstance(expr, SeqExpr):
-        return expr if _is_done(builder, expr) else _seq(builder, expr)
-    if isinstance(expr, If):
-        return expr if _is_done(builder, expr) else _if(builder, expr)
-    if isinstance(expr, GlobalVar) and expr.struct_info_ is None:
-        builder.fill_global_var(expr)
+    match expr:
+        case Tuple():
+            return _tuple(builder, expr)
+        case Var():
+            return _variable(expr)
+        case TupleGetItem():
+            return _tuple_get_item(builder, expr)
+        case Function():
+            return _function(builder, expr)
+        case SeqExpr():
+            return expr if _is_done(builder, expr) else _seq(builder, expr)
+        case If():
+            return expr if _is_done(builder, expr) else _if(builder, expr)
+        case GlobalVar() if expr.struct_info_ is None:
+            builder.fill_global_var(expr)
     return expr
 
 
@@ -74,10 +75,11 @@ def _variable(var: Var) -> Expr:
 
 def _argument(builder: BlockBuilder, arg: Expr) -> Expr:
     """An argument as a leaf: whatever computes is bound to a variable first."""
-    if isinstance(arg, Var):
-        return _variable(arg)
-    if isinstance(arg, Tuple):
-        return _tuple(builder, arg)
+    match arg:
+        case Var():
+            return _variable(arg)
+        case Tuple():
+            return _tuple(builder, arg)
     if is_leaf(arg):
         if isinstance(arg, GlobalVar) and arg.struct_info_ is None:
             builder.fill_global_var(arg)
@@ -232,11 +234,11 @@ def _flattened(block: BindingBlock) -> list[BindingBlock]:
 
 def _check_inside(outer: BindingBlock, inner: BindingBlock, var: Var) -> None:
     """Raise InternalError if an ordinary block, put between parts of a dataflow block, uses variables of those."""
-    if not isinstance(outer, DataflowBlock) or isinstance(inner, DataflowBlock):
+    if not outer.is_dataflow or inner.is_dataflow:
         return
     from .analysis.variables import free_vars
 
-    leaking = [v.name_hint for v in free_vars(SeqExpr([inner], Tuple(()))) if isinstance(v, DataflowVar)]
+    leaking = [v.name_hint for v in of_kind(free_vars(SeqExpr([inner], Tuple(()))), DataflowVar)]
     if leaking:
         raise InternalError(
             f"Malformed AST: A DataflowVar may only be used within a DataflowBlock.  The variable {var.name_hint} is "
@@ -270,24 +272,26 @@ def _is_normal_binding(builder: BlockBuilder, binding: Binding) -> bool:
         if record is not None and record.normalize is not None and record.normalize(builder, value) is not value:
             return False
         return all(_is_normal_leaf(a) for a in value.args)
-    if isinstance(value, Tuple):
-        return all(_is_normal_leaf(f) for f in value.fields)
-    if isinstance(value, TupleGetItem):
-        return is_leaf(value.tuple_value)
-    if isinstance(value, Function):
-        return value.body is None or _is_done(builder, value.body)
-    if isinstance(value, Var):
-        return _variable(value) is value
-    if isinstance(value, If):
-        return _is_done(builder, value)
+    match value:
+        case Tuple():
+            return all(_is_normal_leaf(f) for f in value.fields)
+        case TupleGetItem():
+            return is_leaf(value.tuple_value)
+        case Function():
+            return value.body is None or _is_done(builder, value.body)
+        case Var():
+            return _variable(value) is value
+        case If():
+            return _is_done(builder, value)
     return not isinstance(value, SeqExpr)
 
 
 def _is_normal_leaf(arg: Expr) -> bool:
-    if isinstance(arg, Var):
-        return _variable(arg) is arg
-    if isinstance(arg, Tuple):
-        return arg.struct_info_ is not None and all(_is_normal_leaf(f) for f in arg.fields)
+    match arg:
+        case Var():
+            return _variable(arg) is arg
+        case Tuple():
+            return arg.struct_info_ is not None and all(_is_normal_leaf(f) for f in arg.fields)
     return is_leaf(arg) and arg.struct_info_ is not None or isinstance(arg, GlobalVar)
 
 
@@ -296,7 +300,7 @@ def _block(builder: BlockBuilder, block: BindingBlock) -> BindingBlock:
         for binding in block.bindings:
             builder.note_binding(binding)
         return block
-    if isinstance(block, DataflowBlock):
+    if block.is_dataflow:
         builder.begin_dataflow_block()
     else:
         builder.begin_binding_block()

@@ -92,10 +92,11 @@ class _Vars(Visitor):
 
 def prim_vars(value: PrimExpr) -> list[TirVar]:
     """The variables of a scalar expression, in order of appearance."""
-    if isinstance(value, TirVar):
-        return [value]
-    if isinstance(value, IntImm):
-        return []
+    match value:
+        case TirVar():
+            return [value]
+        case IntImm():
+            return []
     visitor = _Vars()
     visitor.visit(value)
     return list(visitor.found)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Union, overload
 
 from ..ir.dtype import parse as parse_dtype
 from ..ir.errors import CheckValueError
@@ -38,6 +38,11 @@ __all__ = [
     "TensorStructInfo",
     "TupleStructInfo",
     "as_struct_info",
+    "fields_of",
+    "is_pure_function",
+    "is_void",
+    "tensor_dims",
+    "tensor_rank",
 ]
 
 
@@ -137,31 +142,33 @@ class StructInfo(Node):
 
 def _mapped(value: object, prim: PrimMap, expr: Callable[[_expr.Var], _expr.Expr] | None) -> Any:
     """The value of a field, mapped."""
-    if isinstance(value, PrimExpr):
-        return prim(value)
-    if isinstance(value, tuple):
-        items = tuple(_mapped(item, prim, expr) for item in value)
-        return value if all(a is b for a, b in zip(items, value)) else items
-    if isinstance(value, _expr.ShapeExpr):
-        dims = _mapped(value.values, prim, expr)
-        return value if dims is value.values else _expr.ShapeExpr(dims)
-    if isinstance(value, StructInfo):
-        return value.map(prim, expr)
+    match value:
+        case PrimExpr():
+            return prim(value)
+        case tuple():
+            items = tuple(_mapped(item, prim, expr) for item in value)
+            return value if all(a is b for a, b in zip(items, value)) else items
+        case _expr.ShapeExpr():
+            dims = _mapped(value.values, prim, expr)
+            return value if dims is value.values else _expr.ShapeExpr(dims)
+        case StructInfo():
+            return value.map(prim, expr)
     return expr(value) if expr is not None and isinstance(value, _expr.Var) else value
 
 
 def _prim_exprs(value: object) -> Iterator[PrimExpr]:
-    if isinstance(value, PrimExpr):
-        yield value
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from _prim_exprs(item)
-    elif isinstance(value, _expr.ShapeExpr):
-        yield from value.values
-    elif isinstance(value, _expr.Var):
-        yield from _prim_exprs(value.struct_info_)
-    elif isinstance(value, StructInfo):
-        yield from value.prim_exprs()
+    match value:
+        case PrimExpr():
+            yield value
+        case tuple():
+            for item in value:
+                yield from _prim_exprs(item)
+        case _expr.ShapeExpr():
+            yield from value.values
+        case _expr.Var():
+            yield from _prim_exprs(value.struct_info_)
+        case StructInfo():
+            yield from value.prim_exprs()
 
 
 def _check_prim(base: PrimExpr, derived: PrimExpr, analyzer: Analyzer | None) -> BaseCheckResult:
@@ -631,3 +638,32 @@ class FuncStructInfo(StructInfo):
         if self.params is None:
             return PackedFuncType()
         return FuncType([p.static_type for p in self.params], self.ret.static_type)
+
+
+def tensor_dims(info: StructInfo | None) -> tuple[PrimExpr, ...] | None:
+    """The dimensions of a tensor if they are written out; None for any other value."""
+    return info.dims() if isinstance(info, TensorStructInfo) else None
+
+
+def tensor_rank(info: StructInfo | None) -> int:
+    """The number of dimensions of a tensor; -1 where it is unknown and for any other value."""
+    return info.ndim if isinstance(info, TensorStructInfo) else -1
+
+
+def is_void(info: StructInfo | None) -> bool:
+    """Whether it describes the empty tuple, which is what a call for its effects gives."""
+    return isinstance(info, TupleStructInfo) and not info.fields
+
+
+def is_pure_function(info: StructInfo | None) -> bool:
+    """Whether it describes a function without side effects."""
+    return isinstance(info, FuncStructInfo) and info.purity
+
+
+@overload
+def fields_of(value: StructInfo) -> tuple[StructInfo, ...]: ...
+@overload
+def fields_of(value: _expr.Expr) -> tuple[_expr.Expr, ...]: ...
+def fields_of(value: StructInfo | _expr.Expr) -> tuple[StructInfo, ...] | tuple[_expr.Expr, ...]:
+    """The fields of a tuple's struct info, or of a tuple that is written out; anything else is the one field."""
+    return value.fields if isinstance(value, (_expr.Tuple, TupleStructInfo)) else (value,)

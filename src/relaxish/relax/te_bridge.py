@@ -12,6 +12,7 @@ from ..ir.global_info import VDevice
 from ..ir.node import Node
 from ..ir.prim import Var as TirVar
 from ..support.errors import InternalError, RelaxishError
+from ..support.sequences import as_list
 from ..te.tensor import Tensor
 from ..tir.functor import substitute
 from .expr import Call, Expr, PrimValue, ShapeExpr, Tuple, TupleGetItem, Var
@@ -65,52 +66,58 @@ class _Converter:
             return arg.name_hint
         return letters[count] if count < len(letters) else f"{kind}_input_{count}"
 
-    def convert(self, arg: Any) -> Any:
+    def convert(self, arg: Any) -> object:
         """One argument, however nested."""
-        if isinstance(arg, PrimExpr):
-            self.fresh(arg)
-            made = substitute(arg, self.renamed)
-            self.extra.append(made)
-            return made
-        if isinstance(arg, Expr) and not isinstance(arg, TirVar):
-            return self._expr(arg)
-        if isinstance(arg, list):
-            return [self.convert(a) for a in arg]
-        if isinstance(arg, tuple):
-            return tuple(self.convert(a) for a in arg)
-        if isinstance(arg, dict):
-            if not all(isinstance(k, str) for k in arg):
-                raise AssertionError("emit_te only supports dict with string as the key currently")
-            return {k: self.convert(v) for k, v in arg.items()}
+        match arg:
+            case PrimExpr():
+                self.fresh(arg)
+                made = substitute(arg, self.renamed)
+                self.extra.append(made)
+                return made
+            case Expr() if not isinstance(arg, TirVar):
+                return self._expr(arg)
+            case list():
+                return [self.convert(a) for a in arg]
+            case tuple():
+                return tuple(self.convert(a) for a in arg)
+            case dict():
+                if not all(isinstance(k, str) for k in arg):
+                    raise AssertionError("emit_te only supports dict with string as the key currently")
+                return {k: self.convert(v) for k, v in arg.items()}
         if arg is None or isinstance(arg, (int, float, str, bool, Node)) or callable(arg):
             return arg
         raise TypeError(f"not supported type in emit_te: {type(arg)}")
 
-    def _expr(self, arg: Expr) -> Any:
+    def _expr(self, arg: Expr) -> object:
         info = arg.struct_info
-        if isinstance(info, TensorStructInfo):
-            if not isinstance(info.shape, ShapeExpr):
-                raise AssertionError(f"emit_te now only supports Tensor that has ShapeExpr shape, not {arg} of {info}")
-            for dim in info.shape.values:
-                self.fresh(dim)
-            tensor = te_tensor(arg, self.renamed, self._name(arg, string.ascii_uppercase, "tensor"))
-            self.call_args.append(arg)
-            self.func_args.append(tensor)
-            return tensor
-        if isinstance(info, ShapeStructInfo):
-            if not isinstance(arg, ShapeExpr):
-                raise AssertionError("For Expr having ShapeStructInfo, emit_te now only supports ShapeExpr")
-            return [self.convert(v) for v in arg.values]
-        if isinstance(info, PrimStructInfo):
-            if isinstance(arg, PrimValue):
-                return self.convert(arg.value)
-            scalar = TirVar(self._name(arg, string.ascii_lowercase, "scalar"), info.dtype)
-            self.call_args.append(arg)
-            self.func_args.append(scalar)
-            return scalar
-        if isinstance(info, TupleStructInfo):
-            fields = arg.fields if isinstance(arg, Tuple) else [TupleGetItem(arg, i) for i in range(len(info.fields))]
-            return [self.convert(f) for f in fields]
+        match info:
+            case TensorStructInfo():
+                if not isinstance(info.shape, ShapeExpr):
+                    raise AssertionError(
+                        f"emit_te now only supports Tensor that has ShapeExpr shape, not {arg} of {info}"
+                    )
+                for dim in info.shape.values:
+                    self.fresh(dim)
+                tensor = te_tensor(arg, self.renamed, self._name(arg, string.ascii_uppercase, "tensor"))
+                self.call_args.append(arg)
+                self.func_args.append(tensor)
+                return tensor
+            case ShapeStructInfo():
+                if not isinstance(arg, ShapeExpr):
+                    raise AssertionError("For Expr having ShapeStructInfo, emit_te now only supports ShapeExpr")
+                return [self.convert(v) for v in arg.values]
+            case PrimStructInfo():
+                if isinstance(arg, PrimValue):
+                    return self.convert(arg.value)
+                scalar = TirVar(self._name(arg, string.ascii_lowercase, "scalar"), info.dtype)
+                self.call_args.append(arg)
+                self.func_args.append(scalar)
+                return scalar
+            case TupleStructInfo():
+                fields = (
+                    arg.fields if isinstance(arg, Tuple) else [TupleGetItem(arg, i) for i in range(len(info.fields))]
+                )
+                return [self.convert(f) for f in fields]
         if hasattr(arg, "value"):
             return arg.value
         raise TypeError(f"not supported type in emit_te: an expression with struct info {info}")
@@ -138,10 +145,11 @@ def _unbound(tensors: list[Any], extra: list[PrimExpr]) -> list[TirVar]:
 
 def _vdevice(arg: object) -> VDevice | None:
     """The device that the first argument which has one is on."""
-    if isinstance(arg, (list, tuple)):
-        return next((found for item in arg if (found := _vdevice(item)) is not None), None)
-    if isinstance(arg, dict):
-        return _vdevice(list(arg.values()))
+    match arg:
+        case list() | tuple():
+            return next((found for item in arg if (found := _vdevice(item)) is not None), None)
+        case dict():
+            return _vdevice(list(arg.values()))
     info = getattr(arg, "struct_info_", None)
     return info.vdevice if isinstance(info, TensorStructInfo) else None
 
@@ -159,7 +167,7 @@ def gen_call_tir_inputs(func: Callable[..., Any], *args: Any, **kwargs: Any) -> 
     te_args = [converter.convert(a) for a in args]
     te_kwargs = {k: converter.convert(v) for k, v in kwargs.items()}
     outputs = func(*te_args, **te_kwargs)
-    outs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+    outs = as_list(outputs)
     if not all(isinstance(out, Tensor) for out in outs):
         raise AssertionError("only support te.tensor or tuple/list/Array of te.tensor as function output")
     unbound = _unbound([*converter.func_args, *outs], converter.extra)

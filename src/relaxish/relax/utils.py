@@ -12,7 +12,7 @@ from typing import Any, TYPE_CHECKING
 from ..ir.expr import BaseFunc, PrimExpr
 from ..ir.prim import StringImm as PrimStringImm
 from ..support.entry_points import lazy_package, names
-from .expr import Expr, PrimValue, StringImm, Tuple, prim_of
+from .expr import Expr, PrimValue, StringImm, Tuple, TupleGetItem, Var, prim_of
 
 if TYPE_CHECKING:
     from .expr import ArgLike
@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 __all__ = [
     "args_converter",
     "convert_to_expr",
+    "field_at",
+    "followed",
     *names(__name__),
     "metadata_partitioner",
+    "unboxed",
 ]
 
 
@@ -30,25 +33,46 @@ def convert_to_expr(value: ArgLike) -> Expr:
 
     Raises TypeError for anything else, and for a ``tir.StringImm``, which may be either a string or a scalar.
     """
-    if isinstance(value, (Expr, BaseFunc)):
-        return value
-    if isinstance(value, PrimStringImm):
-        raise TypeError(
-            "Cannot convert `tir.StringImm` to `relax.Expr` because of ambiguity, which can be either "
-            "`relax.StringImm` or `relax.PrimValue`"
-        )
-    if isinstance(value, (PrimExpr, int, float)):
-        return PrimValue(prim_of(value))
-    if isinstance(value, str):
-        return StringImm(value)
-    if isinstance(value, (list, tuple)):
-        return Tuple([convert_to_expr(v) for v in value])
+    match value:
+        case Expr() | BaseFunc():
+            return value
+        case PrimStringImm():
+            raise TypeError(
+                "Cannot convert `tir.StringImm` to `relax.Expr` because of ambiguity, which can be either "
+                "`relax.StringImm` or `relax.PrimValue`"
+            )
+        case PrimExpr() | int() | float():
+            return PrimValue(prim_of(value))
+        case str():
+            return StringImm(value)
+        case list() | tuple():
+            return Tuple([convert_to_expr(v) for v in value])
     if hasattr(value, "__relax_expr__"):
         return value.__relax_expr__()
     inner = getattr(value, "_expr", None)
     if isinstance(inner, Expr):
         return inner
     raise TypeError(f"Cannot convert {value} with type {type(value)} to `relax.Expr`")
+
+
+def followed(expr: Expr, lookup: Callable[[Var], Expr | None]) -> Expr:
+    """What a chain of bound variables ends in: an expression, or a variable for which ``lookup`` has none."""
+    while isinstance(expr, Var):
+        bound = lookup(expr)
+        if bound is None:
+            break
+        expr = bound
+    return expr
+
+
+def field_at(value: Expr, index: int) -> Expr:
+    """A field of a tuple: as it was written where the tuple is, else taken out of it."""
+    return value.fields[index] if isinstance(value, Tuple) else TupleGetItem(value, index)
+
+
+def unboxed(value: Any) -> Any:
+    """The scalar expression that a ``PrimValue`` holds; anything else is itself."""
+    return value.value if isinstance(value, PrimValue) else value
 
 
 class _ArgsConverter:
@@ -64,7 +88,7 @@ class _ArgsConverter:
         if set(args_to_expr) & set(args_to_list_expr):
             raise ValueError("`args_to_expr` and `args_to_list_expr` should be disjoint.")
 
-        def converted(name: str, value: Any) -> Any:
+        def converted(name: str, value: Any) -> object:
             if value is None or (name not in args_to_expr and name not in args_to_list_expr):
                 return value
             single = name in args_to_expr
@@ -128,7 +152,7 @@ class _ArgsConverter:
 args_converter = _ArgsConverter()
 
 
-def _without_none(annotation: Any) -> Any:
+def _without_none(annotation: Any) -> object:
     """``X`` of ``Optional[X]`` or ``X | None``; anything else as it is."""
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         kinds = [kind for kind in typing.get_args(annotation) if kind is not type(None)]

@@ -8,7 +8,7 @@ from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
-from .device import Device
+from .device import Clock, Device
 from .registry import get_global_func
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def measure(
     cooldown_interval_ms: int = 0,
     repeats_to_cooldown: int = 1,
     f_preproc: Callable[[], Any] | None = None,
-    timer: Any = None,
+    timer: Clock | None = None,
 ) -> BenchmarkResult:
     """Run once to warm up, then ``repeat`` times ``number`` calls (more, until ``min_repeat_ms`` have passed).
 

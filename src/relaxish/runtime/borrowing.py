@@ -25,20 +25,23 @@ class BorrowError(RelaxishError, ValueError):
     """An argument cannot be written as a kernel would have to."""
 
 
-def borrow(value: Any, where: str, *, write_back: bool = True) -> tuple[NDArray | None, GiveBack | None]:
+def borrow(value: object, where: str, *, write_back: bool = True) -> tuple[NDArray | None, GiveBack | None]:
     """An array for a kernel to write, and what is to be done afterwards; None for what is no tensor.
 
     Raises BorrowError for memory that must not be written, or whose elements share it, and without ``write_back`` for
     all that would have to be copied.
     """
-    if isinstance(value, NDArray):
-        if value.readonly:
-            raise BorrowError(f"{where}: the array is read-only, but the function writes it; pass a copy")
-        return value, None
-    if isinstance(value, np.generic):
-        raise BorrowError(f"{where}: the function writes this argument, and a {type(value).__name__} cannot be written")
-    if isinstance(value, np.ndarray):
-        return _of_numpy(value, where, write_back)
+    match value:
+        case NDArray():
+            if value.readonly:
+                raise BorrowError(f"{where}: the array is read-only, but the function writes it; pass a copy")
+            return value, None
+        case np.generic():
+            raise BorrowError(
+                f"{where}: the function writes this argument, and a {type(value).__name__} cannot be written"
+            )
+        case np.ndarray():
+            return _of_numpy(value, where, write_back)
     if _has_pending_sign(value):
         raise BorrowError(f"{where}: the function writes this tensor, whose sign is still to be applied; pass a copy")
     made = as_ndarray(value)
@@ -53,7 +56,7 @@ def _has_pending_sign(value: Any) -> bool:
     return hasattr(value, "is_neg") and bool(value.is_neg() or value.is_conj())
 
 
-def _of_numpy(value: Any, where: str, write_back: bool) -> tuple[NDArray, GiveBack | None]:
+def _of_numpy(value: np.ndarray[Any, Any], where: str, write_back: bool) -> tuple[NDArray, GiveBack | None]:
     if not value.flags.writeable:
         raise BorrowError(f"{where}: the array is read-only, but the function writes it; pass a copy")
     if is_shareable(value):
@@ -70,7 +73,7 @@ def _of_numpy(value: Any, where: str, write_back: bool) -> tuple[NDArray, GiveBa
     return from_numpy(copy), give_back
 
 
-def _elements_overlap(value: Any) -> bool:
+def _elements_overlap(value: np.ndarray[Any, Any]) -> bool:
     """Whether two elements may lie in the same place; in doubt, they do."""
     if not value.size:
         return False

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from .ndarray import NDArray, from_numpy
+
+_T = TypeVar("_T")
 
 
 class ShapeTuple(tuple):  # type: ignore[type-arg]
@@ -91,7 +93,9 @@ def tuple_object(fields: Iterable[Any] = ()) -> ADT:
     return ADT.of_tuple(fields)
 
 
-def getitem_helper(obj: Sequence[Any], elem_getter: Callable[[Any, int], Any], length: int, idx: int | slice) -> Any:
+def getitem_helper(
+    obj: Sequence[Any], elem_getter: Callable[[Any, int], _T], length: int, idx: int | slice
+) -> _T | list[_T]:
     """Python indexing with slices and negative numbers over a getter of single elements. Raises IndexError."""
     if isinstance(idx, slice):
         return [elem_getter(obj, i) for i in range(*idx.indices(length))]
@@ -100,18 +104,19 @@ def getitem_helper(obj: Sequence[Any], elem_getter: Callable[[Any, int], Any], l
     return elem_getter(obj, idx + length if idx < 0 else idx)
 
 
-def convert(value: Any) -> Any:
+def convert(value: object) -> Any:
     """A Python value as a run-time value: NumPy arrays become :class:`NDArray`, lists :class:`Array`, dicts :class:`Map`.
 
     >>> convert([1, 2, 3])[-2:]
     [2, 3]
     """
-    if isinstance(value, list | tuple) and not isinstance(value, ShapeTuple | ADT):
-        return Array(convert(v) for v in value)
-    if isinstance(value, dict):
-        return Map({k: convert(v) for k, v in value.items()})
-    if isinstance(value, np.ndarray):
-        return from_numpy(value)
+    match value:
+        case list() | tuple() if not isinstance(value, ShapeTuple | ADT):
+            return Array(convert(v) for v in value)
+        case dict():
+            return Map({k: convert(v) for k, v in value.items()})
+        case np.ndarray():
+            return from_numpy(value)
     return value
 
 
@@ -146,8 +151,9 @@ _TYPE_KEYS: tuple[tuple[type, str], ...] = (
 
 def flatten(value: object) -> list[NDArray]:
     """All arrays in a nested result, left to right."""
-    if isinstance(value, NDArray):
-        return [value]
-    if isinstance(value, list | tuple) and not isinstance(value, ShapeTuple):
-        return [a for v in value for a in flatten(v)]
+    match value:
+        case NDArray():
+            return [value]
+        case list() | tuple() if not isinstance(value, ShapeTuple):
+            return [a for v in value for a in flatten(v)]
     return []

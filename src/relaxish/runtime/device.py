@@ -7,12 +7,9 @@ interfaces, which backends fill (:func:`register_device_api`); the CPU's is alwa
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol, TypeAlias, TYPE_CHECKING
 
 from ..support.errors import RelaxishError
-
-if TYPE_CHECKING:
-    pass
 
 _NAMES = {
     1: "cpu", 2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 9: "vpi", 10: "rocm", 12: "ext_dev", 14: "hexagon",
@@ -25,6 +22,23 @@ _TYPES = {
 }  # fmt: skip
 
 
+# A property of a device; None: not known.
+Attribute: TypeAlias = "int | float | str | None"
+
+
+class Clock(Protocol):
+    """A clock that measures one stretch after the other."""
+
+    def start(self) -> None:
+        """Mark the beginning."""
+
+    def stop(self) -> float:
+        """Seconds since the beginning."""
+
+    def close(self) -> None:
+        """Give back what the clock holds."""
+
+
 class DeviceAPI:
     """What a backend offers for one device type; see ``backend/*/device.py`` for implementations."""
 
@@ -32,7 +46,7 @@ class DeviceAPI:
         """Whether the device is there."""
         raise NotImplementedError
 
-    def attribute(self, index: int, name: str) -> Any:
+    def attribute(self, index: int, name: str) -> Attribute:
         """A property such as ``"max_threads_per_block"``; ``None`` when not known."""
         raise NotImplementedError
 
@@ -76,7 +90,7 @@ class DeviceAPI:
     def order_streams(self, index: int, before: int, after: int) -> None:
         """Let stream ``after`` wait for what is on stream ``before`` now."""
 
-    def timer(self, index: int) -> Any:
+    def timer(self, index: int) -> Clock | None:
         """An object with ``start()``, ``stop()`` (seconds) and ``close()`` reading the device's clock; None: the host's."""
         return None
 

@@ -122,6 +122,9 @@ def dlpack_code(dtype: str) -> tuple[int, int, int]:
     if match is None:
         raise ValueError(f"unknown dtype {dtype!r}")
     base, width, suffix, lanes = match.groups()
+    if suffix and lanes is None and f"{base}{width}{suffix}" not in _FLOAT8_CODES:
+        # The suffix takes the lanes of "float8_e4m3fnx4" for its own letters.
+        suffix, _, lanes = suffix.rpartition("x")
     count = -int(lanes[7:]) if lanes and lanes.startswith("vscale") else int(lanes or 1)
     if suffix:
         code = _FLOAT8_CODES.get(f"{base}{width}{suffix}")

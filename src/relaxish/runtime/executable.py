@@ -182,32 +182,34 @@ VMExecutable = Executable
 
 
 def _constant_summary(value: object) -> str:
-    if isinstance(value, NDArray):
-        return str(list(value.shape)) if value.shape else "scalar"
-    if isinstance(value, tuple) and all(isinstance(v, int) for v in value):
-        return f"shapetuple{list(value)}"
+    match value:
+        case NDArray():
+            return str(list(value.shape)) if value.shape else "scalar"
+        case tuple() if all(isinstance(v, int) for v in value):
+            return f"shapetuple{list(value)}"
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
-def constant_to_json(value: object) -> Any:
+def constant_to_json(value: object) -> list[Any]:
     """A non-tensor constant as plain data."""
-    if isinstance(value, tuple):
-        kind = "shape" if all(isinstance(v, int) for v in value) else "tuple"
-        return [kind, list(value) if kind == "shape" else [constant_to_json(v) for v in value]]
-    if isinstance(value, str):
-        return ["string", value]
-    if value is None:
-        return ["null", None]
-    if isinstance(value, bool | np.bool_):
-        return ["bool", bool(value)]
-    if isinstance(value, int | np.integer):
-        return ["int", int(value)]
-    if isinstance(value, float | np.floating):
-        return ["float", float(value)]
+    match value:
+        case tuple():
+            kind = "shape" if all(isinstance(v, int) for v in value) else "tuple"
+            return [kind, list(value) if kind == "shape" else [constant_to_json(v) for v in value]]
+        case str():
+            return ["string", value]
+        case None:
+            return ["null", None]
+        case bool() | np.bool_():
+            return ["bool", bool(value)]
+        case int() | np.integer():
+            return ["int", int(value)]
+        case float() | np.floating():
+            return ["float", float(value)]
     raise TypeError(f"a constant of type {type(value).__name__} cannot be exported")
 
 
-def constant_from_json(data: Any) -> Any:
+def constant_from_json(data: Sequence[Any]) -> Any:
     """Inverse of :func:`constant_to_json`."""
     from .container import ShapeTuple
 

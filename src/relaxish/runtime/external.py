@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..support import entry_points
 from ..support.errors import RelaxishError
 from .device import Device
 from .kernel import MissingFunctionError
 from .ndarray import NDArray, empty
+
+if TYPE_CHECKING:
+    from .module import Module
 
 __all__ = [
     "KernelModule", "LibraryKernel", "LibraryModule", "Program", "Step", "load_external", "register_kernel",
@@ -151,7 +154,7 @@ class KernelModule(LibraryModule):
         type_key: str,
         programs: Mapping[str, Program],
         constants: Mapping[str, NDArray],
-        kernels: Any,
+        kernels: Module,
     ) -> None:
         super().__init__(type_key, programs, constants)
         self.imported_modules = [kernels]

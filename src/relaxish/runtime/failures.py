@@ -8,16 +8,16 @@ separated by :data:`FIELD`, its first is the kind of failure, its second the ker
 
 from __future__ import annotations
 
-from typing import Any
-
 import ctypes
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from ..support.errors import (
     DivisionByZeroError, DivisionOverflowError, IndexBoundsError, KernelError, MemoryCheckError,
 )  # fmt: skip
+from .packed_calls import pending
 
-__all__ = ["FAIL", "FIELD", "RECORD", "RECORDED", "RECORDS", "failure", "site_text"]
+__all__ = ["FAIL", "FIELD", "NativeLibrary", "RECORD", "RECORDED", "RECORDS", "failure", "site_text"]
 
 FAIL = "rx_kernel_failed"
 """``i32 rx_kernel_failed(ptr site, i64 value, i64 bound)``: write a record; gives the code to return."""
@@ -59,6 +59,14 @@ def _assertion(kernel: str, fields: Sequence[str], value: int, bound: int) -> Ke
     return KernelError(f"Assert fail: {FIELD.join(fields)}")
 
 
+class NativeLibrary(Protocol):
+    """Machine code with named symbols, from a JIT or a shared object."""
+
+    def address(self, symbol: str) -> int:
+        """The address of a symbol; ``KeyError`` when there is none."""
+        ...
+
+
 _KINDS: dict[str, Callable[[str, Sequence[str], int, int], KernelError]] = {
     "index": _index,
     "division": _division,
@@ -67,8 +75,14 @@ _KINDS: dict[str, Callable[[str, Sequence[str], int, int], KernelError]] = {
 }
 
 
-def failure(library: Any, code: int, who: str, messages: Sequence[str] = ()) -> KernelError:
-    """The error for what compiled code returned, not 0; ``messages`` are those of codes from 1 on."""
+def failure(library: NativeLibrary, code: int, who: str, messages: Sequence[str] = ()) -> BaseException:
+    """The error for what compiled code returned, not 0; ``messages`` are those of codes from 1 on.
+
+    An exception of a function that the kernel called is that error itself.
+    """
+    raised = pending(code)
+    if raised is not None:
+        return raised
     if 0 < code <= len(messages):
         return KernelError(f"Assert fail: {messages[code - 1]}")
     record = _read(library, code) if code >= RECORDED else None
@@ -79,7 +93,7 @@ def failure(library: Any, code: int, who: str, messages: Sequence[str] = ()) -> 
     return _KINDS[kind](kernel, fields, value, bound)
 
 
-def _read(library: Any, code: int) -> tuple[str, int, int] | None:
+def _read(library: NativeLibrary, code: int) -> tuple[str, int, int] | None:
     """Text and numbers of a record; None if it has been overwritten, or the library keeps none."""
     try:
         address = library.address(RECORD)

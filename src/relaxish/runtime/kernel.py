@@ -12,14 +12,14 @@ import ctypes
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ..support.errors import RelaxishError
 from .borrowing import GiveBack, borrow, separate
 from .device import Device
-from .failures import failure
+from .failures import NativeLibrary as NativeLibrary, failure
 from .ndarray import NDArray, ReadOnlyError, as_ndarray, from_numpy, is_shareable
 from .bytecode.shape_text import extent_of
 from .exports.shared_library import SharedLibrary as SharedLibrary
@@ -85,14 +85,6 @@ class KernelSpec:
         )
 
 
-class NativeLibrary(Protocol):
-    """Machine code with named symbols, from a JIT or a shared object."""
-
-    def address(self, symbol: str) -> int:
-        """The address of a symbol; ``KeyError`` when there is none."""
-        ...
-
-
 class ArgumentError(RelaxishError, ValueError):
     """An argument has the wrong shape, dtype or number for the function's signature."""
 
@@ -152,7 +144,7 @@ class NativeKernel:
         self.messages = messages  # of the assertions, by error code from 1
         self.name = spec.name
         self.library = library
-        self._entry = packed_entry(library, spec.name + PACKED_SUFFIX, holds_lock=holds_lock)
+        self.entry = packed_entry(library, spec.name + PACKED_SUFFIX, holds_lock=holds_lock)
         self._slot_count = len(spec.params) + len(spec.shape_vars) + bool(spec.result)
         self._frames: list[tuple[Any, int]] = []
         self._scalars = [(i, p.dtype) for i, p in enumerate(spec.params) if p.kind != "tensor"]
@@ -165,7 +157,7 @@ class NativeKernel:
         slots = (ctypes.c_int64 * max(1, self._slot_count))()
         return slots, ctypes.addressof(slots)
 
-    def call(self, *args: Any) -> Any:
+    def call(self, *args: Any) -> int | float | bool | None:
         """Run on trusted arguments; gives what the program returns, which for most is nothing."""
         frames = self._frames
         frame = frames.pop() if frames else self._new_frame()
@@ -179,14 +171,18 @@ class NativeKernel:
             values = [getattr(v, "ptr", v) for v in values]
             values += [args[i].shape[axis] for i, axis in self._sizes]
             slots[:] = [*values, 0] if self.spec.result else values
-        code = self._entry(address)
+        code = self.entry(address)
         result = scalar_value(slots[-1], self.spec.result) if self.spec.result else None
         frames.append(frame)
         if code:
-            raise failure(self.library, code, f"kernel {self.name}", self.messages)
+            raise self.failed(code)
         return result
 
-    def __call__(self, *args: Any) -> Any:
+    def failed(self, code: int) -> BaseException:
+        """The error that the code of a call stands for."""
+        return failure(self.library, code, f"kernel {self.name}", self.messages)
+
+    def __call__(self, *args: Any) -> object:
         return self._guard.call(args)
 
     def check(self, args: Sequence[Any]) -> list[Any]:
@@ -242,7 +238,7 @@ class Guard:
         """``run`` for the arguments of programs: arrays, which may come from functions that are not known here."""
         spec, run, written, fits = self.spec, self.run, self.written, self.fits
 
-        def trusting(*args: Any) -> Any:
+        def trusting(*args: Any) -> object:
             if not fits(args):
                 made = check_arguments(spec, args, self.device_type)
                 if any(a is not b for a, b in zip(args, made, strict=True)):
@@ -257,7 +253,7 @@ class Guard:
         trusting.spec = spec  # type: ignore[attr-defined]
         return trusting
 
-    def call(self, args: Sequence[Any]) -> Any:
+    def call(self, args: Sequence[Any]) -> object:
         """``run`` for the arguments of users; what it writes to copies goes back to what they are copies of."""
         easy = [from_numpy(a) if a.__class__ is np.ndarray and is_shareable(a) else a for a in args]
         if self.fits(easy) and not any(easy[i].readonly for i in self.written) and not self._overlap(easy):
@@ -379,11 +375,11 @@ class PythonKernel:
         self._guard = Guard(spec, self.call, _HOST)
         self.guarded = self._guard.trusting
 
-    def call(self, *args: Any) -> Any:
+    def call(self, *args: Any) -> object:
         """Run on trusted arguments."""
         return self.function(*args)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any) -> object:
         return self._guard.call(args)
 
     def check(self, args: Sequence[Any]) -> list[Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..support.errors import RelaxishError
-from .device import DeviceAPI, _CPU0, Device, register_device_api
+from .device import _CPU0, Attribute, Device, DeviceAPI, register_device_api
 
 ALIGNMENT = 64
 _ByteArray = Any  # a one-dimensional uint8 array
@@ -198,7 +198,7 @@ class _CPUAPI(DeviceAPI):
     def exists(self, index: int) -> bool:
         return True
 
-    def attribute(self, index: int, name: str) -> Any:
+    def attribute(self, index: int, name: str) -> Attribute:
         if name == "device_name":
             return _cpu_name()
         if name == "multi_processor_count":

@@ -44,8 +44,8 @@ class NDArray:
         shape: tuple[int, ...],
         dtype: str,
         device: Device,
-        owner: Any,
-        view: Any = None,
+        owner: object,
+        view: np.ndarray[Any, Any] | None = None,
     ) -> None:
         self.ptr = ptr
         self.shape = shape
@@ -96,7 +96,7 @@ class NDArray:
         """The address of the first element."""
         return self.ptr
 
-    def _host(self) -> Any:
+    def _host(self) -> np.ndarray[Any, Any]:
         """The NumPy array viewing this memory (CPU only)."""
         view = self._np
         if view is None:
@@ -121,7 +121,7 @@ class NDArray:
 
     asnumpy = numpy
 
-    def copyfrom(self, source_array: Any) -> NDArray:
+    def copyfrom(self, source_array: NDArray | npt.ArrayLike) -> NDArray:
         """Overwrite the contents with those of an array of the same shape; converts the dtype if needed.
 
         Raises ReadOnlyError for a read-only array, ValueError for another shape.
@@ -370,15 +370,16 @@ def numpyasarray(np_data: np.ndarray[Any, Any]) -> NDArray:
     return from_numpy(np.asarray(np_data))
 
 
-def from_dlpack(external: Any) -> NDArray:
+def from_dlpack(external: object) -> NDArray:
     """Share memory with any object speaking DLPack (torch tensor, NumPy array, capsule).
 
     Strided memory is copied, and the copy is read-only: what would be written to it would not reach the tensor.
     """
-    if isinstance(external, NDArray):
-        return external
-    if isinstance(external, np.ndarray):
-        return from_numpy(external)
+    match external:
+        case NDArray():
+            return external
+        case np.ndarray():
+            return from_numpy(external)
     if _is_float8(external):
         return _from_torch_bytes(external)
     if hasattr(external, "__dlpack__"):
@@ -423,12 +424,13 @@ def _order(device: Device, before: int, after: int) -> None:
 
 def as_ndarray(value: object) -> NDArray | None:
     """Share the memory of a tensor-like value; ``None`` if it is not one."""
-    if isinstance(value, NDArray):
-        return value
-    if isinstance(value, np.ndarray):
-        return from_numpy(value)
-    if isinstance(value, np.generic):
-        return from_numpy(np.asarray(value))
+    match value:
+        case NDArray():
+            return value
+        case np.ndarray():
+            return from_numpy(value)
+        case np.generic():
+            return from_numpy(np.asarray(value))
     if _is_torch(value):
         return _from_torch(value)
     if hasattr(value, "__dlpack__"):

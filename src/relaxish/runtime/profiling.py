@@ -59,14 +59,14 @@ _METRICS: tuple[tuple[str, type, str], ...] = (
 )
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object) -> object:
     for key, kind, attribute in _METRICS:
         if isinstance(value, kind):
             return {key: getattr(value, attribute)}
     return {"string": value} if isinstance(value, str) else value
 
 
-def _metric(data: object) -> Any:
+def _metric(data: object) -> object:
     if not isinstance(data, dict):
         return data
     for key, kind, _ in _METRICS:

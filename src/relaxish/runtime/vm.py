@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import enum
+import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from operator import itemgetter
-from typing import Any, TYPE_CHECKING
+from typing import Any, TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -23,7 +25,7 @@ from .bytecode.builtins import VMClosure
 from .bytecode.device_plan import DevicePlan
 from .bytecode.instructions import VM_REGISTER, VOID_REGISTER, Arg, CallOp, FunctionInfo, GotoOp, RetOp
 from .container import ShapeTuple, type_key_of
-from .device import Device, cpu
+from .device import Clock, Device, cpu
 from .executable import Executable
 from .kernel import (
     PACKED_SUFFIX,
@@ -75,6 +77,10 @@ def _too_deep(name: str, limit: int) -> VMRecursionError:
     )
 
 
+# Methods that are functions of the machine by their names, too, unless the program has functions of that name.
+_STATEFUL = frozenset({"invoke_stateful", "save_function", "set_input"})
+
+
 class VirtualMachine:
     """Runs an :class:`Executable`.
 
@@ -116,10 +122,16 @@ class VirtualMachine:
         self._linked: dict[int, tuple[list[_Linked], list[Any]]] = {}
         self._moved_constants: dict[int, NDArray] = {}
         self._closures: dict[str, Callable[..., Any]] = {}
+        self.random_draws: dict[int, int] = {}
         self._recursion_limit = config.VM_RECURSION_LIMIT.value
         self._infos = {f.name: i for i, f in enumerate(rt_mod.functions) if f.is_vm}
         self._callables = [self._resolve(i, f) for i, f in enumerate(rt_mod.functions)]
         self.module = VMModule(rt_mod, profile, self)
+
+    @cached_property
+    def random_entropy(self) -> int:
+        """What this machine draws random numbers from where a model gives no seed."""
+        return secrets.randbits(64)
 
     @staticmethod
     def _device_list(device: Device | Sequence[Device] | None) -> list[Device]:
@@ -207,24 +219,25 @@ class VirtualMachine:
 
         code: list[_Linked] = []
         for op in info.code:
-            if isinstance(op, CallOp):
-                callee = self.executable.functions[op.func]
-                on_host = self._runs_on_host(callee, op.args)
-                getter = _getter([place(a, on_host) for a in op.args])
-                dst = op.dst if op.dst >= 0 else void
-                if callee.is_vm:
-                    code.append((_ENTER, dst, op.func, getter, callee.name))
-                else:
-                    function = self._callables[op.func]
-                    if op.returns is not None and op.dst in read:
-                        function = checked_result(function, callee.name, op.returns)
-                    code.append((_CALL, dst, function, getter, callee.name))
-            elif isinstance(op, RetOp):
-                code.append((_RET, op.reg if op.reg >= 0 else void, None, None, ""))
-            elif isinstance(op, GotoOp):
-                code.append((_GOTO, op.offset, None, None, ""))
-            else:
-                code.append((_IF, op.false_offset, op.cond, None, ""))
+            match op:
+                case CallOp():
+                    callee = self.executable.functions[op.func]
+                    on_host = self._runs_on_host(callee, op.args)
+                    getter = _getter([place(a, on_host) for a in op.args])
+                    dst = op.dst if op.dst >= 0 else void
+                    if callee.is_vm:
+                        code.append((_ENTER, dst, op.func, getter, callee.name))
+                    else:
+                        function = self._callables[op.func]
+                        if op.returns is not None and op.dst in read:
+                            function = checked_result(function, callee.name, op.returns)
+                        code.append((_CALL, dst, function, getter, callee.name))
+                case RetOp():
+                    code.append((_RET, op.reg if op.reg >= 0 else void, None, None, ""))
+                case GotoOp():
+                    code.append((_GOTO, op.offset, None, None, ""))
+                case _:
+                    code.append((_IF, op.false_offset, op.cond, None, ""))
         self._linked[index] = (code, template)
         return code, template
 
@@ -234,7 +247,7 @@ class VirtualMachine:
             callee = self.executable.functions[args[0].value]
         return callee.kind == "kernel" and not any(callee.name in m.programs for m in self.executable.device_modules)
 
-    def _operand(self, arg: Arg) -> Any:
+    def _operand(self, arg: Arg) -> object:
         if arg.kind == "c":
             return self._constant(arg.value)
         if arg.kind == "f":
@@ -243,7 +256,7 @@ class VirtualMachine:
             return {VM_REGISTER: self, VOID_REGISTER: None}[arg.value]
         return arg.value
 
-    def _constant(self, index: int) -> Any:
+    def _constant(self, index: int) -> object:
         """A constant of the executable, where its function runs: a tensor lives on the first device, or its own."""
         value = self.executable.constants[index]
         if not isinstance(value, NDArray):
@@ -272,7 +285,7 @@ class VirtualMachine:
         regs[: len(args)] = args
         return code, regs
 
-    def _run(self, index: int, args: Sequence[Any]) -> Any:
+    def _run(self, index: int, args: Sequence[Any]) -> object:
         code, regs = self._enter(index, args)
         if self._instrument is not None or self._records is not None:
             return self._run_watched(code, regs)
@@ -306,7 +319,7 @@ class VirtualMachine:
         """Whether every call is looked at, by an instrument or the profiler."""
         return self._instrument is not None or self._records is not None
 
-    def _run_watched(self, code: list[_Linked], regs: list[Any]) -> Any:
+    def _run_watched(self, code: list[_Linked], regs: list[Any]) -> object:
         pc = 0
         while True:
             op, a, func, getter, name = code[pc]
@@ -321,7 +334,7 @@ class VirtualMachine:
             else:
                 pc += 1 if regs[func] else a
 
-    def _call_watched(self, func: Callable[..., Any], name: str, args: Sequence[Any]) -> Any:
+    def _call_watched(self, func: Callable[..., Any], name: str, args: Sequence[Any]) -> object:
         instrument, records = self._instrument, self._records
         if instrument is not None and instrument(func, name, True, None, *args) == VMInstrumentReturnKind.SKIP_RUN:
             return None
@@ -335,7 +348,7 @@ class VirtualMachine:
             instrument(func, name, False, result, *args)
         return result
 
-    def _timer_of(self, name: str) -> Any:
+    def _timer_of(self, name: str) -> Clock:
         """The clock for a call: the device's for its kernels while profiling, else the host's."""
         if self._records is None or not any(name in m.programs for m in self.executable.device_modules):
             return HostTimer()
@@ -356,10 +369,12 @@ class VirtualMachine:
         if index is None:
             if name in self.executable.kernels:
                 return self._kernel(name)
+            if name in _STATEFUL:
+                return cast("Callable[..., Any]", getattr(self, name))
             known = ", ".join(self._infos) or "none"
             raise MissingFunctionError(f"Module has no function '{name}' (functions: {known})")
 
-        def call(*args: Any) -> Any:
+        def call(*args: Any) -> object:
             try:
                 return self._run(index, [_to_value(a) for a in args])
             except RecursionError as error:
@@ -391,7 +406,7 @@ class VirtualMachine:
         bound = self._bind(func_name, args, kwargs)
         func = self[func_name]
 
-        def saved(*more: Any) -> Any:
+        def saved(*more: Any) -> object:
             result = func(*more, *bound)
             return result if include_return else None
 
@@ -430,12 +445,13 @@ class VirtualMachine:
             )
         self._inputs[func_name] = [self._on_first_device(value) for value in bound]
 
-    def _on_first_device(self, value: Any) -> Any:
+    def _on_first_device(self, value: object) -> object:
         """The value with its tensors on the machine's first device."""
-        if isinstance(value, NDArray):
-            return value if value.device == self.devices[0] else value.copyto(self.devices[0])
-        if isinstance(value, tuple) and not isinstance(value, ShapeTuple):
-            return tuple(self._on_first_device(v) for v in value)
+        match value:
+            case NDArray():
+                return value if value.device == self.devices[0] else value.copyto(self.devices[0])
+            case tuple() if not isinstance(value, ShapeTuple):
+                return tuple(self._on_first_device(v) for v in value)
         return value
 
     def invoke_stateful(self, func_name: str) -> None:
@@ -452,7 +468,7 @@ class VirtualMachine:
         """The result :meth:`invoke_stateful` kept; tuples, also nested ones, are Python tuples."""
         return self._output(func_name)
 
-    def _output(self, func_name: str, *indices: int) -> Any:
+    def _output(self, func_name: str, *indices: int) -> object:
         if func_name not in self._outputs:
             raise UnknownFunctionError(
                 f'No output saved for call of "{func_name}"; use `invoke_stateful` to call it first.'
@@ -518,14 +534,15 @@ def _arity(value: object) -> int:
     return len(value) if isinstance(value, tuple | list) and not isinstance(value, ShapeTuple) else -1
 
 
-def _to_tensor(value: Any) -> Any:
+def _to_tensor(value: object) -> object:
     """As :func:`_to_value`, and numbers become tensors of one element: what remote calls can carry."""
-    if isinstance(value, bool | int | np.integer):
-        return array(np.array(value, "int32"))
-    if isinstance(value, float | np.floating):
-        return array(np.array(value, value.dtype if isinstance(value, np.float16) else "float32"))
-    if isinstance(value, list | tuple) and not isinstance(value, ShapeTuple):
-        return tuple(_to_tensor(v) for v in value)
+    match value:
+        case bool() | int() | np.integer():
+            return array(np.array(value, "int32"))
+        case float() | np.floating():
+            return array(np.array(value, value.dtype if isinstance(value, np.float16) else "float32"))
+        case list() | tuple() if not isinstance(value, ShapeTuple):
+            return tuple(_to_tensor(v) for v in value)
     made = _to_value(value)
     if made is value and not isinstance(value, NDArray | str | ShapeTuple) and not hasattr(value, "type_key"):
         if value is not None and not callable(value) and type(value).__module__ == "builtins":
@@ -541,13 +558,14 @@ def _getter(indices: list[int]) -> Callable[[list[Any]], Sequence[Any]]:
     return itemgetter(*indices)
 
 
-def _to_value(value: Any) -> Any:
+def _to_value(value: object) -> object:
     """A Python argument as a run-time value: tensors of other libraries are shared, lists become tuples."""
-    if isinstance(value, NDArray | str | int | float | ShapeTuple) or value is None:
-        return value
-    if isinstance(value, list | tuple):
-        if value and all(type(v) is int for v in value):
-            return ShapeTuple(value)
-        return tuple(_to_value(v) for v in value)
+    match value:
+        case NDArray() | str() | int() | float() | ShapeTuple() | None:
+            return value
+        case list() | tuple():
+            if value and all(type(v) is int for v in value):
+                return ShapeTuple(value)
+            return tuple(_to_value(v) for v in value)
     tensor = as_ndarray(value)
     return value if tensor is None else tensor

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from .profiling import Report
 from .benchmark import BenchmarkResult, time_evaluator
 from .device import Device
 from .kernel import MissingFunctionError
@@ -70,7 +71,7 @@ class VMModule:
         self._machine = VirtualMachine(self.executable, devices, kinds, self._profile)
         self._machine.module = self
 
-    def _do_invoke_closure(self, closure: VMClosure, *args: Any) -> Any:
+    def _do_invoke_closure(self, closure: VMClosure, *args: Any) -> object:
         return self.machine.invoke_closure(closure, *args)
 
     def _do_save_function(self, func_name: str, saved_name: str, include_return: int, *args: Any) -> None:
@@ -82,7 +83,7 @@ class VMModule:
     def _do_invoke_stateful(self, func_name: str) -> None:
         self.machine.invoke_stateful(func_name)
 
-    def _do_get_output(self, func_name: str, *indices: int) -> Any:
+    def _do_get_output(self, func_name: str, *indices: int) -> object:
         return self.machine._output(func_name, *indices)
 
     def _do_get_output_arity(self, func_name: str, *indices: int) -> int:
@@ -105,5 +106,5 @@ class VMModule:
     def _do_set_instrument(self, instrument: Callable[..., Any]) -> None:
         self.machine.set_instrument(instrument)
 
-    def _do_profile(self, func_name: str, *args: Any) -> Any:
+    def _do_profile(self, func_name: str, *args: Any) -> Report:
         return self.machine.profile(func_name, *args)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 import sys
 
@@ -52,5 +51,5 @@ def cprint(printable: str, style: str | None = None, black_format: bool | None =
         print(text)
 
 
-def _style(name: str | None) -> Any:
+def _style(name: str | None) -> str | type | None:
     return {"light": "default", "dark": "monokai", "ansi": "bw", None: "default"}.get(name, name)

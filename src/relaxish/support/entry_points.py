@@ -17,7 +17,17 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-__all__ = ["available", "declare", "install", "lazy_package", "load", "module_name", "names", "public_name"]
+__all__ = [
+    "alias_package",
+    "available",
+    "declare",
+    "install",
+    "lazy_package",
+    "load",
+    "module_name",
+    "names",
+    "public_name",
+]
 
 # Hook -> real place, "module" or "module:name".
 _HOOKS: dict[str, str] = {}
@@ -117,15 +127,16 @@ class _AliasLoader(importlib.abc.Loader):
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         module = importlib.import_module(self.real)
-        self.spec = module.__spec__
+        self.spec, self.name = module.__spec__, module.__name__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        # Importing set the alias's spec on the shared module; give it back its own.
+        # Importing set the alias's spec on the shared module; give it back its own. The name it is asked by here may be
+        # an alias, too.
         module.__spec__ = self.spec
         module.__loader__ = self.spec.loader if self.spec is not None else None
         module.__package__ = self.spec.parent if self.spec is not None else None
-        module.__name__ = self.real
+        module.__name__ = self.name
 
     def get_code(self, fullname: str) -> Any:
         """The real module's code, for ``python -m <alias>``."""
@@ -143,6 +154,17 @@ class _AliasFinder(importlib.abc.MetaPathFinder):
         inside = any(alias.startswith(f"{fullname}.") for alias in _MODULES)
         is_package = inside or found.submodule_search_locations is not None
         return importlib.machinery.ModuleSpec(fullname, _AliasLoader(real), is_package=is_package)
+
+
+def alias_package(name: str, real: str | None) -> None:
+    """Let modules of the package ``real`` be imported as modules of ``name``, too; None ends that.
+
+    They are the very modules: ``name.sub is real.sub``. What has been imported stays so.
+    """
+    if real is None:
+        _MODULES.pop(name, None)
+    else:
+        _MODULES[name] = real
 
 
 def install() -> None:

@@ -7,6 +7,7 @@ globals they mention. Everything else is ordinary pickle.
 
 from __future__ import annotations
 
+from .sequences import of_kind
 import dis
 import importlib
 import io
@@ -31,14 +32,15 @@ loads = pickle.loads
 
 class _Pickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, types.FunctionType) and not _importable(obj):
-            return _reduce_function(obj)
-        if isinstance(obj, types.ModuleType):
-            return importlib.import_module, (obj.__name__,)
-        if isinstance(obj, types.CellType):
-            return _reduce_cell(obj)
-        if isinstance(obj, type) and obj.__module__ == "__main__" and not _importable(obj):
-            return _reduce_class(obj)
+        match obj:
+            case types.FunctionType() if not _importable(obj):
+                return _reduce_function(obj)
+            case types.ModuleType():
+                return importlib.import_module, (obj.__name__,)
+            case types.CellType():
+                return _reduce_cell(obj)
+            case type() if obj.__module__ == "__main__" and not _importable(obj):
+                return _reduce_class(obj)
         return NotImplemented
 
 
@@ -54,9 +56,8 @@ def _importable(obj: Any) -> bool:
 
 def _mentioned_globals(code: types.CodeType) -> set[str]:
     names = {str(i.argval) for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= _mentioned_globals(constant)
+    for constant in of_kind(code.co_consts, types.CodeType):
+        names |= _mentioned_globals(constant)
     return names
 
 

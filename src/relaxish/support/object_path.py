@@ -75,7 +75,7 @@ class ObjectPath:
         """Whether both are the very same object."""
         return self is other
 
-    def _key(self) -> Any:
+    def _key(self) -> object:
         """What tells the last step from others of its class."""
         return None
 
@@ -126,7 +126,7 @@ class RootPath(ObjectPath):
         super().__init__(None)
         self.name = name
 
-    def _key(self) -> Any:
+    def _key(self) -> object:
         return self.name
 
     def _text(self) -> str:
@@ -142,7 +142,7 @@ class AttributeAccessPath(ObjectPath):
         super().__init__(parent)
         self.attr_key = attr_key
 
-    def _key(self) -> Any:
+    def _key(self) -> object:
         return self.attr_key
 
     def _text(self) -> str:
@@ -154,7 +154,7 @@ class UnknownAttributeAccessPath(ObjectPath):
 
     __slots__ = ()
 
-    def _key(self) -> Any:
+    def _key(self) -> object:
         return self
 
     def _text(self) -> str:
@@ -170,7 +170,7 @@ class ArrayIndexPath(ObjectPath):
         super().__init__(parent)
         self.index = index
 
-    def _key(self) -> Any:
+    def _key(self) -> object:
         return self.index
 
     def _text(self) -> str:
@@ -195,7 +195,7 @@ class MapValuePath(ObjectPath):
         super().__init__(parent)
         self.key = key
 
-    def _key(self) -> Any:
+    def _key(self) -> object:
         return self.key
 
     def _text(self) -> str:

@@ -151,7 +151,7 @@ def check_runtime(value: Any) -> str:
     raise CheckValueError(f'Runtime "{value}" is not known; known are {", ".join(RUNTIMES)}{hint}')
 
 
-def check_pool(value: Any) -> Any:
+def check_pool(value: Any) -> object:
     """A measuring pool, or a list of several, as plain data. Raises ValueError for an unknown one."""
     if isinstance(value, (list, tuple)):
         pools = sorted((check_pool(v) for v in value), key=repr)

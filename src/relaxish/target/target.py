@@ -543,11 +543,14 @@ def _as_child(name: str, spec: TargetSpec) -> Target:
         return spec if isinstance(spec, Target) else Target(spec)
 
 
-def _hashable(value: Any) -> Any:
+def _hashable(value: Any) -> object:
     """An attribute as part of a key: for dictionaries and lists of them the order does not count."""
-    if isinstance(value, dict):
-        return frozenset(value.items())
-    return frozenset(map(_hashable, value)) if isinstance(value, list) else value
+    match value:
+        case dict():
+            return frozenset(value.items())
+        case list():
+            return frozenset(map(_hashable, value))
+    return value
 
 
 def _short(value: Any) -> str:

@@ -178,7 +178,7 @@ def _indexed_by_data(block: Block) -> bool:
     return any(found)
 
 
-def _swap(value: Any, typer: _IndexTyper) -> Any:
+def _swap(value: Any, typer: _IndexTyper) -> object:
     match value:
         case Buffer():
             return typer.visit_Buffer(value)

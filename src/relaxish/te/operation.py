@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from typing import Any, overload
 
 from ..support.entry_points import lazy_package
+from ..support.sequences import as_list
 from ..ir import Range, Span
 from ..ir.structural import same_expression
 from ..ir.errors import CheckIndexError, CheckValueError
 from ..ir.expr import as_expr
 from ..ir.functor import Visitor
+from ..ir.serial import register_shared
 from ..tir import Buffer, IterVar, PrimExpr, Reduce, SizeVar, Stmt, Var, const, convert, decl_buffer
 from .tensor import Dim, ExprLike, Tensor, TensorSlice
 
@@ -246,6 +248,14 @@ class ScanOp(Operation):
         return [*self.init, *self.update]
 
 
+_HEAD = ("name", "tag", "attrs")
+register_shared(Tensor, ("op", "value_index"), lambda op, index: op.output(index))
+register_shared(PlaceholderOp, ("name", "shape", "dtype"), PlaceholderOp)
+register_shared(ComputeOp, (*_HEAD, "axis", "body"), ComputeOp)
+register_shared(ExternOp, (*_HEAD, "inputs", "input_placeholders", "output_placeholders", "body"), ExternOp)
+register_shared(ScanOp, (*_HEAD, "scan_axis", "init", "update", "state_placeholder", "inputs"), ScanOp)
+
+
 def _shape_tuple(shape: ShapeLike) -> tuple[PrimExpr, ...]:
     items = tuple(shape) if isinstance(shape, Iterable) else (shape,)
     return tuple(convert(d) for d in items)
@@ -267,12 +277,13 @@ def size_var(name: str = "size", dtype: str = "int32", span: Span | None = None)
 
 
 def _range(dom: Domain | None) -> Range | None:
-    if dom is None or isinstance(dom, Range):
-        return dom
-    if isinstance(dom, Sequence):
-        if len(dom) != 2:
-            raise TypeError(f"need to be list of ranges, got {dom!r}")
-        return Range(dom[0], dom[1])
+    match dom:
+        case None | Range():
+            return dom
+        case Sequence():
+            if len(dom) != 2:
+                raise TypeError(f"need to be list of ranges, got {dom!r}")
+            return Range(dom[0], dom[1])
     return Range(0, dom)
 
 
@@ -394,7 +405,7 @@ def extern(
             raise CheckValueError("nested tag is not allowed for now")
         tag = _TAGS[-1]
     shapes = [shape] if not isinstance(shape, (list, tuple)) or _is_one_shape(shape) else list(shape)
-    ins = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+    ins = as_list(inputs)
     for tensor in ins:
         if not isinstance(tensor, Tensor):
             raise CheckValueError("expect inputs to be tensor")
@@ -462,10 +473,6 @@ def scan(
     attrs: dict[str, Any] | None = None,
 ) -> Any:
     """A recurrence along the first axis of each state."""
-
-    def as_list(value: Any) -> list[Tensor]:
-        return list(value) if isinstance(value, (list, tuple)) else [value]
-
     inits, updates, states = as_list(init), as_list(update), as_list(state_placeholder)
     if not len(inits) == len(updates) == len(states):
         raise CheckValueError("init, update, state_placeholder must have same length")

@@ -8,6 +8,7 @@ from typing import Any
 from ..ir.errors import CheckIndexError, CheckValueError
 from ..ir.functor import Mutator, Visitor
 from ..ir.supply import NameSupply
+from ..support.sequences import as_list, of_kind
 from ..tir import (
     Block, BlockRealize, Buffer, BufferLoad, BufferRegion, BufferStore, For, ForKind, IntImm, IterVar, LetStmt,
     PrimExpr, PrimFunc, Reduce, Select, SeqStmt, Stmt, Var, const, decl_buffer,
@@ -77,7 +78,7 @@ class _Builder:
     def __init__(self, args: Sequence[Any]) -> None:
         from ..arith import Analyzer
 
-        self.args = [a for a in args if isinstance(a, Tensor)]
+        self.args = list(of_kind(args, Tensor))
         self.buffers: dict[Tensor, Buffer] = {}
         self.root_alloc: list[Buffer] = []
         self.names = NameSupply()  # of blocks: T_add, T_add_1, ...
@@ -95,12 +96,11 @@ class _Builder:
 
     def bind_extern_buffers(self, ops: Sequence[Operation]) -> None:
         """Buffers an extern operation was written with serve its tensors too."""
-        for op in ops:
-            if isinstance(op, ExternOp):
-                for tensor, buffer in zip(op.inputs, op.input_placeholders):
-                    self.buffers.setdefault(tensor, buffer)
-                for index, buffer in enumerate(op.output_placeholders):
-                    self.buffers.setdefault(op.output(index), buffer)
+        for op in of_kind(ops, ExternOp):
+            for tensor, buffer in zip(op.inputs, op.input_placeholders):
+                self.buffers.setdefault(tensor, buffer)
+            for index, buffer in enumerate(op.output_placeholders):
+                self.buffers.setdefault(op.output(index), buffer)
 
     def declare(self, tensor: Tensor) -> Buffer:
         buffer = self.buffers.get(tensor)
@@ -217,7 +217,7 @@ class _Builder:
         block = Block(iters, reads, writes, self._block_name(op), stmt, init, (), (), notes)
         return BlockRealize(list(bindings), const(True, "bool"), block)
 
-    def attribute(self, value: Any) -> Any:
+    def attribute(self, value: Any) -> object:
         match value:
             case Tensor():
                 return self.buffers[value]
@@ -373,7 +373,7 @@ def create_prim_func(ops: Sequence[Tensor | Var], index_dtype_override: str | No
     Example: ``te.create_prim_func([A, B, C])`` for ``C = te.compute(..)`` over placeholders ``A`` and ``B``.
     ``index_dtype_override`` makes all loop variables, extents and indices that type.
     """
-    args = list(ops) if isinstance(ops, (list, tuple)) else [ops]
+    args: list[Tensor | Var] = as_list(ops)
     return create_prim_func_from_outputs(args, index_dtype_override, {})
 
 

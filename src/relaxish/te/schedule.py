@@ -16,6 +16,7 @@ from ..arith.build import as_int
 from ..ir import Range
 from ..ir.errors import CheckValueError
 from ..support.errors import ScheduleError
+from ..support.sequences import as_list
 from ..tir import IntImm, IterVar, PrimExpr, PrimFunc, Var
 from .graph import post_order
 from .operation import ComputeOp, ExternOp, Operation, PlaceholderOp
@@ -85,7 +86,7 @@ def _fresh(axes: Sequence[IterVar], suffix: str) -> list[IterVar]:
     return [IterVar(a.dom, Var(a.var.name + suffix, str(a.var.dtype)), a.iter_type) for a in axes]
 
 
-def _whole(value: Any, what: str) -> Any:
+def _whole(value: Any, what: str) -> object:
     if isinstance(value, bool) or not isinstance(value, (int, PrimExpr)) or (isinstance(value, int) and value < 1):
         raise ScheduleError(f"{what} must be a positive integer or an expression, got {value!r}")
     return value
@@ -319,7 +320,7 @@ class Schedule:
         """A copy of ``tensor`` in ``scope``, which ``readers`` (tensors or operations) read from then on."""
         if not isinstance(tensor, Tensor):
             raise TypeError(f"cache_read takes a tensor, got {type(tensor).__name__}")
-        stages = [self[r] for r in (readers if isinstance(readers, (list, tuple)) else [readers])]
+        stages = [self[r] for r in as_list(readers)]
         if not stages:
             raise ScheduleError(f"cache_read of {tensor.name}: no reader is given")
         name = f"{tensor.op.name}.{scope}"
@@ -439,7 +440,7 @@ def create_schedule(ops: Any) -> Schedule:
     >>> print(s.prim_func([A, B]).script(show_meta=False).splitlines()[-4].strip())
     v_i = T.axis.spatial(64, i_0 * 16 + i_1)
     """
-    items = list(ops) if isinstance(ops, (list, tuple)) else [ops]
+    items = as_list(ops)
     outputs = [item.op if isinstance(item, Tensor) else item for item in items]
     for op in outputs:
         if not isinstance(op, (ComputeOp, ExternOp)):

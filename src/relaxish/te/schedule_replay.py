@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..ir.errors import CheckValueError
 from ..ir.functor import Mutator
 from ..support.errors import ScheduleError
+from ..support.sequences import of_kind
 from ..tir import Block, BlockRealize, Buffer, IterVar, PrimFunc, Var
 from ..tir.schedule import BlockRV, LoopRV
 from ..tir.schedule import Schedule as BlockSchedule
@@ -217,7 +218,7 @@ class _AsParameters(Mutator):
 def with_parameters(schedule: Schedule, args: Sequence[Any], name: str) -> PrimFunc:
     """The scheduled function with ``args`` as its parameters."""
     replay = schedule.replay()
-    func = next(f for f in replay.sch.mod.functions.values() if isinstance(f, PrimFunc))
+    func = next(of_kind(replay.sch.mod.functions.values(), PrimFunc))
     body = func.body
     assert isinstance(body, BlockRealize)
     known = dict(zip(replay.parameters, func.params, strict=True))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..support.entry_points import lazy_package, load
+from ..support.sequences import as_list
 from ..ir.errors import CheckValueError
 from ..tir import IterVar, PrimExpr, ProducerLoad
 
@@ -138,7 +139,7 @@ class TensorSlice:
     __iter__ = None
 
     def __getitem__(self, indices: Index | Sequence[Index]) -> ProducerLoad | Any:  # or another slice
-        more = tuple(indices) if isinstance(indices, (tuple, list)) else (indices,)
+        more = tuple(as_list(indices))
         full = self.indices + more
         if len(full) >= self.tensor.ndim:
             return self.tensor(*full)

@@ -15,7 +15,7 @@ from ..tir import PrimFunc
 __all__ = ["CompareBeforeAfter"]
 
 
-def _is_fixture(value: Any) -> bool:
+def _is_fixture(value: object) -> bool:
     return hasattr(value, "_pytestfixturefunction") or type(value).__name__ == "FixtureFunctionDefinition"
 
 
@@ -42,10 +42,11 @@ def _on_function_or_module(transform: Callable[[IRModule], IRModule]) -> Callabl
     """A module transform that takes a lone function as a module too."""
 
     def apply(program: IRModule | PrimFunc) -> Any:
-        if isinstance(program, IRModule):
-            return transform(program)
-        if isinstance(program, PrimFunc):
-            return transform(IRModule({"main": program.with_attr("global_symbol", "main")}))["main"]
+        match program:
+            case IRModule():
+                return transform(program)
+            case PrimFunc():
+                return transform(IRModule({"main": program.with_attr("global_symbol", "main")}))["main"]
         raise TypeError(f"Expected IRModule or PrimFunc, but received {type(program).__name__}")
 
     return apply

@@ -39,11 +39,11 @@ def assert_pass(transform: Pass, before: IRModule, expected: IRModule) -> IRModu
     return after
 
 
-def fixture(func: Callable[..., Any] | None = None, *, cache_return_value: bool = False) -> Any:
+def fixture(func: Callable[..., Any] | None = None, *, cache_return_value: bool = False) -> Callable[..., Any]:
     """A pytest fixture; with ``cache_return_value`` each set of arguments is computed once, and every test gets a copy."""
     import pytest
 
-    def wrap(inner: Callable[..., Any]) -> Any:
+    def wrap(inner: Callable[..., Any]) -> Callable[..., Any]:
         return pytest.fixture(_remember(inner) if cache_return_value else inner)
 
     return wrap if func is None else wrap(func)
@@ -53,7 +53,7 @@ def _remember(function: Callable[..., Any]) -> Callable[..., Any]:
     results: dict[bytes, Any] = {}
 
     @functools.wraps(function)
-    def once(*args: Any, **kwargs: Any) -> Any:
+    def once(*args: Any, **kwargs: Any) -> object:
         key = pickle.dumps((args, sorted(kwargs.items())))
         if key not in results:
             results[key] = function(*args, **kwargs)
@@ -62,7 +62,7 @@ def _remember(function: Callable[..., Any]) -> Callable[..., Any]:
     return once
 
 
-def parameter(*values: Any, ids: Any = None, by_dict: dict[str, Any] | None = None) -> Any:
+def parameter(*values: Any, ids: Any = None, by_dict: dict[str, Any] | None = None) -> object:
     """A pytest fixture that takes each of ``values`` in turn; assign it to a name in a test module or class."""
     import pytest
 
@@ -71,7 +71,7 @@ def parameter(*values: Any, ids: Any = None, by_dict: dict[str, Any] | None = No
 
     # In a class the fixture is a method: ``_owner`` takes the instance.
     @pytest.fixture(params=list(values), ids=ids)
-    def fixture(*_owner: Any, request: Any) -> Any:
+    def fixture(*_owner: Any, request: Any) -> Callable[..., Any]:
         return request.param
 
     return fixture
@@ -109,7 +109,7 @@ def parameters(*value_sets: Any, ids: Any = None) -> list[Any]:
         )
 
         @pytest.fixture(params=sets, ids=names)
-        def fixture(*_owner: Any, request: Any) -> Any:
+        def fixture(*_owner: Any, request: Any) -> Callable[..., Any]:
             if not all(request.param.agrees(other) for other in request.node.callspec.params.values()):
                 pytest.skip("values of different sets")
             return request.param.values[place]
@@ -135,6 +135,6 @@ def main() -> None:
     sys.exit(pytest.main([path, *sys.argv[1:]]))
 
 
-def object_use_count(obj: Any) -> int:
+def object_use_count(obj: object) -> int:
     """How many references there are to an object."""
     return sys.getrefcount(obj) - 2

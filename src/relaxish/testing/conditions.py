@@ -69,7 +69,7 @@ def get_dtype_range(dtype: str) -> tuple[int | float, int | float]:
     return low.value, high.value  # type: ignore[attr-defined]
 
 
-def identity_after(x: int, sleep: float) -> Any:
+def identity_after(x: int, sleep: float) -> int:
     """``x``, after ``sleep`` seconds."""
     import time
 
@@ -110,13 +110,13 @@ def skip_if_32bit(reason: str) -> Callable[[Any], Any]:
     return pytest.mark.skipif(struct.calcsize("P") == 4, reason=f"Skipping test for 32bit platform: {reason}")
 
 
-def skip_if_wheel_test(func: Callable[..., Any]) -> Any:
+def skip_if_wheel_test(func: Callable[..., Any]) -> Callable[..., Any]:
     """A test that runs from an installed package as well: left as it is."""
     return func
 
 
 def _marked(mark: Any, names: tuple[str, ...]) -> Callable[[Any], Any]:
-    def wrap(func: Any) -> Any:
+    def wrap(func: Any) -> Callable[..., Any]:
         func.relaxish_marked_parametrizations = {
             **getattr(func, "relaxish_marked_parametrizations", {}),
             **dict.fromkeys(names, mark),

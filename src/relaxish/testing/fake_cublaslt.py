@@ -77,7 +77,7 @@ class _Matrix:
         self.rows, self.cols, self.ld = (layout.get(n) for n in ("rows", "cols", "ld"))
         self.batch, self.stride = layout.get("batch_count", 1), layout.get("strided_batch_offset")
 
-    def view(self, address: int) -> Any:
+    def view(self, address: int) -> np.ndarray[Any, Any]:
         """The elements at an address, [batch, row, column]."""
         kind = np.dtype(numpy_dtype(self.dtype))
         span = (self.batch - 1) * self.stride + (self.cols - 1) * self.ld + self.rows
@@ -129,10 +129,10 @@ class FakeCublasLt:
         self._next += 1
         return _OK
 
-    def _destroy(self, kind: str, handle: Any) -> int:
+    def _destroy(self, kind: str, handle: object) -> int:
         return _OK if self.alive.pop(_address(handle), _Object("")).kind == kind else _INVALID
 
-    def _set(self, kind: str, handle: Any, attribute: int, value: Any, nbytes: int) -> int:
+    def _set(self, kind: str, handle: object, attribute: int, value: Any, nbytes: int) -> int:
         tables = {
             "MatmulDesc": lt.DESC,
             "MatrixLayout": lt.LAYOUT,
@@ -155,7 +155,17 @@ class FakeCublasLt:
     # ---- products
 
     def cublasLtMatmulAlgoGetHeuristic(
-        self, handle: Any, desc: Any, a: Any, b: Any, c: Any, d: Any, wish: Any, wanted: int, results: Any, count: Any
+        self,
+        handle: object,
+        desc: Any,
+        a: Any,
+        b: Any,
+        c: Any,
+        d: Any,
+        wish: object,
+        wanted: int,
+        results: Any,
+        count: Any,
     ) -> int:
         """One algorithm, unless the library has none."""
         self.calls.append("cublasLtMatmulAlgoGetHeuristic")
@@ -183,8 +193,8 @@ class FakeCublasLt:
         return _OK if how.get("compute_type") != lt.COMPUTE["int32"] else _NOT_SUPPORTED
 
     def cublasLtMatmul(
-        self, handle: Any, desc: Any, alpha: Any, a: int, a_desc: Any, b: int, b_desc: Any, beta: Any, c: int | None, c_desc: Any,
-        d: int, d_desc: Any, algorithm: Any, workspace: int, workspace_bytes: int, stream: int,
+        self, handle: object, desc: Any, alpha: Any, a: int, a_desc: Any, b: int, b_desc: Any, beta: Any, c: int | None, c_desc: Any,
+        d: int, d_desc: Any, algorithm: object, workspace: int, workspace_bytes: int, stream: int,
     ) -> int:  # fmt: skip
         """``D = epilogue(alpha * op(A) @ op(B) + beta * C)`` on a stream."""
         self.calls.append("cublasLtMatmul")
@@ -228,7 +238,7 @@ class FakeCublasLt:
         return lambda: value
 
     def cublasLtMatrixTransform(
-        self, handle: Any, desc: Any, alpha: Any, a: int, a_desc: Any, beta: Any, b: Any, b_desc: Any, c: int, c_desc: Any,
+        self, handle: object, desc: Any, alpha: Any, a: int, a_desc: Any, beta: Any, b: Any, b_desc: Any, c: int, c_desc: Any,
         stream: int,
     ) -> int:  # fmt: skip
         """``C = op(A)``, converted."""

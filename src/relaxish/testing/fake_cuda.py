@@ -77,10 +77,11 @@ class FakeCUDA(SimulatedDriver):
 
     def open_image(self, device: int, image: Sequence[str]) -> Mapping[str, Kernel]:
         """A :class:`FakeImage`, or a list of kernel names. Other images are invalid."""
-        if isinstance(image, FakeImage):
-            return {name: Kernel(name, body) for name, body in image.items()}
-        if isinstance(image, list | tuple) and all(isinstance(name, str) for name in image):
-            return {name: Kernel(name, self.kernels.get(name)) for name in image}
+        match image:
+            case FakeImage():
+                return {name: Kernel(name, body) for name, body in image.items()}
+            case list() | tuple() if all(isinstance(name, str) for name in image):
+                return {name: Kernel(name, self.kernels.get(name)) for name in image}
         raise failure(CODES["INVALID_IMAGE"], "loading a module")
 
     def run_kernel(self, kernel: Kernel, launch: Launch) -> None:

@@ -61,7 +61,7 @@ class FakeCudnn:
 
         return run
 
-    def cudnnSetStream(self, handle: Any, stream: int) -> int:
+    def cudnnSetStream(self, handle: object, stream: int) -> int:
         """Further work goes there."""
         self.stream = stream
         return 0

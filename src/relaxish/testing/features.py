@@ -63,7 +63,7 @@ class Feature:
         """Decorate a test; without one, the decorator."""
         marks = self.marks(support_required)
 
-        def decorate(test: Callable[..., Any]) -> Any:
+        def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
             for mark in marks:
                 test = mark(test)
             return test

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..ir import PrimExpr
-from ..ir.prim import FloatImm, IntImm, StringImm
+from ..ir.prim import FloatImm, IntImm, StringImm, const_int
 from ..runtime.container import Array, Map, String, type_key_of
 from ..runtime.registry import register_func
 from ..support.errors import InternalError
@@ -30,7 +30,7 @@ def _nop(*_args: Any) -> None:
 
 
 @_register("object_use_count")
-def _use_count(value: Any) -> int:
+def _use_count(value: object) -> int:
     return sys.getrefcount(value)
 
 
@@ -100,10 +100,11 @@ def _refuse(wanted: str, value: float) -> TypeError:
 
 @_register("AcceptsVariant")
 def _accepts_variant(value: float | str) -> str:
-    if isinstance(value, str):
-        return "runtime.String"
-    if isinstance(value, (int, IntImm)) and not isinstance(value, bool):
-        return "IntImm"
+    match value:
+        case str():
+            return "runtime.String"
+        case int() | IntImm() if not isinstance(value, bool):
+            return "IntImm"
     raise _refuse("Variant<runtime.String, IntImm>", value)
 
 
@@ -111,14 +112,14 @@ def _accepts_variant(value: float | str) -> str:
 def _accepts_bool(value: Any) -> bool:
     if not isinstance(value, (bool, int, IntImm)):
         raise _refuse("bool", value)
-    return bool(value.value if isinstance(value, IntImm) else value)
+    return bool(const_int(value, value))
 
 
 @_register("AcceptsInt")
 def _accepts_int(value: Any) -> int:
     if not isinstance(value, (int, IntImm)):
         raise _refuse("int", value)
-    return int(value.value if isinstance(value, IntImm) else value)
+    return int(const_int(value, value))
 
 
 def _array(value: Any) -> Sequence[Any]:
@@ -143,16 +144,17 @@ _register("AcceptsMapReturnsMap")(lambda values: Map(_mapping(values)))
 @_register("AcceptsPrimExpr")
 def _scalar(value: float) -> PrimExpr:
     """Numbers become literals: booleans of one bit, integers and floats of 32."""
-    if isinstance(value, PrimExpr):
-        return value
-    if isinstance(value, bool):
-        return IntImm("bool", int(value))
-    if isinstance(value, int):
-        return IntImm("int32", value)
-    if isinstance(value, float):
-        return FloatImm("float32", value)
-    if isinstance(value, str):
-        return StringImm(value)
+    match value:
+        case PrimExpr():
+            return value
+        case bool():
+            return IntImm("bool", int(value))
+        case int():
+            return IntImm("int32", value)
+        case float():
+            return FloatImm("float32", value)
+        case str():
+            return StringImm(value)
     raise _refuse("PrimExpr", value)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ..runtime import Device, device
+from ..support.sequences import of_kind
 from ..target import Target
 from .compare import ValueSet
 from .targets import enabled_targets
@@ -58,7 +59,7 @@ def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
 
 def _values_agree(item: Any) -> bool:
     values = list(item.callspec.params.values()) if hasattr(item, "callspec") else []
-    return all(value.agrees(other) for value in values if isinstance(value, ValueSet) for other in values)
+    return all(value.agrees(other) for value in of_kind(values, ValueSet) for other in values)
 
 
 @pytest.fixture

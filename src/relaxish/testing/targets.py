@@ -18,9 +18,12 @@ __all__ = [
 
 
 def _kind(target: Any) -> str:
-    if isinstance(target, Target):
-        return target.kind.name
-    return Target(target).kind.name if isinstance(target, dict) else str(target).split(" ", 1)[0]
+    match target:
+        case Target():
+            return target.kind.name
+        case dict():
+            return Target(target).kind.name
+    return str(target).split(" ", 1)[0]
 
 
 def device_enabled(target: str | Target | dict[str, Any]) -> bool:
@@ -51,7 +54,7 @@ def enabled_targets() -> list[tuple[str, Device]]:
     return [(t, device(_kind(t))) for t in chosen if device_enabled(t)]
 
 
-def parametrize_targets(*targets: Any) -> Any:
+def parametrize_targets(*targets: Any) -> Callable[..., Any]:
     """Run a test once on each target, or on each enabled one; the test takes ``target`` and ``dev``.
 
     Used bare (``@parametrize_targets``) or with targets (``@parametrize_targets("llvm", "cuda")``).
@@ -67,18 +70,18 @@ def parametrize_targets(*targets: Any) -> Any:
 
 
 def _excluding(attribute: str, targets: tuple[Any, ...]) -> Callable[..., Any]:
-    def wrap(func: Callable[..., Any]) -> Any:
+    def wrap(func: Callable[..., Any]) -> Callable[..., Any]:
         setattr(func, attribute, [*getattr(func, attribute, []), *targets])
         return func
 
     return wrap
 
 
-def exclude_targets(*args: Any) -> Any:
+def exclude_targets(*args: Any) -> Callable[..., Any]:
     """Leave these target kinds out of an automatically parameterised test."""
     return _excluding("tvm_excluded_targets", args)
 
 
-def known_failing_targets(*args: Any) -> Any:
+def known_failing_targets(*args: Any) -> Callable[..., Any]:
     """Expect an automatically parameterised test to fail on these target kinds."""
     return _excluding("tvm_known_failing_targets", args)

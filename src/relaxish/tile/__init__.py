@@ -12,7 +12,7 @@ from .jit import JITKernel, cached, clear_cache, compile, jit, par_compile
 
 __all__ = [
     "AutoTuner", "AutotuneResult", "JITKernel", "Profiler", "TensorSupplyType", "autotune", "cached", "clear_cache",
-    "compile", "do_bench", "jit", "language", "layout", "par_compile", "set_autotune_inputs",
+    "compile", "do_bench", "jit", "language", "layout", "par_compile", "set_autotune_inputs", "utils",
 ]  # fmt: skip
 
 __getattr__, __dir__ = _lazy_package(globals())

@@ -98,6 +98,15 @@ class _SubstituteByFunction(Substitute):
         return var if found is None else as_expr(found)
 
 
+def without_lets(body: Stmt) -> tuple[dict[Var, Any], Stmt]:
+    """What is bound to names above a statement, in terms of other values, and the statement."""
+    values: dict[Var, Any] = {}
+    while isinstance(body, LetStmt):
+        values[body.var] = substitute(body.value, values)
+        body = body.body
+    return values, body
+
+
 @overload
 def substitute_buffers(
     node: Rewritable[_R], values: Mapping[Var, PrimExpr], buffers: Mapping[Buffer, Buffer]

@@ -33,8 +33,9 @@ class Intrinsic:
     """What is known of ``tir.<name>``.
 
     ``meaning``: the value on NumPy arrays and scalars. ``cost``: of one element, in additions. ``builder``: how
-    ``tir.<name>`` makes a call ("float": integers become float32; "same": of the operand's type; "plain": arguments as
-    they are, the type is ``result``; "": it has a function of its own). ``lanewise``: vectors are computed lane by lane.
+    ``tir.<name>`` makes a call ("float": integers become float32; "same": of the operand's type; "int32": of this type
+    for every operand; "plain": arguments as they are, the type is ``result``; "": it has a function of its own).
+    ``lanewise``: vectors are computed lane by lane.
     ``widens``: narrow floats may be computed in float32. ``cancels``: so much of the result's digits may be lost later, as
     in ``1 + erf(x)``, that they have to be. ``libm``: the function of the C library ("": it has none).
     """
@@ -177,7 +178,7 @@ def _fixed_point(x: Any, y: Any, q: Any, s: Any) -> Any:
 
 
 _add("popcount", meaning=_popcount, builder="same", lanewise=True)
-_add("clz", meaning=_leading_zeros, builder="same", lanewise=True)
+_add("clz", meaning=_leading_zeros, builder="int32", lanewise=True)
 for _name, _bits in (
     ("bitwise_and", lambda a, b: a & b), ("bitwise_or", lambda a, b: a | b), ("bitwise_xor", lambda a, b: a ^ b),
     ("bitwise_not", lambda a: ~a), ("shift_left", _shift_left), ("shift_right", _shift_right),
@@ -186,6 +187,27 @@ for _name, _bits in (
 _add("large_uint_imm", meaning=lambda low, high: (int(high) << 32) | int(low), cost=0.0)
 _add("q_multiply_shift", meaning=_fixed_point, cost=4.0)
 _add("q_multiply_shift_per_axis", cost=5.0)
+
+
+def _elements(words: Any, kind: str) -> Any:
+    """The neighbours that 32-bit words hold, along a last axis; bfloat16 as float32."""
+    words = np.asarray(words, np.uint32)[..., None]
+    if kind == "bfloat16":
+        return np.concatenate([words << 16, words & np.uint32(0xFFFF0000)], -1).view(np.float32)
+    return np.ascontiguousarray(words).view(kind).astype(np.int32)
+
+
+def _dot_bf16x2(a: Any, b: Any) -> Any:
+    return (_elements(a, "bfloat16") * _elements(b, "bfloat16")).sum(-1, dtype=np.float32)
+
+
+def _dot_u8s8x4(a: Any, b: Any) -> Any:
+    return (_elements(a, "uint8") * _elements(b, "int8")).sum(-1, dtype=np.int32)
+
+
+# Sums of the products of neighbours, which 32-bit words hold: what ``vdpbf16ps`` and ``vpdpbusd`` add to each lane.
+_add("dot_bf16x2", meaning=_dot_bf16x2, builder="plain", result="float32", lanewise=True)
+_add("dot_u8s8x4", meaning=_dot_u8s8x4, builder="plain", result="int32", lanewise=True)
 _add("dp4a", meaning=lambda a, b, c=0: int(c) + int(np.dot(np.asarray(a, np.int64), np.asarray(b, np.int64))))
 
 # -- values as they are --------------------------------------------------------------------------------------------
@@ -207,6 +229,11 @@ _add("start_profile_intrinsic end_profile_intrinsic", CallEffectKind.Opaque, mea
 _add("ret thread_return", CallEffectKind.ControlJump)
 _add("tvm_access_ptr", CallEffectKind.SpecialCallArg)
 _add("address_of tvm_tuple get_active_lane_mask prefetch_shape tvm_thread_context llvm_lookup_intrinsic_id")
+LLVM_LANEWISE = frozenset(
+    "fma fmuladd sqrt floor ceil trunc round rint nearbyint fabs copysign minnum maxnum smax smin umax umin ctpop"
+    " bswap bitreverse sadd.sat uadd.sat ssub.sat usub.sat exp exp2 log log2 log10 pow sin cos fshl fshr".split()
+)
+"""Intrinsics of LLVM that vectors of every length have, lane by lane, under a name that ends in the type."""
 _add("call_pure_extern call_llvm_pure_intrin call_spirv_pure_glsl450 call_pure_packed")
 _add("call_extern call_llvm_intrin prefetch atomic_add", CallEffectKind.Opaque)
 

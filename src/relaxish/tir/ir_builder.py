@@ -22,6 +22,7 @@ from ..ir.object_generic import ObjectGeneric
 from ..ir.op import Op
 from ..ir.prim import Call, IterVar, StringImm, Var, const
 from ..ir.primops import floordiv, floormod, max_
+from ..support.sequences import as_list
 from .buffer import Buffer, decl_buffer
 from .expr import BufferLoad
 from .stmt import (
@@ -62,7 +63,7 @@ class BufferVar(ObjectGeneric):
         return self._buffer.name
 
     def _indices(self, index: ShapeLike) -> list[Any]:
-        given = list(index) if isinstance(index, (list, tuple)) else [index]
+        given = as_list(index)
         out = [i.var if isinstance(i, IterVar) else i for i in given]
         shape = self._buffer.shape
         if len(out) == 1 and len(shape) > 1:

@@ -15,6 +15,7 @@ from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir import dtype as dt
 from ..ir.expr import ExprLike, GlobalVar, PrimExpr, as_expr
 from ..ir.node import Node
+from ..ir.object_generic import ObjectGeneric
 from ..ir.op import Op
 from ..ir.prim import (
     Call, CallEffectKind, CommReducer, FloatImm, IntImm, IterVar, Reduce, Select, StringImm, Var, const,
@@ -27,6 +28,7 @@ from ..ir.source import Span
 from ..ir.types import PointerType
 from ..support.entry_points import lazy_package
 from ..support.errors import InternalError
+from ..support.sequences import as_list
 from .buffer import Buffer
 from .expr import BufferLoad
 from .intrinsics import INTRINSICS, Intrinsic, named
@@ -84,12 +86,17 @@ def _builder(record: Intrinsic) -> Callable[..., PrimExpr]:
         x = as_expr(x)
         return Call(x.dtype, _op(name), [x], span=span)
 
+    def of_int32(x: ExprLike, span: Span | None = None) -> PrimExpr:
+        x = as_expr(x)
+        return Call(dt.with_lanes("int32", dt.lanes(x.dtype)), _op(name), [x], span=span)
+
     def of_all(*args: CallArg, span: Span | None = None) -> PrimExpr:
         return call_builtin(record.result, name, *args, span=span)
 
     builders: dict[str, tuple[Callable[..., PrimExpr], str]] = {
         "float": (of_float, f"Elementwise ``{name}``; integers are converted to float32 first."),
         "same": (of_same, f"Intrinsic ``{name}`` of the operand's own type."),
+        "int32": (of_int32, f"Intrinsic ``{name}``, an int32 whatever the operand's type."),
         "plain": (of_all, f"Low-level intrinsic ``{name}``."),
     }
     build, doc = builders[record.builder]
@@ -345,6 +352,8 @@ def _packed(name: str) -> Callable[..., PrimExpr]:
 
 
 def _packed_arg(value: CallArg) -> CallArg:
+    if isinstance(value, ObjectGeneric):
+        value = value.asobject()
     if isinstance(value, Buffer):
         return _pack_buffer(value)
     return _arg(value)
@@ -494,14 +503,14 @@ def comm_reducer(
         exprs = list(expr) if isinstance(expr, (tuple, list)) else [as_expr(expr)]
         exprs = [as_expr(e) for e in exprs]
         identity = fidentity(*[e.dtype for e in exprs])
-        identities = list(identity) if isinstance(identity, (tuple, list)) else [identity]
+        identities = as_list(identity)
         single = len(exprs) == 1
         lhs = [Var("x" if single else f"lhs_{i}", e.dtype) for i, e in enumerate(exprs)]
         rhs = [Var("y" if single else f"rhs_{i}", e.dtype) for i, e in enumerate(exprs)]
         result = fcombine(lhs[0], rhs[0]) if single else fcombine(lhs, rhs)
-        results = list(result) if isinstance(result, (tuple, list)) else [result]
+        results = as_list(result)
         reducer = CommReducer(lhs, rhs, results, identities)
-        inits = [] if init is None else [as_expr(e) for e in (init if isinstance(init, (tuple, list)) else [init])]
+        inits = [] if init is None else [as_expr(e) for e in as_list(init)]
         outputs = [Reduce(reducer, exprs, axes, condition, i, inits) for i in range(len(exprs))]
         return outputs[0] if single else tuple(outputs)
 

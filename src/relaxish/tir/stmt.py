@@ -83,7 +83,7 @@ def _annotations(value: Mapping[str, Any] | None) -> dict[str, Any]:
     return {k: _annotation(v) for k, v in value.items()} if value else {}
 
 
-def _annotation(value: Any) -> Any:
+def _annotation(value: Any) -> object:
     match value:
         case bool():
             return const(value, "bool")
@@ -456,6 +456,15 @@ def stmt_seq(*args: Any) -> Stmt:
 def stmt_list(stmt: Stmt) -> list[Stmt]:
     """The statements of a sequence, or the one statement."""
     return list(stmt.seq) if isinstance(stmt, SeqStmt) else [stmt]
+
+
+def unnest(stmt: Stmt) -> tuple[list[For], Any]:
+    """The loops of a nest, outermost first, and what they hold."""
+    loops: list[For] = []
+    while isinstance(stmt, For):
+        loops.append(stmt)
+        stmt = stmt.body
+    return loops, stmt
 
 
 #: A load or a store, whichever is given.

@@ -54,9 +54,12 @@ def populate_input_shape(input_infos: Sequence[Any], dym_var_sample: Mapping[str
     """
 
     def value(dim: ExprLike) -> int:
-        if isinstance(dim, int):
-            return dim
-        return int(dim.value) if isinstance(dim, IntImm) else dym_var_sample[str(dim)]
+        match dim:
+            case int():
+                return dim
+            case IntImm():
+                return int(dim.value)
+        return dym_var_sample[str(dim)]
 
     shapes: InputShapes = []
     for info in input_infos:

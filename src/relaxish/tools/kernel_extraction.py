@@ -8,8 +8,9 @@ from typing import Any
 
 from ..ir import structural_hash
 from ..ir.expr import GlobalVar
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..relax import Call, Function, SeqExpr, ShapeStructInfo, TensorStructInfo, Tuple
+from ..support.sequences import of_kind
 from ..target import Target
 from ..tir import IntImm, PrimFunc, Var
 
@@ -79,8 +80,8 @@ def extract_all_func_info_from_relax(mod: IRModule) -> tuple[Calls, dict[GlobalV
     [('double', [2])]
     """
     calls: Calls = {}
-    for gvar, func in mod.functions.items():
-        if not isinstance(func, Function) or not isinstance(func.body, SeqExpr):
+    for gvar, func in functions_of(mod, Function):
+        if not isinstance(func.body, SeqExpr):
             continue
         for block in func.body.blocks:
             for binding in block.bindings:
@@ -94,10 +95,11 @@ def extract_all_func_info_from_relax(mod: IRModule) -> tuple[Calls, dict[GlobalV
 
 
 def _infos(arg: Any) -> list[Any]:
-    if isinstance(arg, (tuple, list)):
-        return [info for item in arg for info in _infos(item)]
-    if isinstance(arg, Tuple):
-        return _infos(list(arg.fields))
+    match arg:
+        case tuple() | list():
+            return [info for item in arg for info in _infos(item)]
+        case Tuple():
+            return _infos(list(arg.fields))
     return [arg.struct_info]
 
 
@@ -115,19 +117,20 @@ def _variables(programs: Mapping[GlobalVar, Records]) -> dict[str, str]:
     for records in programs.values():
         for infos, _ in records:
             for info in infos:
-                found.update((str(dim), dim.dtype) for dim in _dims(info) if isinstance(dim, Var))
+                found.update((str(dim), dim.dtype) for dim in of_kind(_dims(info), Var))
     return found
 
 
-def _dims(info: TensorStructInfo) -> Sequence[Any]:
-    if isinstance(info, TensorStructInfo) and info.shape is not None:
-        return tuple(info.shape.values)
-    if isinstance(info, ShapeStructInfo) and info.values is not None:
-        return tuple(info.values)
+def _dims(info: TensorStructInfo | ShapeStructInfo) -> Sequence[Any]:
+    match info:
+        case TensorStructInfo() if info.shape is not None:
+            return tuple(info.shape.values)
+        case ShapeStructInfo() if info.values is not None:
+            return tuple(info.values)
     raise NotImplementedError(f"cannot make arguments of {info}")
 
 
-def _plain(info: Any) -> Any:
+def _plain(info: Any) -> object:
     """An argument as ``(shape, dtype)`` of plain values."""
     if isinstance(info, tuple):
         return info

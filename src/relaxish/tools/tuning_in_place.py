@@ -14,6 +14,7 @@ import numpy as np
 
 from ..driver import build
 from ..ir import IRModule
+from ..ir.module import functions_of
 from ..meta_schedule.database import Database, MemoryDatabase, TuningRecord
 from ..meta_schedule.analysis.schedules import normalize_mod
 from ..meta_schedule.search_strategy.trace_key import trace_key
@@ -91,7 +92,7 @@ def settle(
     with ``destination`` is at least as fast as one without. Returns what was measured.
     """
     kernels = kernel_pipeline(target)(mod)
-    programs = {v.name_hint: normalize_mod(f) for v, f in kernels.functions.items() if isinstance(f, PrimFunc)}
+    programs = {v.name_hint: normalize_mod(f) for v, f in functions_of(kernels, PrimFunc)}
     ranked = {name: _records(database, program, finalists) for name, program in programs.items()}
     depth = max((len(r) for r in ranked.values()), default=0)
     machines = [_machine(mod, target, MemoryDatabase())]

@@ -211,7 +211,8 @@ def where(condition: te.Tensor, x: te.Tensor, y: te.Tensor) -> te.Tensor:
         return tensor(*picked)
 
     def body(i: list[PrimExpr]) -> PrimExpr:
-        return tir.Select(tir.NE(*match_types(at(condition, i), const(0, "int32"))), at(x, i), at(y, i))
+        zero = const(0, str(i[0].dtype) if i else "int32")
+        return tir.Select(tir.NE(*match_types(at(condition, i), zero)), at(x, i), at(y, i))
 
     return ax_compute(shape, body, "T_where", tags.BROADCAST)
 

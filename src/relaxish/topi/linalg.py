@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .. import te
-from ..tir import const, IterVar, PrimExpr
+from .. import te, tir
+from ..tir import Buffer, const, IfThenElse, IterVar, LetStmt, PrimExpr, Stmt, Var
+from .loops import in_parallel, loop, loops, read, seq, write
 from .nn.dense import matmul as stacked_matmul
 
-__all__ = ["matmul", "tensordot"]
+__all__ = ["determinant", "matmul", "tensordot"]
 
 
 def _axis(extent: PrimExpr, name: str) -> IterVar:
@@ -50,3 +51,55 @@ def tensordot(a: te.Tensor, b: te.Tensor, axes: int | Sequence[int | Sequence[in
 
     shape = [a.shape[k] for k in left_free] + [b.shape[k] for k in right_free]
     return te.compute(shape, body, "T_tensordot", "matmul")
+
+
+def determinant(a: te.Tensor) -> list[te.Tensor]:
+    """The determinants of square matrices ``[count, n, n]``, by elimination with the largest pivot of each column.
+
+    The second and third results are what it works in: the triangles, and the row of each pivot.
+    """
+    count, size = a.shape[0], a.shape[1]
+
+    def eliminated(work: Buffer, rows: Buffer, out: Buffer, b: PrimExpr, k: PrimExpr) -> Stmt:
+        """One column: the largest element below comes up, and all below it become zero."""
+
+        def look(i: PrimExpr) -> Stmt:
+            larger = tir.abs(read(work, b, i, k)) > tir.abs(read(work, b, read(rows, b), k))
+            return IfThenElse(tir.And(i > k, larger), write(rows, i, b))
+
+        def swap(j: PrimExpr) -> Stmt:
+            upper, lower = Var("upper", a.dtype), Var("lower", a.dtype)
+            stores = seq(write(work, lower, b, k, j), write(work, upper, b, read(rows, b), j))
+            return LetStmt(upper, read(work, b, k, j), LetStmt(lower, read(work, b, read(rows, b), j), stores))
+
+        def reduce_row(i: PrimExpr) -> Stmt:
+            share = Var("share", a.dtype)
+            taken = loop(
+                "j",
+                size,
+                lambda j: IfThenElse(j > k, write(work, read(work, b, i, j) - share * read(work, b, k, j), b, i, j)),
+            )
+            return IfThenElse(i > k, LetStmt(share, read(work, b, i, k) / read(work, b, k, k), taken))
+
+        exchange = seq(write(out, -read(out, b), b), loop("j", size, swap))
+        return seq(
+            write(rows, k, b),
+            loop("i", size, look),
+            IfThenElse(read(rows, b) != k, exchange),
+            write(out, read(out, b) * read(work, b, k, k), b),
+            IfThenElse(read(work, b, k, k) != const(0, a.dtype), loop("i", size, reduce_row)),
+        )
+
+    def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
+        out, work, rows = outs
+
+        def one(at: list[PrimExpr]) -> Stmt:
+            b = at[0]
+            copy = loops([size, size], lambda ij: write(work, read(ins[0], b, *ij), b, *ij), "c")
+            turns = loop("k", size, lambda k: eliminated(work, rows, out, b, k))
+            return seq(copy, write(out, const(1, a.dtype), b), turns)
+
+        return in_parallel(loops([count], one, "b"))
+
+    shapes = [(count,), (count, size, size), (count,)]
+    return list(te.extern(shapes, [a], body, "determinant", [a.dtype, a.dtype, "int64"]))

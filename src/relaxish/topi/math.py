@@ -127,9 +127,12 @@ def full_like(x: te.Tensor, fill_value: te.Tensor | ExprLike) -> te.Tensor:
 
 
 def _scalar(value: te.Tensor | ExprLike, dtype: str) -> PrimExpr:
-    if isinstance(value, te.Tensor):
-        return value().astype(dtype)
-    return value.astype(dtype) if isinstance(value, tir.PrimExpr) else const(value, dtype)
+    match value:
+        case te.Tensor():
+            return value().astype(dtype)
+        case tir.PrimExpr():
+            return value.astype(dtype)
+    return const(value, dtype)
 
 
 def elemwise_sum(xs: Sequence[te.Tensor]) -> te.Tensor:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from .. import te, tir
 from ..ir import dtype as dt
+from ..ir.prim import const_int
 from ..tir import Buffer, const, PrimExpr, Select, Stmt, While
 from .loops import loop, loops, read, seq, write
 
@@ -58,7 +59,7 @@ def _key(value: PrimExpr, descending: bool) -> PrimExpr:
 
 def _digits(bits: int, n: PrimExpr) -> tuple[int, int]:
     """(how many digits, bits of each) of keys of so many bits; an even count leaves the result where it began."""
-    known = n.value if isinstance(n, tir.IntImm) else 0
+    known = const_int(n, 0)
     if bits == 32 and known >= _WIDE_FROM:
         return 3, 11
     return (bits // 8, 8) if bits > 8 else (2, 4)

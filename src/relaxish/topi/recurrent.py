@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from .. import te, tir
+from ..ir.prim import const_int
 from ..tir import Buffer, const, For, ForKind, IfThenElse, IntImm, PrimExpr, Stmt, Var
 from .loops import in_parallel, loop, loops, read, seq, write
 
@@ -304,7 +305,7 @@ def recurrence(
     results["sums"] = ([batch, const(cell.gates * padded(units), "int64")], sums)
     if cell.kind == "gru" and not cell.reset_after:
         results["reset"] = ([batch, hidden], sums)
-    known = int(batch.value) if isinstance(batch, IntImm) else 0
+    known = const_int(batch, 0)
     rows = 1 if lengths is not None else next((r for r in (_ROWS, 2) if known and known % r == 0), 1)
 
     def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import te
-from ..tir import Buffer, const, floordiv, IfThenElse, IntImm, LetStmt, PrimExpr, Stmt, Var
+from ..ir.prim import const_int
+from ..tir import Buffer, IfThenElse, LetStmt, PrimExpr, Stmt, Var, const, floordiv
 from .loops import in_parallel, loop, loops, read, seq, write
 from .shape import reshape
 from .utils import normalize_axis, prod
@@ -71,7 +72,7 @@ class _Scan:
 
     def whole(self) -> Stmt:
         scanned = seq(loops(self.after, self.first, "j"), self.following())
-        return scanned if isinstance(self.n, IntImm) and self.n.value > 0 else IfThenElse(self.n > 0, scanned)
+        return scanned if const_int(self.n, 0) > 0 else IfThenElse(self.n > 0, scanned)
 
 
 def scanop(

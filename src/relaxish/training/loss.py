@@ -91,7 +91,7 @@ class L1Loss(Loss):
         """The loss function for these parameters, given as variables or struct infos."""
         params = [_param(predictions, "predictions"), _param(targets, "targets")]
 
-        def build(builder: BlockBuilder) -> Any:
+        def build(builder: BlockBuilder) -> Expr:
             difference = absolute(builder.emit(subtract(*params)))
             return difference if self._reduction == "none" else self._with_reduction(builder.emit(difference))
 
@@ -108,7 +108,7 @@ class MSELoss(Loss):
         """The loss function for these parameters, given as variables or struct infos."""
         params = [_param(predictions, "predictions"), _param(targets, "targets")]
 
-        def build(builder: BlockBuilder) -> Any:
+        def build(builder: BlockBuilder) -> Expr:
             difference = builder.emit(subtract(*params))
             squared = multiply(difference, difference)
             return squared if self._reduction == "none" else self._with_reduction(builder.emit(squared))
@@ -129,7 +129,7 @@ class CrossEntropyLoss(Loss):
         """The loss function for these parameters, given as variables or struct infos."""
         params, weight = _weighted_params(predictions, targets, weights)
 
-        def build(builder: BlockBuilder) -> Any:
+        def build(builder: BlockBuilder) -> Expr:
             logits = builder.emit(nn.log_softmax(params[0]))
             return nn.nll_loss(logits, params[1], weight, self._reduction, self.ignore_index)
 
@@ -147,15 +147,16 @@ class CategoricalCrossEntropyLoss(Loss):
         """The loss function for these parameters, given as variables or struct infos."""
         params, weight = _weighted_params(predictions, targets, weights)
 
-        def build(builder: BlockBuilder) -> Any:
+        def build(builder: BlockBuilder) -> Expr:
             logits = builder.emit(nn.log_softmax(params[0]))
             if self.ignore_index >= 0:
                 classes = builder.emit(argmax(params[1], axis=1))
                 return nn.nll_loss(logits, classes, weight, self._reduction, self.ignore_index)
+            negated = builder.emit(negative(logits))
             dtype = params[0].struct_info.dtype
             same = params[1].struct_info.dtype == dtype
             wanted = params[1] if same else builder.emit(astype(params[1], dtype))
-            lost = builder.emit(multiply(builder.emit(negative(logits)), wanted))
+            lost = builder.emit(multiply(negated, wanted))
             if weight is not None:
                 lost = builder.emit(multiply(lost, weight))
             return self._with_reduction(lost)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,18 @@ from ..ir import dtype as dtypes
 from ..op.binary import add, divide, multiply, subtract
 from ..op.unary import sqrt
 from ..relax.block_builder import BlockBuilder
-from ..relax.expr import Expr, Function, Tuple, TupleGetItem, Var, const
+from ..relax.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var, const
 from ..relax.struct_info import TensorStructInfo, TupleStructInfo
 from ..relax.scalars import const_int
 from ..runtime.ndarray import array
+from ..support.sequences import as_list
 
 __all__ = ["Adam", "MomentumSGD", "Optimizer", "SGD"]
+
+
+def _complement(rate: float) -> float:
+    """``1 - rate`` as it is written: 0.2 for 0.8, where floats give 0.19999999999999996."""
+    return float(1 - Decimal(str(rate)))
 
 
 class Optimizer:
@@ -33,7 +40,7 @@ class Optimizer:
 
     def init(self, params: Var | Sequence[Var]) -> Optimizer:
         """Set the parameters, variables of float tensors of one dtype. Raises ValueError otherwise."""
-        checked: list[Any] = list(params) if isinstance(params, list | tuple) else [params]
+        checked: list[Any] = as_list(params)
         self._check_params(checked)
         self.param_list = checked
         self.dtype = checked[0].struct_info.dtype if checked else ""
@@ -164,7 +171,7 @@ class MomentumSGD(Optimizer):
                 g = builder.emit(TupleGetItem(gradients, i), f"{name}_grad")
                 v = builder.emit(TupleGetItem(states, i + 1), f"{name}_v")
                 g = self._decayed(builder, name, p, g, self.weight_decay)
-                damped = multiply(const(1 - self.dampening, self.dtype), g) if self.dampening else g
+                damped = multiply(const(_complement(self.dampening), self.dtype), g) if self.dampening else g
                 v = builder.emit(add(multiply(momentum, v), damped), f"{name}_v_new")
                 step = builder.emit(add(g, multiply(momentum, v)), f"{name}_g_nest") if self.nesterov else v
                 out.append(builder.emit(subtract(p, multiply(const(self.lr, self.dtype), step)), f"{name}_new"))
@@ -197,7 +204,7 @@ class Adam(Optimizer):
         return self._function([scalar, scalar, *infos, *infos], self._update)
 
     def _update(self, builder: BlockBuilder, params: Var, gradients: Var, states: Var, new: list[Any]) -> list[Any]:
-        def number(value: float) -> Any:
+        def number(value: float) -> Constant:
             return const(value, self.dtype)
 
         beta1, beta2 = number(self.beta1), number(self.beta2)
@@ -212,8 +219,8 @@ class Adam(Optimizer):
             m = builder.emit(TupleGetItem(states, i + 3), f"{name}_m")
             v = builder.emit(TupleGetItem(states, i + 3 + count), f"{name}_v")
             g = self._decayed(builder, name, p, g, self.weight_decay)
-            m = builder.emit(add(multiply(beta1, m), multiply(number(1 - self.beta1), g)), f"{name}_m_new")
-            square = multiply(number(1 - self.beta2), multiply(g, g))
+            m = builder.emit(add(multiply(beta1, m), multiply(number(_complement(self.beta1)), g)), f"{name}_m_new")
+            square = multiply(number(_complement(self.beta2)), multiply(g, g))
             v = builder.emit(add(multiply(beta2, v), square), f"{name}_v_new")
             m_hat = builder.emit(divide(m, subtract(number(1), prod1)), f"{name}_m_hat")
             v_hat = builder.emit(divide(v, subtract(number(1), prod2)), f"{name}_v_hat")

@@ -9,7 +9,7 @@ from ..ir.module import IRModule
 from ..ir.transform import ModulePass, PassContext, PassInfo
 from ..relax.analysis.wellformed import well_formed
 from ..relax.expr import Function
-from ..relax.struct_info import StructInfo, TupleStructInfo, as_struct_info
+from ..relax.struct_info import StructInfo, as_struct_info, fields_of
 from ..transform.decompose_ops import DecomposeOpsForTraining
 from ..transform.gradient import Gradient
 from ..transform.legalize_ops import LegalizeOps
@@ -93,4 +93,4 @@ class SetupTrainer(ModulePass):
 
 def _results(func: Function) -> list[StructInfo]:
     info = func.ret_struct_info
-    return list(info.fields) if isinstance(info, TupleStructInfo) else [info]
+    return list(fields_of(info))

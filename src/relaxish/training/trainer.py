@@ -13,6 +13,7 @@ from ..relax.scalars import const_int
 from ..runtime.device import Device
 from ..runtime.ndarray import NDArray, array
 from ..runtime.vm import VirtualMachine
+from ..support.sequences import as_list
 from .setup_trainer import SetupTrainer
 
 __all__ = ["Trainer"]
@@ -108,7 +109,7 @@ class Trainer:
                 raise RuntimeError(f"the parameter or state {var.name_hint} is not initialized")
 
     def _inputs(self, given: np.ndarray[Any, Any]) -> list[Any]:
-        items = list(given) if isinstance(given, (list, tuple)) else [given]
+        items = as_list(given)
         return [self._array(i) for i in items]
 
     def predict(self, *input_instances: Any) -> Any:

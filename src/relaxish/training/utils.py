@@ -9,9 +9,9 @@ from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..relax.block_builder import BlockBuilder
 from ..relax.copying import copy_with_new_vars
-from ..relax.expr import Call, DataflowBlock, DataflowVar, Function, SeqExpr, Tuple, Var
+from ..relax.expr import Call, DataflowBlock, DataflowVar, Expr, Function, SeqExpr, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
-from ..relax.struct_info import TensorStructInfo
+from ..relax.struct_info import TensorStructInfo, fields_of
 from ..runtime.registry import register_func
 from ..support.errors import RelaxishError
 from ..transform.base import as_module_pass
@@ -39,7 +39,7 @@ def register_te_gradient(te_grad_name: str, te_grad_func: Callable[..., Any] | N
 
 def _dataflow_of(func: Function, what: str) -> DataflowBlock:
     blocks = func.body.blocks
-    if len(blocks) != 1 or not isinstance(blocks[0], DataflowBlock):
+    if len(blocks) != 1 or not blocks[0].is_dataflow:
         raise RelaxishError(f"AppendLoss: the {what} function should contain exactly one dataflow block")
     made: DataflowBlock = blocks[0]
     return made
@@ -53,11 +53,11 @@ class _Inside(PyExprMutator):
         self.renamed = renamed
         self.internal = internal
 
-    def visit_var_(self, op: Var) -> Any:
+    def visit_var_(self, op: Var) -> Expr:
         return super().visit_var_(self.renamed.get(op, op))
 
-    def visit_var_def_(self, var: Var) -> Any:
-        if var in self.internal and not isinstance(var, DataflowVar):
+    def visit_var_def_(self, var: Var) -> Var:
+        if var in self.internal and not var.is_dataflow:
             if var not in self.var_remap_:
                 self.var_remap_[var] = DataflowVar(var.name_hint, var.struct_info, var.span)
             return self.var_remap_[var]
@@ -68,7 +68,7 @@ def _append(backbone: Function, loss: Function, count: int, name: str) -> Functi
     backbone, loss = copy_with_new_vars(backbone), copy_with_new_vars(loss)
     first, second = _dataflow_of(backbone, "backbone"), _dataflow_of(loss, "loss")
     result = backbone.body.body
-    outputs = list(result.fields) if isinstance(result, Tuple) else [result]
+    outputs = list(fields_of(result))
     if not all(isinstance(o, Var) for o in outputs):
         raise RelaxishError("AppendLoss: the backbone should return a Var or a tuple of Vars")
     value = loss.body.body

@@ -50,7 +50,7 @@ class _Aligner(PyExprMutator):
         super().__init__(mod)
         self.vector_bits = target.vector_bits
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         name = op_name_of(call)
         if name == "relax.matmul":

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..ir.expr import GlobalVar
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.transform import Pass
 from ..op.builtin import alloc_tensor
-from ..relax.expr import Call, DataflowBlock, Function, Var
+from ..relax.expr import BindingBlock, Call, DataflowBlock, Expr, Function, Var
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import TensorStructInfo
 from .base import as_module_pass
@@ -31,7 +31,7 @@ class _AddParameter(PyExprMutator):
         self.outer: Var | None = None
         self.composites: set[Var] = set()
 
-    def visit_function_(self, op: Function) -> Any:
+    def visit_function_(self, op: Function) -> Expr:
         marked = op.attrs.get("Codegen") or op.attrs.get("Composite")
         if not marked or _size(op) is None:
             return super().visit_function_(op)
@@ -42,9 +42,9 @@ class _AddParameter(PyExprMutator):
         body = self.visit_with_new_scope(op.body, params)
         return Function(params, body, op.ret_struct_info, op.is_pure, op.attrs, op.span)
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
-        callee = self.builder_.lookup_binding(call.op) if isinstance(call.op, Var) else None
+        callee = self.builder_.lookup_binding(call.op)
         if isinstance(callee, Function) and callee.attrs.get("Composite") and _size(callee) is not None:
             assert self.outer is not None
             return Call(call.op, (*call.args, self.outer), call.attrs, call.sinfo_args, call.span)
@@ -60,7 +60,7 @@ class _Provide(PyExprMutator):
         self.renamed: dict[str, GlobalVar] = {}
         self.workspace: Var | None = None
 
-    def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
+    def visit_dataflow_block_(self, block: DataflowBlock) -> BindingBlock:
         self.builder_.begin_dataflow_block()
         if self.workspace is None:
             self.workspace = self.builder_.emit(alloc_tensor([self.size], "uint8", 0), "workspace_main")
@@ -68,7 +68,7 @@ class _Provide(PyExprMutator):
             self.visit_binding(binding)
         return self.builder_.end_block()
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         new = self.renamed.get(call.op.name_hint) if isinstance(call.op, GlobalVar) else None
         if new is None:
@@ -89,8 +89,8 @@ def _run(mod: IRModule) -> IRModule:
             builder.update_func(name, new.with_attr("global_symbol", name.name_hint))
             provide.renamed[var.name_hint] = name
             builder.remove_func(var)
-    for var, func in list(mod.functions.items()):
-        if isinstance(func, Function) and _size(func) is None:
+    for var, func in functions_of(mod, Function):
+        if _size(func) is None:
             if not func.attrs.get("Codegen") and not func.attrs.get("Composite"):
                 provide.workspace = None
                 if _calls_any(func, provide.renamed):

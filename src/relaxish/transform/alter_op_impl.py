@@ -15,7 +15,7 @@ from ..op.manipulate import layout_transform
 from ..relax.expr import Call, Constant, Expr, Tuple, TupleGetItem, as_shape_dim, is_call_of
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.scalars import const_int
-from ..relax.struct_info import TensorStructInfo, TupleStructInfo
+from ..relax.struct_info import TensorStructInfo, TupleStructInfo, fields_of, tensor_dims
 from ..support.errors import InternalError
 from ..tir import IndexMap, PrimFunc
 from .base import as_module_pass
@@ -43,7 +43,7 @@ class _Alter(PyExprMutator):
         self.names: dict[str, GlobalVar] = {}
         self.unpadders: dict[tuple[int, str], GlobalVar] = {}
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         if not is_call_of(call, "relax.call_tir") or call.args[0] not in self.mod:
             return call
@@ -73,7 +73,7 @@ class _Alter(PyExprMutator):
         inputs = [self._transformed(arg, m, s, i) for arg, m, s, i in zip(args, maps, seps, input_seps)]
         count = len(args)
         old = call.sinfo_args[0]
-        infos = list(old.fields) if isinstance(old, TupleStructInfo) else [old]
+        infos = list(fields_of(old))
         outputs = list(zip(infos, maps[count:], seps[count:], input_seps[count:]))
         changed = [_mapped(info, index_map) for info, index_map, _, _ in outputs]
         new_info = TupleStructInfo(changed) if isinstance(old, TupleStructInfo) else changed[0]
@@ -129,17 +129,20 @@ class _Alter(PyExprMutator):
 def _mapped(info: Any, index_map: IndexMap | None) -> TensorStructInfo:
     if index_map is None:
         return info
-    if not isinstance(info, TensorStructInfo) or info.dims() is None:
+    if tensor_dims(info) is None:
         raise InternalError(f"AlterOpImpl needs outputs of known shape, not {info}")
     shape = [as_shape_dim(d) for d in index_map.map_shape(list(info.dims() or ()))]
     return TensorStructInfo(shape, info.dtype, info.vdevice)
 
 
-def _as_map(item: Callable[..., Any]) -> IndexMap | None:
+def _as_map(item: Callable[..., Any] | IndexMap | Sequence[Any] | None) -> IndexMap | None:
+    """The map; the places of separators, which may come with it, are told apart."""
     if item is None or isinstance(item, IndexMap):
         return item
-    if isinstance(item, Callable):  # type: ignore[arg-type]
-        return IndexMap.from_func(item, index_dtype="int64")
+    if isinstance(item, (tuple, list)) and item and isinstance(item[0], IndexMap):
+        return item[0]
+    if callable(item):
+        return IndexMap.from_func_with_separators(item, index_dtype="int64")[0]
     raise TypeError(f"a buffer transform must be an IndexMap or a function of indices, not {type(item).__name__}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.transform import Pass
 from ..relax.analysis.tir_pattern import detect_op_pattern
 from ..tir import PrimFunc
@@ -13,8 +13,8 @@ __all__ = ["AnnotateTIROpPattern"]
 
 def _run(mod: IRModule) -> IRModule:
     changed = {}
-    for var, func in mod.functions.items():
-        if isinstance(func, PrimFunc) and "op_pattern" not in (func.attrs or ()):
+    for var, func in functions_of(mod, PrimFunc):
+        if "op_pattern" not in (func.attrs or ()):
             changed[var] = func.with_attr("op_pattern", int(detect_op_pattern(func)))
     if not changed:
         return mod

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
 
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.transform import Pass, Sequential
-from ..relax.expr import Call, Constant, Function, Tuple, Var, is_call_of
+from ..relax.expr import Call, Constant, Expr, Function, Tuple, Var, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..tir.functor import renew_defs
 from .base import as_module_pass
@@ -22,13 +21,13 @@ class _Attach(PyExprMutator):
         self.mod = mod
         self.weights: set[Var] = set()
 
-    def visit_function_(self, op: Function) -> Any:
+    def visit_function_(self, op: Function) -> Expr:
         count = num_input_of(op)
         if count is not None:
             self.weights.update(op.params[count:])
         return super().visit_function_(op)
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         if not is_call_of(call, "relax.call_tir") or not isinstance(call.args[1], Tuple):
             return call
@@ -43,12 +42,11 @@ class _Attach(PyExprMutator):
 
 def _run(mod: IRModule) -> IRModule:
     attach = _Attach(mod)
-    for var, func in list(mod.functions.items()):
-        if isinstance(func, Function):
-            attach.weights = set()
-            new = attach.visit_expr(func)
-            if new is not func:
-                attach.builder_.update_func(var, new)
+    for var, func in functions_of(mod, Function):
+        attach.weights = set()
+        new = attach.visit_expr(func)
+        if new is not func:
+            attach.builder_.update_func(var, new)
     return attach.builder_.get()
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..ir.expr import BaseFunc, GlobalVar
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.transform import ModulePass, Pass, PassContext, PassInfo, make_pass_decorator
-from ..relax.expr import DataflowBlock, Expr, Function, Tuple, Var
+from ..relax.expr import BindingBlock, DataflowBlock, Expr, Function, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
 
 __all__ = [
@@ -45,11 +45,10 @@ def as_module_pass(
 def map_relax_functions(mod: IRModule, transform: Callable[[Any, Function], Function | None]) -> IRModule:
     """The module with every graph function replaced; a transform that returns None removes it."""
     changed: dict[Any, Any] = {}
-    for var, func in mod.functions.items():
-        if isinstance(func, Function):
-            new = transform(var, func)
-            if new is not func:
-                changed[var] = new
+    for var, func in functions_of(mod, Function):
+        new = transform(var, func)
+        if new is not func:
+            changed[var] = new
     if not changed:
         return mod
     out = mod.clone()
@@ -76,12 +75,15 @@ def mutator_pass(make: Callable[[IRModule], PyExprMutator], name: str) -> Pass:
     return as_module_pass(run, name)
 
 
-def remapped_leaves(mutator: PyExprMutator, expr: Expr) -> Any:
+def remapped_leaves(mutator: PyExprMutator, expr: Expr) -> Expr:
     """A leaf or tuple of leaves with variables replaced by those that ``mutator`` has defined for them."""
-    if isinstance(expr, Tuple):
-        fields = [remapped_leaves(mutator, field) for field in expr.fields]
-        return expr if all(a is b for a, b in zip(fields, expr.fields)) else Tuple(fields, expr.span)
-    return mutator.var_remap_.get(expr, expr) if isinstance(expr, Var) else expr
+    match expr:
+        case Tuple():
+            fields = [remapped_leaves(mutator, field) for field in expr.fields]
+            return expr if all(a is b for a, b in zip(fields, expr.fields)) else Tuple(fields, expr.span)
+        case Var():
+            return mutator.var_remap_.get(expr, expr)
+    return expr
 
 
 def symbol_of(func: BaseFunc) -> str | None:
@@ -108,7 +110,7 @@ class _BlockMutator(PyExprMutator):
         super().__init__(mod)
         self.transform = transform
 
-    def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
+    def visit_dataflow_block_(self, block: DataflowBlock) -> BindingBlock:
         # Twice through the default rules: before, so that earlier renamings are seen, and after, to infer anew.
         new = self.transform(super().visit_dataflow_block_(block))
         return super().visit_dataflow_block_(new)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ..ir.transform import Pass
-from ..relax.expr import Function, TupleGetItem, Var
+from ..relax.expr import Expr, Function, TupleGetItem, Var
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import TupleStructInfo
 from .base import as_module_pass, map_relax_functions
@@ -26,7 +25,7 @@ class _Bundler(PyExprMutator):
         super().__init__()
         self.fields: dict[Var, TupleGetItem] = {}
 
-    def visit_var_(self, op: Var) -> Any:
+    def visit_var_(self, op: Var) -> Expr:
         item = self.fields.get(op)
         return super().visit_var_(op) if item is None else self.builder_.emit(item, op.name_hint)
 

@@ -10,7 +10,7 @@ from ..ir.op import Op
 from ..ir.transform import Pass
 from ..relax.expr import Call, DataTypeImm, Expr, PrimValue, StringImm, Tuple, is_call_of
 from ..relax.expr_functor import PyExprMutator
-from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, fields_of
 from ..support.errors import InternalError
 from .base import mutator_pass
 
@@ -24,7 +24,7 @@ class _Rewriter(PyExprMutator):
         super().__init__(mod)
         self.mod = mod
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         if not is_call_of(call, *_NAMES):
             return call
@@ -53,7 +53,7 @@ class _Rewriter(PyExprMutator):
         return [value]
 
     def _outputs(self, info: StructInfo, args: list[Any], inplace: list[int] | None) -> list[Any]:
-        infos = info.fields if isinstance(info, TupleStructInfo) else (info,)
+        infos = fields_of(info)
         return [
             args[inplace[i]] if inplace is not None and inplace[i] != -1 else self._alloc(each)
             for i, each in enumerate(infos)

@@ -52,7 +52,7 @@ class CheckpointCollector(PyExprMutator):
         source: Any = self.visit_expr(given)
         target = source
         self._sources[binding.var] = source
-        if not isinstance(binding.var, DataflowVar) and isinstance(source, DataflowVar):
+        if not binding.var.is_dataflow and isinstance(source, DataflowVar):
             target = self.builder_.emit_output(source, source.name_hint)
         self.var_remap_[binding.var] = target
         if mark == _START:
@@ -101,14 +101,15 @@ class Recomputer:
         return self.known[var]
 
     def _value(self, value: Expr) -> Expr:
-        if isinstance(value, Var):
-            return self._variable(value)
-        if isinstance(value, Tuple):
-            return Tuple([self._value(f) for f in value.fields])
-        if isinstance(value, TupleGetItem):
-            return TupleGetItem(self._value(value.tuple_value), value.index)
-        if isinstance(value, Call):
-            made = Call(value.op, [self._value(a) for a in value.args], value.attrs, value.sinfo_args, value.span)
-            made.struct_info_ = value.struct_info_
-            return made
+        match value:
+            case Var():
+                return self._variable(value)
+            case Tuple():
+                return Tuple([self._value(f) for f in value.fields])
+            case TupleGetItem():
+                return TupleGetItem(self._value(value.tuple_value), value.index)
+            case Call():
+                made = Call(value.op, [self._value(a) for a in value.args], value.attrs, value.sinfo_args, value.span)
+                made.struct_info_ = value.struct_info_
+                return made
         return value

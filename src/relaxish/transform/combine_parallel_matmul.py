@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from ..ir.expr import GlobalVar
+from ..ir.expr import GlobalVar, PrimExpr
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
@@ -16,10 +16,10 @@ from ..op.linear_algebra import matmul
 from ..op.manipulate import concat, split
 from ..relax.analysis.cleanup import remove_all_unused
 from ..relax.dpl.rewrite_mutator import direct_uses_deep
-from ..relax.expr import Call, DataflowBlock, Expr, Function, TupleGetItem, Var, is_call_of
+from ..relax.expr import BindingBlock, Call, DataflowBlock, Expr, Function, TupleGetItem, Var, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import const_int, prove_equal_shapes
-from ..relax.struct_info import TensorStructInfo
+from ..relax.struct_info import TensorStructInfo, tensor_dims
 from .base import as_module_pass, map_relax_functions
 
 __all__ = ["CombineParallelMatmul"]
@@ -49,14 +49,14 @@ class _Branch:
         self.end = end
 
     @property
-    def width(self) -> Any:
+    def width(self) -> PrimExpr:
         """The number of columns."""
         return _dims(self.weight)[-1]  # type: ignore[index]
 
 
 def _dims(expr: Expr) -> list[Any] | None:
     info = expr.struct_info_
-    dims = info.dims() if isinstance(info, TensorStructInfo) else None
+    dims = tensor_dims(info)
     return None if dims is None else list(dims)
 
 
@@ -69,7 +69,7 @@ class _Chains:
             v: e for v, e in self.values.items() if is_call_of(e, "relax.matmul") and isinstance(e.args[0], Var)
         }
 
-    def biased(self, var: Any) -> Any:
+    def biased(self, var: Any) -> Expr | None:
         """The bias, if ``var`` is the sum of a product and a bias with a value for each column."""
         value: Any = self.values.get(var)
         if not is_call_of(value, "relax.add") or value.args[0] not in self.products:
@@ -177,7 +177,7 @@ class _Combiner(PyExprMutator):
         self.kind = kind
         self.check = check
 
-    def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
+    def visit_dataflow_block_(self, block: DataflowBlock) -> BindingBlock:
         block = super().visit_dataflow_block_(block)
         for found in _Chains(block.bindings).branches(self.kind).values():
             chunks = range(0, len(found) - self.kind.count + 1, self.kind.count)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ..ir.expr import GlobalVar
-from ..ir.module import IRModule
-from ..relax.expr import BindingBlock, Call, Function, SeqExpr, Var, VarBinding
+from ..ir.module import IRModule, functions_of
+from ..relax.expr import BindingBlock, Call, Expr, Function, SeqExpr, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator
 
 __all__ = ["annotate_composites", "codegen_name"]
@@ -23,7 +22,7 @@ class _Annotator(PyExprMutator):
         self.mod = mod
         self.wrapped: dict[str, GlobalVar] = {}
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         if isinstance(op.op, GlobalVar) and op.op in self.mod:
             wrapper = self._wrapper(op.op)
             if wrapper is not None:
@@ -62,8 +61,8 @@ def _wrap(func: Function) -> Function:
 def annotate_composites(mod: IRModule) -> IRModule:
     """The module in which every called composite function is wrapped for its code generator."""
     annotator = _Annotator(mod)
-    for var, func in list(mod.functions.items()):
-        if not isinstance(func, Function) or func.attrs.get("Composite") or func.attrs.get("Codegen"):
+    for var, func in functions_of(mod, Function):
+        if func.attrs.get("Composite") or func.attrs.get("Codegen"):
             continue
         new = annotator.visit_expr(func)
         if new is not func:

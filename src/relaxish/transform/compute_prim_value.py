@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ..ir.module import IRModule
 from ..ir.op import Op
@@ -11,7 +10,7 @@ from ..ir.prim import FloatImm, IntImm
 from ..ir.prim import Var as TirVar
 from ..ir.transform import Pass
 from ..ir.types import PrimType
-from ..relax.expr import Call, PrimValue
+from ..relax.expr import Call, Expr, PrimValue
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.scalars import prim_vars
 from ..tir import Evaluate, PrimFunc
@@ -22,7 +21,7 @@ __all__ = ["ComputePrimValue"]
 
 
 class _Compute(PyExprMutator):
-    def visit_prim_value_(self, op: PrimValue) -> Any:
+    def visit_prim_value_(self, op: PrimValue) -> Expr:
         value = op.value
         if isinstance(value, (IntImm, FloatImm, TirVar)):
             return op

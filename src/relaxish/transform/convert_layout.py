@@ -10,9 +10,10 @@ from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..op.manipulate import layout_transform, permute_dims
 from ..relax.expr import (
+    Binding,
+    BindingBlock,
     Call,
     DataflowBlock,
-    DataflowVar,
     Expr,
     Function,
     MatchCast,
@@ -25,6 +26,7 @@ from ..relax.expr_functor import PyExprMutator
 from ..relax.layout import LayoutDecision, LayoutMap, initial_nlayout, is_nested_tensor
 from ..relax.op_table import op_record_of
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from ..relax.utils import field_at
 from ..tir import IndexMap
 from .base import as_module_pass, map_relax_functions, remapped_leaves
 
@@ -57,7 +59,7 @@ class _Converter(PyExprMutator):
         self.layouts = LayoutMap()
         self.inside = False
 
-    def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
+    def visit_dataflow_block_(self, block: DataflowBlock) -> BindingBlock:
         saved, self.inside = self.inside, True
         new = super().visit_dataflow_block_(block)
         self.inside = saved
@@ -75,7 +77,7 @@ class _Converter(PyExprMutator):
         if isinstance(want, tuple):
             fields = []
             for index, (one, other) in enumerate(zip(have, want)):
-                item = expr.fields[index] if isinstance(expr, Tuple) else TupleGetItem(expr, index)
+                item = field_at(expr, index)
                 fields.append(self._rewrite(item, one, other))
             return Tuple(fields)
         assert isinstance(have, LayoutDecision) and isinstance(want, LayoutDecision)
@@ -88,12 +90,12 @@ class _Converter(PyExprMutator):
     def _as(self, expr: Expr, want: LayoutDecision | Sequence[LayoutDecision]) -> Expr:
         return self._rewrite(remapped_leaves(self, expr), self.layouts.of(expr), want)
 
-    def visit_var_(self, op: Var) -> Any:
+    def visit_var_(self, op: Var) -> Expr:
         if not self.inside or not is_nested_tensor(op):
             return super().visit_var_(op)
         return self._as(op, initial_nlayout(op))
 
-    def visit_binding(self, binding: Any) -> None:
+    def visit_binding(self, binding: Binding) -> None:
         super().visit_binding(binding)
         if binding.var not in self.layouts:
             self.layouts[binding.var] = initial_nlayout(binding.var)
@@ -117,7 +119,7 @@ class _Converter(PyExprMutator):
         found = None
         if rule is not None and not _has_unknown_rank(call.args):
             found = rule(call, self.desired, self.layouts)
-        if found is None or (not is_nested_tensor(var) and not isinstance(var, DataflowVar)):
+        if found is None or (not is_nested_tensor(var) and not var.is_dataflow):
             args = [self._as(a, initial_nlayout(a)) if is_nested_tensor(a) else a for a in call.args]
             self._emit(binding, self._rebuilt(call, args, {}))
             self.layouts[var] = initial_nlayout(var)
@@ -131,7 +133,7 @@ class _Converter(PyExprMutator):
         new = self._rebuilt(call, args, found.new_attrs)
         (layout,) = found.output_layouts
         start = initial_nlayout(var)
-        if not isinstance(var, DataflowVar):
+        if not var.is_dataflow:
             if layout != start:
                 new = self._rewrite(self.builder_.emit(new), layout, start)
             layout = start
@@ -152,7 +154,7 @@ class _Converter(PyExprMutator):
         self.reemit_binding(binding, self.builder_.normalize(value))
 
     def _tuple(self, binding: VarBinding, value: Tuple) -> None:
-        keep = isinstance(binding.var, DataflowVar)
+        keep = binding.var.is_dataflow
         layouts = tuple(self.layouts.of(f) if keep else initial_nlayout(f) for f in value.fields)
         fields = [self._as(f, part) if is_nested_tensor(f) else f for f, part in zip(value.fields, layouts)]
         same = all(a is b for a, b in zip(fields, value.fields))
@@ -160,14 +162,14 @@ class _Converter(PyExprMutator):
         self.layouts[binding.var] = layouts
 
     def _field(self, binding: VarBinding, value: TupleGetItem) -> None:
-        keep = isinstance(binding.var, DataflowVar)
+        keep = binding.var.is_dataflow
         layout = self.layouts.of(value.tuple_value) if keep else initial_nlayout(value.tuple_value)
         source = self._as(value.tuple_value, layout) if is_nested_tensor(value.tuple_value) else value.tuple_value
         self._emit(binding, value if source is value.tuple_value else TupleGetItem(source, value.index, value.span))
         self.layouts[binding.var] = layout[value.index] if isinstance(layout, tuple) else initial_nlayout(binding.var)
 
     def visit_match_cast_(self, binding: MatchCast) -> None:
-        if not self.inside or not isinstance(binding.var, DataflowVar) or not is_nested_tensor(binding.value):
+        if not self.inside or not binding.var.is_dataflow or not is_nested_tensor(binding.value):
             super().visit_match_cast_(binding)
             return
         layout = self.layouts.of(binding.value)

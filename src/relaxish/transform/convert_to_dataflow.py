@@ -9,7 +9,7 @@ from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.transform import Pass, Sequential
 from ..relax.analysis.variables import is_impure_call
-from ..relax.expr import BindingBlock, Call, DataflowBlock, DataflowVar, Function, If, SeqExpr
+from ..relax.expr import Binding, BindingBlock, Call, DataflowBlock, Expr, Function, If, SeqExpr
 from ..relax.expr_functor import PyExprMutator
 from .base import as_module_pass, map_relax_functions
 from .canonicalize_bindings import CanonicalizeBindings
@@ -17,7 +17,7 @@ from .canonicalize_bindings import CanonicalizeBindings
 __all__ = ["ConvertToDataflow"]
 
 
-def _is_pure(binding: Any) -> bool:
+def _is_pure(binding: Binding) -> bool:
     value = binding.value
     return not isinstance(value, If) and not (isinstance(value, Call) and is_impure_call(value))
 
@@ -27,7 +27,7 @@ class _Converter(PyExprMutator):
         super().__init__()
         self.min_size = min_size
 
-    def visit_seq_expr_(self, op: SeqExpr) -> Any:
+    def visit_seq_expr_(self, op: SeqExpr) -> Expr:
         new = super().visit_seq_expr_(op)
         blocks = self._regrouped(new.blocks)
         kinds = [(type(b), len(b.bindings)) for b in blocks]
@@ -36,13 +36,14 @@ class _Converter(PyExprMutator):
         return SeqExpr(blocks, new.body, new.span)
 
     def _regrouped(self, blocks: Sequence[BindingBlock]) -> list[BindingBlock]:
-        """The bindings of the blocks as runs of pure ones and of others; short pure runs stay ordinary."""
+        """The bindings of the blocks as runs of pure ones and of others; short pure runs stay as they are."""
         out: list[BindingBlock] = []
         run: list[Any] = []
         plain: list[Any] = []
+        given = {id(b) for block in blocks if isinstance(block, DataflowBlock) for b in block.bindings}
 
         def end_run() -> None:
-            if len(run) < self.min_size and not any(isinstance(b.var, DataflowVar) for b in run):
+            if len(run) < self.min_size and not any(id(b) in given for b in run):
                 plain.extend(run)
             elif run:
                 if plain:
@@ -53,7 +54,7 @@ class _Converter(PyExprMutator):
 
         for block in blocks:
             for binding in block.bindings:
-                if isinstance(block, DataflowBlock) or _is_pure(binding):
+                if block.is_dataflow or _is_pure(binding):
                     run.append(binding)
                 else:
                     end_run()
@@ -75,7 +76,7 @@ def ConvertToDataflow(min_size: int = 2) -> Pass:
                                         R.output(gv)
                                     R.print(gv)
 
-    Dataflow blocks already there grow by the pure bindings around them.  CanonicalizeBindings follows, which makes
+    Dataflow blocks already there stay, however short, and grow by the pure bindings around them.  CanonicalizeBindings follows, which makes
     dataflow variables of those that no other block uses.
     """
 

@@ -22,12 +22,12 @@ import numpy as np
 
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
-from ..ir.op import Op
+from ..ir.op import op_name_of
 from ..ir.transform import Pass
 from ..op import concat, mean, permute_dims, reshape
 from ..op.kinds import BROADCAST, ELEMENTWISE
 from ..op.nn import conv2d
-from ..relax.expr import Call, Constant, DataflowBlock, Expr, Function, Var, const, is_call_of
+from ..relax.expr import BindingBlock, Call, Constant, DataflowBlock, Expr, Function, Var, const, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..relax.op_table import op_record_of
 from ..relax.scalars import const_int
@@ -56,17 +56,17 @@ class _Layout(PyExprMutator):
         super().__init__(mod)
         self.twins: dict[Any, Any] = {}
 
-    def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
+    def visit_dataflow_block_(self, block: DataflowBlock) -> BindingBlock:
         """Twins are variables of the block and mean nothing outside it."""
         before, self.twins = self.twins, {}
         made = super().visit_dataflow_block_(block)
         self.twins = before
         return made
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         """Convert a call whose operator has a channels-last form."""
         call = super().visit_call_(op)
-        if not isinstance(call.op, Op):
+        if not op_name_of(call):
             return call
         name = call.op.name.removeprefix("relax.")
         if name == "nn.conv2d":
@@ -147,7 +147,7 @@ class _Layout(PyExprMutator):
     def _without_pad(self, data: Expr, padding: list[int]) -> tuple[Any, list[int]]:
         """A border of zeros around the image becomes padding of the convolution (top, left, bottom, right)."""
         source = self._resolve(data)
-        bound = self.builder_.lookup_binding(source) if isinstance(source, Var) else None
+        bound = self.builder_.lookup_binding(source)
         if not is_call_of(bound, "relax.nn.pad"):
             return data, padding
         widths = [int(n) for n in bound.attrs.pad_width]
@@ -185,7 +185,7 @@ class _Layout(PyExprMutator):
                 out.append(self._forced(arg))
             elif all(extent == 1 for extent in shape):
                 out.append(arg)
-            elif len(shape) == 3 and shape[1:] == (1, 1):
+            elif len(shape) == 3 and shape[1:] == (1, 1) and shape[0] is not None:
                 out.append(self.builder_.emit(reshape(arg, (1, 1, shape[0]))))
             else:
                 return call

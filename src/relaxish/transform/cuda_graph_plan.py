@@ -13,7 +13,7 @@ from typing import Any
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import op_name_of
-from ..ir.prim import IntImm
+from ..ir.prim import const_ints
 from ..relax.analysis import definable_tir_vars_in_struct_info
 from ..relax.analysis.variables import free_vars
 from ..relax.expr import (
@@ -43,6 +43,7 @@ from ..relax.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
+from ..support.sequences import of_kind
 from ..tir import PrimFunc
 from ..tir.analysis import undefined_vars
 
@@ -82,12 +83,11 @@ class Planner(PyExprVisitor):
 
     def plan(self) -> Planner:
         """Look at every graph function of the module."""
-        for func in self.mod.functions.values():
-            if isinstance(func, Function):
-                self._open(func)
-                self.visit_expr(func)
-                if self._storage.outputs:
-                    self.allocations.append(self._storage)
+        for func in of_kind(self.mod.functions.values(), Function):
+            self._open(func)
+            self.visit_expr(func)
+            if self._storage.outputs:
+                self.allocations.append(self._storage)
         return self
 
     def _open(self, func: Function) -> None:
@@ -125,25 +125,26 @@ class Planner(PyExprVisitor):
     def visit_var_binding_(self, binding: VarBinding) -> None:
         """Add the binding to a region, or end the region that it does not fit."""
         value: Any = binding.value
-        if isinstance(value, Call):
-            self._call(binding, value)
-        elif isinstance(value, Constant):
-            self._add(binding)
-        elif isinstance(value, (Var, Tuple, TupleGetItem)):
-            used, shape_vars = _Uses(), _Uses()
-            if self._is_static(value.tuple_value if isinstance(value, TupleGetItem) else value, used, shape_vars):
+        match value:
+            case Call():
+                self._call(binding, value)
+            case Constant():
                 self._add(binding)
-                self._enter(used, shape_vars)
-            else:
-                self._end()
-            self._leave(used)
-        else:
-            super().visit_var_binding_(binding)
+            case Var() | Tuple() | TupleGetItem():
+                used, shape_vars = _Uses(), _Uses()
+                if self._is_static(value.tuple_value if isinstance(value, TupleGetItem) else value, used, shape_vars):
+                    self._add(binding)
+                    self._enter(used, shape_vars)
+                else:
+                    self._end()
+                self._leave(used)
+            case _:
+                super().visit_var_binding_(binding)
 
     def _call(self, binding: VarBinding, call: Call) -> None:
         name = op_name_of(call)
         if name == "relax.memory.alloc_storage":
-            if binding.var not in self._escaping and all(isinstance(d, IntImm) for d in call.args[0].values):
+            if binding.var not in self._escaping and const_ints(call.args[0].values) is not None:
                 self._storage.bindings.append(binding)
                 self._region_of[binding.var] = self._storage
                 self._static.add(binding.var)
@@ -205,28 +206,30 @@ class Planner(PyExprVisitor):
 
     def _is_static(self, value: Expr, used: _Uses, shape_vars: _Uses) -> bool:
         """Whether a value is the same in every run; notes all variables in it, also where the answer is no."""
-        if isinstance(value, (Constant, DataTypeImm, StringImm, GlobalVar)):
-            return True
-        if isinstance(value, Var):
-            used.append(value)
-            return value in self._static and self._is_static_info(value.struct_info, shape_vars)
-        if isinstance(value, PrimValue):
-            return self._are_static_dims([value.value], shape_vars)
-        if isinstance(value, ShapeExpr):
-            return self._are_static_dims(value.values, shape_vars)
-        if isinstance(value, Tuple):
-            fields = [self._is_static(f, used, shape_vars) for f in value.fields]
-            return all(fields)
+        match value:
+            case Constant() | DataTypeImm() | StringImm() | GlobalVar():
+                return True
+            case Var():
+                used.append(value)
+                return value in self._static and self._is_static_info(value.struct_info, shape_vars)
+            case PrimValue():
+                return self._are_static_dims([value.value], shape_vars)
+            case ShapeExpr():
+                return self._are_static_dims(value.values, shape_vars)
+            case Tuple():
+                fields = [self._is_static(f, used, shape_vars) for f in value.fields]
+                return all(fields)
         return False
 
     def _is_static_info(self, info: StructInfo | None, shape_vars: _Uses) -> bool:
-        if isinstance(info, TensorStructInfo) and isinstance(info.shape, ShapeExpr):
-            return self._are_static_dims(info.shape.values, shape_vars)
-        if isinstance(info, ShapeStructInfo) and info.values is not None:
-            return self._are_static_dims(info.values, shape_vars)
-        if isinstance(info, TupleStructInfo):
-            fields = [self._is_static_info(f, shape_vars) for f in info.fields]
-            return all(fields)
+        match info:
+            case TensorStructInfo() if isinstance(info.shape, ShapeExpr):
+                return self._are_static_dims(info.shape.values, shape_vars)
+            case ShapeStructInfo() if info.values is not None:
+                return self._are_static_dims(info.values, shape_vars)
+            case TupleStructInfo():
+                fields = [self._is_static_info(f, shape_vars) for f in info.fields]
+                return all(fields)
         return isinstance(info, (ObjectStructInfo, PrimStructInfo))
 
     def _are_static_dims(self, dims: Iterable[Any], shape_vars: _Uses) -> bool:

@@ -9,7 +9,7 @@ from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..relax.call_forms import call_tir_inplace
-from ..relax.expr import Call, DataflowBlock, Tuple, Var, VarBinding
+from ..relax.expr import BindingBlock, Call, DataflowBlock, Tuple, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.op_table import op_record_of
 from ..support.errors import InternalError
@@ -44,7 +44,7 @@ class InplaceRewriter(PyExprMutator):
         self.replaced: set[GlobalVar] = set()
         self.made: dict[Any, Call] = {}
 
-    def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
+    def visit_dataflow_block_(self, block: DataflowBlock) -> BindingBlock:
         saved = self.places
         _, found = find_inplace_opportunities(block, (), self.builder_)
         self.places = {block.bindings[index].var: args[0] for index, args in found}

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
-from ..ir.op import Op
+from ..ir.op import op_name_of
 from ..ir.transform import Pass, Sequential
 from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, Expr, Function, MatchCast, ShapeExpr, Tuple, TupleGetItem, Var, const
@@ -41,7 +41,7 @@ def _batch_norm_inference(_: BlockBuilder, call: Call) -> Expr:
     data, _, _, mean, variance = call.args
     axis = int(_number(call.attrs.axis))
 
-    def spread(value: Expr) -> Any:
+    def spread(value: Expr) -> Expr:
         return _expand(data, value, axis)
 
     return Tuple([_normalised(call, data, spread(mean), spread(variance), spread), mean, variance])
@@ -57,14 +57,14 @@ def _batch_norm_training(_: BlockBuilder, call: Call) -> Expr:
     new, keep = const(momentum, info.dtype), const(1 - momentum, info.dtype)
     data_mean, data_var = _op("mean", data, axes), _op("variance", data, axes)
 
-    def blend(old: Expr, now: Expr) -> Any:
+    def blend(old: Expr, now: Expr) -> Expr:
         return _op("add", _op("multiply", keep, old), _op("multiply", new, now))
 
     norm = Call(call.op, (data, gamma, beta, data_mean, data_var), call.attrs, call.sinfo_args, call.span)
     return Tuple([TupleGetItem(norm, 0), blend(mean, data_mean), blend(variance, data_var)])
 
 
-def _layer_norm_training(_: Any, call: Call) -> Any:
+def _layer_norm_training(_: Any, call: Call) -> Expr:
     data = call.args[0]
     axes = list(call.attrs.get_int_tuple("axes"))
     mean, variance = _op("mean", data, axes, True), _op("variance", data, axes, True)
@@ -117,9 +117,9 @@ class _Decomposer(PyExprMutator):
         super().__init__(mod)
         self.rules = rules
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
-        if not isinstance(call.op, Op):
+        if not op_name_of(call):
             return call
         rule = self.rules.get(call.op.name)
         return call if rule is None else rule(self.builder_, call)

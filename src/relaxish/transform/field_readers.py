@@ -6,7 +6,7 @@ from typing import Any
 
 from ..ir.module import IRModule
 from ..op.inspect_getters import field_reader
-from ..relax.expr import Call, ExternFunc, Function
+from ..relax.expr import Call, Expr, ExternFunc, Function
 from ..relax.expr_functor import PyExprMutator
 from ..tir.function import PrimFunc
 
@@ -18,7 +18,7 @@ class _Rename(PyExprMutator):
         super().__init__(mod)
         self.readers = readers
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call: Call = super().visit_call_(op)
         symbol = self.readers.get(call.op)
         if symbol is None:

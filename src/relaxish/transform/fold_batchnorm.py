@@ -13,8 +13,10 @@ from ..op.binary import add, divide, multiply, subtract
 from ..op.manipulate import reshape
 from ..op.unary import sqrt
 from ..relax.analysis.variables import direct_uses
-from ..relax.expr import Call, Constant, Expr, Function, PrimValue, TupleGetItem, Var, VarBinding, is_call_of
+from ..relax.expr import Call, Constant, Expr, Function, PrimValue, TupleGetItem, VarBinding, is_call_of
 from ..relax.expr_functor import PyExprMutator
+from ..relax.utils import followed
+from ..support.sequences import of_kind
 from ..tir import FloatImm
 from .base import as_module_pass, map_relax_functions
 from .dead_code_elimination import eliminate
@@ -88,9 +90,7 @@ class _Folder(PyExprMutator):
         super().visit_var_binding_(binding)
 
     def _value(self, expr: Expr) -> Expr:
-        while isinstance(expr, Var) and expr in self.values:
-            expr = self.values[expr]
-        return expr
+        return followed(expr, self.values.get)
 
     def _call(self, expr: Expr, name: str) -> Call | None:
         """The call of an operator that a value is, if it is one."""
@@ -103,7 +103,7 @@ class _Folder(PyExprMutator):
         if norm is None or conv is None or (self.by_value and self.uses[norm.args[0]] != 1):
             return None
         values = [self._value(e) for e in (conv.args[1], *norm.args[1:])]
-        constants = [v for v in values if isinstance(v, Constant)]
+        constants = list(of_kind(values, Constant))
         fits = conv.attrs.data_layout == "NCHW" and conv.attrs.kernel_layout in ("OIHW", "IOHW")
         if not fits or int(norm.attrs.axis) != 1 or len(constants) != len(values):
             return None

@@ -11,10 +11,10 @@ import numpy as np
 from ..ir.dtype import numpy_dtype
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
-from ..ir.op import Op
+from ..ir.op import op_name_of
 from ..ir.transform import Pass
 from ..relax.analysis.cleanup import remove_all_unused
-from ..relax.expr import Call, Constant, Expr, Function, ShapeExpr, Tuple, Var
+from ..relax.expr import Call, Constant, Expr, Function, ShapeExpr, Tuple
 from ..relax.expr_functor import PyExprMutator
 from ..relax.op_table import op_record_of
 from ..relax.scalars import const_int
@@ -70,22 +70,22 @@ class _Folder(PyExprMutator):
         super().__init__(mod)
         self.mod = mod
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
-        if not isinstance(call.op, Op):
+        if not op_name_of(call):
             return call
         if call.op.name == "relax.call_tir":
             folded = self._fold_call_tir(call)
             return call if folded is None else folded
         return self._fold_operator(call)
 
-    def visit_var_(self, op: Any) -> Any:
+    def visit_var_(self, op: Any) -> Expr:
         new = super().visit_var_(op)
         # A variable bound to a constant stands for it, so that folding goes on through the program.
-        value = self.builder_.lookup_binding(new) if isinstance(new, Var) else None
+        value = self.builder_.lookup_binding(new)
         return value if isinstance(value, Constant) else new
 
-    def visit_dataflow_var_(self, op: Expr) -> Any:
+    def visit_dataflow_var_(self, op: Expr) -> Expr:
         return self.visit_var_(op)
 
     def _fold_call_tir(self, call: Call) -> Expr | None:
@@ -102,7 +102,7 @@ class _Folder(PyExprMutator):
         arrays = [np.asarray(a.data.numpy(), order="C") for a in inputs]
         return Constant(output) if evaluate_prim_func(func, arrays, [output]) else None
 
-    def _fold_operator(self, call: Call) -> Any:
+    def _fold_operator(self, call: Call) -> Expr:
         """An operator of a dataflow block on constants goes through its legalisation."""
         args = [self._shape(a) for a in call.args]
         if any(a is not b for a, b in zip(args, call.args)):
@@ -124,10 +124,10 @@ class _Folder(PyExprMutator):
 
     def _shape(self, arg: Expr) -> Any:
         """The shape a variable is bound to, for operators to read; other arguments as they are."""
-        value = self.builder_.lookup_binding(arg) if isinstance(arg, Var) else None
+        value = self.builder_.lookup_binding(arg)
         return value if isinstance(value, ShapeExpr) else arg
 
-    def _through_legalisation(self, legalize: Callable[..., Any], call: Call) -> Any:
+    def _through_legalisation(self, legalize: Callable[..., Any], call: Call) -> Expr | None:
         from ..relax.block_builder import BlockBuilder
 
         scratch = BlockBuilder()
@@ -135,7 +135,7 @@ class _Folder(PyExprMutator):
         if call.struct_info_ is None:
             call = scratch.normalize(call)
         lowered = scratch.normalize(legalize(scratch, call))
-        if scratch.end_block().bindings or not isinstance(lowered, Call) or not isinstance(lowered.op, Op):
+        if scratch.end_block().bindings or not op_name_of(lowered):
             return None
         if lowered.op.name != "relax.call_tir":
             return None

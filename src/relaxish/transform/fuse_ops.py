@@ -13,8 +13,6 @@ from ..relax.expr import (
     BindingBlock,
     Call,
     Constant,
-    DataflowBlock,
-    DataflowVar,
     Expr,
     Function,
     SeqExpr,
@@ -24,6 +22,8 @@ from ..relax.expr import (
     VarBinding,
     is_call_of,
 )
+from ..relax.struct_info import fields_of
+from ..support.sequences import of_kind
 from .base import as_module_pass
 from .graph_partition import ForwardGraph, GraphNode, partition
 from .grouped_functions import fuse_by_groups
@@ -37,8 +37,8 @@ class _GraphCreator:
         self.graph = ForwardGraph()
 
     def run(self) -> ForwardGraph:
-        for func in self.mod.functions.values():
-            if isinstance(func, Function) and not func.attrs.get("Codegen") and not func.attrs.get("Primitive"):
+        for func in of_kind(self.mod.functions.values(), Function):
+            if not func.attrs.get("Codegen") and not func.attrs.get("Primitive"):
                 for param in func.params:
                     self.graph.place(self.graph.create(param))
                 self._seq(func.body)
@@ -46,7 +46,7 @@ class _GraphCreator:
 
     def _seq(self, body: SeqExpr) -> None:
         for block in body.blocks:
-            if isinstance(block, DataflowBlock):
+            if block.is_dataflow:
                 for binding in block.bindings:
                     self._binding(binding)
             else:
@@ -72,15 +72,16 @@ class _GraphCreator:
         node = graph.create(binding.var)
         value = binding.value
         if isinstance(binding, VarBinding):
-            node.extern_ref = not isinstance(binding.var, DataflowVar)
-            if isinstance(value, Call):
-                self._call(value, node)
-            elif isinstance(value, TupleGetItem):
-                node.pattern = K.INJECTIVE
-                self._leaf(value.tuple_value, node, K.INJECTIVE)
-            else:
-                for used in direct_uses(value):
-                    self._leaf(used, node, K.OPAQUE)
+            node.extern_ref = not binding.var.is_dataflow
+            match value:
+                case Call():
+                    self._call(value, node)
+                case TupleGetItem():
+                    node.pattern = K.INJECTIVE
+                    self._leaf(value.tuple_value, node, K.INJECTIVE)
+                case _:
+                    for used in direct_uses(value):
+                        self._leaf(used, node, K.OPAQUE)
         graph.place(node)
 
     def _call(self, call: Call, node: GraphNode) -> None:
@@ -90,7 +91,7 @@ class _GraphCreator:
             if func is not None and func.attrs is not None:
                 pattern = func.attrs.get("op_pattern", K.OPAQUE)
                 node.pattern = int(getattr(pattern, "value", pattern))
-            args = call.args[1].fields if isinstance(call.args[1], Tuple) else (call.args[1],)
+            args = fields_of(call.args[1])
         for arg in args:
             self._leaf(arg, node, node.pattern)
 

@@ -14,6 +14,7 @@ from ..relax.dpl.pattern import CallPattern, DFPattern, TupleGetItemPattern
 from ..relax.expr import Call, DataflowBlock, Expr, Function, Var, VarBinding
 from ..relax.expr_functor import PyExprVisitor
 from ..support.errors import InternalError
+from ..support.sequences import of_kind
 from .base import as_module_pass
 from .composite_annotator import annotate_composites
 from .graph_partition import Group
@@ -115,10 +116,11 @@ class _Partitioner(PyExprVisitor):
 
 
 def _as_pattern(pattern: Any) -> FusionPattern:
-    if isinstance(pattern, FusionPattern):
-        return pattern
-    if isinstance(pattern, tuple):
-        return FusionPattern(*pattern)
+    match pattern:
+        case FusionPattern():
+            return pattern
+        case tuple():
+            return FusionPattern(*pattern)
     raise ValueError(f"Invalid pattern: {pattern}")
 
 
@@ -130,8 +132,8 @@ def _functions(mod: IRModule, names: Sequence[str]) -> list[Function]:
         return found
     return [
         func
-        for func in mod.functions.values()
-        if isinstance(func, Function) and not any(func.attrs.get(a) for a in ("Codegen", "Composite", "Primitive"))
+        for func in of_kind(mod.functions.values(), Function)
+        if not any(func.attrs.get(a) for a in ("Codegen", "Composite", "Primitive"))
     ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from ..arith import detect_linear_equation
 from ..ir.expr import GlobalVar, PrimExpr, Range
 from ..ir.functor import Mutator
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.prim import Var as TirVar
 from ..ir.supply import NameSupply
 from ..ir.transform import Pass, Sequential
@@ -28,9 +28,10 @@ from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.scalars import const_int, prim_vars, prove_equal, simplify
 from ..relax.struct_info import PrimStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 from ..support.errors import InternalError
+from ..support.sequences import of_kind
 from ..tir import Block, BlockRealize, Buffer, BufferRegion, PrimFunc, SeqStmt, decl_buffer, floordiv
 from ..tir.functor import renew_defs, substitute, substitute_buffers
-from ..tir.stmt import Stmt
+from ..tir.stmt import Stmt, stmt_list
 from .base import as_module_pass
 from .dead_code_elimination import DeadCodeElimination
 from .private_signatures import ExpandTupleArguments, RemoveUnusedParameters
@@ -44,16 +45,16 @@ class _UniteRegions(Mutator):
     def __init__(self) -> None:
         self.names = NameSupply()
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Block:
         new = self.default_visit(block)
         return new.with_fields(
             reads=_unite(new.reads), writes=_unite(new.writes), name_hint=self.names.fresh_as_is(new.name_hint)
         )
 
-    def visit_PrimExpr(self, node: PrimExpr) -> Any:
+    def visit_PrimExpr(self, node: PrimExpr) -> PrimExpr:
         return node
 
-    def visit_Buffer(self, node: Buffer) -> Any:
+    def visit_Buffer(self, node: Buffer) -> Buffer:
         return node
 
 
@@ -108,7 +109,7 @@ class _FusedFunction:
             for binding in block.bindings:
                 self._binding(binding)
         outputs = self._values(self.func.body.body)
-        inputs = [p for p in self.params if isinstance(p, Buffer)]
+        inputs = list(of_kind(self.params, Buffer))
         scalars = [p for p in self.params if not isinstance(p, Buffer)]
         self.inplace = [inputs.index(output) if output in inputs else -1 for output in outputs]
         for index in self.inplace:
@@ -128,34 +129,36 @@ class _FusedFunction:
         return renew_defs(made)
 
     def _param(self, name: str, info: StructInfo) -> list[Any]:
-        if isinstance(info, TensorStructInfo):
-            if info.dims() is None:
-                raise InternalError(f"FuseTIR needs tensors of known shape, but {name} has {info}")
-            buffer = decl_buffer(list(info.dims() or ()), info.dtype, name)
-            self.params.append(buffer)
-            return [buffer]
-        if isinstance(info, TupleStructInfo):
-            return [b for i, f in enumerate(info.fields) for b in self._param(f"{name}_{i}", f)]
-        if isinstance(info, PrimStructInfo):
-            scalar = info.value if isinstance(info.value, TirVar) else TirVar(name, info.dtype)
-            self.params.append(scalar)
-            return [scalar]
-        if isinstance(info, ShapeStructInfo) and info.values is not None:
-            for value in info.values:
-                if not isinstance(value, TirVar):
-                    raise InternalError(f"a shape parameter of a fused function holds variables, not {value}")
-                self.params.append(value)
-            return list(info.values)
+        match info:
+            case TensorStructInfo():
+                if info.dims() is None:
+                    raise InternalError(f"FuseTIR needs tensors of known shape, but {name} has {info}")
+                buffer = decl_buffer(list(info.dims() or ()), info.dtype, name)
+                self.params.append(buffer)
+                return [buffer]
+            case TupleStructInfo():
+                return [b for i, f in enumerate(info.fields) for b in self._param(f"{name}_{i}", f)]
+            case PrimStructInfo():
+                scalar = info.value if isinstance(info.value, TirVar) else TirVar(name, info.dtype)
+                self.params.append(scalar)
+                return [scalar]
+            case ShapeStructInfo() if info.values is not None:
+                for value in info.values:
+                    if not isinstance(value, TirVar):
+                        raise InternalError(f"a shape parameter of a fused function holds variables, not {value}")
+                    self.params.append(value)
+                return list(info.values)
         raise InternalError(f"a fused function cannot take a parameter of struct info {info}")
 
     def _values(self, expr: Expr) -> list[Any]:
         """Buffers (or scalars) that an expression stands for."""
-        if isinstance(expr, Tuple):
-            return [b for f in expr.fields for b in self._values(f)]
-        if isinstance(expr, PrimValue):
-            return [expr.value]
-        if isinstance(expr, ShapeExpr):
-            return list(expr.values)
+        match expr:
+            case Tuple():
+                return [b for f in expr.fields for b in self._values(f)]
+            case PrimValue():
+                return [expr.value]
+            case ShapeExpr():
+                return list(expr.values)
         if expr in self.buffers:
             return self.buffers[expr]
         if isinstance(expr, Constant):
@@ -164,12 +167,13 @@ class _FusedFunction:
 
     def _binding(self, binding: VarBinding) -> None:
         value = binding.value
-        if isinstance(value, Call):
-            self.buffers[binding.var] = self._call(value)
-        elif isinstance(value, TupleGetItem):
-            self.buffers[binding.var] = self._field(value)
-        else:
-            self.buffers[binding.var] = self._values(value)
+        match value:
+            case Call():
+                self.buffers[binding.var] = self._call(value)
+            case TupleGetItem():
+                self.buffers[binding.var] = self._field(value)
+            case _:
+                self.buffers[binding.var] = self._values(value)
 
     def _field(self, item: TupleGetItem) -> list[Any]:
         """A tuple's buffers lie flat, so skip those of the fields before."""
@@ -290,7 +294,7 @@ def _specialised(buffer: Buffer, values: dict[Any, Any]) -> Buffer:
 def _sequence(bodies: list[Any]) -> Stmt:
     flat: list[Any] = []
     for body in bodies:
-        flat.extend(body.seq if isinstance(body, SeqStmt) else [body])
+        flat.extend(stmt_list(body))
     return flat[0] if len(flat) == 1 else SeqStmt(flat)
 
 
@@ -301,10 +305,11 @@ def _leaves(info: StructInfo) -> list[Any]:
 
 
 def _count(info: StructInfo) -> int:
-    if isinstance(info, TupleStructInfo):
-        return sum(_count(f) for f in info.fields)
-    if isinstance(info, ShapeStructInfo):
-        return max(info.ndim, 0)
+    match info:
+        case TupleStructInfo():
+            return sum(_count(f) for f in info.fields)
+        case ShapeStructInfo():
+            return max(info.ndim, 0)
     return 1
 
 
@@ -315,7 +320,7 @@ class _CallSites(PyExprMutator):
         super().__init__(mod)
         self.fused = fused
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         if not isinstance(call.op, GlobalVar) or call.op.name_hint not in self.fused:
             return call
@@ -335,24 +340,23 @@ class _CallSites(PyExprMutator):
 
     def _flatten(self, arg: Expr, args: list[Any], tir_vars: list[Any]) -> None:
         info = arg.struct_info
-        if isinstance(info, TupleStructInfo):
-            for index in range(len(info.fields)):
-                item = arg.fields[index] if isinstance(arg, Tuple) else self.builder_.emit(TupleGetItem(arg, index))
-                self._flatten(item, args, tir_vars)
-        elif isinstance(info, ShapeStructInfo):
-            tir_vars.extend(info.values or ())
-        elif isinstance(info, PrimStructInfo):
-            if info.value is None:
-                raise InternalError("a scalar argument of a fused function must be a known expression")
-            tir_vars.append(info.value)
-        else:
-            args.append(arg)
+        match info:
+            case TupleStructInfo():
+                for index in range(len(info.fields)):
+                    item = arg.fields[index] if isinstance(arg, Tuple) else self.builder_.emit(TupleGetItem(arg, index))
+                    self._flatten(item, args, tir_vars)
+            case ShapeStructInfo():
+                tir_vars.extend(info.values or ())
+            case PrimStructInfo():
+                if info.value is None:
+                    raise InternalError("a scalar argument of a fused function must be a known expression")
+                tir_vars.append(info.value)
+            case _:
+                args.append(arg)
 
 
 def _run(mod: IRModule) -> IRModule:
-    primitive = {
-        v: f for v, f in mod.functions.items() if isinstance(f, Function) and _is_true(f.attrs.get("Primitive"))
-    }
+    primitive = {v: f for v, f in functions_of(mod, Function) if _is_true(f.attrs.get("Primitive"))}
     if not primitive:
         return mod
     out = mod.clone()

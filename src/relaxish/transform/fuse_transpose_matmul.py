@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import te
-from ..ir.expr import GlobalVar
-from ..ir.module import IRModule
+from ..ir.expr import GlobalVar, PrimExpr
+from ..ir.module import IRModule, functions_of
 from ..ir.transform import Pass
 from ..op.linear_algebra import matmul
 from ..relax.block_builder import BlockBuilder
 from ..relax.dpl import is_op, wildcard
-from ..relax.expr import Call, DataflowVar, Function, Var
+from ..relax.expr import Call, Expr, Function, Var
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import const_int, prove_equal
 from ..relax.struct_info import TensorStructInfo
@@ -34,7 +34,7 @@ def _pattern() -> FusionPattern:
     def check(context: PatternCheckContext) -> bool:
         call: Any = context.annotated_expr["wT"]
         var = context.value_to_bound_var.get(call)
-        if var is not None and (not isinstance(var, DataflowVar) or len(context.var_usages.get(var, ())) > 1):
+        if var is not None and (not var.is_dataflow or len(context.var_usages.get(var, ())) > 1):
             return False  # others need it as well
         ndim = call.args[0].struct_info.ndim
         if ndim < 2:
@@ -50,7 +50,7 @@ def _pattern() -> FusionPattern:
 def _compute(out_dtype: str) -> Callable[..., Any]:
     """The TE function of ``x @ transpose(w)``."""
 
-    def transposed_matmul(a: Tensor, b: Tensor) -> Any:
+    def transposed_matmul(a: Tensor, b: Tensor) -> Tensor:
         a_shape, b_shape = list(a.shape), list(b.shape)
         turned = [*b_shape[:-2], b_shape[-1], b_shape[-2]]
         lhs = Var("a", TensorStructInfo(a_shape, a.dtype))
@@ -58,7 +58,7 @@ def _compute(out_dtype: str) -> Callable[..., Any]:
         shape = BlockBuilder().normalize(matmul(lhs, rhs)).struct_info.shape.values
         vector = len(a_shape) == 1
 
-        def element(*out: Any) -> Any:
+        def element(*out: Any) -> PrimExpr:
             k = te.reduce_axis((0, a_shape[-1]), name="k")
             batch = out[:-1] if vector else out[:-2]
             at_a = [*_batch(a_shape[:-2], batch, b_shape[:-2]), *(() if vector else (out[-2],)), k]
@@ -93,7 +93,7 @@ class _Fuser(PyExprMutator):
         super().__init__(mod)
         self.mod = mod
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         func = self.mod[call.op] if isinstance(call.op, GlobalVar) and call.op in self.mod else None
         if not isinstance(func, Function) or func.attrs.get("Composite") != _NAME:
@@ -106,8 +106,8 @@ class _Fuser(PyExprMutator):
 def _run(mod: IRModule) -> IRModule:
     mod = FuseOpsByPattern([_pattern()])(mod)
     fuser = _Fuser(mod)
-    for var, func in list(mod.functions.items()):
-        if isinstance(func, Function) and not func.attrs.get("Composite"):
+    for var, func in functions_of(mod, Function):
+        if not func.attrs.get("Composite"):
             new = fuser.visit_expr(func)
             if new is not func:
                 fuser.builder_.update_func(var, new)

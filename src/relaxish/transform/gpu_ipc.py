@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ..ir import dtype as dtypes
 from ..ir.expr import GlobalVar
@@ -26,7 +25,7 @@ _ALLOC = "runtime.disco.cuda_ipc.alloc_storage"
 
 
 class _Lower(PyExprMutator):
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         name = op_name_of(call)
         if name == "relax.builtin.alloc_tensor" and call.args[3].value == _SCOPE:
@@ -96,7 +95,7 @@ class _Replace(PyExprMutator):
         super().__init__()
         self.replaced = replaced
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         return super().visit_call_(self.replaced.get(op, op))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..ir import dtype as dtypes
 from ..ir.module import IRModule
-from ..ir.op import Op
+from ..ir.op import Op, op_name_of
 from ..ir.transform import Pass
 from ..op.binary import add
 from ..op.create import ones, zeros
@@ -33,6 +33,7 @@ from ..relax.expr import (
 from ..relax.expr_functor import PyExprMutator
 from ..relax.op_table import op_record_of
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from ..relax.utils import field_at
 from ..runtime.registry import get_global_func
 from ..support.errors import InternalError
 from .base import as_module_pass
@@ -59,7 +60,7 @@ def _zeros(info: StructInfo) -> Expr:
 
 
 def _item(value: Expr, index: int) -> Expr:
-    return value.fields[index] if isinstance(value, Tuple) else TupleGetItem(value, index)
+    return field_at(value, index)
 
 
 def _sum(builder: BlockBuilder, lhs: Expr, rhs: Expr) -> Expr:
@@ -78,7 +79,7 @@ class _Backward:
         self.recompute = recompute
         self.adjoints: dict[Var, Var] = {}
 
-    def run(self, block: DataflowBlock, target: Var, wanted: Sequence[Var], result: Expr) -> Any:
+    def run(self, block: DataflowBlock, target: Var, wanted: Sequence[Var], result: Expr) -> Tuple:
         """Everything up to the pair of the original result and the tuple of adjoints."""
         info = target.struct_info
         self.update(target, ones(info.shape, info.dtype))
@@ -97,17 +98,18 @@ class _Backward:
         if binding.var not in self.adjoints:
             return  # nothing of the target depends on it
         value, adjoint = binding.value, self.adjoints[binding.var]
-        if isinstance(value, Call):
-            self.call(binding.var, value, adjoint)
-        elif isinstance(value, (Tuple, Var)):
-            self.update(value, adjoint)
-        elif isinstance(value, TupleGetItem):
-            self.field(value, adjoint)
-        elif not isinstance(value, Constant):
-            raise InternalError(f"Gradient does not support a bound value of kind {type(value).__name__}")
+        match value:
+            case Call():
+                self.call(binding.var, value, adjoint)
+            case Tuple() | Var():
+                self.update(value, adjoint)
+            case TupleGetItem():
+                self.field(value, adjoint)
+            case _ if not isinstance(value, Constant):
+                raise InternalError(f"Gradient does not support a bound value of kind {type(value).__name__}")
 
     def call(self, var: Var, call: Call, adjoint: Var) -> None:
-        if not isinstance(call.op, Op):
+        if not op_name_of(call):
             return
         new_var, new_call = self.recompute.binding(var, call)
         name = call.op.name
@@ -156,16 +158,17 @@ class _Backward:
 
     def update(self, expr: Expr, partial: Expr) -> None:
         """Add ``partial`` to the adjoint of an expression."""
-        if isinstance(expr, Tuple):
-            for index, item in enumerate(expr.fields):
-                self.update(item, _item(partial, index))
-        elif isinstance(expr, Var):
-            partial = self.builder.normalize(partial)
-            if expr in self.adjoints:
-                partial = _sum(self.builder, self.adjoints[expr], partial)
-            self.emit(expr, partial)
-        elif not isinstance(expr, (Constant, ShapeExpr, PrimValue)):
-            raise InternalError(f"Gradient does not support an argument of kind {type(expr).__name__}")
+        match expr:
+            case Tuple():
+                for index, item in enumerate(expr.fields):
+                    self.update(item, _item(partial, index))
+            case Var():
+                partial = self.builder.normalize(partial)
+                if expr in self.adjoints:
+                    partial = _sum(self.builder, self.adjoints[expr], partial)
+                self.emit(expr, partial)
+            case _ if not isinstance(expr, (Constant, ShapeExpr, PrimValue)):
+                raise InternalError(f"Gradient does not support an argument of kind {type(expr).__name__}")
 
     def emit(self, var: Var, adjoint: Expr) -> None:
         self.adjoints[var] = self.builder.emit(adjoint, f"{var.name_hint}_adjoint")
@@ -174,7 +177,7 @@ class _Backward:
 class _DropTeGradient(PyExprMutator):
     """``call_tir_with_grad`` is ``call_tir`` once differentiation is done."""
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         if not is_call_of(call, "relax.call_tir_with_grad"):
             return call
@@ -205,26 +208,27 @@ def _check_wanted(wanted: Sequence[Var], known: Mapping[Var, Var], name: str) ->
 def _target_of(func: Function, index: int) -> Var:
     """The returned value to differentiate: a float scalar."""
     blocks, result = func.body.blocks, func.body.body
-    if len(blocks) != 1 or not isinstance(blocks[0], DataflowBlock):
+    if len(blocks) != 1 or not blocks[0].is_dataflow:
         raise InternalError("Gradient supports functions of exactly one dataflow block only")
-    if isinstance(result, Var):
-        if index != 0:
-            raise InternalError(
-                "When the function has only one return value, target_index can only be 0. "
-                f"But the target_index specified is {index}"
-            )
-        target: Any = result
-    elif isinstance(result, Tuple):
-        if not 0 <= index < len(result.fields):
-            raise InternalError(
-                "target_index should be smaller than the number of return values. But the specified target_index is "
-                f"{index}, and the number of return values is {len(result.fields)}"
-            )
-        target = result.fields[index]
-        if not isinstance(target, Var):
-            raise InternalError(f"Target must be a Var, but the specified target is {target}")
-    else:
-        raise InternalError(f"The return value of the function must be Var or Tuple, but it is {result}")
+    match result:
+        case Var():
+            if index != 0:
+                raise InternalError(
+                    "When the function has only one return value, target_index can only be 0. "
+                    f"But the target_index specified is {index}"
+                )
+            target: Any = result
+        case Tuple():
+            if not 0 <= index < len(result.fields):
+                raise InternalError(
+                    "target_index should be smaller than the number of return values. But the specified target_index is "
+                    f"{index}, and the number of return values is {len(result.fields)}"
+                )
+            target = result.fields[index]
+            if not isinstance(target, Var):
+                raise InternalError(f"Target must be a Var, but the specified target is {target}")
+        case _:
+            raise InternalError(f"The return value of the function must be Var or Tuple, but it is {result}")
     info = target.struct_info
     if not isinstance(info, TensorStructInfo) or not _is_float(info) or info.ndim != 0:
         raise InternalError(
@@ -249,7 +253,7 @@ def _adjoint(
     func = collector.run(func)
     target = _target_of(func, index)
     (block,) = func.body.blocks
-    assert isinstance(block, DataflowBlock)
+    assert block.is_dataflow
     for binding in (b for block in original.body.blocks for b in block.bindings):
         builder.get_unique_name(binding.var.name_hint)
     builder.begin_scope(func.params)

@@ -13,14 +13,14 @@ from ..op.manipulate import permute_dims
 from ..relax.analysis.cleanup import remove_all_unused
 from ..relax.expr import Expr, Function, Var, VarBinding, is_call_of
 from ..relax.expr_functor import PyExprMutator
-from ..relax.struct_info import TensorStructInfo
+from ..relax.struct_info import tensor_rank
 
 __all__ = ["simplify_gradient"]
 
 
 def _rank(expr: Expr) -> int:
     info = expr.struct_info_
-    return info.ndim if isinstance(info, TensorStructInfo) else -1
+    return tensor_rank(info)
 
 
 def _is_transpose(expr: Expr | None) -> bool:
@@ -39,7 +39,7 @@ class _Simplifier(PyExprMutator):
     def visit_var_binding_(self, binding: VarBinding) -> None:
         value = self.visit_expr(binding.value)
         source = value.args[0] if _is_transpose(value) else None
-        before: Any = self.builder_.lookup_binding(source) if isinstance(source, Var) else None
+        before: Any = None if source is None else self.builder_.lookup_binding(source)
         if _is_transpose(before) and isinstance(before.args[0], Var):
             self.var_remap_[binding.var] = before.args[0]
             return
@@ -50,7 +50,7 @@ class _Simplifier(PyExprMutator):
 
     def _transposed(self, expr: Expr) -> Expr:
         """The transpose of an argument; of what was transposed before, its source."""
-        before: Any = self.builder_.lookup_binding(expr) if isinstance(expr, Var) else None
+        before: Any = self.builder_.lookup_binding(expr)
         if _is_transpose(before):
             return before.args[0]
         rank = _rank(expr)

@@ -6,16 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..ir.expr import GlobalVar
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.op import Op
 from ..ir.structural import structural_hash
+from ..relax.analysis.struct_info import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
 from ..relax.analysis.variables import direct_uses, free_symbolic_vars
 from ..relax.copying import renew_symbolic_vars
 from ..relax.expr import (
+    Binding,
+    BindingBlock,
     Call,
     Constant,
     DataflowBlock,
-    DataflowVar,
     Expr,
     Function,
     MatchCast,
@@ -30,8 +32,9 @@ from ..relax.expr import (
 )
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import const_int, prim_vars
-from ..relax.struct_info import ShapeStructInfo, TensorStructInfo, TupleStructInfo
+from ..relax.struct_info import ShapeStructInfo, TensorStructInfo, TupleStructInfo, fields_of
 from ..support.errors import InternalError
+from ..tir import Var as TirVar
 from .graph_partition import Group
 
 __all__ = ["OperatorFusor", "fuse_by_groups"]
@@ -56,21 +59,22 @@ class _FunctionCreator(PyExprMutator):
         self.identity: Any = None
         self.constants = 0
 
-    def append_binding(self, binding: Any) -> None:
+    def append_binding(self, binding: Binding) -> None:
         value = binding.value
         self.bindings.append(binding)
-        if isinstance(value, Call):
-            self._append_call(value)
-        elif isinstance(value, TupleGetItem):
-            self._need(value.tuple_value)
-            indices = self.partial.get(value.tuple_value)
-            if indices is not None and value.index not in indices:
-                indices.append(value.index)
-        else:
-            for item in value.fields if isinstance(value, Tuple) else (value,):
-                self._need(item)
+        match value:
+            case Call():
+                self._append_call(value)
+            case TupleGetItem():
+                self._need(value.tuple_value)
+                indices = self.partial.get(value.tuple_value)
+                if indices is not None and value.index not in indices:
+                    indices.append(value.index)
+            case _:
+                for item in fields_of(value):
+                    self._need(item)
         self.defined.add(binding.var)
-        if not isinstance(binding.var, DataflowVar):
+        if not binding.var.is_dataflow:
             self.append_output(binding.var)
 
     def _append_call(self, call: Call) -> None:
@@ -78,10 +82,11 @@ class _FunctionCreator(PyExprMutator):
             self.name_hint += "_" + call.args[0].name_hint
             args = call.args[1].fields
         else:
-            if isinstance(call.op, Op):
-                self.name_hint += "_" + call.op.name.replace(".", "_")
-            elif isinstance(call.op, GlobalVar):
-                self.name_hint += "_" + call.op.name_hint.removeprefix("fused_")
+            match call.op:
+                case Op():
+                    self.name_hint += "_" + call.op.name.replace(".", "_")
+                case GlobalVar():
+                    self.name_hint += "_" + call.op.name_hint.removeprefix("fused_")
             args = call.args
         for arg in args:
             self._need(arg)
@@ -93,19 +98,20 @@ class _FunctionCreator(PyExprMutator):
         """Make a parameter of what the group does not define itself."""
         if expr in self.seen_args or expr in self.defined:
             return
-        if isinstance(expr, Constant) and not self.lift_constants:
-            return
-        if isinstance(expr, Tuple) and any(v in self.defined for v in direct_uses(expr)):
-            for item in expr.fields:
-                self._need(item)
-            return
-        if isinstance(expr, Var):
-            name = expr.name_hint
-        else:
-            name = f"param_{self.constants}"
-            self.constants += 1
-            if _is_literal(expr):
+        match expr:
+            case Constant() if not self.lift_constants:
                 return
+            case Tuple() if any(v in self.defined for v in direct_uses(expr)):
+                for item in expr.fields:
+                    self._need(item)
+                return
+            case Var():
+                name = expr.name_hint
+            case _:
+                name = f"param_{self.constants}"
+                self.constants += 1
+                if _is_literal(expr):
+                    return
         param = Var(name, expr.struct_info)
         self.seen_args[expr] = param
         self.arguments.append(expr)
@@ -136,7 +142,7 @@ class _FunctionCreator(PyExprMutator):
             self.arguments[position : position + 1] = args
             self.params[position : position + 1] = params
 
-    def key(self, attrs: Mapping[str, Any]) -> Any:
+    def key(self, attrs: Mapping[str, Any]) -> tuple[Any, ...] | None:
         """What decides the function: equal keys make equal functions. None where that is not told cheaply."""
         if self.partial:
             return None
@@ -148,7 +154,7 @@ class _FunctionCreator(PyExprMutator):
         outputs = tuple(places[v] for v in self.outputs)
         if any(part is None for part in (*infos, *steps)):
             return None
-        kinds = tuple(isinstance(b.var, DataflowVar) for b in self.bindings)
+        kinds = tuple(b.var.is_dataflow for b in self.bindings)
         return self.name_hint, tuple(infos), tuple(steps), outputs, kinds, tuple(sorted(map(repr, attrs.items())))
 
     def create(self, attrs: Mapping[str, Any]) -> None:
@@ -190,16 +196,25 @@ class _FunctionCreator(PyExprMutator):
         self.function = renew_symbolic_vars(func)
 
 
+def _symbols_used(value: Expr) -> list[TirVar]:
+    """The symbolic dimensions that a bound value is computed with."""
+    infos = [value.struct_info_, *(value.sinfo_args if isinstance(value, Call) else ())]
+    if isinstance(value, Call):
+        infos += [arg.struct_info_ for arg in value.args if isinstance(arg, ShapeExpr | PrimValue | Tuple)]
+    return [symbol for info in infos if info is not None for symbol in tir_vars_in_struct_info(info)]
+
+
 def _is_literal(expr: Expr) -> bool:
     """Whether a scalar, a shape or a tuple of such is known at compile time, so that it stays inside the function."""
-    if isinstance(expr, Tuple):
-        return all(_is_literal(f) for f in expr.fields)
-    if isinstance(expr, PrimValue):
-        return not prim_vars(expr.value)
+    match expr:
+        case Tuple():
+            return all(_is_literal(f) for f in expr.fields)
+        case PrimValue():
+            return not prim_vars(expr.value)
     return isinstance(expr, ShapeExpr) and not any(prim_vars(v) for v in expr.values)
 
 
-def _info_key(info: Any) -> Any:
+def _info_key(info: object) -> tuple[Any, ...] | None:
     """A static tensor's shape, dtype and place; None for anything else."""
     if not isinstance(info, TensorStructInfo):
         return None
@@ -208,7 +223,7 @@ def _info_key(info: Any) -> Any:
     return None if sizes is None or None in sizes else (sizes, info.dtype, info.vdevice)
 
 
-def _value_key(value: Expr, places: Mapping[Any, int]) -> Any:
+def _value_key(value: Expr, places: Mapping[Any, int]) -> tuple[Any, ...] | None:
     """A call of an operator on values of the group, by their places; None for anything else."""
     if not isinstance(value, Call) or not isinstance(value.op, Op):
         return None
@@ -219,17 +234,18 @@ def _value_key(value: Expr, places: Mapping[Any, int]) -> Any:
     return value.op, args, None if value.attrs is None else structural_hash(value.attrs), infos
 
 
-def _leaf_key(arg: Expr, places: Mapping[Any, int]) -> Any:
+def _leaf_key(arg: Expr, places: Mapping[Any, int]) -> object:
     if arg in places:
         return places[arg]
-    if isinstance(arg, Tuple):
-        fields = tuple(_leaf_key(f, places) for f in arg.fields)
-        return None if any(f is None for f in fields) else fields
-    if isinstance(arg, (GlobalVar, Constant)):
-        return arg
-    if isinstance(arg, ShapeExpr):
-        sizes = tuple(const_int(v) for v in arg.values)
-        return None if None in sizes else ("shape", sizes)
+    match arg:
+        case Tuple():
+            fields = tuple(_leaf_key(f, places) for f in arg.fields)
+            return None if any(f is None for f in fields) else fields
+        case GlobalVar() | Constant():
+            return arg
+        case ShapeExpr():
+            sizes = tuple(const_int(v) for v in arg.values)
+            return None if None in sizes else ("shape", sizes)
     return None
 
 
@@ -316,6 +332,17 @@ class OperatorFusor(PyExprMutator):
                             f"{used.name_hint} are in."
                         )
                     needs[key][other] = None
+        # Symbolic dimensions are there after the binding that matches them.
+        definer: dict[Any, Any] = {}
+        for binding in block.bindings:
+            key = owner[binding.var]
+            for symbol in _symbols_used(binding.value):
+                other = definer.get(symbol)
+                if other is not None and other is not key:
+                    needs[key][other] = None
+            if isinstance(binding, MatchCast):
+                for symbol in definable_tir_vars_in_struct_info(binding.struct_info):
+                    definer.setdefault(symbol, key)
         ordered: list[Any] = []
         seen: set[Any] = set()
         for first in members:
@@ -330,7 +357,7 @@ class OperatorFusor(PyExprMutator):
                     stack.extend((other, False) for other in reversed(needs[key]))
         return ordered
 
-    def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
+    def visit_dataflow_block_(self, block: DataflowBlock) -> BindingBlock:
         self._collect(block)
         if not self.creators:
             return super().visit_dataflow_block_(block)
@@ -363,7 +390,7 @@ class OperatorFusor(PyExprMutator):
         call = Call(name, args)
         if pending is None:
             (only,) = creator.outputs
-            if isinstance(only, DataflowVar):
+            if only.is_dataflow:
                 self.var_remap_[only] = self.builder_.emit(call)
             else:
                 self.var_remap_[only] = self.builder_.emit_output(call)
@@ -371,7 +398,7 @@ class OperatorFusor(PyExprMutator):
         result = self.builder_.emit(call)
         for var in pending:
             item = TupleGetItem(result, creator.outputs[var])
-            if isinstance(var, DataflowVar):
+            if var.is_dataflow:
                 self.var_remap_[var] = self.builder_.emit(item)
             else:
                 self.var_remap_[var] = self.builder_.emit_output(item)
@@ -382,8 +409,8 @@ def fuse_by_groups(
 ) -> IRModule:
     """Rewrite every graph function of the module (or those named in ``only``) by groups."""
     fusor = OperatorFusor(mod, groups, lift_constants)
-    for var, func in list(mod.functions.items()):
-        if not isinstance(func, Function) or (only is not None and var.name_hint not in only):
+    for var, func in functions_of(mod, Function):
+        if only is not None and var.name_hint not in only:
             continue
         if func.attrs.get("Primitive") or func.attrs.get("Codegen") or func.attrs.get("Composite"):
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.transform import Pass
 from ..relax.analysis.variables import all_global_vars
 from ..relax.expr import Function
@@ -26,7 +26,7 @@ def _reaches_itself(name: str, callees: dict[str, list[str]]) -> bool:
 
 
 def _run(mod: IRModule) -> IRModule:
-    graph = {v.name_hint: f for v, f in mod.functions.items() if isinstance(f, Function)}
+    graph = {v.name_hint: f for v, f in functions_of(mod, Function)}
     callees = {n: [g.name_hint for g in all_global_vars(f) if g.name_hint in graph] for n, f in graph.items()}
     private = {n: f for n, f in graph.items() if symbol_of(f) is None and not _reaches_itself(n, callees)}
     if not private:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..arith.analyzer import Analyzer
-from ..ir.op import Op
+from ..ir.op import op_name_of
 from ..relax.analysis.variables import all_vars, free_vars
 from ..relax.block_builder import BlockBuilder
-from ..relax.expr import Call, DataflowBlock, DataflowVar, Expr, Function, Tuple, TupleGetItem, Var, is_call_of
+from ..relax.expr import Call, DataflowBlock, Expr, Function, Tuple, TupleGetItem, Var, is_call_of
 from ..relax.scalars import product
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ..tir import GE
@@ -58,8 +58,8 @@ def live_ranges(block: DataflowBlock) -> dict[Var, tuple[int, int]]:
         else:
             used = free_vars(value) if isinstance(value, Function) else all_vars(value)
         for var in used:
-            ranges.setdefault(var, (-1, index if isinstance(var, DataflowVar) else last))
-        leaves = not isinstance(binding.var, DataflowVar)
+            ranges.setdefault(var, (-1, index if var.is_dataflow else last))
+        leaves = not binding.var.is_dataflow
         end = ranges[binding.var][1] if binding.var in ranges else last if leaves else index
         ranges[binding.var] = (index, end)
     return ranges
@@ -89,17 +89,18 @@ class AliasAnalyzer:
         return made
 
     def _set_of(self, value: Expr, bound: Var) -> set[int]:
-        if isinstance(value, Var):
-            return set(self.sets.get(value, {-1}))
-        if isinstance(value, Tuple):
-            made = self._fresh()
-            self.tuples[made] = [self._set_of(f, bound) for f in value.fields]
-            return {made}
-        if isinstance(value, TupleGetItem):
-            return self._field(value, bound)
+        match value:
+            case Var():
+                return set(self.sets.get(value, {-1}))
+            case Tuple():
+                made = self._fresh()
+                self.tuples[made] = [self._set_of(f, bound) for f in value.fields]
+                return {made}
+            case TupleGetItem():
+                return self._field(value, bound)
         if not isinstance(value, Call):
             return {self._fresh()}
-        if not isinstance(value.op, Op):
+        if not op_name_of(value):
             return self._anything(value.args, bound)
         if value.op.name in _FOREIGN:
             return self._anything(value.args[1:], bound)
@@ -154,30 +155,32 @@ class AliasAnalyzer:
 
 def _candidates(info: StructInfo) -> list[StructInfo]:
     """The struct infos inside a result that memory can be given for: tensors of known dtype and rank."""
-    if isinstance(info, TensorStructInfo):
-        return [info] if info.dtype and info.dims() is not None else []
-    if isinstance(info, TupleStructInfo):
-        found = [c for f in info.fields for c in _candidates(f)]
-        return [*found, info] if found else []
+    match info:
+        case TensorStructInfo():
+            return [info] if info.dtype and info.dims() is not None else []
+        case TupleStructInfo():
+            found = [c for f in info.fields for c in _candidates(f)]
+            return [*found, info] if found else []
     return []
 
 
 def _fits(target: StructInfo, arg: TensorStructInfo, analyzer: Analyzer) -> tuple[bool, bool]:
     """Whether the memory of ``arg`` is large enough for ``target``, and whether the shapes are equal."""
-    if isinstance(target, TensorStructInfo) and isinstance(arg, TensorStructInfo):
-        want, have = target.dims(), arg.dims()
-        if want is None or have is None or target.dtype != arg.dtype:
-            return False, False
-        if not analyzer.can_prove(GE(product(have), product(want))):
-            return False, False
-        return True, len(want) == len(have) and all(analyzer.can_prove_equal(a, b) for a, b in zip(want, have))
-    if isinstance(target, TupleStructInfo) and isinstance(arg, TupleStructInfo):
-        if len(target.fields) != len(arg.fields):
-            return False, False
-        kinds = (TensorStructInfo, TupleStructInfo)
-        pairs = [(a, b) for a, b in zip(target.fields, arg.fields) if isinstance(a, kinds) or isinstance(b, kinds)]
-        found = [_fits(a, b, analyzer) for a, b in pairs]
-        return all(size for size, _ in found), all(size and exact for size, exact in found)
+    match target:
+        case TensorStructInfo() if isinstance(arg, TensorStructInfo):
+            want, have = target.dims(), arg.dims()
+            if want is None or have is None or target.dtype != arg.dtype:
+                return False, False
+            if not analyzer.can_prove(GE(product(have), product(want))):
+                return False, False
+            return True, len(want) == len(have) and all(analyzer.can_prove_equal(a, b) for a, b in zip(want, have))
+        case TupleStructInfo() if isinstance(arg, TupleStructInfo):
+            if len(target.fields) != len(arg.fields):
+                return False, False
+            kinds = (TensorStructInfo, TupleStructInfo)
+            pairs = [(a, b) for a, b in zip(target.fields, arg.fields) if isinstance(a, kinds) or isinstance(b, kinds)]
+            found = [_fits(a, b, analyzer) for a, b in pairs]
+            return all(size for size, _ in found), all(size and exact for size, exact in found)
     return False, False
 
 

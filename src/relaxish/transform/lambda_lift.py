@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir.expr import GlobalVar
-from ..ir.module import IRModule
-from ..ir.op import Op
+from ..ir.module import IRModule, functions_of
+from ..ir.op import op_name_of
 from ..ir.transform import Pass
 from ..relax.analysis.variables import free_vars
 from ..relax.call_forms import invoke_closure, invoke_pure_closure, make_closure
 from ..relax.copying import copy_with_new_vars
-from ..relax.expr import Call, Function, Var, VarBinding
+from ..relax.expr import Call, Expr, Function, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator
-from ..relax.struct_info import FuncStructInfo
+from ..relax.struct_info import FuncStructInfo, is_pure_function
 from .base import as_module_pass
 from .lambda_names import names_of_local_functions
 
@@ -48,7 +48,7 @@ class _Lifter(PyExprMutator):
         """Whether a value is a new closure, or the result of a function that returns one."""
         if not isinstance(value, Call):
             return False
-        if isinstance(value.op, Op):
+        if op_name_of(value):
             return value.op.name == "relax.make_closure"
         return isinstance(value.op, GlobalVar) and value.op.name_hint in self.makers
 
@@ -87,7 +87,7 @@ class _Lifter(PyExprMutator):
 
     def _returns_closure(self, func: Function) -> bool:
         result = func.body.body
-        return isinstance(result, Var) and self._makes_closure(self.builder_.lookup_binding(result))
+        return self._makes_closure(self.builder_.lookup_binding(result))
 
     def top(self, name: str, func: Function) -> Function:
         """A function of the module with its local functions lifted."""
@@ -96,10 +96,10 @@ class _Lifter(PyExprMutator):
             self.makers.add(name)
         return new
 
-    def visit_var_(self, op: Var) -> Any:
+    def visit_var_(self, op: Var) -> Expr:
         return self.plain.get(op) or super().visit_var_(op)
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         callee = op.op
         if callee in self.recursive:
             name, extra = self.recursive[callee]
@@ -113,19 +113,18 @@ class _Lifter(PyExprMutator):
 
 def _is_pure(call: Call) -> bool:
     """Whether the call that makes a closure is pure."""
-    if isinstance(call.op, Op):
+    if op_name_of(call):
         return True  # R.make_closure
     info = call.op.struct_info_
-    return isinstance(info, FuncStructInfo) and info.purity
+    return is_pure_function(info)
 
 
 def _run(mod: IRModule) -> IRModule:
     lifter = _Lifter(mod)
-    for var, func in list(mod.functions.items()):
-        if isinstance(func, Function):
-            new = lifter.top(var.name_hint, func)
-            if new is not func:
-                lifter.builder_.update_func(var, new)
+    for var, func in functions_of(mod, Function):
+        new = lifter.top(var.name_hint, func)
+        if new is not func:
+            lifter.builder_.update_func(var, new)
     return lifter.builder_.get()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..relax.expr import Function, VarBinding
 from ..relax.expr_functor import PyExprVisitor
 from ..support.errors import RelaxishError
@@ -53,11 +53,10 @@ def names_of_local_functions(mod: IRModule) -> dict[Function, str]:
     the second with a number.  Raises RelaxishError if a ``global_symbol`` is taken.
     """
     finder = _Finder({var.name_hint for var in mod.functions})
-    for var, func in mod.functions.items():
-        if isinstance(func, Function):
-            finder.path.append(var.name_hint)
-            finder.visit_expr(func)
-            finder.path.pop()
+    for var, func in functions_of(mod, Function):
+        finder.path.append(var.name_hint)
+        finder.visit_expr(func)
+        finder.path.pop()
     left = dict(finder.places)
     names: dict[Function, str] = {}
     counts: dict[str, int] = {}

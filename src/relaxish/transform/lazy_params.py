@@ -9,9 +9,9 @@ from ..ir.transform import Pass
 from ..relax.analysis.cleanup import remove_all_unused
 from ..relax.analysis.struct_info import definable_tir_vars_in_struct_info
 from ..relax.common_subexpr import eliminate_common_subexpr
-from ..relax.expr import Call, Expr, Function, PrimValue, SeqExpr, StringImm, Tuple, Var
+from ..relax.expr import Binding, Call, Expr, Function, PrimValue, SeqExpr, StringImm, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
-from ..relax.struct_info import FuncStructInfo, ObjectStructInfo, PrimStructInfo, TupleStructInfo
+from ..relax.struct_info import FuncStructInfo, ObjectStructInfo, PrimStructInfo, TupleStructInfo, fields_of
 from .base import as_module_pass, map_relax_functions, symbol_of
 from .bundle_model_params import num_input_of
 from .to_non_dataflow import to_non_dataflow
@@ -35,7 +35,7 @@ class _LazyInputs(PyExprMutator):
         self.places = places
         self.getter = getter
 
-    def visit_var_(self, op: Var) -> Any:
+    def visit_var_(self, op: Var) -> Expr:
         place = self.places.get(op)
         if place is None:
             return super().visit_var_(op)
@@ -89,7 +89,7 @@ class _LazyOutputs(PyExprMutator):
         for place in self.places.get(var, ()):
             self.builder_.emit(Call(self.setter, [PrimValue(place), value]), "_")
 
-    def visit_binding(self, binding: Any) -> None:
+    def visit_binding(self, binding: Binding) -> None:
         super().visit_binding(binding)
         self.hand_over(binding.var, self.visit_expr(binding.var))
 
@@ -103,7 +103,7 @@ def _set_lazily(func: Function) -> Function:
     params = list(func.params)
     params.insert(len(params) if count is None else count, setter)
     result = func.body.body
-    values = result.fields if isinstance(result, Tuple) else (result,)
+    values = fields_of(result)
     places: dict[Var, list[int]] = {}
     rest: list[tuple[int, Any]] = []
     for index, value in enumerate(values):

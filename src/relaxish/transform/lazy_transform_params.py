@@ -61,13 +61,13 @@ class _Fetch(PyExprMutator):
     def _get(self, index: int) -> Expr:
         return self.builder_.emit(_packed(self.getter, [*self.extra, PrimValue(index)]))
 
-    def visit_var_(self, op: Var) -> Any:
+    def visit_var_(self, op: Var) -> Expr:
         index = self.weights.pop(op, None)
         if index is not None:
             self.builder_.emit_normalized(MatchCast(op, self._get(index), op.struct_info))
         return super().visit_var_(op)
 
-    def visit_tuple_getitem_(self, op: TupleGetItem) -> Any:
+    def visit_tuple_getitem_(self, op: TupleGetItem) -> Expr:
         if op.tuple_value is not self.bundle:
             return super().visit_tuple_getitem_(op)
         return self.builder_.match_cast(self._get(op.index), op.struct_info)

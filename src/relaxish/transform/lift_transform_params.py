@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.transform import Pass, PassContext
 from ..relax.analysis.cleanup import remove_all_unused
 from ..relax.analysis.struct_info import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
@@ -15,6 +15,7 @@ from ..relax.block_builder import BlockBuilder
 from ..relax.call_forms import call_pure_packed
 from ..relax.copying import copy_with_new_vars
 from ..relax.expr import (
+    Binding,
     Call,
     DataflowBlock,
     DataflowVar,
@@ -33,8 +34,10 @@ from ..relax.expr import (
 )
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import prim_vars
-from ..relax.struct_info import ShapeStructInfo, TupleStructInfo
+from ..relax.struct_info import ShapeStructInfo, TupleStructInfo, fields_of
 from ..support.errors import RelaxishError
+from ..support.sequences import of_kind
+from ..tir import IntImm
 from .base import as_module_pass
 from .bundle_model_params import bundle_model_params, num_input_of
 from .canonicalize_bindings import canonicalize_function
@@ -64,17 +67,16 @@ class Plan:
             for weight in self.weights:
                 self.liftable.update(definable_tir_vars_in_struct_info(weight.struct_info))
         self.lifted: list[Any] = []
-        for block in func.body.blocks:
-            if isinstance(block, DataflowBlock):
-                for binding in block.bindings:
-                    if self._can_lift(binding):
-                        self.liftable.add(binding.var)
-                        self.lifted.append(binding)
-                        if any(v in self.from_weights for v in direct_uses(binding.value)):
-                            self.from_weights.add(binding.var)
+        for block in of_kind(func.body.blocks, DataflowBlock):
+            for binding in block.bindings:
+                if self._can_lift(binding):
+                    self.liftable.add(binding.var)
+                    self.lifted.append(binding)
+                    if any(v in self.from_weights for v in direct_uses(binding.value)):
+                        self.from_weights.add(binding.var)
         self.settle()
 
-    def _can_lift(self, binding: Any) -> bool:
+    def _can_lift(self, binding: Binding) -> bool:
         value = binding.value
         if _is_stop(value) or isinstance(value, ExternFunc) or contains_impure_call(value):
             return False
@@ -116,7 +118,7 @@ def _symbols_of(binding: VarBinding) -> list[Any]:
     out = list(tir_vars_in_struct_info(binding.var.struct_info))
     value = binding.value
     for arg in value.args if isinstance(value, Call) else (value,):
-        for leaf in arg.fields if isinstance(arg, Tuple) else (arg,):
+        for leaf in fields_of(arg):
             for scalar in (
                 leaf.values if isinstance(leaf, ShapeExpr) else [leaf.value] if isinstance(leaf, PrimValue) else []
             ):
@@ -128,12 +130,12 @@ def _symbols_of(binding: VarBinding) -> list[Any]:
 
 def transform_function(
     weights: Sequence[Var], lifted: Sequence[Any], outputs: Sequence[Var], symbols: Sequence[Any]
-) -> Any:
+) -> Function:
     """The function from the tuple of weights to the tuple of what the run-time functions need."""
     results = [ShapeExpr(symbols), *outputs] if symbols else list(outputs)
     result = Tuple(results)
     out = Var("gv", result.struct_info)
-    bindings = [b if isinstance(b.var, DataflowVar) else _as_dataflow(b) for b in lifted]
+    bindings = [b if b.var.is_dataflow else _as_dataflow(b) for b in lifted]
     renamed = {old.var: new.var for old, new in zip(lifted, bindings) if old.var is not new.var}
     body = SeqExpr([DataflowBlock([*bindings, VarBinding(out, result)])], out)
     body.struct_info_ = out.struct_info_
@@ -143,7 +145,7 @@ def transform_function(
     return remove_all_unused(_finish(bundle_model_params(copy_with_new_vars(func), "params")))
 
 
-def _as_dataflow(binding: Any) -> Any:
+def _as_dataflow(binding: Any) -> Binding:
     var = DataflowVar(binding.var.name_hint, binding.var.struct_info)
     if isinstance(binding, MatchCast):
         return MatchCast(var, binding.value, binding.struct_info, binding.span)
@@ -155,7 +157,7 @@ class _Rename(PyExprMutator):
         super().__init__()
         self.renamed = renamed
 
-    def visit_var_(self, op: Var) -> Any:
+    def visit_var_(self, op: Var) -> Expr:
         return self.renamed.get(op) or super().visit_var_(op)
 
 
@@ -211,7 +213,10 @@ class _Consume(PyExprMutator):
         bound: Any = self.visit_expr(binding.var)
         self.read[value.index] = bound
         reset = call_pure_packed(
-            "vm.builtin.tuple_reset_item", value.tuple_value, PrimValue(value.index), sinfo_args=TupleStructInfo([])
+            "vm.builtin.tuple_reset_item",
+            value.tuple_value,
+            PrimValue(IntImm("int32", value.index)),
+            sinfo_args=TupleStructInfo([]),
         )
         self.builder_.emit(reset)
 
@@ -243,10 +248,8 @@ def _targets(mod: IRModule, names: Sequence[str] | None) -> dict[Any, Function]:
     if not names:
         found = {
             var: func
-            for var, func in mod.functions.items()
-            if isinstance(func, Function)
-            and num_input_of(func) is not None
-            and not var.name_hint.endswith("transform_params")
+            for var, func in functions_of(mod, Function)
+            if num_input_of(func) is not None and not var.name_hint.endswith("transform_params")
         }
         return dict(sorted(found.items(), key=lambda item: item[0].name_hint))
     chosen: dict[Any, Function] = {}

@@ -8,7 +8,7 @@ from ..ir import dtype as dt
 from ..ir.op import Op
 from ..ir.prim import IntImm
 from ..ir.transform import Pass
-from ..relax.expr import Call, PrimValue, ShapeExpr, is_call_of
+from ..relax.expr import Call, Expr, PrimValue, ShapeExpr, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import ShapeStructInfo
 from ..support.errors import RelaxishError
@@ -18,7 +18,7 @@ __all__ = ["LowerAllocTensor"]
 
 
 class _Lower(PyExprMutator):
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         if not is_call_of(call, "relax.builtin.alloc_tensor"):
             return call

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ..ir.expr import GlobalVar
-from ..ir.op import Op
+from ..ir.op import Op, op_name_of
 from ..ir.transform import Pass
 from ..relax.expr import Call, DataTypeImm, Expr, ExternFunc, PrimValue, ShapeExpr, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
-from ..relax.struct_info import FuncStructInfo, ObjectStructInfo, StructInfo, TupleStructInfo
+from ..relax.struct_info import FuncStructInfo, ObjectStructInfo, StructInfo, TupleStructInfo, is_void
 from ..support.errors import InternalError
 from .base import mutator_pass
 
@@ -26,13 +26,13 @@ _OBJECT = ObjectStructInfo()
 
 def _is_void(arg: Expr) -> bool:
     info = arg.struct_info
-    return isinstance(info, TupleStructInfo) and not info.fields
+    return is_void(info)
 
 
 class _Lower(PyExprMutator):
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
-        if not isinstance(call.op, Op):
+        if not op_name_of(call):
             if call is not op and isinstance(call.op, GlobalVar):
                 # What a closure gives is any object from here on; the callee was checked when it had a type.
                 call.struct_info_ = op.struct_info_
@@ -53,7 +53,7 @@ class _Lower(PyExprMutator):
                 "VMBuiltinLower expects the shape arg of R.reshape to be a ShapeExpr or VarNode bound to a ShapeExpr.  "
                 f"However, in expression {call}, the shape argument {shape} has type {type(shape).__name__}"
             )
-        bound = self.builder_.lookup_binding(shape) if isinstance(shape, Var) else None
+        bound = self.builder_.lookup_binding(shape)
         args = (data, bound if isinstance(bound, ShapeExpr) else shape)
         return Call(ExternFunc("vm.builtin.reshape"), args, None, (self._info(call),), call.span)
 

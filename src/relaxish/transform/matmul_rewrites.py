@@ -20,7 +20,7 @@ from ..relax.block_builder import BlockBuilder
 from ..relax.dpl import DFPattern, is_op, is_tuple, rewrite_call, wildcard
 from ..relax.expr import Expr, Function, ShapeExpr, Tuple, as_shape_dim
 from ..relax.scalars import fresh_analyzer, prove_equal_shapes
-from ..relax.struct_info import TensorStructInfo
+from ..relax.struct_info import TensorStructInfo, tensor_dims, tensor_rank
 from ..tir import GE, GT, LT, And, IntImm
 from .base import as_module_pass, map_relax_functions
 
@@ -43,7 +43,7 @@ def _pass(make: Callable[[Function], tuple[DFPattern, Rewriter]], name: str) -> 
 
 def _dims(expr: Expr) -> Sequence[Any] | None:
     info = expr.struct_info_
-    return info.dims() if isinstance(info, TensorStructInfo) else None
+    return tensor_dims(info)
 
 
 def _swaps_last_two(call: Any, ndim: int) -> bool:
@@ -53,7 +53,7 @@ def _swaps_last_two(call: Any, ndim: int) -> bool:
     return ndim >= 2 and found == [*range(ndim - 2), ndim - 1, ndim - 2]
 
 
-def _transposed(expr: Any) -> Expr:
+def _transposed(expr: Expr) -> Expr:
     ndim = expr.struct_info.ndim
     made = permute_dims(expr, None if ndim == 2 else [*range(ndim - 2), ndim - 1, ndim - 2])
     return BlockBuilder().normalize(made)
@@ -116,7 +116,7 @@ def _adjust_order(func: Function) -> tuple[DFPattern, Rewriter]:
 
 def _rank(expr: Expr) -> int:
     info = expr.struct_info_
-    return info.ndim if isinstance(info, TensorStructInfo) else -1
+    return tensor_rank(info)
 
 
 def _known_bounds(func: Function) -> list[PrimExpr]:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..ir.expr import GlobalVar
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.transform import Pass
 from ..relax.copying import copy_with_new_vars
-from ..relax.expr import Call, Expr, Function, Tuple, Var
+from ..relax.expr import Binding, Call, Expr, Function, Tuple, Var
 from ..relax.expr_functor import PyExprMutator, PyExprVisitor
 from .base import as_module_pass
 from .composite_annotator import codegen_name
@@ -34,7 +34,7 @@ class _Groups(PyExprVisitor):
             self.groups[param] = Group(param, 0)
         self.visit_expr(op.body)
 
-    def visit_binding(self, binding: Any) -> None:
+    def visit_binding(self, binding: Binding) -> None:
         value = binding.value
         if isinstance(value, Call):
             group = self._group_of_call(value, binding.var)
@@ -57,10 +57,11 @@ class _Groups(PyExprVisitor):
     def _leaf_groups(self, args: Any) -> list[Group]:
         out: list[Group] = []
         for arg in args:
-            if isinstance(arg, Tuple):
-                out += self._leaf_groups(arg.fields)
-            elif isinstance(arg, Var) and arg in self.groups:
-                out.append(self.groups[arg].find())
+            match arg:
+                case Tuple():
+                    out += self._leaf_groups(arg.fields)
+                case Var() if arg in self.groups:
+                    out.append(self.groups[arg].find())
         return out
 
     def _group_of_call(self, call: Call, var: Var) -> Group:
@@ -109,7 +110,7 @@ class _Inliner(PyExprMutator):
         self.mod = mod
         self.local: dict[str, Var] = {}
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         if isinstance(op.op, GlobalVar) and op.op in self.mod:
             func = self.mod[op.op]
             if isinstance(func, Function) and func.attrs.get("Composite"):
@@ -128,8 +129,8 @@ def _run(mod: IRModule) -> IRModule:
     groups.visit_expr(mod["main"])
     grouped = fuse_by_groups(mod, {v: g.find() for v, g in groups.groups.items()}, lift_constants=True, only={"main"})
     out = grouped.clone()
-    for var, func in grouped.functions.items():
-        if isinstance(func, Function) and func.attrs.get("Codegen"):
+    for var, func in functions_of(grouped, Function):
+        if func.attrs.get("Codegen"):
             new = (
                 _Inliner(mod)
                 .visit_expr(to_non_dataflow(func))

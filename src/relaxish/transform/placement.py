@@ -22,7 +22,7 @@ from typing import Any
 from ..ir.expr import GlobalVar
 from ..ir.functor import all_nodes
 from ..ir.global_info import VDevice
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.op import op_name_of
 from ..op.base import to_vdevice
 from ..relax.analysis.tir_pattern import OpPatternKind
@@ -31,8 +31,9 @@ from ..relax.block_builder import BlockBuilder
 from ..relax.call_forms import call_dps_packed
 from ..relax.expr import Call, DataflowBlock, Expr, ExternFunc, Function, Tuple, TupleGetItem, Var, is_call_of
 from ..relax.expr_functor import PyExprMutator, PyExprVisitor
-from ..relax.struct_info import FuncStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
+from ..relax.struct_info import FuncStructInfo, StructInfo, TensorStructInfo, TupleStructInfo, fields_of
 from ..support.errors import RelaxishError
+from ..support.sequences import of_kind
 from ..target import Target
 from ..target.libraries import fitting
 from ..tir import For, ForKind
@@ -70,14 +71,15 @@ def as_composed(
     | Mapping[str, str | Mapping[str, Target | str | Mapping[str, Target | str]]],
 ) -> Any:
     """A list of targets, or a mapping from names to targets, as a composition; anything else as it is."""
-    if isinstance(target, (list, tuple)):
-        if not target:
-            raise RelaxishError("the list of targets is empty")
-        return Target({"kind": "composite", "devices": list(target)})
-    if isinstance(target, Mapping):
-        words = {"kind", "tag", "devices", "machines", "vdevice0", "machine0"}
-        is_target = any(key in words for key in target)
-        return Target(dict(target) if is_target else {"kind": "composite", "devices": dict(target)})
+    match target:
+        case list() | tuple():
+            if not target:
+                raise RelaxishError("the list of targets is empty")
+            return Target({"kind": "composite", "devices": list(target)})
+        case Mapping():
+            words = {"kind", "tag", "devices", "machines", "vdevice0", "machine0"}
+            is_target = any(key in words for key in target)
+            return Target(dict(target) if is_target else {"kind": "composite", "devices": dict(target)})
     return target
 
 
@@ -262,14 +264,13 @@ def _with_devices(mod: IRModule, places: Sequence[Place], nested: Sequence[Place
 def _at_home(mod: IRModule, home: Place) -> IRModule:
     """Where functions only have hints, their arguments arrive on the first device: else one hint would move all."""
     params: set[Any] = set()
-    for func in mod.functions.values():
-        if isinstance(func, Function):
-            look = _Devices()
-            look.visit_expr(func)
-            if look.found and not look.annotated:
-                params.update(func.params)
+    for func in of_kind(mod.functions.values(), Function):
+        look = _Devices()
+        look.visit_expr(func)
+        if look.found and not look.annotated:
+            params.update(func.params)
 
-    def placed(param: Var) -> Any:
+    def placed(param: Var) -> StructInfo | None:
         info = param.struct_info_
         return _on(info, home.vdevice) if param in params and isinstance(info, TensorStructInfo) else None
 
@@ -330,21 +331,21 @@ class _Devices(PyExprVisitor):
 
 
 def _vdevices(info: TensorStructInfo) -> Iterator[Any]:
-    if isinstance(info, TensorStructInfo) and info.vdevice is not None:
-        yield info.vdevice
-    elif isinstance(info, TupleStructInfo):
-        for part in info.fields:
-            yield from _vdevices(part)
-    elif isinstance(info, FuncStructInfo):
-        for part in (*(info.params or ()), info.ret):
-            yield from _vdevices(part)
+    match info:
+        case TensorStructInfo() if info.vdevice is not None:
+            yield info.vdevice
+        case TupleStructInfo():
+            for part in info.fields:
+                yield from _vdevices(part)
+        case FuncStructInfo():
+            for part in (*(info.params or ()), info.ret):
+                yield from _vdevices(part)
 
 
 def _devices_in(functions: Iterable[Any]) -> list[Any]:
     look = _Devices()
-    for func in functions:
-        if isinstance(func, Function):
-            look.visit_expr(func)
+    for func in of_kind(functions, Function):
+        look.visit_expr(func)
     return look.found
 
 
@@ -357,7 +358,7 @@ def _without_nested(mod: IRModule, nested: Sequence[Place], default: Place) -> t
     functions: dict[GlobalVar, Any] = dict(mod.functions)
     parts: list[Nested] = []
     for there in nested:
-        chosen = [v for v, f in mod.functions.items() if isinstance(f, Function) and _belongs(f, there)]
+        chosen = [v for v, f in functions_of(mod, Function) if _belongs(f, there)]
         symbols = {v.name_hint: f"{there.name.replace('.', '_')}_{v.name_hint}" for v in chosen}
         if chosen:
             inside = _with_callees(mod, chosen)
@@ -375,10 +376,10 @@ def _without_nested(mod: IRModule, nested: Sequence[Place], default: Place) -> t
 def _outlined(mod: IRModule, nested: Sequence[Place]) -> IRModule:
     """What is computed on self-contained places inside of other functions, as functions: one for each run of bindings."""
     groups: dict[Any, Group] = {}
-    for func in mod.functions.values():
-        if not isinstance(func, Function) or any(_belongs(func, there) for there in nested):
+    for func in of_kind(mod.functions.values(), Function):
+        if any(_belongs(func, there) for there in nested):
             continue
-        for block in [b for b in func.body.blocks if isinstance(b, DataflowBlock)]:
+        for block in of_kind(func.body.blocks, DataflowBlock):
             current: tuple[Place, Group] | None = None
             for binding in block.bindings:
                 there = next(
@@ -461,8 +462,8 @@ def _opaque(func: Function, symbol: str, there: Place) -> Function:
     return made
 
 
-def _shaped(info: StructInfo, symbol: str) -> Any:
-    parts = list(info.fields) if isinstance(info, TupleStructInfo) else [info]
+def _shaped(info: StructInfo, symbol: str) -> StructInfo | list[StructInfo]:
+    parts = list(fields_of(info))
     if not all(isinstance(p, TensorStructInfo) and p.shape is not None and p.dtype for p in parts):
         raise RelaxishError(
             f"{symbol} is built by itself, and its caller must know the shapes of its results; annotate what it returns"
@@ -476,8 +477,8 @@ def _shaped(info: StructInfo, symbol: str) -> Any:
 def _constrained(mod: IRModule, places: Sequence[Place], as_written: bool) -> dict[GlobalVar, Place]:
     """Loop programs that the first place cannot run, and the first place that can."""
     found = {}
-    for var, func in mod.functions.items():
-        if isinstance(func, PrimFunc) and not places[0].can_run(func, as_written):
+    for var, func in functions_of(mod, PrimFunc):
+        if not places[0].can_run(func, as_written):
             able = next((p for p in places[1:] if p.can_run(func, as_written)), None)
             if able is None:
                 names = ", ".join(p.name for p in places)
@@ -502,7 +503,7 @@ class _Copies(PyExprMutator):
         self.places = found
         self.original: dict[tuple[Var, str], Any] = {}  # where the copy of a result came from
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         name = op_name_of(call)
         if name in ("relax.call_tir", "relax.call_tir_inplace"):
@@ -530,7 +531,7 @@ class _Copies(PyExprMutator):
             return None
         return next((p for p in self.others if not any(p.lacks(d) for d in dtypes)), None)
 
-    def _moved(self, arg: Any, there: Place) -> Any:
+    def _moved(self, arg: Expr, there: Place) -> Expr:
         info = arg.struct_info_
         if not isinstance(info, TensorStructInfo) or info.vdevice is there.vdevice:
             return arg
@@ -541,7 +542,7 @@ class _Copies(PyExprMutator):
             return self.original[found, there.name]
         return self.builder_.emit(to_vdevice(arg, there.vdevice))
 
-    def _back(self, call: Call, there: Place) -> Any:
+    def _back(self, call: Call, there: Place) -> Expr:
         """The result of a call elsewhere, brought home."""
         made = self.builder_.emit(call)
         if not isinstance(made.struct_info_, TensorStructInfo):
@@ -550,14 +551,14 @@ class _Copies(PyExprMutator):
             return Tuple([self._home(part, there) for part in parts])
         return self._home(made, there)
 
-    def _home(self, made: Any, there: Place) -> Any:
+    def _home(self, made: Expr, there: Place) -> Expr:
         copied = self.builder_.emit(to_vdevice(made, self.home.vdevice))
         self.original[copied, there.name] = made
         return copied
 
 
 def _dtypes(infos: Iterable[Any]) -> list[str]:
-    return [str(i.dtype) for i in infos if isinstance(i, TensorStructInfo) and i.dtype]
+    return [str(i.dtype) for i in of_kind(infos, TensorStructInfo) if i.dtype]
 
 
 class _Types(PyExprVisitor):
@@ -574,9 +575,8 @@ class _Types(PyExprVisitor):
 def _lacking(mod: IRModule, home: Place) -> bool:
     """Whether the graph has tensors of types that the home place has none of."""
     look = _Types()
-    for func in mod.functions.values():
-        if isinstance(func, Function):
-            look.visit_expr(func)
+    for func in of_kind(mod.functions.values(), Function):
+        look.visit_expr(func)
     return any(home.lacks(d) for d in look.found)
 
 
@@ -591,10 +591,9 @@ def _with_copies(mod: IRModule, places: Sequence[Place], found: Mapping[GlobalVa
     functions = {v: f.with_attr("target", found[v].target) if v in found else f for v, f in mod.functions.items()}
     out = IRModule(functions, mod.attrs, {**mod.global_infos, "vdevice": [p.vdevice for p in places]})
     copies = _Copies(out, places, found)
-    for var, func in out.functions.items():
-        if isinstance(func, Function):
-            new = copies.visit_expr(func)
-            if new is not func:
-                copies.builder_.update_func(var, new)
+    for var, func in functions_of(out, Function):
+        new = copies.visit_expr(func)
+        if new is not func:
+            copies.builder_.update_func(var, new)
     made: IRModule = copies.builder_.get()
     return IRModule(made.functions, out.attrs, out.global_infos)

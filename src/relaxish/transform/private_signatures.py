@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..ir.expr import GlobalVar
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.prim import FloatImm
 from ..ir.transform import Pass, Sequential
 from ..relax.analysis.cleanup import remove_all_unused
@@ -17,6 +17,8 @@ from ..relax.block_builder import BlockBuilder
 from ..relax.expr import BindingBlock, Call, Expr, Function, PrimValue, SeqExpr, Tuple, TupleGetItem, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator, PyExprVisitor
 from ..relax.struct_info import PrimStructInfo, TupleStructInfo
+from ..relax.utils import field_at
+from ..support.sequences import of_kind
 from .base import as_module_pass, symbol_of
 from .canonicalize_bindings import CanonicalizeBindings
 from .dead_code_elimination import DeadCodeElimination
@@ -32,7 +34,7 @@ class _CallSites(PyExprMutator):
         super().__init__(mod)
         self.changes = changes
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         change = self.changes.get(call.op.name_hint) if isinstance(call.op, GlobalVar) else None
         return call if change is None else change[1](self.builder_, change[0], call.args)
@@ -58,9 +60,8 @@ class _Values(PyExprVisitor):
 
 def _functions_as_values(mod: IRModule) -> set[str]:
     visitor = _Values()
-    for func in mod.functions.values():
-        if isinstance(func, Function):
-            visitor.visit_expr(func)
+    for func in of_kind(mod.functions.values(), Function):
+        visitor.visit_expr(func)
     return visitor.names
 
 
@@ -69,8 +70,8 @@ def _apply(mod: IRModule, analyse: Callable[[GlobalVar, Function], Change | None
     out = mod.clone()
     changes: dict[str, tuple[GlobalVar, Any]] = {}
     values = _functions_as_values(mod)
-    for var, func in mod.functions.items():
-        if not isinstance(func, Function) or symbol_of(func) is not None or var.name_hint in values:
+    for var, func in functions_of(mod, Function):
+        if symbol_of(func) is not None or var.name_hint in values:
             continue
         change = analyse(var, func)
         if change is not None:
@@ -81,11 +82,10 @@ def _apply(mod: IRModule, analyse: Callable[[GlobalVar, Function], Change | None
     if not changes:
         return mod
     sites = _CallSites(out, changes)
-    for var, func in list(out.functions.items()):
-        if isinstance(func, Function):
-            new = sites.visit_expr(func)
-            if new is not func:
-                sites.builder_.update_func(var, remove_all_unused(new) if tidy else new)
+    for var, func in functions_of(out, Function):
+        new = sites.visit_expr(func)
+        if new is not func:
+            sites.builder_.update_func(var, remove_all_unused(new) if tidy else new)
     return sites.builder_.get()
 
 
@@ -121,13 +121,13 @@ def _expanded(_: GlobalVar, func: Function) -> Change | None:
     for param in func.params:
         expand(param)
 
-    def call(_: BlockBuilder, name: GlobalVar, args: Sequence[Any]) -> Any:
+    def call(_: BlockBuilder, name: GlobalVar, args: Sequence[Any]) -> Expr:
         flat: list[Any] = []
 
         def spread(arg: Expr) -> None:
             if isinstance(arg.struct_info, TupleStructInfo):
                 for i in range(len(arg.struct_info.fields)):
-                    spread(arg.fields[i] if isinstance(arg, Tuple) else TupleGetItem(arg, i))
+                    spread(field_at(arg, i))
             else:
                 flat.append(arg)
 
@@ -157,7 +157,7 @@ def _without_unused(_: GlobalVar, func: Function) -> Change | None:
     symbols = [s for s in free_symbolic_vars(bare) if s not in known]
     params += [Var(f"param_{s.name}", PrimStructInfo(value=s)) for s in symbols]
 
-    def call(_: BlockBuilder, name: GlobalVar, args: Sequence[Any]) -> Any:
+    def call(_: BlockBuilder, name: GlobalVar, args: Sequence[Any]) -> Expr:
         kept = [a for a, keep in zip(args, mask) if keep]
         if symbols:
             values: dict[Any, Any] = {}
@@ -182,27 +182,27 @@ class _TupleUses(PyExprVisitor):
     def __init__(self, mod: IRModule) -> None:
         self.masks: dict[str, list[bool]] = {}
         self.results: dict[Var, str] = {}
-        for var, func in mod.functions.items():
-            if isinstance(func, Function) and symbol_of(func) is None:
+        for var, func in functions_of(mod, Function):
+            if symbol_of(func) is None:
                 if isinstance(func.ret_struct_info, TupleStructInfo):
                     self.masks[var.name_hint] = [False] * len(func.ret_struct_info.fields)
-        for func in mod.functions.values():
-            if isinstance(func, Function):
-                self.visit_expr(func)
+        for func in of_kind(mod.functions.values(), Function):
+            self.visit_expr(func)
 
     def _whole(self, name: str) -> None:
         self.masks[name] = [True] * len(self.masks[name])
 
     def visit_var_binding_(self, binding: VarBinding) -> None:
         value = binding.value
-        if isinstance(value, Call) and isinstance(value.op, GlobalVar) and value.op.name_hint in self.masks:
-            self.results[binding.var] = value.op.name_hint
-            for arg in value.args:
-                self.visit_expr(arg)
-        elif isinstance(value, TupleGetItem) and value.tuple_value in self.results:
-            self.masks[self.results[value.tuple_value]][value.index] = True
-        else:
-            super().visit_var_binding_(binding)
+        match value:
+            case Call() if isinstance(value.op, GlobalVar) and value.op.name_hint in self.masks:
+                self.results[binding.var] = value.op.name_hint
+                for arg in value.args:
+                    self.visit_expr(arg)
+            case TupleGetItem() if value.tuple_value in self.results:
+                self.masks[self.results[value.tuple_value]][value.index] = True
+            case _:
+                super().visit_var_binding_(binding)
 
     def visit_var_(self, op: Var) -> None:
         if op in self.results:
@@ -225,7 +225,7 @@ def _without_outputs(mask: Sequence[bool], func: Function) -> Change:
     body.struct_info_ = result.struct_info
     changed = Function(func.params, body, result.struct_info, func.is_pure, func.attrs, func.span)
 
-    def call(builder: BlockBuilder, name: GlobalVar, args: Sequence[Any]) -> Any:
+    def call(builder: BlockBuilder, name: GlobalVar, args: Sequence[Any]) -> Expr:
         made = builder.emit(Call(name, args))
         items = {i: made if len(kept) == 1 else TupleGetItem(made, n) for n, i in enumerate(kept)}
         nothing = PrimValue(FloatImm("float64", math.nan))

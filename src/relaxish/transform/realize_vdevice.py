@@ -10,9 +10,11 @@ from ..ir.module import IRModule
 from ..ir.op import op_name_of
 from ..ir.transform import Pass
 from ..op.base import to_vdevice
-from ..relax.expr import Call, Expr, Function, Tuple, Var, VarBinding
+from ..relax.expr import Binding, Call, Expr, Function, Tuple, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator, PyExprVisitor
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from ..relax.utils import followed
+from ..support.sequences import of_kind
 from .base import as_module_pass, map_relax_functions
 
 __all__ = ["RealizeVDevice"]
@@ -75,27 +77,27 @@ class _Facts(PyExprVisitor):
 
     def _result(self, expr: Expr, info: StructInfo) -> None:
         """The annotation of a result holds for the variable that is returned."""
-        if isinstance(info, TensorStructInfo):
-            if info.vdevice is not None and isinstance(expr, Var):
-                self.known.setdefault(expr, info.vdevice)
-        elif isinstance(info, TupleStructInfo):
-            while isinstance(expr, Var) and expr in self.values:
-                expr = self.values[expr]
-            if isinstance(expr, Tuple):
-                if len(expr.fields) != len(info.fields):
-                    raise ValueError(
-                        f"Function returns a tuple with {len(expr.fields)} elements, "
-                        f"but is annotated as returning a tuple with {len(info.fields)} elements"
-                    )
-                for item, part in zip(expr.fields, info.fields):
-                    self._result(item, part)
+        match info:
+            case TensorStructInfo():
+                if info.vdevice is not None and isinstance(expr, Var):
+                    self.known.setdefault(expr, info.vdevice)
+            case TupleStructInfo():
+                expr = followed(expr, self.values.get)
+                if isinstance(expr, Tuple):
+                    if len(expr.fields) != len(info.fields):
+                        raise ValueError(
+                            f"Function returns a tuple with {len(expr.fields)} elements, "
+                            f"but is annotated as returning a tuple with {len(info.fields)} elements"
+                        )
+                    for item, part in zip(expr.fields, info.fields):
+                        self._result(item, part)
 
     def visit_var_def(self, var: Var) -> None:
         info = var.struct_info_
         if isinstance(info, TensorStructInfo) and info.vdevice is not None:
             self.known[var] = info.vdevice
 
-    def visit_binding(self, binding: Any) -> None:
+    def visit_binding(self, binding: Binding) -> None:
         outer, self.current = self.current, binding.var
         super().visit_binding(binding)
         self.current = outer
@@ -140,7 +142,7 @@ class _Realize(PyExprMutator):
         self.devices = devices
         self.found = found
 
-    def visit_var_def_(self, var: Var) -> Any:
+    def visit_var_def_(self, var: Var) -> Var:
         known = var in self.var_remap_
         new = super().visit_var_def_(var)
         info, device = new.struct_info_, self.found.get(var)
@@ -150,7 +152,7 @@ class _Realize(PyExprMutator):
         self.var_remap_[var] = made
         return made
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         if op_name_of(call) != _HINT:
             return call
@@ -164,9 +166,8 @@ class _Realize(PyExprMutator):
 def _run(mod: IRModule) -> IRModule:
     devices = _Devices(mod)
     facts = _Facts(devices)
-    for func in mod.functions.values():
-        if isinstance(func, Function):
-            facts.visit_expr(func)
+    for func in of_kind(mod.functions.values(), Function):
+        facts.visit_expr(func)
     realize = _Realize(devices, facts.settle())
 
     def rewrite(_: GlobalVar, func: Function) -> Function:

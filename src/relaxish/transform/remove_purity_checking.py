@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
-from ..ir.op import Op
+from ..ir.op import Op, op_name_of
 from ..ir.transform import Pass
-from ..relax.expr import Call, Function
+from ..relax.expr import Call, Expr, Function
 from ..relax.expr_functor import PyExprMutator
 from .base import as_module_pass, map_relax_functions
 
@@ -16,15 +15,15 @@ __all__ = ["RemovePurityChecking"]
 
 
 class _Unwrap(PyExprMutator):
-    def visit_function_(self, op: Function) -> Any:
+    def visit_function_(self, op: Function) -> Expr:
         new = super().visit_function_(op)
         if new.is_pure and not new.attrs.get("relax.force_pure"):
             return new.with_attr("relax.force_pure", True)
         return new
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
-        if not isinstance(call.op, Op):
+        if not op_name_of(call):
             return call
         if call.op.name in ("relax.call_pure_packed", "relax.call_inplace_packed"):
             return Call(call.args[0], call.args[1:], None, call.sinfo_args, call.span)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..ir.expr import GlobalVar, PrimExpr
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.prim import IntImm
 from ..ir.transform import Pass, PassContext
 from ..relax.call_forms import call_builtin_with_ctx
-from ..relax.expr import Call, Function, PrimValue, SeqExpr, ShapeExpr, Tuple, TupleGetItem, Var, VarBinding
+from ..relax.expr import Call, Expr, Function, PrimValue, SeqExpr, ShapeExpr, Tuple, TupleGetItem, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import ShapeStructInfo, TupleStructInfo
 from ..tir import Var as TirVar
@@ -32,7 +32,7 @@ class _Lifted(PyExprMutator):
         self.region = region
         self.shape_vars = {v: TirVar(v.name, v.dtype) for v in region.shape_vars}
 
-    def visit_prim_expr(self, value: PrimExpr) -> Any:
+    def visit_prim_expr(self, value: PrimExpr) -> PrimExpr:
         """Dimensions in terms of the function's own variables."""
         return substitute(value, self.shape_vars) if self.shape_vars else value
 
@@ -106,12 +106,11 @@ class _Rewriter(PyExprMutator):
         for region in plan.captures:
             outputs = {v: i for i, v in enumerate(region.outputs)}
             self.launches[region.bindings[0].var] = (region, outputs, False)
-        for gvar, func in self.mod.functions.items():
-            if isinstance(func, Function):
-                self.owner = gvar.name_hint
-                made = self.visit_expr(func)
-                if made is not func:
-                    self.builder_.update_func(gvar, made)
+        for gvar, func in functions_of(self.mod, Function):
+            self.owner = gvar.name_hint
+            made = self.visit_expr(func)
+            if made is not func:
+                self.builder_.update_func(gvar, made)
         return self.builder_.get()
 
     def visit_var_binding_(self, binding: VarBinding) -> None:
@@ -124,7 +123,7 @@ class _Rewriter(PyExprMutator):
         elif binding.var not in self.moved:
             super().visit_var_binding_(binding)
 
-    def visit_var_(self, op: Var) -> Any:
+    def visit_var_(self, op: Var) -> Expr:
         """A result may be used by a region that is launched before the place where it was bound."""
         if op in self.results and op not in self.var_remap_:
             return self._take(op)

@@ -10,7 +10,7 @@ from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
 from ..relax.analysis.tir_pattern import has_reshape_pattern
-from ..relax.expr import Call, DataflowBlock, DataflowVar, Tuple, VarBinding, is_call_of
+from ..relax.expr import BindingBlock, Call, DataflowBlock, Expr, Tuple, VarBinding, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import product, prove_equal
 from ..relax.struct_info import TensorStructInfo
@@ -27,7 +27,7 @@ class _Rewriter(PyExprMutator):
         self.known: dict[str, bool] = {}
         self.in_dataflow = False
 
-    def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
+    def visit_dataflow_block_(self, block: DataflowBlock) -> BindingBlock:
         outer, self.in_dataflow = self.in_dataflow, True
         new = super().visit_dataflow_block_(block)
         self.in_dataflow = outer
@@ -59,11 +59,11 @@ class _Rewriter(PyExprMutator):
     def visit_var_binding_(self, binding: VarBinding) -> None:
         # What leaves the block keeps memory of its own.
         outer = self.in_dataflow
-        self.in_dataflow = outer and isinstance(binding.var, DataflowVar)
+        self.in_dataflow = outer and binding.var.is_dataflow
         super().visit_var_binding_(binding)
         self.in_dataflow = outer
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         if not self.in_dataflow or not is_call_of(call, "relax.call_tir"):
             return call

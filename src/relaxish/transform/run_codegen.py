@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..ir.expr import GlobalVar
-from ..ir.module import IRModule
+from ..ir.module import IRModule, functions_of
 from ..ir.transform import Pass
 from ..relax.analysis.variables import post_order_visit
 from ..relax.expr import Call, Constant, Expr, ExternFunc, Function, Tuple
 from ..relax.expr_functor import PyExprMutator
 from ..runtime.registry import get_global_func
 from ..support.errors import RelaxishError
+from ..support.sequences import of_kind
 from .base import as_module_pass, symbol_of
 from .dead_code_elimination import eliminate
 
@@ -31,7 +32,7 @@ class _Runner(PyExprMutator):
         self.externs: dict[str, str] = {}
         self.constants: dict[Constant, str] = {}
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         from ..relax.call_forms import call_dps_packed
 
         call = super().visit_call_(op)
@@ -70,9 +71,8 @@ def _invoke(mod: IRModule, options: Mapping[str, Any], constants: Mapping[Consta
         if name is not None:
             by_codegen.setdefault(name, []).append(expr)
 
-    for func in mod.functions.values():
-        if isinstance(func, Function):
-            post_order_visit(func, note)
+    for func in of_kind(mod.functions.values(), Function):
+        post_order_visit(func, note)
     made: list[Any] = []
     for name, functions in by_codegen.items():
         codegen = get_global_func(f"relax.ext.{name}", True)
@@ -85,8 +85,8 @@ def _invoke(mod: IRModule, options: Mapping[str, Any], constants: Mapping[Consta
 def _run(mod: IRModule, options: Mapping[str, Any], entries: Sequence[str]) -> IRModule:
     runner = _Runner(mod)
     chosen = set(entries)
-    for var, func in list(mod.functions.items()):
-        if not isinstance(func, Function) or _codegen_of(func) is not None:
+    for var, func in functions_of(mod, Function):
+        if _codegen_of(func) is not None:
             continue
         if var.name_hint in chosen or symbol_of(func) is not None:
             new = runner.visit_expr(func)

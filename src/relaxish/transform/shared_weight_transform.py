@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..ir.structural import structural_equal, structural_hash
 from ..relax.copying import SymbolSubstitutor
-from ..relax.expr import MatchCast, Var
+from ..relax.expr import Expr, MatchCast, Var
 from ..support.errors import RelaxishError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class _ToFirst(SymbolSubstitutor):
         super().__init__(symbols)
         self.variables = variables
 
-    def visit_var_(self, op: Var) -> Any:
+    def visit_var_(self, op: Var) -> Expr:
         return self.variables.get(op, op)
 
     def visit_expr(self, expr: Any) -> Any:

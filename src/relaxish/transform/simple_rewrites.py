@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import topi
+from ..arith import Analyzer
+from ..ir.expr import PrimExpr, Range
 from ..ir.module import IRModule
 from ..ir.op import op_name_of
 from ..ir.transform import Pass
@@ -14,9 +16,9 @@ from ..relax.dpl import is_op, rewrite_call, wildcard
 from ..relax.dpl.pattern import DFPattern
 from ..relax.expr import Call, Expr, Function
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
-from ..relax.scalars import prove_equal, prove_equal_shapes
-from ..relax.struct_info import TensorStructInfo
-from ..tir import IndexMap
+from ..relax.scalars import prove_equal_shapes
+from ..relax.struct_info import tensor_dims
+from ..tir import Cast, IndexMap, const
 from .base import as_module_pass, map_relax_functions
 
 __all__ = ["AttachExternModules", "FastMathTransform", "OptimizeLayoutTransform", "RemoveRedundantReshape"]
@@ -27,11 +29,11 @@ def _reshapes(func: Function) -> Function:
     inner = is_op("relax.reshape")(x, shape)
     outer = is_op("relax.reshape")(inner, outer_shape)
 
-    def rewrite(expr: Expr, matched: Mapping[DFPattern, Expr]) -> Any:
+    def rewrite(expr: Expr, matched: Mapping[DFPattern, Expr]) -> Expr:
         if outer in matched:
             return reshape(matched[x], matched[outer_shape])
         info, target = matched[x].struct_info_, matched[shape].struct_info_
-        dims = info.dims() if isinstance(info, TensorStructInfo) else None
+        dims = tensor_dims(info)
         wanted = getattr(target, "values", None)
         if dims is not None and wanted is not None and prove_equal_shapes(dims, wanted):
             return matched[x]
@@ -45,10 +47,13 @@ def RemoveRedundantReshape() -> Pass:
     return as_module_pass(lambda mod: map_relax_functions(mod, lambda _, f: _reshapes(f)), "RemoveRedundantReshape")
 
 
-def _cancels(first: IndexMap, second: IndexMap) -> bool:
-    """Whether ``second`` undoes ``first``."""
+def _cancels(first: IndexMap, second: IndexMap, shape: Sequence[PrimExpr]) -> bool:
+    """Whether ``second`` undoes ``first`` on an array of this shape."""
     back = second.map_indices(list(first.final_indices))
-    return len(back) == len(first.initial_indices) and all(map(prove_equal, back, first.initial_indices))
+    analyzer = Analyzer()
+    for index, extent in zip(first.initial_indices, shape):
+        analyzer.bind(index, Range.from_min_extent(const(0, index.dtype), Cast(index.dtype, extent)))
+    return len(back) == len(first.initial_indices) and all(map(analyzer.can_prove_equal, back, first.initial_indices))
 
 
 def _transforms(func: Function) -> Function:
@@ -56,11 +61,11 @@ def _transforms(func: Function) -> Function:
     inner = is_op("relax.layout_transform")(x)
     outer = is_op("relax.layout_transform")(inner)
 
-    def rewrite(expr: Expr, matched: Any) -> Any:
+    def rewrite(expr: Expr, matched: Any) -> Expr:
         first, second = matched[inner].attrs, matched[outer].attrs
         shape = matched[x].struct_info.dims()
         same = shape is not None and prove_equal_shapes(shape, expr.struct_info.dims())
-        return matched[x] if same and _cancels(first.index_map, second.index_map) else expr
+        return matched[x] if same and _cancels(first.index_map, second.index_map, shape) else expr
 
     return rewrite_call(outer, rewrite, func)
 
@@ -71,7 +76,7 @@ def OptimizeLayoutTransform() -> Pass:
 
 
 class _FastMath(PyExprMutator):
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         name = op_name_of(call)
         if name == "relax.nn.softmax":

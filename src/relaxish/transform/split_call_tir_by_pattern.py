@@ -12,13 +12,13 @@ from ..ir.functor import pre_order_visit
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
-from ..relax.expr import Call, ExternFunc, Tuple, is_call_of
+from ..relax.expr import Call, Expr, ExternFunc, Tuple, is_call_of
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
-from ..relax.struct_info import TensorStructInfo
+from ..relax.struct_info import TensorStructInfo, fields_of
 from ..support.errors import RelaxishError
 from ..tir import Block, BlockRealize, Buffer, IntImm, PrimFunc, SeqStmt, Var
 from ..tir.functor import renew_defs
-from ..tir.stmt import Stmt
+from ..tir.stmt import Stmt, stmt_list
 from .base import as_module_pass
 from .tir_pattern_match import MatchResult, match_leading_loops
 
@@ -94,7 +94,7 @@ def _split(func: PrimFunc, patterns: Sequence[PrimFunc], codegen: FCodegen) -> _
     matched = result[1].value if isinstance(result[1], IntImm) else int(result[1])
     if matched == 0:
         return None
-    parts = _Parts(root.body.seq if isinstance(root.body, SeqStmt) else (root.body,), matched)
+    parts = _Parts(stmt_list(root.body), matched)
     if parts.written & parts.rest_writes:
         return None
     if not parts.rest:
@@ -121,7 +121,7 @@ class _Splitter(PyExprMutator):
         self.patterns = patterns
         self.codegen = codegen
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         if not is_call_of(call, "relax.call_tir") or not isinstance(call.args[0], GlobalVar):
             return call
@@ -137,7 +137,7 @@ class _Splitter(PyExprMutator):
         if split.rest is None or split.middle is None:
             self.builder_.update_func(name, library)
             return Call(packed, (library, call.args[1]), call.attrs, call.sinfo_args, call.span)
-        args = call.args[1].fields if isinstance(call.args[1], Tuple) else (call.args[1],)
+        args = fields_of(call.args[1])
         info = TensorStructInfo(list(split.middle.shape), split.middle.dtype)
         first = Call(packed, (library, Tuple([args[i] for i in split.library_args])), call.attrs, [info])
         made = self.builder_.emit(first)

@@ -10,11 +10,12 @@ from ..ir.functor import Mutator
 from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..relax.call_forms import call_tir
-from ..relax.expr import Call, Tuple, TupleGetItem, is_call_of
+from ..relax.expr import Call, Expr, Tuple, TupleGetItem, is_call_of
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.struct_info import TensorStructInfo
 from ..tir import Block, BlockRealize, Buffer, IntImm, PrimFunc, SeqStmt, Stmt, Var
 from ..tir.functor import renew_defs
+from ..tir.stmt import stmt_list
 from .base import as_module_pass
 from .dead_code_elimination import eliminate
 
@@ -59,7 +60,7 @@ class _Separator(Mutator):
     def split_root(self, root: Block) -> Block:
         """The root block without the repacking statements."""
         kept: list[Stmt] = []
-        for stmt in root.body.seq if isinstance(root.body, SeqStmt) else (root.body,):
+        for stmt in stmt_list(root.body):
             self._inside = 0
             new = self.visit(stmt)
             (self.preproc if self._inside else kept).append(new)
@@ -123,7 +124,7 @@ class _Splitter(PyExprMutator):
                 compute = self.builder_.add_func(parts[1], f"{var.name_hint}_prepacked")
                 self.parts[var.name_hint] = (preproc, compute, parts[2])
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         if not is_call_of(call, "relax.call_tir") or not isinstance(call.args[1], Tuple):
             return call
@@ -137,7 +138,8 @@ class _Splitter(PyExprMutator):
         for position, rewrite in enumerate(rewrites):
             item: Any = packed if len(rewrites) == 1 else TupleGetItem(packed, position)
             args[rewrite.index] = item
-        return Call(call.op, (compute, Tuple(args), *call.args[2:]), call.attrs, call.sinfo_args, call.span)
+        made = Call(call.op, (compute, Tuple(args), *call.args[2:]), call.attrs, call.sinfo_args, call.span)
+        return self.builder_.emit(made)
 
 
 def _run(mod: IRModule) -> IRModule:
@@ -155,7 +157,8 @@ def SplitLayoutRewritePreproc() -> Pass:
         y = R.call_tir(cls.matmul, (x, w), ...)   # repacks w into w_t, then multiplies
 
         w1 = R.call_tir(cls.matmul_weight_prepack, (w,), ...)
-        y = R.call_tir(cls.matmul_prepacked, (x, w1), ...)
+        y1 = R.call_tir(cls.matmul_prepacked, (x, w1), ...)
+        y = y1
 
     The repacking then depends on the weight alone, so LiftTransformParams or FoldConstant can do it once.
     """

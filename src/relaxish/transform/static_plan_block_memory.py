@@ -11,7 +11,7 @@ from ..ir import dtype as dt
 from ..ir.expr import GlobalVar, PrimExpr, Range
 from ..ir.module import IRModule
 from ..ir.op import Op, op_name_of
-from ..ir.prim import IntImm
+from ..ir.prim import IntImm, const_ints
 from ..ir.prim import StringImm as PrimString
 from ..ir.transform import Pass
 from ..relax.analysis.struct_info import tir_vars_in_struct_info
@@ -156,13 +156,14 @@ class _Planner:
 
     def entry(self, value: Expr) -> Any:
         """What a leaf expression holds on to."""
-        if isinstance(value, Var):
-            return self.values.get(value)
-        if isinstance(value, Tuple):
-            return tuple(self.entry(f) for f in value.fields)
-        if isinstance(value, TupleGetItem):
-            whole = self.entry(value.tuple_value)
-            return whole[value.index] if isinstance(whole, tuple) else whole
+        match value:
+            case Var():
+                return self.values.get(value)
+            case Tuple():
+                return tuple(self.entry(f) for f in value.fields)
+            case TupleGetItem():
+                whole = self.entry(value.tuple_value)
+                return whole[value.index] if isinstance(whole, tuple) else whole
         return None
 
     def drop(self, value: Expr) -> None:
@@ -179,19 +180,20 @@ class _Planner:
 
     def value(self, value: Expr, block: BindingBlock) -> Any:
         """Note what a bound value uses; gives what its variable holds on to."""
-        if isinstance(value, Call):
-            return self.call(value, block)
-        if isinstance(value, If):
-            self.drop(value.cond)
-            for branch in (value.true_branch, value.false_branch):
-                self.nested(branch)
-            return None
-        if isinstance(value, Function):
-            self.bounds.declare(value)
-            for var in direct_uses(value):
-                self.drop(var)
-            self.nested(value.body)
-            return None
+        match value:
+            case Call():
+                return self.call(value, block)
+            case If():
+                self.drop(value.cond)
+                for branch in (value.true_branch, value.false_branch):
+                    self.nested(branch)
+                return None
+            case Function():
+                self.bounds.declare(value)
+                for var in direct_uses(value):
+                    self.drop(var)
+                self.nested(value.body)
+                return None
         return self.entry(value)
 
     def nested(self, seq: SeqExpr) -> None:
@@ -277,15 +279,16 @@ class _Writer:
 
     def value(self, value: Any, emit: Callable[[VarBinding], None]) -> Any:
         """A bound value rewritten; storage it needs is emitted before it."""
-        if isinstance(value, If):
-            branches = [self.sequence(value.true_branch), self.sequence(value.false_branch)]
-            if branches[0] is value.true_branch and branches[1] is value.false_branch:
-                return value
-            made = If(value.cond, branches[0], branches[1], value.span)
-            made.struct_info_ = value.struct_info_
-            return made
-        if isinstance(value, Function):
-            return self.function(value)
+        match value:
+            case If():
+                branches = [self.sequence(value.true_branch), self.sequence(value.false_branch)]
+                if branches[0] is value.true_branch and branches[1] is value.false_branch:
+                    return value
+                made = If(value.cond, branches[0], branches[1], value.span)
+                made.struct_info_ = value.struct_info_
+                return made
+            case Function():
+                return self.function(value)
         if op_name_of(value) != _ALLOC:
             return value
         token = self.planner.of_call.get(value)
@@ -296,7 +299,7 @@ class _Writer:
                 storage.var = _allocate(storage.size, value, storage.dtype, storage.scope, emit)
             return _tensor_in(storage.var, value)
         shape = value.struct_info.shape
-        if self.plan_output and isinstance(shape, ShapeExpr) and not all(isinstance(d, IntImm) for d in shape.values):
+        if self.plan_output and isinstance(shape, ShapeExpr) and const_ints(shape.values) is None:
             size: Any = None
             for dim in shape.values:
                 most = self.planner.bounds.of(dim)

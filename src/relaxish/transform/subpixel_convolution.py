@@ -80,7 +80,7 @@ def _kernel(weight: Expr | np.ndarray[Any, Any], shape: _Shape, arrays: _Arrays)
 
 
 class _Rewriter(PyExprMutator):
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         dims = _DIMS.get(call.op.name) if isinstance(call.op, Op) else None
         shape = None if dims is None else _shape_of(call, dims)

@@ -17,8 +17,8 @@ from ..ir.op import Op
 from ..ir.structural import same_expression
 from ..relax.scalars import const_int
 from ..support.errors import RelaxishError
-from ..tir import Block, BlockRealize, Buffer, BufferLoad, BufferStore, For, ForKind, PrimFunc, SeqStmt
-from ..tir.stmt import Stmt
+from ..tir import Block, BlockRealize, Buffer, BufferLoad, BufferStore, For, ForKind, PrimFunc
+from ..tir.stmt import Stmt, stmt_list
 
 __all__ = ["MatchResult", "match_leading_loops"]
 
@@ -66,10 +66,11 @@ class _Matcher:
                 return False
         if one.loop_var.dtype != other.loop_var.dtype or not self.expr(one.extent, other.extent):
             return False
-        if isinstance(one.body, For) and isinstance(other.body, For):
-            return self.loop(one.body, other.body)
-        if isinstance(one.body, BlockRealize) and isinstance(other.body, BlockRealize):
-            return self.realize(one.body, other.body)
+        match one.body:
+            case For() if isinstance(other.body, For):
+                return self.loop(one.body, other.body)
+            case BlockRealize() if isinstance(other.body, BlockRealize):
+                return self.realize(one.body, other.body)
         return False
 
     def realize(self, one: BlockRealize, other: BlockRealize) -> bool:
@@ -155,14 +156,15 @@ class _Matcher:
 
     def expr(self, one: PrimExpr, other: PrimExpr) -> bool:
         """Whether an expression is an instance of a pattern's."""
-        if isinstance(other, P.Var) and other in self.free and not isinstance(one, P.Var):
-            return self._scalar(one, other)
-        if isinstance(other, (P.Mul, P.Add)):
-            neutral = 1 if isinstance(other, P.Mul) else 0
-            for scalar, rest in ((other.a, other.b), (other.b, other.a)):
-                if isinstance(scalar, P.Var) and scalar in self.free and self.attempt((one, rest)):
-                    self.values[scalar] = _literal(rest.dtype, neutral)
-                    return True
+        match other:
+            case P.Var() if other in self.free and not isinstance(one, P.Var):
+                return self._scalar(one, other)
+            case P.Mul() | P.Add():
+                neutral = 1 if isinstance(other, P.Mul) else 0
+                for scalar, rest in ((other.a, other.b), (other.b, other.a)):
+                    if isinstance(scalar, P.Var) and scalar in self.free and self.attempt((one, rest)):
+                        self.values[scalar] = _literal(rest.dtype, neutral)
+                        return True
         return self._same(one, other)
 
     def _scalar(self, one: PrimExpr, other: PrimExpr) -> bool:
@@ -174,34 +176,37 @@ class _Matcher:
     def _same(self, one: Any, other: Any) -> bool:
         if type(one) is not type(other) or one.dtype != other.dtype:
             return False
-        if isinstance(one, P.Var):
-            return self.vars.get(other, other) is one
-        if isinstance(one, (P.Add, P.Mul)):
-            return self.attempt((one.a, other.a), (one.b, other.b)) or self.attempt((one.a, other.b), (one.b, other.a))
-        if isinstance(one, BufferLoad):
-            return self.access(one, other)
-        if isinstance(one, P.Call):
-            same = isinstance(one.op, Op) and one.op is other.op
-            return same and self.exprs(one.args, other.args)
-        if isinstance(one, P.Cast):
-            return self.expr(one.value, other.value)
-        if isinstance(one, P.Select):
-            parts = ("condition", "true_value", "false_value")
-            return all(self.expr(getattr(one, p), getattr(other, p)) for p in parts)
-        if isinstance(one, P.Not):
-            return self.expr(one.a, other.a)
-        if isinstance(one, P.BinaryOp):
-            return self.expr(one.a, other.a) and self.expr(one.b, other.b)
+        match one:
+            case P.Var():
+                return self.vars.get(other, other) is one
+            case P.Add() | P.Mul():
+                return self.attempt((one.a, other.a), (one.b, other.b)) or self.attempt(
+                    (one.a, other.b), (one.b, other.a)
+                )
+            case BufferLoad():
+                return self.access(one, other)
+            case P.Call():
+                same = isinstance(one.op, Op) and one.op is other.op
+                return same and self.exprs(one.args, other.args)
+            case P.Cast():
+                return self.expr(one.value, other.value)
+            case P.Select():
+                parts = ("condition", "true_value", "false_value")
+                return all(self.expr(getattr(one, p), getattr(other, p)) for p in parts)
+            case P.Not():
+                return self.expr(one.a, other.a)
+            case P.BinaryOp():
+                return self.expr(one.a, other.a) and self.expr(one.b, other.b)
         return same_expression(one, other)
 
 
-def _literal(dtype: str, value: int) -> Any:
+def _literal(dtype: str, value: int) -> PrimExpr:
     return P.FloatImm(dtype, float(value)) if "float" in dtype else P.IntImm(dtype, value)
 
 
 def match_leading_loops(patterns: Sequence[PrimFunc], body: Stmt) -> list[MatchResult]:
     """Matches of the first loop nests of a body, one after the other, up to the first that is no pattern's."""
-    nests = body.seq if isinstance(body, SeqStmt) else (body,)
+    nests = stmt_list(body)
     found: list[MatchResult] = []
     for nest in nests:
         result = None

@@ -9,14 +9,15 @@ import numpy as np
 
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
-from ..ir.op import Op
+from ..ir.op import op_name_of
 from ..ir.transform import Pass
 from ..op.datatype import astype
 from ..relax.expr import (
+    Binding,
+    BindingBlock,
     Call,
     Constant,
     DataflowBlock,
-    DataflowVar,
     Expr,
     Function,
     If,
@@ -29,7 +30,8 @@ from ..relax.expr import (
 from ..relax.expr_functor import PyExprMutator
 from ..relax.layout import is_nested_tensor
 from ..relax.op_table import op_record_of
-from ..relax.struct_info import TensorStructInfo, TupleStructInfo
+from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from ..relax.utils import field_at
 from .base import as_module_pass, map_relax_functions, remapped_leaves
 
 __all__ = ["ToMixedPrecision"]
@@ -40,13 +42,13 @@ _MAX_LOW = 65504
 
 def _policy(call: Call) -> str | None:
     """``always``, ``follow`` or ``never``; None for what is no operator."""
-    if not isinstance(call.op, Op):
+    if not op_name_of(call):
         return None
     record = op_record_of(call.op)
     return "never" if record is None else record.precision
 
 
-def _dtypes(info: Any, dtype: str | None = None) -> Any:
+def _dtypes(info: StructInfo, dtype: str | None = None) -> object:
     """The dtype(s) of a tensor or nested tuple; ``dtype`` throughout if given."""
     if isinstance(info, TupleStructInfo):
         return tuple(_dtypes(f, dtype) for f in info.fields)
@@ -59,46 +61,48 @@ class _Demands:
     def __init__(self) -> None:
         self.of: dict[Var, Any] = {}
 
-    def want(self, expr: Any, dtype: Any) -> None:
-        if isinstance(expr, Tuple):
-            for index, item in enumerate(expr.fields):
-                self.want(item, dtype[index] if isinstance(dtype, tuple) else dtype)
-        elif isinstance(expr, Var) and is_nested_tensor(expr):
-            new = dtype if isinstance(dtype, tuple) else _dtypes(expr.struct_info_, dtype)
-            self.of[expr] = _merge(self.of[expr], new) if expr in self.of else new
+    def want(self, expr: Expr, dtype: Any) -> None:
+        match expr:
+            case Tuple():
+                for index, item in enumerate(expr.fields):
+                    self.want(item, dtype[index] if isinstance(dtype, tuple) else dtype)
+            case Var() if is_nested_tensor(expr):
+                new = dtype if isinstance(dtype, tuple) else _dtypes(expr.struct_info_, dtype)
+                self.of[expr] = _merge(self.of[expr], new) if expr in self.of else new
 
     def sequence(self, seq: SeqExpr) -> None:
         self.want(seq.body, _HIGH)
         for block in reversed(seq.blocks):
             # Other blocks keep the dtypes they have.
-            for binding in reversed(block.bindings if isinstance(block, DataflowBlock) else ()):
+            for binding in reversed(block.bindings if block.is_dataflow else ()):
                 self.binding(binding)
 
-    def binding(self, binding: Any) -> None:
+    def binding(self, binding: Binding) -> None:
         value = binding.value
-        if isinstance(value, Call) and isinstance(binding, VarBinding):
-            dtype = _LOW if _policy(value) == "always" else _HIGH
-            for arg in value.args:
-                self.want(arg, dtype)
-        elif isinstance(value, Tuple):
-            self.want(value, self.of.get(binding.var, _OPEN))
-        elif isinstance(value, TupleGetItem):
-            info = value.tuple_value.struct_info_
-            if isinstance(info, TupleStructInfo):
-                wanted = [_dtypes(f, _OPEN) for f in info.fields]
-                wanted[value.index] = self.of.get(binding.var, _dtypes(info.fields[value.index], _OPEN))
-                self.want(value.tuple_value, tuple(wanted))
-        elif isinstance(value, If):
-            self.sequence(value.true_branch)
-            self.sequence(value.false_branch)
-            self.want(value.cond, _HIGH)
-        elif isinstance(value, Function):
-            self.sequence(value.body)
-        else:
-            self.want(value, _HIGH)
+        match value:
+            case Call() if isinstance(binding, VarBinding):
+                dtype = _LOW if _policy(value) == "always" else _HIGH
+                for arg in value.args:
+                    self.want(arg, dtype)
+            case Tuple():
+                self.want(value, self.of.get(binding.var, _OPEN))
+            case TupleGetItem():
+                info = value.tuple_value.struct_info_
+                if isinstance(info, TupleStructInfo):
+                    wanted = [_dtypes(f, _OPEN) for f in info.fields]
+                    wanted[value.index] = self.of.get(binding.var, _dtypes(info.fields[value.index], _OPEN))
+                    self.want(value.tuple_value, tuple(wanted))
+            case If():
+                self.sequence(value.true_branch)
+                self.sequence(value.false_branch)
+                self.want(value.cond, _HIGH)
+            case Function():
+                self.sequence(value.body)
+            case _:
+                self.want(value, _HIGH)
 
 
-def _merge(one: Any, other: Any) -> Any:
+def _merge(one: Any, other: Any) -> object:
     if isinstance(one, tuple):
         return tuple(map(_merge, one, other))
     if _OPEN in (one, other):
@@ -115,7 +119,7 @@ class _Rewriter(PyExprMutator):
         self.params: list[Var] = []
         self.inside = False
 
-    def visit_function_(self, op: Function) -> Any:
+    def visit_function_(self, op: Function) -> Expr:
         saved, self.params = self.params, list(op.params)
         for param in op.params:
             info = param.struct_info_
@@ -126,7 +130,7 @@ class _Rewriter(PyExprMutator):
         self.params = saved
         return new
 
-    def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
+    def visit_dataflow_block_(self, block: DataflowBlock) -> BindingBlock:
         self.inside = True
         self.builder_.begin_dataflow_block()
         before = {p: self.var_remap_.get(p) for p in self.params}
@@ -134,7 +138,7 @@ class _Rewriter(PyExprMutator):
             self._lower_if_wanted(param)
         for binding in block.bindings:
             self.visit_binding(binding)
-            if isinstance(binding.var, DataflowVar):
+            if binding.var.is_dataflow:
                 self._lower_if_wanted(binding.var)
         for param, old in before.items():
             if old is not None:
@@ -156,22 +160,19 @@ class _Rewriter(PyExprMutator):
         if rewritten is not current:
             self.var_remap_[var] = self.builder_.emit(rewritten)
 
-    def _cast(self, expr: Any, want: Any) -> Expr:
+    def _cast(self, expr: Expr, want: Any) -> Expr:
         """The expression in the dtype(s) wanted; what is neither float16 nor float32 stays."""
         if isinstance(want, tuple):
             if want == _dtypes(expr.struct_info_):
                 return expr
-            fields = [
-                self._cast(expr.fields[i] if isinstance(expr, Tuple) else TupleGetItem(expr, i), part)
-                for i, part in enumerate(want)
-            ]
+            fields = [self._cast(field_at(expr, i), part) for i, part in enumerate(want)]
             return Tuple(fields)
         have = getattr(expr.struct_info_, "dtype", None)
         if have == want or have not in (_LOW, _HIGH):
             return expr
         return astype(expr, want)
 
-    def visit_var_(self, op: Var) -> Any:
+    def visit_var_(self, op: Var) -> Expr:
         current = remapped_leaves(self, op)
         return self._cast(current, _dtypes(op.struct_info_)) if is_nested_tensor(current) else current
 
@@ -191,7 +192,7 @@ class _Rewriter(PyExprMutator):
             source = remapped_leaves(self, value.tuple_value)
             new = value if source is value.tuple_value else TupleGetItem(source, value.index, value.span)
         new = self.builder_.normalize(new)
-        if not isinstance(binding.var, DataflowVar) and is_nested_tensor(binding.var):
+        if not binding.var.is_dataflow and is_nested_tensor(binding.var):
             new = self.builder_.normalize(self._cast_bound(new, _dtypes(binding.var.struct_info_)))
         self.reemit_binding(binding, new)
 
@@ -221,7 +222,7 @@ class _Rewriter(PyExprMutator):
         if policy == "always":
             new = self._with_out_dtype(new)
         new = self.builder_.normalize(new)
-        if not isinstance(binding.var, DataflowVar):
+        if not binding.var.is_dataflow:
             if is_nested_tensor(binding.var):
                 new = self.builder_.normalize(self._cast_bound(new, _dtypes(binding.var.struct_info_)))
         elif policy == "always" and is_nested_tensor(new):
@@ -241,7 +242,7 @@ class _Rewriter(PyExprMutator):
         return Call(call.op, call.args, attrs, call.sinfo_args, call.span)
 
 
-def _only_low(have: Any, wanted: Any) -> Any:
+def _only_low(have: Any, wanted: Any) -> object:
     if isinstance(have, tuple):
         return tuple(map(_only_low, have, wanted))
     return _LOW if wanted == _LOW else have
@@ -262,10 +263,11 @@ def _castable(arg: Expr) -> bool:
     """Whether an argument lets a following operator compute in float16."""
     if not is_nested_tensor(arg):
         return True
-    if isinstance(arg, Constant):
-        return _fits(arg)
-    if isinstance(arg, Tuple):
-        return all(_castable(f) for f in arg.fields)
+    match arg:
+        case Constant():
+            return _fits(arg)
+        case Tuple():
+            return all(_castable(f) for f in arg.fields)
     return getattr(arg.struct_info_, "dtype", None) == _LOW
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ..ir.module import IRModule
 from ..ir.transform import Pass
-from ..relax.expr import DataflowBlock, DataflowVar, Function, Var
+from ..relax.expr import BindingBlock, DataflowBlock, DataflowVar, Function, Var
 from ..relax.expr_functor import PyExprMutator
 from .base import as_module_pass, map_relax_functions
 
@@ -14,13 +13,13 @@ __all__ = ["ToNonDataflow", "to_non_dataflow"]
 
 
 class _Plain(PyExprMutator):
-    def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
+    def visit_dataflow_block_(self, block: DataflowBlock) -> BindingBlock:
         self.builder_.begin_binding_block()
         for binding in block.bindings:
             self.visit_binding(binding)
         return self.builder_.end_block()
 
-    def visit_dataflow_var_def_(self, var: DataflowVar) -> Any:
+    def visit_dataflow_var_def_(self, var: DataflowVar) -> Var:
         made = self.var_remap_.get(var)
         if made is None:
             made = self.var_remap_[var] = Var(var.name_hint, var.struct_info_, var.span)

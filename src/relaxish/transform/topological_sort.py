@@ -7,7 +7,7 @@ from typing import Any
 
 from ..ir.expr import GlobalVar
 from ..ir.transform import Pass
-from ..relax.expr import DataflowBlock, Expr, Function, Var
+from ..relax.expr import Binding, BindingBlock, DataflowBlock, Expr, Function, Var
 from ..relax.expr_functor import PyExprMutator, PyExprVisitor
 from .base import as_module_pass, map_relax_functions
 
@@ -47,7 +47,7 @@ class _Graph(PyExprVisitor):
             self._edge(_INPUT, param)
         self.visit_expr(op.body)
 
-    def visit_binding(self, binding: Any) -> None:
+    def visit_binding(self, binding: Binding) -> None:
         outer, self.current = self.current, binding.var
         super().visit_binding(binding)
         self.current = outer
@@ -94,7 +94,7 @@ class _Sorter(PyExprMutator):
                     todo.append(each)
         return list(done)
 
-    def visit_dataflow_block_(self, block: DataflowBlock) -> Any:
+    def visit_dataflow_block_(self, block: DataflowBlock) -> BindingBlock:
         bindings = {binding.var: binding for binding in block.bindings}
         order = [value for value in self.order() if value in bindings]
         if not self.from_inputs:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.transform import Pass
-from ..relax.expr import Function, Var
+from ..relax.expr import Expr, Function, Var
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import StructInfo
 from .base import as_module_pass, map_relax_functions
@@ -21,7 +20,7 @@ class _Update(PyExprMutator):
         super().__init__(mod)
         self.sinfo_func = sinfo_func
 
-    def visit_function_(self, op: Function) -> Any:
+    def visit_function_(self, op: Function) -> Expr:
         params = []
         for param in op.params:
             info = self.sinfo_func(param)

@@ -8,7 +8,7 @@ from typing import Any
 from ..ir.global_info import VDevice
 from ..ir.module import IRModule
 from ..ir.transform import Pass
-from ..relax.expr import Call, Constant, Function, is_call_of
+from ..relax.expr import Call, Constant, Expr, Function, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ..support.errors import RelaxishError
@@ -26,15 +26,16 @@ class ReplaceVDevices(PyExprMutator):
 
     def visit_struct_info_node(self, info: StructInfo) -> StructInfo:
         info = super().visit_struct_info_node(info)
-        if isinstance(info, TupleStructInfo):
-            fields = [self.visit_struct_info_node(f) for f in info.fields]
-            return info if all(a is b for a, b in zip(fields, info.fields)) else TupleStructInfo(fields)
-        if isinstance(info, TensorStructInfo) and info.vdevice is not None:
-            new = self.replacement(info.vdevice)
-            return info if new is info.vdevice else TensorStructInfo(info.shape, info.dtype, new, info.ndim)
+        match info:
+            case TupleStructInfo():
+                fields = [self.visit_struct_info_node(f) for f in info.fields]
+                return info if all(a is b for a, b in zip(fields, info.fields)) else TupleStructInfo(fields)
+            case TensorStructInfo() if info.vdevice is not None:
+                new = self.replacement(info.vdevice)
+                return info if new is info.vdevice else TensorStructInfo(info.shape, info.dtype, new, info.ndim)
         return info
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         if is_call_of(call, "relax.to_vdevice", "relax.hint_on_device"):
             new = self.replacement(call.attrs.dst_vdevice)
@@ -45,7 +46,7 @@ class ReplaceVDevices(PyExprMutator):
                 return Call(call.op, call.args, call.attrs.with_fields(values=values), call.sinfo_args, call.span)
         return call
 
-    def visit_constant_(self, op: Constant) -> Any:
+    def visit_constant_(self, op: Constant) -> Expr:
         info = self.visit_struct_info_node(op.struct_info)
         return op if info is op.struct_info_ else Constant(op.data, info, op.span)
 

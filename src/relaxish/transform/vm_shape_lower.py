@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..ir.expr import PrimExpr
-from ..ir.module import IRModule
-from ..ir.prim import IntImm
+from ..ir.module import IRModule, functions_of
+from ..ir.prim import IntImm, const_ints
 from ..ir.prim import Var as TirVar
 from ..ir.structural import same_expression, structural_hash
 from ..ir.transform import Pass
@@ -120,18 +120,19 @@ class _Collector(PyExprVisitor):
 
     def info(self, info: StructInfo | None) -> None:
         """The expressions of a struct info."""
-        if isinstance(info, TensorStructInfo):
-            if info.shape is not None:
-                self.visit_expr(info.shape)
-        elif isinstance(info, ShapeStructInfo):
-            for dim in info.values or ():
-                self.visit_prim_expr(dim)
-        elif isinstance(info, PrimStructInfo):
-            if info.value is not None:
-                self.visit_prim_expr(info.value)
-        elif isinstance(info, TupleStructInfo):
-            for item in info.fields:
-                self.info(item)
+        match info:
+            case TensorStructInfo():
+                if info.shape is not None:
+                    self.visit_expr(info.shape)
+            case ShapeStructInfo():
+                for dim in info.values or ():
+                    self.visit_prim_expr(dim)
+            case PrimStructInfo():
+                if info.value is not None:
+                    self.visit_prim_expr(info.value)
+            case TupleStructInfo():
+                for item in info.fields:
+                    self.info(item)
 
     def visit_struct_info(self, expr: Expr) -> None:
         self.info(expr.struct_info_)
@@ -166,6 +167,7 @@ class _Collector(PyExprVisitor):
         self.info(op.struct_info_)
 
     def visit_match_cast_(self, binding: MatchCast) -> None:
+        self.visit_expr(binding.value)  # a shape may be written out there, and nowhere else
         self.info(binding.struct_info)
 
 
@@ -258,26 +260,27 @@ class _Lower(PyExprMutator):
         if not how.always and known is not None and info.is_base_of(known):
             return
         text = StringImm(how.context)
-        if isinstance(info, TensorStructInfo):
-            self._check_tensor(info, value, how, todos)
-        elif isinstance(info, ShapeStructInfo):
-            if how.always or not ShapeStructInfo(ndim=info.ndim).is_base_of(known):
-                self._emit("check_shape_info", [value, PrimValue(info.ndim), text])
-            if info.values is not None:
-                todos.append(_Todo(value, info.values, how.context))
-        elif isinstance(info, PrimStructInfo):
-            if how.always or not PrimStructInfo(info.dtype).is_base_of(known):
-                self._emit("check_prim_value_info", [value, DataTypeImm(info.dtype), text])
-            if info.value is not None and info.dtype == "int64":
-                todos.append(_Todo(value, (info.value,), how.context))
-        elif isinstance(info, TupleStructInfo):
-            self._check_tuple(info, value, how, todos)
-        elif isinstance(info, FuncStructInfo) and (how.always or not isinstance(known, FuncStructInfo)):
-            self._emit("check_func_info", [value, text])
+        match info:
+            case TensorStructInfo():
+                self._check_tensor(info, value, how, todos)
+            case ShapeStructInfo():
+                if how.always or not ShapeStructInfo(ndim=info.ndim).is_base_of(known):
+                    self._emit("check_shape_info", [value, PrimValue(info.ndim), text])
+                if info.values is not None:
+                    todos.append(_Todo(value, info.values, how.context))
+            case PrimStructInfo():
+                if how.always or not PrimStructInfo(info.dtype).is_base_of(known):
+                    self._emit("check_prim_value_info", [value, DataTypeImm(info.dtype), text])
+                if info.value is not None and info.dtype == "int64":
+                    todos.append(_Todo(value, (info.value,), how.context))
+            case TupleStructInfo():
+                self._check_tuple(info, value, how, todos)
+            case FuncStructInfo() if how.always or not isinstance(known, FuncStructInfo):
+                self._emit("check_func_info", [value, text])
 
     def _check_tensor(self, info: TensorStructInfo, value: Expr, how: _Check, todos: list[_Todo]) -> None:
         dims = info.shape.values if isinstance(info.shape, ShapeExpr) else None
-        if how.dynamic_only and dims is not None and all(isinstance(d, IntImm) for d in dims):
+        if how.dynamic_only and dims is not None and const_ints(dims) is not None:
             return
         coarse = TensorStructInfo(None, info.dtype, None, info.ndim)
         if how.always or not coarse.is_base_of(value.struct_info_):
@@ -375,14 +378,14 @@ class _Lower(PyExprMutator):
             raise InternalError(f"PrimExpr {expr} in function {self.name} has not been computed")
         return _LOAD, slot.index
 
-    def visit_shape_expr_(self, op: ShapeExpr) -> Any:
-        if all(isinstance(v, IntImm) for v in op.values):
+    def visit_shape_expr_(self, op: ShapeExpr) -> Expr:
+        if const_ints(op.values) is not None:
             return op
         flat = [PrimValue(v) for e in op.values for v in self._make_code(e)]
         args = (self.heap, PrimValue(len(op.values)), *flat)
         return Call(ExternFunc("vm.builtin.make_shape"), args, None, (ShapeStructInfo(ndim=len(op.values)),))
 
-    def visit_prim_value_(self, op: PrimValue) -> Any:
+    def visit_prim_value_(self, op: PrimValue) -> Expr:
         value = op.value
         if value.dtype != "int64" or isinstance(value, IntImm) or not prim_vars(value):
             return op
@@ -403,7 +406,7 @@ class _Lower(PyExprMutator):
     def visit_struct_info_node(self, info: StructInfo) -> StructInfo:
         return info
 
-    def visit_function_(self, op: Function) -> Any:
+    def visit_function_(self, op: Function) -> Expr:
         raise InternalError("VMShapeLower does not work for local functions; run LambdaLift first")
 
 
@@ -424,9 +427,8 @@ def VMShapeLower(*, emit_err_ctx: bool = True) -> Pass:
 
     def run(mod: IRModule) -> IRModule:
         lower = _Lower(mod, emit_err_ctx)
-        for var, func in list(mod.functions.items()):
-            if isinstance(func, Function):
-                lower.builder_.update_func(var, lower.rewrite(var.name_hint, func))
+        for var, func in functions_of(mod, Function):
+            lower.builder_.update_func(var, lower.rewrite(var.name_hint, func))
         return lower.builder_.get()
 
     return as_module_pass(run, "VMShapeLower")

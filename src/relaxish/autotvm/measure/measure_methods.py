@@ -31,6 +31,7 @@ from ...runtime.rpc.client import RPCModule, RPCSession
 from ...support.entry_points import load
 from ...support.errors import RelaxishError
 from ...support.log import get_logger
+from ...support.sequences import of_kind
 from ...target import Target
 from ...tir import PrimFunc, Schedule
 from .measure import Builder, BuildResult, MeasureInput, MeasureResult, Runner, error_number
@@ -164,8 +165,8 @@ class EngineBuilder(Builder):
 
     def forget(self, artifacts: Sequence[Any]) -> None:
         """Remove files that were built and have run."""
-        for path in artifacts:
-            if isinstance(path, str) and os.path.dirname(path) == self._folder.name:
+        for path in of_kind(artifacts, str):
+            if os.path.dirname(path) == self._folder.name:
                 for name in (path, os.path.splitext(path)[0] + ".json"):
                     with contextlib.suppress(OSError):
                         os.unlink(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...ir.module import functions_of
 from .replacements import missing
 
 __all__ = ["from_onnx"]
@@ -37,7 +38,7 @@ def from_onnx(
     )
     if freeze_params:
         return found, {}
-    main = next(f for v, f in found.functions.items() if isinstance(f, Function) and v.name_hint == "main")
+    main = next(f for v, f in functions_of(found, Function) if v.name_hint == "main")
     values = list((main.attrs or {}).get("params") or ())
     names = [p.name_hint for p in main.params[len(main.params) - len(values) :]]
     functions = {v: (f.without_attr("params") if f is main else f) for v, f in found.functions.items()}

@@ -110,20 +110,21 @@ def _pairs(records: Records) -> Iterator[tuple[Any, Any]]:
     """Measured pairs of a path, an open file, pairs, or a list of any of those."""
     from ..record import load_from_buffer, load_from_file
 
-    if isinstance(records, (str, os.PathLike)):
-        yield from load_from_file(records)
-    elif hasattr(records, "readline"):
-        yield from load_from_buffer(records)
-    elif isinstance(records, Iterable):
-        for one in records:
-            if isinstance(one, (str, os.PathLike)) or hasattr(one, "readline"):
-                yield from _pairs(one)
-            elif isinstance(one, tuple) and len(one) == 2 and hasattr(one[0], "config"):
-                yield one
-            else:
-                yield from _pairs(one)
-    else:
-        raise TypeError(f"records are a path, a file or pairs of input and result, not {type(records).__name__}")
+    match records:
+        case str() | os.PathLike():
+            yield from load_from_file(records)
+        case _ if hasattr(records, "readline"):
+            yield from load_from_buffer(records)
+        case Iterable():
+            for one in records:
+                if isinstance(one, (str, os.PathLike)) or hasattr(one, "readline"):
+                    yield from _pairs(one)
+                elif isinstance(one, tuple) and len(one) == 2 and hasattr(one[0], "config"):
+                    yield one
+                else:
+                    yield from _pairs(one)
+        case _:
+            raise TypeError(f"records are a path, a file or pairs of input and result, not {type(records).__name__}")
 
 
 def as_key(value: Any) -> Hashable:

@@ -10,6 +10,7 @@ from ...ir.prim import is_call_of, IterVar
 from ... import te
 from ...ir import IRModule
 from ...support.errors import RelaxishError
+from ...support.sequences import of_kind
 from ...te.schedule import Schedule
 from ...tir import Call, Cast, FloatImm, IntImm, Let, Not, PrimExpr, ProducerLoad, Reduce, Select, StringImm, Var
 from ...tir import Schedule as BlockSchedule
@@ -53,7 +54,7 @@ def count_flop(expr: PrimExpr) -> int:
         case Call():
             if is_call_of(expr, "tir.if_then_else"):
                 return count_flop(expr.args[0]) + max(count_flop(expr.args[1]), count_flop(expr.args[2]))
-            return sum(count_flop(a) for a in expr.args if isinstance(a, PrimExpr))
+            return sum(count_flop(a) for a in of_kind(expr.args, PrimExpr))
     if hasattr(expr, "a") and hasattr(expr, "b"):
         return 1 + count_flop(expr.a) + count_flop(expr.b)
     raise FlopCalculationError(f"Found unsupported operator in the compute expr: {type(expr).__name__}")

@@ -22,6 +22,7 @@ from ...meta_schedule.analysis.schedules import normalize_mod, schedule_for_tuni
 from ...meta_schedule.search_strategy.replay import apply_trace
 from ...meta_schedule.space_generator.hints import SketchEstimate, estimate_sketch
 from ...support.errors import RelaxishError
+from ...support.sequences import of_kind
 from ...target import Target
 from ...tir import PrimFunc, Schedule
 from ...tir.analysis import estimate_tir_flops, find_anchor_block
@@ -62,7 +63,7 @@ def _template_of(anchor: str, target: Target) -> Callable[..., None] | None:
 
 
 def _function(mod: IRModule) -> PrimFunc:
-    return next(f for f in mod.functions.values() if isinstance(f, PrimFunc))
+    return next(of_kind(mod.functions.values(), PrimFunc))
 
 
 def anchor_of(mod: IRModule) -> str:

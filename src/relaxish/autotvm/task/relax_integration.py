@@ -11,6 +11,7 @@ from ...meta_schedule.database import Database, TuningRecord, Workload
 from ...meta_schedule.analysis.schedules import normalize_mod
 from ...support.errors import RelaxishError
 from ...support.log import get_logger
+from ...support.sequences import of_kind
 from ...target import Target
 from ...tir import PrimFunc, Schedule
 from .kernel import instantiate, kernel_task, kernel_workload
@@ -76,7 +77,7 @@ def extract_from_multiple_program(
             if wanted is not None and not any(name in found.task_name for name in wanted):
                 continue
             program = found.dispatched[0]
-            func = next(f for f in program.functions.values() if isinstance(f, PrimFunc))
+            func = next(of_kind(program.functions.values(), PrimFunc))
             if (func.attrs or {}).get("tir.is_scheduled"):
                 continue
             key = kernel_workload(program)

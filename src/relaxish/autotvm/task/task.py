@@ -10,6 +10,7 @@ from typing import Any, TYPE_CHECKING
 from ... import te
 from ...ir import IRModule
 from ...support.errors import AlreadyRegisteredError, RelaxishError
+from ...support.sequences import as_list, of_kind
 from ...target import Target
 from ...te.schedule import Schedule
 from ...te.tensor import Tensor
@@ -34,7 +35,7 @@ TASK_TABLE: dict[str, TaskTemplate] = {}
 # ---- arguments
 
 
-def _serialized(arg: Any) -> Any:
+def _serialized(arg: Any) -> object:
     match arg:
         case te.Tensor():
             return ("TENSOR", tuple(_serialized(n) for n in arg.shape), arg.dtype)
@@ -59,7 +60,7 @@ def deserialize_args(args: Sequence[Any]) -> list[Any]:
     return [_deserialized(a) for a in args]
 
 
-def _deserialized(arg: Any) -> Any:
+def _deserialized(arg: Any) -> object:
     if isinstance(arg, (tuple, list)) and len(arg) == 3 and arg[0] == "TENSOR":
         return te.placeholder(shape=tuple(arg[1]), dtype=arg[2])
     return arg
@@ -94,7 +95,7 @@ class TaskTemplate:
                 f"{'compute' if self.fcompute is None else 'schedule'}({self.name!r})"
             )
         out = self.fcompute(*real, **kwargs)
-        outs = list(out) if isinstance(out, (list, tuple)) else [out]
+        outs = as_list(out)
         return self.fschedule(outs), [*_inputs_of(outs, real), *outs]
 
 
@@ -102,8 +103,8 @@ def _inputs_of(outs: Sequence[te.Tensor], args: Sequence[Any]) -> list[te.Tensor
     """The placeholders that outputs are computed from: arguments first and in their order."""
     from ...te.graph import post_order
 
-    found = [op.output(0) for op in post_order([o.op for o in outs]) if isinstance(op, te.PlaceholderOp)]
-    given = [a for a in args if isinstance(a, te.Tensor) and a in found]
+    found = [op.output(0) for op in of_kind(post_order([o.op for o in outs]), te.PlaceholderOp)]
+    given = [a for a in of_kind(args, te.Tensor) if a in found]
     return [*given, *(t for t in found if t not in given)]
 
 

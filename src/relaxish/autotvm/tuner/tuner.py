@@ -13,6 +13,7 @@ import numpy as np
 
 from ...meta_schedule.database import Database
 from ...support.log import get_logger
+from ...support.sequences import of_kind
 from ..env import GLOBAL_SCOPE
 from ..measure import MeasureBatch, MeasureInput, MeasureOption, MeasureResult, create_measure_batch
 from .callback import Callback, format_si_prefix, log_to_file
@@ -174,7 +175,7 @@ class Tuner:
         if not self.learns_from_log:
             return 0
         found: dict[int, tuple[Any, Any]] = {}
-        logs = [c for c in callbacks if isinstance(c, log_to_file) and c.path is not None and c.path.exists()]
+        logs = [c for c in of_kind(callbacks, log_to_file) if c.path is not None and c.path.exists()]
         for callback in logs:
             if _own(callback, self.task) in _OWN_LOGS:
                 continue

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...ir.expr import RelaxExpr
-from ...ir.module import IRModule
+from ...ir.module import IRModule, functions_of
 from ...ir.transform import Pass, Sequential
 from ...op.manipulate import reshape
 from ...relax.dpl import DFPattern, is_const, is_op, is_tuple_get_item, wildcard
@@ -179,9 +179,8 @@ class _AppendReshape(PyExprMutator):
 def append_reshape_to_batch_norm(mod: IRModule) -> IRModule:
     """``norm[0]`` becomes ``R.reshape(norm[0], shape)``."""
     mutator = _AppendReshape(mod)
-    for var, func in list(mod.functions.items()):
-        if isinstance(func, Function):
-            mutator.builder_.update_func(var, mutator.visit_expr(func))
+    for var, func in functions_of(mod, Function):
+        mutator.builder_.update_func(var, mutator.visit_expr(func))
     return eliminate(mutator.builder_.get(), ["main"])
 
 

@@ -18,9 +18,11 @@ from ...ir.module import IRModule
 from ...ir.node import Node
 from ...ir.prim import Call
 from ...ir.transform import Pass, PassContext, Sequential
+from ...support.sequences import of_kind
 from ...target import Target
 from ...tir import PrimFunc
-from ...tir.transform import BF16StorageLegalize, BindTarget, FP8StorageLegalize, LowerDeviceKernelLaunch
+from ...tir.transform import BF16StorageLegalize, BindTarget, LowerDeviceKernelLaunch
+from ...tir.transform.numerics.exact_float8 import ExactFP8ComputeLegalize, ExactFP8StorageLegalize
 from ...tir.transform.numerics.exact_variances import ExactVariances
 from ...tir.transform.simplify.shape_arithmetic import SimplifyShapeArithmetic
 from ...tir.transform.steps import default_passes, device_passes
@@ -47,6 +49,7 @@ def split_host_device(mod: IRModule, target: Target) -> tuple[IRModule, IRModule
         target = Target(target, host="llvm")
     mod = with_parallel_kernels(without_lockstep(mod), target)
     steps = [p for p in default_passes(PassContext.current()) if _plain_name(p) not in _LATER]
+    steps = [ExactFP8ComputeLegalize() if _plain_name(p) == "FP8ComputeLegalize" else p for p in steps]
     if target.kind.name in _WITH_FLOAT64:
         steps.insert(0, ExactVariances())
     # Once offsets are flat and before their common parts get names.
@@ -58,7 +61,7 @@ def split_host_device(mod: IRModule, target: Target) -> tuple[IRModule, IRModule
     for var, func in lowered.functions.items():
         is_kernel = (func.attrs or {}).get("calling_conv") == CallingConv.DEVICE_KERNEL_LAUNCH
         (device if is_kernel else host)[var] = func
-    finish = [MaskWarpBarriers(), FP8StorageLegalize(), BF16StorageLegalize(), *device_passes(mathematics=False)]
+    finish = [MaskWarpBarriers(), ExactFP8StorageLegalize(), BF16StorageLegalize(), *device_passes(mathematics=False)]
     return IRModule(host), Sequential(finish)(IRModule(device))
 
 
@@ -75,9 +78,8 @@ def _public(mod: IRModule) -> IRModule:
             called.add(node.op)
         return True
 
-    for func in mod.functions.values():
-        if isinstance(func, PrimFunc):
-            pre_order_visit(func.body, look)
+    for program in of_kind(mod.functions.values(), PrimFunc):
+        pre_order_visit(program.body, look)
     functions: dict[Any, Any] = {}
     for var, func in mod.functions.items():
         named = "global_symbol" in (func.attrs or {}) or var in called

@@ -19,6 +19,7 @@ from ...relax.expr import Function, is_call_of
 from ...runtime.registry import get_global_func
 from ...support.errors import RelaxishError
 from ...support.host_cpu import host_triple
+from ...support.sequences import of_kind
 from ...target import Target
 from ...target.libraries import LIBRARY_KINDS, fitting
 from ...transform import FuseOpsByPattern, RunCodegen
@@ -114,7 +115,7 @@ def _pass_of(name: str, kind: str, home: bool) -> Pass:
         else:
             partition: Callable[..., Any] = _named("backend", library.partition)
             found = partition()(mod) if name == "clml" else partition(mod)
-        if not any("Codegen" in (f.attrs or {}) for f in found.functions.values() if isinstance(f, Function)):
+        if not any("Codegen" in (f.attrs or {}) for f in of_kind(found.functions.values(), Function)):
             return mod
         out: IRModule = RunCodegen(entry_functions=[v.name_hint for v in mod.functions])(found)
         return out
@@ -131,9 +132,8 @@ def _require_thrust(mod: IRModule) -> None:
         if is_call_of(expr, *_SORTS):
             needed.append(expr.op.name)
 
-    for func in mod.functions.values():
-        if isinstance(func, Function):
-            post_order_visit(func, note)
+    for func in of_kind(mod.functions.values(), Function):
+        post_order_visit(func, note)
     for op in dict.fromkeys(needed):
         name = "tvm.contrib.thrust.sum_scan" if op == "relax.cumsum" else "tvm.contrib.thrust.sort"
         if get_global_func(name, True) is None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...relax.analysis import get_var2val
-from ...relax.expr import Call, Constant, Expr, Function, Tuple, Var
-from ...relax.struct_info import TensorStructInfo
+from ...relax.expr import Call, Constant, Expr, Function, Var
+from ...relax.struct_info import TensorStructInfo, fields_of
 from ...runtime.external import LibraryModule, Program, Step
 from ...runtime.ndarray import NDArray
 from ...support.errors import RelaxishError
@@ -84,7 +84,7 @@ class _Builder:
                     case _:
                         raise RelaxishError(f"a library function holds something else than composite calls: {value}")
         body = func.body.body
-        results = body.fields if isinstance(body, Tuple) else (body,)
+        results = fields_of(body)
         return Program(len(func.params), tuple(steps), tuple(names[r] for r in results))
 
     def _step(self, composite: Composite, call: Call, names: Mapping[Any, str]) -> Step:

@@ -10,6 +10,7 @@ from ...ir.functor import Visitor, all_nodes, pre_order_visit
 from ...ir.node import Node
 from ...ir.prim import Call, IntImm, Var, is_call_of
 from ...runtime.kernel import KernelSpec, ParamSpec, ShapeVarSource
+from ...support.sequences import of_kind
 from ...tir.buffer import Buffer
 from ...tir.function import PrimFunc
 from ...tir.functor import substitute
@@ -118,7 +119,7 @@ def written_params(func: PrimFunc) -> tuple[int, ...] | None:
 
 def returned_dtypes(func: PrimFunc) -> list[str]:
     """The types of the values that the function returns by ``T.ret``."""
-    calls = (item for item in all_nodes(func.body) if isinstance(item, Call) and item.args)
+    calls = (item for item in of_kind(all_nodes(func.body), Call) if item.args)
     return [call.args[0].dtype for call in calls if is_call_of(call, "tir.ret")]
 
 
@@ -150,7 +151,7 @@ def shape_vars(func: Any) -> list[tuple[Any, int, int]]:
     return [(var, index, dim) for var, (index, dim) in found.items()]
 
 
-def _vars_of(expr: Any) -> list[Any]:
+def _vars_of(expr: PrimExpr) -> list[Any]:
     out: list[Any] = []
 
     def look(item: Node) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...arith import Analyzer
 from ...ir.expr import PrimExpr
-from ...ir.module import IRModule
+from ...ir.module import IRModule, functions_of
 from ...ir.transform import Sequential
 from ...relax.dpl import GlobalVarPattern, TuplePattern, is_op, rewrite_call, wildcard
 from ...relax.expr import Call, ExternFunc, Function, Var
@@ -326,11 +326,10 @@ def partition_for_cutlass(mod: IRModule, annotate_codegen: bool = True, use_flas
         grouped = make_attention_rewrite_pattern("BSNH", "BSNH", with_bias=False, with_cast=True, with_kv_repeat=True)
         rewrites.insert(0, grouped)
     out = mod.clone()
-    for var, func in mod.functions.items():
-        if isinstance(func, Function):
-            for pattern, rewriter in rewrites:
-                func = rewrite_call(pattern, rewriter, func)
-            out.update_func(var, func)
+    for var, func in functions_of(mod, Function):
+        for pattern, rewriter in rewrites:
+            func = rewrite_call(pattern, rewriter, func)
+        out.update_func(var, func)
     passes = [
         FuseOpsByPattern(get_patterns_with_prefix("cutlass"), bind_constants=False, annotate_codegen=annotate_codegen),
         workspace_annotator("cutlass"),

@@ -19,6 +19,7 @@ from ...runtime.nvidia.module import CUDAModule
 from ...runtime.registry import register_func
 from ...script.ir_builder.ir import module_get_attr, module_set_attr
 from ...script.ir_builder.tir import KERNEL_HOOKS
+from ...support.sequences import as_list
 from ...target import Target
 from ...tir import Buffer
 from ...tir.op import call_packed
@@ -79,14 +80,14 @@ def _launch(launch_args: Sequence[int | Sequence[int]]) -> tuple[list[str], list
         )
     names, values = [], []
     for tag, part in zip(("blockIdx", "threadIdx"), parts, strict=False):
-        sizes = list(part) if isinstance(part, (list, tuple)) else [part]
+        sizes = as_list(part)
         if not 1 <= len(sizes) <= len(_AXES):
             raise ValueError(f"{tag} has one to three sizes, not {len(sizes)}")
         names += [f"{tag}.{axis}" for axis in _AXES[: len(sizes)]]
         values += sizes
     if len(parts) == 3:
         names.append("tir.use_dyn_shared_memory")
-        values.append(parts[2][0] if isinstance(parts[2], (list, tuple)) else parts[2])
+        values += as_list(parts[2])[:1]
     return names, values
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from ...ir.expr import PrimExpr
 from ...script import tir as T
 from ...script.parser.tir.entry import TIRMacro
-from ...tir.function import PrimFunc
 
 __all__ = ["Threads", "block_cumsum", "lockstep_cumsum", "log2"]
 
@@ -83,7 +82,7 @@ def block_cumsum(threads: Threads, dtype: str) -> TIRMacro:
     return sum_up
 
 
-def lockstep_cumsum(threads: Threads) -> PrimFunc:
+def lockstep_cumsum(threads: Threads) -> TIRMacro:
     """As :func:`block_cumsum`, the way the field has it: the threads of a row (a warp) must run in lockstep.
 
     A thread reads its neighbour's sum in the very statement in which the neighbour updates it. That holds on GPUs whose

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.module import IRModule
+from ...ir.module import IRModule, functions_of
 from ...ir.structural import structural_equal
 from ...tir import PrimFunc
 from .sampling import gpu_multinomial_from_uniform
@@ -20,8 +20,8 @@ def without_lockstep(mod: IRModule) -> IRModule:
     The graph level keeps the field's kernel, which other programs are compared with; code is made of this one.
     """
     changed: dict[Any, PrimFunc] = {}
-    for var, func in mod.functions.items():
-        if not isinstance(func, PrimFunc) or not var.name_hint.startswith(_SAMPLING):
+    for var, func in functions_of(mod, PrimFunc):
+        if not var.name_hint.startswith(_SAMPLING):
             continue
         prob, draws, rows, ids = (str(func.buffer_map[p].dtype) for p in func.params)
         bare = func.without_attr("global_symbol")

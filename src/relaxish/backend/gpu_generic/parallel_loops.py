@@ -15,7 +15,7 @@ from typing import Any
 from ... import te
 from ...dlight.analysis.opaque_blocks import parallel_loops
 from ...ir.expr import PrimExpr
-from ...ir.module import IRModule
+from ...ir.module import IRModule, functions_of
 from ...ir.op import Op
 from ...ir.prim import Call, StringImm
 from ...target import Target
@@ -33,11 +33,10 @@ def with_parallel_kernels(mod: IRModule, target: Target) -> IRModule:
     """The module with a kernel for each loop of its outermost blocks, where those are loops that threads can share."""
     threads = min(_THREADS, int(target.attrs.get("max_num_threads", _THREADS)))
     changed: dict[Any, PrimFunc] = {}
-    for var, func in mod.functions.items():
-        if isinstance(func, PrimFunc):
-            body = _Kernels(threads).visit(func.body)
-            if body is not func.body:
-                changed[var] = func.with_body(body)
+    for var, func in functions_of(mod, PrimFunc):
+        body = _Kernels(threads).visit(func.body)
+        if body is not func.body:
+            changed[var] = func.with_body(body)
     if not changed:
         return mod
     out = mod.clone()

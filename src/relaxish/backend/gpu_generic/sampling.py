@@ -8,6 +8,7 @@ from typing import Any
 
 from ...ir.expr import PrimExpr
 from ...script import tir as T
+from ...script.parser.tir.entry import TIRMacro
 from ...target import Target
 from ...tir.function import PrimFunc
 from .block_scan import Threads, block_cumsum, lockstep_cumsum, log2
@@ -28,7 +29,7 @@ def _plus(a: Any, b: PrimExpr) -> PrimExpr:
     return a + b
 
 
-def _block_changes(threads: Threads) -> PrimFunc:
+def _block_changes(threads: Threads) -> TIRMacro:
     """A macro: where a flag differs from the one before it, which may be the previous thread's."""
     TX, N, count = T.int64(threads.tx_len), T.int64(threads.thread_elem), T.int64(threads.count)
     differ = _differ
@@ -46,7 +47,7 @@ def _block_changes(threads: Threads) -> PrimFunc:
     return block_changes
 
 
-def _block_reduce(threads: Threads) -> PrimFunc:
+def _block_reduce(threads: Threads) -> TIRMacro:
     """A macro: one value from what all threads have, of that under the mask where there is one."""
     TX, N, count = T.int64(threads.tx_len), T.int64(threads.thread_elem), T.int64(threads.count)
     LOG_COUNT = log2(threads.count)
@@ -73,7 +74,7 @@ def _block_reduce(threads: Threads) -> PrimFunc:
     return block_reduce
 
 
-def _sample_stretch(threads: Threads, prob_dtype: str, dtype: str, eps: float, lockstep: bool) -> PrimFunc:
+def _sample_stretch(threads: Threads, prob_dtype: str, dtype: str, eps: float, lockstep: bool) -> TIRMacro:
     """A macro: add up one stretch of a row, and if the draw falls into it, find where."""
     N, warp_elem, block_elem = T.int64(threads.thread_elem), threads.warp_elem, threads.block_elem
     sum_up = lockstep_cumsum(threads) if lockstep else block_cumsum(threads, prob_dtype)

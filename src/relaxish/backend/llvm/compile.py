@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...ir.module import IRModule
+from ...ir.module import IRModule, functions_of
 from ...runtime.kernel import KernelSpec
-from ...runtime.exports.linking import ForeignLibrary, Linker, is_foreign
+from ...runtime.exports.linking import ForeignLibrary, Linker, UnlinkedLibrary, is_foreign
 from ...runtime.bytecode.plan import ExecutionPlan
 from ...support import config
 from ...target import Target
@@ -57,9 +57,8 @@ def prim_funcs_of(mod: IRModule) -> list[tuple[str, Any]]:
     from ...tir import PrimFunc
 
     out = []
-    for gvar, func in mod.functions.items():
-        if isinstance(func, PrimFunc):
-            out.append((str((func.attrs or {}).get("global_symbol") or gvar.name_hint), func))
+    for gvar, func in functions_of(mod, PrimFunc):
+        out.append((str((func.attrs or {}).get("global_symbol") or gvar.name_hint), func))
     return sorted(out, key=lambda item: item[0])
 
 
@@ -123,6 +122,13 @@ def linker_of(target: Target) -> Linker:
     return engine.linker_of(target)
 
 
-def library_of(compiled: CompiledObject) -> JitLibrary | ForeignLibrary:
-    """The code in this process, or what stands for it where it is another machine's."""
-    return ForeignLibrary(compiled.triple) if is_foreign(compiled.triple) else JitLibrary(compiled)
+def library_of(compiled: CompiledObject) -> JitLibrary | ForeignLibrary | UnlinkedLibrary:
+    """The code in this process, or what stands for it where it is another machine's or calls what is not here."""
+    if is_foreign(compiled.triple):
+        return ForeignLibrary(compiled.triple)
+    try:
+        return JitLibrary(compiled)
+    except RuntimeError as err:
+        if "materialize symbols" not in str(err):
+            raise
+        return UnlinkedLibrary(str(err))

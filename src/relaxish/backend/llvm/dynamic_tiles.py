@@ -129,9 +129,8 @@ class _Guards(Mutator):
         self.guarded = False
 
     def visit_For(self, loop: For) -> Stmt:
-        fits = is_zero(loop.min) and isinstance(loop.extent, IntImm)
         self.bound.add(loop.loop_var)
-        if fits:
+        if is_zero(loop.min) and isinstance(loop.extent, IntImm):
             self.open[loop.loop_var] = loop.extent.value
         self.default_visit(loop)
         self.open.pop(loop.loop_var, None)

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from ...runtime import packed_calls
 from ...runtime.failures import FAIL, RECORD
 from ...runtime.exports.linking import Linker, is_foreign
 from ...runtime.exports.manifest import CodeRequirements
@@ -194,12 +195,16 @@ class JitSession:
             .export_symbol(threadpool.SET_THREADS)
             .export_symbol(FAIL)
             .export_symbol(RECORD)
+            .export_symbol(packed_calls.CALL)
+            .export_symbol(packed_calls.SETTER)
             .link(self.jit, "rx_pool")
         )
         self.trackers.append(pool)
         self.launch = int(pool[threadpool.LAUNCH])
         self.set_threads_address = int(pool[threadpool.SET_THREADS])
         self.failures = {name: int(pool[name]) for name in (FAIL, RECORD)}
+        self.call_packed = int(pool[packed_calls.CALL])
+        packed_calls.serve(int(pool[packed_calls.SETTER]))
 
     def load(
         self, object_bytes: bytes, symbols: list[str], imports: Mapping[str, int] | None = None
@@ -213,6 +218,7 @@ class JitSession:
         builder = llvm.JITLibraryBuilder().add_object_img(object_bytes).add_current_process()
         builder.import_symbol(threadpool.LAUNCH, self.launch)
         builder.import_symbol(FAIL, self.failures[FAIL])
+        builder.import_symbol(packed_calls.CALL, self.call_packed)
         for symbol, address in (imports or {}).items():
             builder.import_symbol(symbol, address)
         for symbol in symbols:

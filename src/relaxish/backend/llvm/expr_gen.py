@@ -20,6 +20,7 @@ from .guards import is_index_check
 from .index_gen import IndexGen, Lin
 from .ltypes import float_literal, llvm_type, scalar_type, splat, zero_of
 from .mathlib import VectorMath
+from .matrix import added_words
 from .memory_gen import MemoryGen
 from .sizes import Sizes
 
@@ -130,6 +131,10 @@ class ExprGen(IndexGen, MemoryGen):
 
     def arith(self, expr: BinaryOp) -> str:
         kind, dtype = type(expr), expr.dtype
+        if isinstance(expr, Add):
+            dot = added_words(self, expr)
+            if dot is not None:
+                return dot
         if dt.is_float(dtype):
             if kind is not Mul:
                 fused = self.try_fma(expr)

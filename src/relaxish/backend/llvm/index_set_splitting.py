@@ -35,7 +35,7 @@ from ...ir.functor import Mutator, Visitor, all_nodes, pre_order_visit
 from ...ir.op import Op
 from ...ir.prim import (
     EQ, GE, GT, LE, LT, NE, Add, And, Call, CmpOp, Div, FloorDiv, FloorMod, IntImm, Max, Min, Mod, Mul, Not, Or, Select,
-    Sub,
+    Sub, const_int,
 )  # fmt: skip
 from ...ir.structural import same_expression
 from ...tir import BufferLoad, BufferStore, Evaluate, For, ForKind, IfThenElse, SeqStmt
@@ -72,7 +72,7 @@ def split_loop(
                 return None
             edges = [first, *cuts, end]
             return [_piece(loop, a, b, ranges) for a, b in zip(edges, edges[1:], strict=False)]
-    runs = isinstance(loop.extent, IntImm) and loop.extent.value > 0
+    runs = const_int(loop.extent, 0) > 0
     fixed = next(
         (
             cond

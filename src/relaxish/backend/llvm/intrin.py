@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 from ...ir import dtype as dt
 from ...ir.expr import GlobalVar, PrimExpr
 from ...ir.op import Op
-from ...ir.prim import Broadcast, Call, Cast, Div, FloatImm, IntImm, StringImm
+from ...ir.prim import LT, Broadcast, Call, Cast, Div, FloatImm, IntImm, Ramp, StringImm
 from ...support.errors import RelaxishError
+from ...tir.intrinsics import LLVM_LANEWISE
 from ..common.atomics import ATOMICS
 from ..common.divisors import constant_of
 from .atomics import atomic_update
 from .index_gen import scale_terms
 from .ltypes import kernel_symbol, llvm_type, quoted, scalar_type, splat, zero_of
-from .matrix import DOT_FEATURES, dot_fallback
+from .matrix import DOT_FEATURES, WORD_DOTS, dot_fallback, word_dot
 
 if TYPE_CHECKING:
     from .expr_gen import ExprGen
@@ -202,6 +203,10 @@ def _ldexp(gen: ExprGen, expr: Call) -> str:
 @register("fma")
 def _fma(gen: ExprGen, expr: Call) -> str:
     return gen.intrinsic("llvm.fma", expr.dtype, *(gen.visit(a) for a in expr.args))
+
+
+for _name in WORD_DOTS:
+    _TABLE[_name] = word_dot
 
 
 @register("isnan")
@@ -413,6 +418,15 @@ def _combine(gen: ExprGen, expr: Call) -> str:
     return gen.concat(values, [dt.lanes(a.dtype) for a in expr.args], expr.dtype)
 
 
+@register("get_active_lane_mask")
+def _active_lanes(gen: ExprGen, expr: Call) -> str:
+    """The lanes of ``base``, ``base + 1``, ... that lie below the limit."""
+    base, limit = expr.args
+    lanes = dt.lanes(expr.dtype)
+    wide = Cast("int64", base), Cast("int64", limit)
+    return gen.visit(LT(Ramp(wide[0], IntImm("int64", 1), lanes), Broadcast(wide[1], lanes)))
+
+
 # ---- pointers and calls
 
 
@@ -531,18 +545,13 @@ def _recast(gen: ExprGen, value: str, source: str, target: str) -> str:
 
 _TABLE["call_llvm_pure_intrin"] = _call_llvm
 
-_OVERLOADED = (
-    "fma fmuladd sqrt floor ceil trunc round rint nearbyint fabs copysign minnum maxnum smax smin umax umin ctpop"
-    " bswap bitreverse sadd.sat uadd.sat ssub.sat usub.sat exp exp2 log log2 log10 pow sin cos fshl fshr"
-).split()
-
 
 def _mangled(name: str, dtype: str, args: list[Any]) -> str:
     """Add the type suffix that overloaded intrinsics carry, unless the name has it already."""
     from .expr_gen import type_suffix
 
     base = name.removeprefix("llvm.")
-    if base in _OVERLOADED:
+    if base in LLVM_LANEWISE:
         return f"{name}.{type_suffix(dtype)}"
     if base.startswith("vector.reduce.") and base.count(".") == 2:
         return f"{name}.{type_suffix(args[-1].dtype)}"

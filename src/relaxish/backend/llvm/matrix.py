@@ -1,13 +1,18 @@
-"""Dot-product instructions of x86 (VNNI and the pair of AVX-512BW), and vector code where a machine lacks them."""
+"""Dot-product instructions of x86 (BF16, VNNI and the pair of AVX-512BW), and vector code where a machine lacks them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...ir import dtype as dt
+from ...ir.op import op_name_of
+from ...ir.prim import Add, Call
+from .ltypes import llvm_type, scalar_type, splat
+
 if TYPE_CHECKING:
     from .expr_gen import ExprGen
 
-__all__ = ["DOT_FEATURES", "dot_fallback"]
+__all__ = ["DOT_FEATURES", "WORD_DOTS", "added_words", "dot_fallback", "word_dot"]
 
 # The intrinsics of tir.tensor_intrin.x86, with the feature each needs to be one instruction.
 DOT_FEATURES = {
@@ -15,6 +20,63 @@ DOT_FEATURES = {
     "llvm.x86.avx512.pmaddubs.w.512": "avx512bw",
     "llvm.x86.avx512.pmaddw.d.512": "avx512bw",
 }
+#: Intrinsics that sum the products of the neighbours in 32-bit words.
+WORD_DOTS = ("dot_bf16x2", "dot_u8s8x4")
+# The instructions of each: lanes -> any of these sets of features.
+_WORD_FEATURES: dict[str, dict[int, tuple[frozenset[str], ...]]] = {
+    "dot_bf16x2": {
+        16: (frozenset(("avx512bf16",)),),
+        **dict.fromkeys((8, 4), (frozenset(("avx512bf16", "avx512vl")),)),
+    },
+    "dot_u8s8x4": {16: (frozenset(("avx512vnni",)),)}
+    | dict.fromkeys((8, 4), (frozenset(("avx512vnni", "avx512vl")), frozenset(("avxvnni",)))),
+}
+
+
+def added_words(gen: ExprGen, expr: Add) -> str | None:
+    """``total + dot(a, b)``, which is one instruction; None for other sums."""
+    for total, dot in ((expr.a, expr.b), (expr.b, expr.a)):
+        if isinstance(dot, Call) and op_name_of(dot).removeprefix("tir.") in WORD_DOTS:
+            return word_dot(gen, dot, gen.visit(total))
+    return None
+
+
+def word_dot(gen: ExprGen, call: Call, total: str | None = None) -> str:
+    """The dot product of two vectors of words, added to ``total`` if there is one."""
+    name, dtype = op_name_of(call).removeprefix("tir."), call.dtype
+    lanes, ty = dt.lanes(dtype), llvm_type(dtype)
+    a, b = (gen.visit(arg) for arg in call.args)
+    if total is None:
+        total = splat("0.0" if dt.is_float(dtype) else "0", scalar_type(dtype), lanes)
+    sets = _WORD_FEATURES[name].get(lanes, ())
+    if not any(needs <= gen.features for needs in sets):
+        return (_bf16_words if name == "dot_bf16x2" else _byte_words)(gen, lanes, total, a, b)
+    operand, instruction = f"<{lanes} x i32>", f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
+    if name == "dot_bf16x2":
+        operand, instruction = f"<{2 * lanes} x bfloat>", f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}"
+        a, b = (gen.w.pure(f"bitcast <{lanes} x i32> {x} to {operand}", x) for x in (a, b))
+    gen.w.module.declare(f"declare {ty} @{instruction}({ty}, {operand}, {operand})")
+    return gen.w.pure(f"call {ty} @{instruction}({ty} {total}, {operand} {a}, {operand} {b})", total, a, b)
+
+
+def _bf16_words(gen: ExprGen, lanes: int, total: str, a: str, b: str) -> str:
+    words, floats = dt.with_lanes("uint32", lanes), dt.with_lanes("float32", lanes)
+    for op, number in (("and", "-65536"), ("shl", "16")):
+        by = splat(number, "i32", lanes)
+        parts = (gen.binary(op, words, x, by) for x in (a, b))
+        x, y = (gen.w.pure(f"bitcast {llvm_type(words)} {p} to {llvm_type(floats)}", p) for p in parts)
+        total = gen.intrinsic("llvm.fma" if gen.has_fma else "llvm.fmuladd", floats, x, y, total)
+    return total
+
+
+def _byte_words(gen: ExprGen, lanes: int, total: str, a: str, b: str) -> str:
+    words, high = dt.with_lanes("int32", lanes), splat("24", "i32", lanes)
+    for j in range(4):
+        up = splat(str(24 - 8 * j), "i32", lanes)
+        x = gen.binary("lshr", words, gen.binary("shl", words, a, up), high)
+        y = gen.binary("ashr", words, gen.binary("shl", words, b, up), high)
+        total = gen.binary("add", words, total, gen.binary("mul", words, x, y))
+    return total
 
 
 def dot_fallback(gen: ExprGen, name: str, args: list[Any]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...ir import dtype as dt
 from ...ir.expr import PrimExpr
+from ...support.errors import RelaxishError
 from ...tir.buffer import Buffer
 from ...tir.expr import BufferLoad
 from .emit import FunctionWriter
@@ -21,6 +22,8 @@ class MemoryGen:
     pointers: dict[Any, str]
     merged_params: bool = False
     private: set[Any]
+    # The buffers, by variable, whose accesses may be neither merged nor left out.
+    volatile: set[Any]
     promoted: dict[Any, Any]
     # Whether every access is checked, the buffer of the one at hand, and the scalars that allocations have room for.
     checked: bool = False
@@ -172,11 +175,53 @@ class MemoryGen:
 
     def visit_BufferLoad(self, expr: BufferLoad) -> str:
         buffer = expr.buffer
+        if expr.predicate is not None:
+            return self.load_masked(expr, expr.predicate)
         promotion = self.promoted.get(buffer.data)
         if promotion is not None:
             slot = self.promoted_slot(promotion, self.offset_of(buffer, expr.indices), expr.dtype)
             return self.w.effect(f"load {llvm_type(expr.dtype)}, ptr {slot}, align 64")
         return self.load_elements(buffer, self.offset_of(buffer, expr.indices), expr.dtype)
+
+    # ---- under a predicate
+
+    def _masked_pointers(self, buffer: Buffer, offset: Offset, lanes: int) -> tuple[str, bool]:
+        """The address of the first of ``lanes`` elements in a row, or a vector of the addresses of all."""
+        if buffer.data in self.volatile:
+            raise RelaxishError(f"a masked access of {buffer.name} cannot be volatile; access it lane by lane")
+        element = buffer.dtype
+        base = self.base_pointer(buffer.data)
+        places = [(t, c) for t, c in offset] if isinstance(offset, list) else [(offset[0], c) for c in offset[1]]
+        if dt.lanes(element) != 1 or len(places) != lanes:
+            raise RelaxishError(f"a predicate masks single elements, which those of {buffer.name} ({element}) are not")
+        if not isinstance(offset, list) and _runs(offset[1]) == [(offset[1][0], lanes)]:
+            return self.element_pointer(base, element, *places[0]), True
+        return self.from_lanes([self.element_pointer(base, element, *place) for place in places], "ptr"), False
+
+    def load_masked(self, expr: BufferLoad, mask: PrimExpr) -> str:
+        """The elements where the mask holds, and zeros elsewhere, where memory is not touched."""
+        lanes, ty = dt.lanes(expr.dtype), memory_type(expr.dtype)
+        pointer, dense = self._masked_pointers(expr.buffer, self.offset_of(expr.buffer, expr.indices), lanes)
+        place, suffix = ("ptr", "p0") if dense else (f"<{lanes} x ptr>", f"v{lanes}p0")
+        name = f"llvm.masked.{'load' if dense else 'gather'}.{_mangled(ty)}.{suffix}"
+        self.w.module.declare(f"declare {ty} @{name}({place}, i32, <{lanes} x i1>, {ty})")
+        width = element_bytes(expr.dtype)
+        text = f"{place} {pointer}, i32 {width}, <{lanes} x i1> {self.visit(mask)}, {ty} zeroinitializer"
+        made = self.w.effect(f"call {ty} @{name}({text})")
+        return made if ty == llvm_type(expr.dtype) else self.w.effect(f"trunc {ty} {made} to {llvm_type(expr.dtype)}")
+
+    def store_masked(self, buffer: Buffer, offset: Offset, value: str, dtype: str, mask: PrimExpr) -> None:
+        """Store the elements where the mask holds; the others stay as they are."""
+        lanes, ty = dt.lanes(dtype), memory_type(dtype)
+        pointer, dense = self._masked_pointers(buffer, offset, lanes)
+        if ty != llvm_type(dtype):
+            value = self.w.effect(f"zext {llvm_type(dtype)} {value} to {ty}")
+        place, suffix = ("ptr", "p0") if dense else (f"<{lanes} x ptr>", f"v{lanes}p0")
+        name = f"llvm.masked.{'store' if dense else 'scatter'}.{_mangled(ty)}.{suffix}"
+        self.w.module.declare(f"declare void @{name}({ty}, {place}, i32, <{lanes} x i1>)")
+        text = f"{ty} {value}, {place} {pointer}, i32 {element_bytes(dtype)}, <{lanes} x i1> {self.visit(mask)}"
+        self.w.line(f"call void @{name}({text})")
+        self.w.touch(self.alias_key(buffer.data))
 
     def load_elements(self, buffer: Buffer, offset: Offset, dtype: str) -> str:
         """Load the elements at ``offset``; ``dtype`` is that of the result."""
@@ -385,6 +430,12 @@ def _in_scalars(offset: Offset, inner: int) -> Offset:
     if isinstance(offset, list):
         return [(scale_terms(terms, inner), const * inner) for terms, const in offset]
     return scale_terms(offset[0], inner), tuple(c * inner for c in offset[1])
+
+
+def _mangled(ty: str) -> str:
+    """How LLVM names a vector type in an intrinsic: ``v8f32`` for ``<8 x float>``."""
+    count, _, scalar = ty.strip("<>").partition(" x ")
+    return f"v{count}" + {"half": "f16", "float": "f32", "double": "f64"}.get(scalar, scalar)
 
 
 def _runs(consts: Sequence[int]) -> list[tuple[int, int]]:

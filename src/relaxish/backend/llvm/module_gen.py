@@ -14,6 +14,7 @@ from .emit import FunctionWriter
 from .ltypes import kernel_symbol, quoted, scalar_type
 from .module_writer import ModuleWriter
 from .scalar_replacement import PromotionConflict
+from .packed_calls import has_packed_calls
 from .stmt_gen import StmtGen
 
 
@@ -33,7 +34,10 @@ def generate_function(module: ModuleWriter, name: str, func: PrimFunc) -> None:
 def _generate(module: ModuleWriter, name: str, func: PrimFunc, never: set[Any]) -> None:
     module.current = name
     attrs = func.attrs or {}
-    noalias = bool(attrs.get("tir.noalias", False))
+    # What a called function gets it may keep, and it sees all memory.
+    calls_back = has_packed_calls(func.body)
+    noalias = bool(attrs.get("tir.noalias", False)) and not calls_back
+    captured = "" if calls_back else "nocapture "
     gen = StmtGen(FunctionWriter(module), module.features, noalias)
     gen.never_promote = never
     gen.plain = bool(attrs.get("relaxish.plain_code", False))
@@ -44,7 +48,7 @@ def _generate(module: ModuleWriter, name: str, func: PrimFunc, never: set[Any]) 
         arg = f"%arg{i}"
         if buffer is not None or dt.is_handle(param.dtype):
             types.append("ptr")
-            params.append(f"ptr {'noalias ' if noalias else ''}nocapture {arg}")
+            params.append(f"ptr {'noalias ' if noalias else ''}{captured}{arg}")
             gen.pointers[param] = arg
             if buffer is not None:
                 gen.pointers[buffer.data] = arg

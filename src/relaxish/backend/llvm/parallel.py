@@ -80,6 +80,7 @@ def _emit_body(gen: StmtGen, node: For, name: str, captured: list[tuple[Any, str
     child = StmtGen(FunctionWriter(module), gen.features, gen.noalias)
     child.inside_parallel = True  # type: ignore[attr-defined]
     child.private = set(gen.private)
+    child.volatile = gen.volatile
     child.roots = dict(gen.roots)
     child.never_promote = gen.never_promote
     child.ranges = dict(gen.ranges)

@@ -45,6 +45,7 @@ class StmtGen(ExprGen):
         super().__init__(writer, features)
         self.vector_bits: int = writer.module.vector_bits
         self.private: set[Any] = set()
+        self.volatile: set[Any] = set()
         self.roots: dict[Any, Any] = {}
         self.merged_params = not noalias
         self.noalias = noalias
@@ -111,6 +112,10 @@ class StmtGen(ExprGen):
 
     def stmt_BufferStore(self, node: BufferStore) -> None:
         value = self.visit(node.value)
+        if node.predicate is not None:
+            offset = self.offset_of(node.buffer, node.indices)
+            self.store_masked(node.buffer, offset, value, node.value.dtype, node.predicate)
+            return
         self.store_elements(node.buffer, self.offset_of(node.buffer, node.indices), value, node.value.dtype)
 
     def stmt_LetStmt(self, node: LetStmt) -> None:
@@ -135,6 +140,8 @@ class StmtGen(ExprGen):
     def stmt_AttrStmt(self, node: AttrStmt) -> None:
         if node.attr_key in ("thread_extent", "virtual_thread"):
             raise RelaxishError("the program binds GPU threads and cannot be compiled for a CPU target")
+        if node.attr_key == "volatile_scope":
+            self.volatile.add(node.node)
         self.stmt(node.body)
 
     def stmt_DeclBuffer(self, node: DeclBuffer) -> None:

@@ -17,6 +17,8 @@ CPUs this process may run on. ``void rx_set_num_threads(int32_t n)``, which ever
 from __future__ import annotations
 
 from ...runtime.failures import FAIL, RECORD, RECORDED, RECORDS
+from ...runtime.packed_calls import CALL, NO_HOST
+from ...runtime.packed_calls import SETTER as SET_PACKED
 
 SET_THREADS = "rx_set_num_threads"
 LAUNCH = "rx_parallel_launch"
@@ -351,6 +353,28 @@ _PAUSES = (
 _NO_PAUSE = ('fence syncscope("singlethread") seq_cst', "")
 
 
+# Calls of functions that the process registers: what serves them is told by the host, and without it they fail.
+_PACKED = f"""
+@rx_packed_server = internal global ptr null, align 8
+
+define void @{SET_PACKED}(ptr %server) nounwind {{{{
+  store atomic ptr %server, ptr @rx_packed_server release, align 8
+  ret void
+}}}}
+
+define i32 @{CALL}(ptr %name, ptr %kinds, ptr %words, i32 %wanted, ptr %result) {{{{
+  %server = load atomic ptr, ptr @rx_packed_server acquire, align 8
+  %none = icmp eq ptr %server, null
+  br i1 %none, label %alone, label %call
+alone:
+  ret i32 {NO_HOST}
+call:
+  %code = call i32 %server(ptr %name, ptr %kinds, ptr %words, i32 %wanted, ptr %result)
+  ret i32 %code
+}}}}
+""".replace("{{", "{").replace("}}", "}")
+
+
 def pool_text(triple: str) -> str:
     """The pool's module for one triple."""
     arch = triple.split("-")[0]
@@ -365,6 +389,7 @@ def pool_text(triple: str) -> str:
         sleep = "%sl = call i32 @usleep(i32 100)"
         wake = ""
     text = _STATE + (_LINUX_CPUS if linux else _POSIX_CPUS) + _THREADS + _DRAIN + _WORKER + _LAUNCH_TEXT + _FAILURES
+    text += _PACKED
     for key, value in (("SLEEP", sleep), ("WAKE", wake), ("PAUSE", pause), ("SPINS", str(_SPINS)),
                        ("SHARES", str(_SHARES)), ("FIELD", str((1 << _BITS) - 1)), ("BITS", str(_BITS))):  # fmt: skip
         text = text.replace(key, value)

@@ -1,7 +1,8 @@
 """Two innermost loops that transpose, as square tiles turned around in registers.
 
 In ``for i: for j: B[i, j] = A[j, i]`` either the loads or the stores jump from row to row. A tile of L x L elements is
-loaded as L vectors along ``i``, transposed by log2(L) rounds of shuffles, and stored as L vectors along ``j``.
+loaded as L vectors along ``i``, transposed by log2(L) rounds of shuffles, and stored as L vectors along ``j``. The last
+tile of a row or column ends where that ends and overlaps the one before.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from ...arith.functor import uses_var
 from ...ir import dtype as dt
 from ...ir.prim import FloorDiv, IntImm, Mul, Sub
 from ...tir import BufferLoad, BufferStore, For, ForKind
-from ...tir.stmt import Stmt
 from .ltypes import scalar_type
 
 if TYPE_CHECKING:
     from .stmt_gen import StmtGen
+
+# Sides of tiles, the largest that fits first.
+_SIDES = (16, 8, 4)
 
 
 def transpose_loops(gen: StmtGen, outer: Any) -> bool:
@@ -30,27 +33,30 @@ def transpose_loops(gen: StmtGen, outer: Any) -> bool:
     if not all(isinstance(loop.extent, IntImm) for loop in (outer, inner)):
         _sized(gen, outer, inner, side)
         return True
-    rows, columns = (loop.extent.value // side for loop in (outer, inner))
+
+    def tile(i: str, j: str) -> None:
+        _tile(gen, outer, inner, (_first(gen, outer, i, side), _first(gen, inner, j, side)), side)
 
     writes = gen.writes_of(outer)
+    rows, columns = (-(-loop.extent.value // side) for loop in (outer, inner))
     gen.counted_loop(
         "0", str(rows), writes, True,
-        lambda i: gen.counted_loop("0", str(columns), writes, True, lambda j: _tile(gen, outer, inner, i, j, side)),
+        lambda i: gen.counted_loop("0", str(columns), writes, True, lambda j: tile(i, j)),
     )  # fmt: skip
-    _rest(gen, outer, inner, rows * side, columns * side)
     return True
 
 
-def _tile(gen: StmtGen, outer: Any, inner: Any, i: str, j: str, side: int) -> None:
+def _tile(gen: StmtGen, outer: Any, inner: Any, at: tuple[str, str], side: int) -> None:
+    """The tile that begins at these iterations of the two loops."""
     store = inner.body
     vectors = []
     for r in range(side):
-        _bind(gen, outer, i, side, 0)
-        _bind(gen, inner, j, side, r)
+        _bind(gen, outer, at[0], 0)
+        _bind(gen, inner, at[1], r)
         vectors.append(_load(gen, store.value, side))
     for r, vector in enumerate(_transposed(gen, vectors, store.value.dtype)):
-        _bind(gen, outer, i, side, r)
-        _bind(gen, inner, j, side, 0)
+        _bind(gen, outer, at[0], r)
+        _bind(gen, inner, at[1], 0)
         terms, consts = _place(gen, store)
         offset = terms, tuple(consts[0] + lane for lane in range(side))
         gen.store_elements(store.buffer, offset, vector, dt.with_lanes(store.value.dtype, side))
@@ -61,8 +67,13 @@ def _sized(gen: StmtGen, outer: Any, inner: Any, side: int) -> None:
     writes = gen.writes_of(outer)
     rows, columns = (gen.materialize(gen.lin(FloorDiv(loop.extent, _number(loop, side)))) for loop in (outer, inner))
 
+    def start(index: str) -> str:
+        name = gen.w.pure(f"mul nuw i64 {index}, {side}", index)
+        gen.nonneg.add(name)
+        return name
+
     def row(i: str) -> None:
-        gen.counted_loop("0", columns, writes, False, lambda j: _tile(gen, outer, inner, i, j, side))
+        gen.counted_loop("0", columns, writes, False, lambda j: _tile(gen, outer, inner, (start(i), start(j)), side))
 
     gen.counted_loop("0", rows, writes, False, row)
     whole, right = (Mul(FloorDiv(loop.extent, _number(loop, side)), _number(loop, side)) for loop in (outer, inner))
@@ -86,28 +97,39 @@ def _side(gen: StmtGen, outer: For) -> int | None:
     if not isinstance(store, BufferStore) or not isinstance(store.value, BufferLoad):
         return None
     load = store.value
-    if len(store.indices) != 1 or len(load.indices) != 1 or dt.lanes(load.dtype) != 1 or dt.bits(load.dtype) < 32:
+    if len(store.indices) != 1 or len(load.indices) != 1 or dt.lanes(load.dtype) != 1 or dt.bits(load.dtype) < 8:
         return None
     if gen.alias_key(store.buffer.data) == gen.alias_key(load.buffer.data):
         return None
-    side = min(16, gen.vector_bits // dt.bits(load.dtype))
+    if not isinstance(outer.min, IntImm) or not isinstance(inner.min, IntImm):
+        return None
     extents = [loop.extent.value for loop in (outer, inner) if isinstance(loop.extent, IntImm)]
-    if not isinstance(outer.min, IntImm) or not isinstance(inner.min, IntImm) or any(n < side for n in extents):
+    most = min(gen.vector_bits // dt.bits(load.dtype), *extents, _SIDES[0])
+    side = next((n for n in _SIDES if n <= most), None)
+    if side is None:
         return None
     i, j = outer.loop_var, inner.loop_var
-    if uses_var(inner.extent, i):
-        return None
     steps = [coefficient(index[0], var) for index in (store.indices, load.indices) for var in (i, j)]
-    if steps[1] != 1 or steps[2] != 1 or steps[3] == 1:
+    if steps[1] != 1 or steps[2] != 1 or steps[3] == 1 or uses_var(inner.extent, i):
         return None
     # The distance of rows may be a size that is known only at run time.
     known = steps[0] is not None and steps[3] is not None
     return side if known or len(extents) < 2 else None
 
 
-def _bind(gen: StmtGen, loop: Any, index: str, side: int, within: int) -> None:
-    gen.nonneg.add(index)
-    gen.lin_cache[loop.loop_var] = ({index: side}, loop.min.value + within)
+def _first(gen: StmtGen, loop: Any, index: str, side: int) -> str:
+    """Where tile ``index`` begins: the last one so that it ends with the loop."""
+    start = gen.w.pure(f"mul nuw i64 {index}, {side}", index)
+    if loop.extent.value % side:
+        last = loop.extent.value - side
+        inside = gen.w.pure(f"icmp ult i64 {start}, {last}", start)
+        start = gen.w.pure(f"select i1 {inside}, i64 {start}, i64 {last}", inside, start)
+    gen.nonneg.add(start)
+    return start
+
+
+def _bind(gen: StmtGen, loop: Any, start: str, within: int) -> None:
+    gen.lin_cache[loop.loop_var] = ({start: 1}, loop.min.value + within)
     gen.ranges.pop(loop.loop_var, None)
 
 
@@ -142,17 +164,3 @@ def _transposed(gen: StmtGen, vectors: list[str], dtype: str) -> list[str]:
                 )
         step *= 2
     return vectors
-
-
-def _rest(gen: StmtGen, outer: Any, inner: Any, rows: int, columns: int) -> None:
-    """What the tiles leave over: columns right of them, then the rows below."""
-    if columns < inner.extent.value:
-        right = _part(inner, columns, inner.extent.value)
-        gen.stmt(_part(outer, 0, rows).with_fields(body=right))
-    if rows < outer.extent.value:
-        gen.stmt(_part(outer, rows, outer.extent.value))
-
-
-def _part(loop: Any, begin: int, end: int) -> Stmt:
-    dtype = loop.loop_var.dtype
-    return loop.with_fields(min=IntImm(dtype, loop.min.value + begin), extent=IntImm(dtype, end - begin))

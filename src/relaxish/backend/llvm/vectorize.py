@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...tir.stmt import Stmt
+from ...support.sequences import of_kind
+from ...tir.stmt import Stmt, stmt_list
 from ...ir.expr import PrimExpr
 from ...ir.node import Node
 from .index_gen import Lin
@@ -23,8 +24,8 @@ from ...ir.prim import (
 )  # fmt: skip
 from ...ir.structural import same_expression
 from ...support import config
-from ...tir import BufferLoad, BufferStore, For, LetStmt, SeqStmt
-from ...tir.functor import substitute
+from ...tir import BufferLoad, BufferStore, For
+from ...tir.functor import substitute, without_lets
 from ...tir.intrinsics import named
 from .guards import is_index_check
 from .ltypes import llvm_type
@@ -90,7 +91,7 @@ class _Widen:
             raise NotVectorisable
         return BufferLoad(expr.buffer, indices)
 
-    def call(self, expr: Any) -> Any:
+    def call(self, expr: Any) -> PrimExpr:
         name = op_name_of(expr).removeprefix("tir.")
         if is_index_check(expr):
             if uses_var(expr, self.var):
@@ -119,12 +120,11 @@ def _loads(exprs: Sequence[PrimExpr]) -> bool:
 
 def _stores(body: Stmt) -> list[Any] | None:
     """The stores that make up ``body``, values bound by ``let`` put in place; None when there is more to it."""
-    bound: dict[Any, Any] = {}
-    while isinstance(body, LetStmt):
-        bound[body.var] = substitute(body.value, bound)
-        body = body.body
-    stores: list[Any] = list(body.seq) if isinstance(body, SeqStmt) else [body]
+    bound, body = without_lets(body)
+    stores: list[Any] = stmt_list(body)
     if not all(isinstance(s, BufferStore) for s in stores):
+        return None
+    if any(isinstance(i, (BufferLoad, BufferStore)) and i.predicate is not None for s in stores for i in all_nodes(s)):
         return None
     if bound:
         stores = [substitute(s, bound) for s in stores]
@@ -220,7 +220,7 @@ def _check_no_carry(gen: StmtGen, store: BufferStore, stores: list[Any]) -> None
     pre_order_visit(store.value, check)
 
 
-def _root(gen: StmtGen, access: BufferLoad | BufferStore) -> Any:
+def _root(gen: StmtGen, access: BufferLoad | BufferStore) -> object:
     """The memory behind an access, whatever it is called there."""
     return gen.roots.get(access.buffer.data, access.buffer.data)
 
@@ -426,4 +426,4 @@ def _rest(gen: StmtGen, node: For, store: BufferStore, span: Any, acc: Any) -> N
 
 
 def _read_keys(gen: StmtGen, expr: PrimExpr) -> set[Any]:
-    return {gen.alias_key(item.buffer.data) for item in all_nodes(expr) if isinstance(item, BufferLoad)}
+    return {gen.alias_key(item.buffer.data) for item in of_kind(all_nodes(expr), BufferLoad)}

@@ -18,6 +18,7 @@ from ...ir.functor import all_nodes
 from ...ir.module import IRModule
 from ...ir.prim import Call, IntImm, Ramp, is_call_of, Var
 from ...support.errors import RelaxishError
+from ...support.sequences import of_kind
 from ...tir import PrimFunc
 from ...tir.buffer import Buffer
 from ...tir.stmt import Allocate
@@ -247,7 +248,7 @@ class OpenCLPrinter(KernelPrinter):
 
 
 def _stored_textures(func: PrimFunc) -> set[Any]:
-    calls = (node for node in all_nodes(func.body) if isinstance(node, Call))
+    calls = of_kind(all_nodes(func.body), Call)
     return {call.args[0] for call in calls if is_call_of(call, "tir.texture2d_store")}
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...arith.build import as_int
 from ...ir.expr import BaseFunc, GlobalVar, PrimExpr, RelaxExpr
-from ...ir.module import IRModule
+from ...ir.module import IRModule, functions_of
 from ...ir.op import Op
 from ...ir.prim import FloatImm, IntImm
 from ...relax.expr import (
@@ -61,9 +61,8 @@ def generate(mod: IRModule, builder: ExecBuilder | None = None, *, native: bool 
                 by_name[var.name_hint] = func.global_symbol
             case Function():
                 builder.declare_function(names[var], kind)
-    for var, func in mod.functions.items():
-        if isinstance(func, Function):
-            _FunctionCodeGen(builder, by_name).emit(names[var], func)
+    for var, func in functions_of(mod, Function):
+        _FunctionCodeGen(builder, by_name).emit(names[var], func)
     return builder
 
 

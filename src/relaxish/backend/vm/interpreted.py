@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...ir.module import IRModule
+from ...ir.module import IRModule, functions_of
 from ...ir.prim import IntImm
 from ...runtime.kernel import KernelSpec, ParamSpec
 from ...runtime.ndarray import NDArray
@@ -29,10 +29,9 @@ def signature_of(name: str, func: PrimFunc) -> KernelSpec:
 
 def interpreted_kernels(mod: IRModule) -> Iterator[tuple[KernelSpec, Callable[..., Any]]]:
     """Signature and Python function of every PrimFunc of a module."""
-    for var, func in mod.functions.items():
-        if isinstance(func, PrimFunc):
-            name = symbol_of(var, func)
-            yield signature_of(name, func), _runner(func)
+    for var, func in functions_of(mod, PrimFunc):
+        name = symbol_of(var, func)
+        yield signature_of(name, func), _runner(func)
 
 
 def _runner(func: PrimFunc) -> Callable[..., None]:

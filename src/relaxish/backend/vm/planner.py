@@ -21,6 +21,7 @@ from ...runtime.container import ShapeTuple
 from ...runtime.dtype import itemsize
 from ...runtime.kernel import KernelSpec
 from ...runtime.ndarray import NDArray
+from ...support.sequences import of_kind
 from ...runtime.bytecode.plan import ExecutionPlan, KernelCall, Operand, ResultTensor, ResultValue, Slot, TensorSpec
 
 _ALIGN = 64
@@ -291,23 +292,23 @@ def plan_function(
 def _collect_results(
     result: ShapeTuple | _Tensor | Sequence[ShapeTuple | _Tensor | Sequence[_Tensor]], outputs: list[_Block]
 ) -> None:
-    if isinstance(result, tuple) and not isinstance(result, ShapeTuple):
-        for item in result:
-            _collect_results(item, outputs)
-    elif isinstance(result, _Tensor):
-        if result.block not in outputs:
-            outputs.append(result.block)
-    elif not isinstance(result, ShapeTuple | str | int | float | type(None)):
-        raise NotPlannable("it returns a value that is not a tensor")
+    match result:
+        case tuple() if not isinstance(result, ShapeTuple):
+            for item in result:
+                _collect_results(item, outputs)
+        case _Tensor():
+            if result.block not in outputs:
+                outputs.append(result.block)
+        case _ if not isinstance(result, ShapeTuple | str | int | float | type(None)):
+            raise NotPlannable("it returns a value that is not a tensor")
 
 
 def _assign_slots(calls: Sequence[_RecordedCall], args: Sequence[_Tensor], results: Sequence[_Block]) -> list[Slot]:
     """Number the pointers (inputs, outputs, constants, workspace) and place the rest of the blocks in the workspace."""
     used: dict[int, _Block] = {id(b): b for b in results}
     for call in calls:
-        for value in call.args:
-            if isinstance(value, _Tensor):
-                used.setdefault(id(value.block), value.block)
+        for value in of_kind(call.args, _Tensor):
+            used.setdefault(id(value.block), value.block)
     blocks = list(used.values())
     inputs = sorted((b for b in blocks if b.kind == "input"), key=lambda b: b.index)
     outputs = [b for b in blocks if b.kind == "alloc" and any(b is r for r in results)]

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...ir.expr import GlobalVar, PrimExpr, RelaxExpr
-from ...ir.module import IRModule
-from ...ir.op import Op
+from ...ir.module import IRModule, functions_of
+from ...ir.op import Op, op_name_of
 from ...ir.prim import Cast, IntImm, StringImm
 from ...ir.prim import Call as PrimCall
 from ...relax.expr import (
@@ -35,10 +35,11 @@ from ...relax.expr import (
     Var,
 )
 from ...relax.expr import StringImm as RelaxString, is_call_of
-from ...relax.struct_info import TupleStructInfo
+from ...relax.struct_info import is_void
 from ...runtime.container import ShapeTuple
 from ...runtime.bytecode.exec_builder import ExecBuilder
 from ...runtime.ndarray import NDArray
+from ...support.sequences import of_kind
 from ...tir import Evaluate, IfThenElse, SeqStmt
 from ...tir import Var as TirVar
 from ...tir.function import PrimFunc
@@ -54,15 +55,14 @@ def generate_tir(mod: IRModule, builder: ExecBuilder) -> IRModule:
     for var, func in mod.functions.items():
         if not isinstance(func, Function):
             functions[var] = func
-    for var, func in mod.functions.items():
-        if isinstance(func, Function):
-            if (func.attrs or {}).get("global_symbol") is None:
-                raise VMCodeGenError(
-                    f"there should be no local functions in Relax VM codegen phase, but {var.name_hint} has no "
-                    f"global_symbol. Did you forget to apply LambdaLift or AttachGlobalSymbol Pass?"
-                )
-            made = _TIRCodeGen(builder, mod).function(func)
-            functions[GlobalVar(PREFIX + symbol_of(var, func))] = made
+    for var, func in functions_of(mod, Function):
+        if (func.attrs or {}).get("global_symbol") is None:
+            raise VMCodeGenError(
+                f"there should be no local functions in Relax VM codegen phase, but {var.name_hint} has no "
+                f"global_symbol. Did you forget to apply LambdaLift or AttachGlobalSymbol Pass?"
+            )
+        made = _TIRCodeGen(builder, mod).function(func)
+        functions[GlobalVar(PREFIX + symbol_of(var, func))] = made
     return IRModule(functions, mod.attrs, mod.global_infos)
 
 
@@ -148,7 +148,7 @@ class _TIRCodeGen:
         return self._item(self.constants, self.builder.convert_constant(value).value)
 
     def _shape(self, expr: ShapeExpr) -> PrimExpr:
-        dims = [int(v.value) for v in expr.values if isinstance(v, IntImm)]
+        dims = [int(v.value) for v in of_kind(expr.values, IntImm)]
         if len(dims) != len(expr.values):
             raise VMCodeGenError(f"should only use constant shape after shape lowering: {expr}")
         return self._pooled(ShapeTuple(dims))
@@ -198,13 +198,13 @@ class _TIRCodeGen:
 
     # ---- calls
 
-    def _call_expr(self, call: Call) -> Any:
+    def _call_expr(self, call: Call) -> PrimExpr | None:
         if is_call_of(call, "relax.null_value"):
             return _call("handle", "reinterpret", [IntImm("int64", 0)])
         info = call.struct_info_
-        is_void = isinstance(info, TupleStructInfo) and not info.fields
-        dst = -1 if is_void else self._new_register()
-        if isinstance(call.op, Op):
+        void = is_void(info)
+        dst = -1 if void else self._new_register()
+        if op_name_of(call):
             dst = self._operator(call.op.name, call, dst)
         else:
             self._plain_call(call, dst)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.errors import CheckValueError
+from ...support.sequences import of_kind
 from ...target import Target
 
 __all__ = ["TensorInstruction", "TileDevice", "target_of"]
@@ -73,7 +74,7 @@ def target_of(target: Target | str | dict[str, Any]) -> Target:
     made = Target(target)
     devices = getattr(made, "devices", None) or made.attrs.get("devices") or ()
     leaves = list(devices.values() if hasattr(devices, "values") else devices)
-    for leaf in leaves:
-        if isinstance(leaf, Target) and leaf.get_target_device_type() != 1:
+    for leaf in of_kind(leaves, Target):
+        if leaf.get_target_device_type() != 1:
             return target_of(leaf)
     return target_of(leaves[0]) if leaves and isinstance(leaves[0], Target) else made

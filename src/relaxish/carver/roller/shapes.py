@@ -15,7 +15,8 @@ from ...arith.affine import affine
 from ...arith.functor import uses_var
 from ...ir.errors import CheckValueError
 from ...ir.expr import PrimExpr
-from ...ir.prim import Add, Cast, FloorDiv, FloorMod, IntImm, IterVar, Max, Min, Mul, Sub, Var
+from ...ir.prim import Add, Cast, FloorDiv, FloorMod, IntImm, IterVar, Max, Min, Mul, Sub, Var, const_int
+from ...support.sequences import as_list
 from ...tir import Block, BlockRealize, PrimFunc
 from ...tir.stmt import BufferRegion, Stmt
 
@@ -103,7 +104,7 @@ def _blocks(stmt: Stmt) -> list[Block]:
     found: list[Block] = []
     for name in ("seq", "body", "then_case", "else_case"):
         child = getattr(stmt, name, None)
-        for item in child if isinstance(child, (tuple, list)) else (child,):
+        for item in as_list(child):
             if item is not None and not isinstance(item, (int, str)):
                 found += _blocks(item)
     return found
@@ -145,7 +146,7 @@ def _access(region: BufferRegion, numbers: dict[Var, int], axes: list[Axis], val
     shape = tuple(_number(n, values, f"a dimension of {buffer.name}") for n in buffer.shape)
     dims, steps = [], []
     for dim, whole in zip(region.region, shape, strict=True):
-        each = int(dim.extent.value) if isinstance(dim.extent, IntImm) else whole
+        each = const_int(dim.extent, whole)
         linear = _linear(dim.min, numbers)
         steps.append(linear)
         if linear is not None:

@@ -90,7 +90,7 @@ class BaseTemplate(ABC):
 
     # ---- function
 
-    def equivalent_function(self) -> Any:
+    def equivalent_function(self) -> PrimFunc:
         """The function that hints are for (a list where there are several)."""
         return self._func
 

@@ -19,7 +19,7 @@ from typing import Any
 from ...arith.build import as_int
 from ...ir.expr import PrimExpr
 from ...ir.functor import post_order_visit
-from ...ir.prim import IntImm, IterVar, Var
+from ...ir.prim import IntImm, IterVar, Var, const_int
 from ...target import Target
 from ...tir import Block, BlockRealize, IndexMap
 from ...tir.schedule import Schedule
@@ -46,7 +46,7 @@ class IterInfo:
     @property
     def dom(self) -> PrimExpr | int:
         """The extent: an ``int`` when it is known, else an expression."""
-        return int(self._dom.value) if isinstance(self._dom, IntImm) else self._dom
+        return const_int(self._dom, self._dom)
 
     def __repr__(self) -> str:
         return f'Iter("{self.kind}", {self.dom})'

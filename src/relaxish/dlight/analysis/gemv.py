@@ -28,7 +28,7 @@ def is_gemv(sch: Schedule, block_info: BlockInfo) -> list[Buffer] | None:
     return vectors if 0 < len(vectors) < len(block.reads) else None
 
 
-def summand(block: Block) -> Any:
+def summand(block: Block) -> PrimExpr | None:
     """``Y`` of a block that does ``X[...] = X[...] + Y``; None for any other."""
     store = block.body
     if not isinstance(store, BufferStore) or not isinstance(store.value, Add):

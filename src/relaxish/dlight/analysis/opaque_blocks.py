@@ -4,10 +4,12 @@ from __future__ import annotations
 
 
 from ...ir.op import op_name_of
+from ...support.sequences import of_kind
 from ...arith import detect_iter_map
 from ...ir.expr import Range
 from ...ir.functor import all_nodes
-from ...tir import AttrStmt, BufferLoad, BufferStore, Call, For, ForKind, SeqStmt, Stmt
+from ...tir import AttrStmt, BufferLoad, BufferStore, Call, For, ForKind, Stmt
+from ...tir.stmt import stmt_list
 
 __all__ = ["calls_host", "launches_threads", "parallel_loops"]
 
@@ -35,8 +37,8 @@ def parallel_loops(body: Stmt) -> list[For] | None:
 
     None for all else, and where no loop is parallel by its author's word.
     """
-    parts = list(body.seq) if isinstance(body, SeqStmt) else [body]
-    loops = [p for p in parts if isinstance(p, For) and (_is_parallel(p) or _is_parallel(p.body) or _is_copy(p))]
+    parts = stmt_list(body)
+    loops = [p for p in of_kind(parts, For) if _is_parallel(p) or _is_parallel(p.body) or _is_copy(p)]
     if len(loops) < len(parts) or all(_is_copy(p) for p in loops) or calls_host(body) or launches_threads(body):
         return None
     return loops

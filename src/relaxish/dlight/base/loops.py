@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...ir.dtype import bits
 from ...ir.expr import ExprLike, PrimExpr
-from ...ir.prim import IntImm
+from ...ir.prim import IntImm, const_int
 from ...target import Target
 from ...tir import For
 from ...tir.schedule import Schedule
@@ -43,7 +43,7 @@ def suggest_threads_per_block(
     known = [i for i in range(len(loops)) if i not in unknown]
     for index in known + unknown:
         extent = loops[index].extent
-        most = extent.value if isinstance(extent, IntImm) else max_threads_for_dynamic_loop
+        most = const_int(extent, max_threads_for_dynamic_loop)
         given[index] = _power_of_two(min(most, left))
         left //= given[index]
     if unknown:
@@ -57,7 +57,7 @@ def _power_of_two(most: int) -> int:
 
 def int_of(expr: ExprLike) -> int | None:
     """The value of a constant expression; None for any other."""
-    return expr.value if isinstance(expr, IntImm) else expr if isinstance(expr, int) else None
+    return const_int(expr)
 
 
 def get_bytes(dtype: str) -> int:
@@ -68,12 +68,12 @@ def get_bytes(dtype: str) -> int:
 def get_extent(sch: Schedule, loop_rv: LoopRV) -> PrimExpr | int:
     """The extent of a loop: an ``int`` when it is known."""
     extent = sch.get(loop_rv).extent
-    return extent.value if isinstance(extent, IntImm) else extent
+    return const_int(extent, extent)
 
 
 def get_max_factor(n: PrimExpr | int, factors: Sequence[int]) -> int:
     """The largest of ``factors`` that divides ``n``; 1 if none does."""
-    number = n.value if isinstance(n, IntImm) else n
+    number = const_int(n, n)
     return max((f for f in factors if number % f == 0), default=1)
 
 

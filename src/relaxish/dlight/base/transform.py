@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.module import IRModule
+from ...ir.module import IRModule, functions_of
 from ...ir.transform import Pass, PassContext, PassInfo
 from ...support.errors import ScheduleError
 from ...support.log import get_logger
@@ -50,8 +50,8 @@ class ApplyDefaultSchedule(Pass):
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         """Schedule the functions of ``mod``."""
         updates: dict[Any, Any] = {}
-        for gvar, func in mod.functions.items():
-            if not isinstance(func, PrimFunc) or is_scheduled(func) or not schedulable(func):
+        for gvar, func in functions_of(mod, PrimFunc):
+            if is_scheduled(func) or not schedulable(func):
                 continue
             if has_empty_loop(func):
                 func = fill_empty_reductions(exact_extremes(func))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .attention import FuseAttention
 from .contraction import Contraction
+from .dot_words import DotWords
 from .elementwise import Elementwise, Fallback
 from .gemv import GEMV
 from .matrix_unit import MatrixUnit
@@ -16,6 +17,7 @@ from .winograd import WinogradConv2D
 __all__ = [
     "GEMV",
     "Contraction",
+    "DotWords",
     "Elementwise",
     "Fallback",
     "FuseAttention",

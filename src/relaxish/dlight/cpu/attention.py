@@ -20,7 +20,7 @@ from math import sqrt
 from ...ir.expr import RelaxExpr
 from ...ir.module import IRModule
 from ...ir.op import Op
-from ...ir.prim import IntImm
+from ...ir.prim import const_ints
 from ...ir.transform import Pass, PassContext, PassInfo
 from ...relax.expr import Call, Tuple, is_call_of
 from ...relax.expr_functor import PyExprMutator, rewrite_functions
@@ -114,7 +114,7 @@ def constant_shape(expr: RelaxExpr, dtype: str = "float32") -> tuple[int, ...] |
     """The shape of a tensor of one dtype; None for another dtype, or when a size is not a constant."""
     info = expr.struct_info
     values = getattr(info.shape, "values", None) if isinstance(info, TensorStructInfo) else None
-    if values is None or info.dtype != dtype or not all(isinstance(v, IntImm) for v in values):
+    if values is None or info.dtype != dtype or const_ints(values) is None:
         return None
     return tuple(v.value for v in values)
 

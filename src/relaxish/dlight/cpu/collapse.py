@@ -157,7 +157,7 @@ class _Rewriter(Mutator):
     def _start(self, buffer: Buffer, indices: Sequence[PrimExpr | None], run: Sequence[Var]) -> int | bool | None:
         if any(index is None for index in indices):
             return False
-        at = [i for i, index in enumerate(indices) if any(uses_var(index, var) for var in run)]
+        at = [i for i, index in enumerate(indices) if index is not None and any(uses_var(index, v) for v in run)]
         if not at:
             return None
         if len(at) != self.size or at != list(range(at[0], at[0] + self.size)) or buffer.strides:

@@ -15,6 +15,9 @@ from .collapse import collapse_axes
 from .facts import BlockInfo, IterInfo, access_stride, block_info, flat_stride, is_conditional, is_costly
 from .normalize import simplify_blocks
 
+#: A note on blocks that stay stages of their own: what they compute is used again and again.
+KEPT_ATTR = "relaxish.kept"
+
 
 def blocks_of(sch: Schedule) -> list[Any]:
     """The blocks under the root, in program order."""
@@ -75,7 +78,7 @@ def inline_injective(sch: Schedule, keep_conditional_for_reductions: bool = True
     while changed:
         changed = False
         for info in refresh(sch):
-            if not info.is_injective or info.store is None:
+            if not info.is_injective or info.store is None or KEPT_ATTR in info.block.annotations:
                 continue
             consumers = [block_info(sch, c) for c in sch.get_consumers(info.rv)]
             if not consumers or any(c is None for c in consumers):

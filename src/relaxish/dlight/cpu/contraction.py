@@ -243,7 +243,7 @@ def _attach_epilogue(sch: Schedule, epilogue: BlockInfo, place: LoopRV, tile: Cp
     total = 1
     for e in extents:
         total *= e
-    if tile.lanes > 1 and last % tile.lanes == 0 and total <= tile.lanes * 64:
+    if tile.lanes > 1 and last % tile.lanes == 0:
         if last > tile.lanes:
             middle, lane = sch.split(inner[-1], [None, tile.lanes])
             sch.unroll(middle)
@@ -251,7 +251,7 @@ def _attach_epilogue(sch: Schedule, epilogue: BlockInfo, place: LoopRV, tile: Cp
         else:
             sch.vectorize(inner[-1])
         for loop, extent in zip(inner[:-1], extents[:-1], strict=True):
-            if extent > 1:
+            if extent > 1 and total <= tile.lanes * 64:
                 sch.unroll(loop)
 
 

@@ -14,22 +14,26 @@ parameter that moves with that iterator along its last axis and that all callers
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ...ir.expr import GlobalVar, Range, PrimExpr, RelaxExpr
 from ...ir.functor import Mutator, all_nodes, pre_order_visit
-from ...ir.module import IRModule
+from ...ir.module import IRModule, functions_of
 from ...ir.node import Node
 from ...ir.op import Op
-from ...ir.prim import FloorDiv, FloorMod, IntImm, is_one
+from ...ir.prim import FloorDiv, FloorMod, IntImm, const_ints, is_one
 from ...ir.transform import Pass, PassContext, PassInfo
 from ...relax.expr import Call, Constant, Function, Tuple
 from ...relax.expr_functor import PyExprMutator
 from ...runtime.ndarray import NDArray, empty
+from ...support.sequences import of_kind
 from ...tir import Block, BufferLoad, BufferRegion, PrimFunc, decl_buffer
 
+#: Arguments of a call as a rewritten kernel takes them, from those of the kernel as it was.
+Repacked = Callable[[list[Any]], list[Any]]
 PACK_ATTR = "relaxish.pack_columns"
 #: Numbers of the parameters for which all callers pass constants, while default schedules are chosen.
 CONSTANT_ATTR = "relaxish.constant_params"
@@ -45,7 +49,7 @@ class MarkConstants(Pass):
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         """The module with notes, which :class:`PackWeights` removes."""
         out = mod.clone()
-        for gvar, places in _constant_arguments(mod).items():
+        for gvar, places in constant_arguments(mod).items():
             func = mod.functions.get(gvar)
             if isinstance(func, PrimFunc) and places:
                 out.update_func(gvar, func.with_attr(CONSTANT_ATTR, sorted(places)))
@@ -60,12 +64,13 @@ class PackWeights(Pass):
 
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         """The module with packed constants and kernels that read them."""
-        constants = _constant_arguments(mod)
+        constants = constant_arguments(mod)
         mod = _without_notes(mod)
-        plans: dict[GlobalVar, tuple[GlobalVar, dict[int, int]]] = {}
+        plans: dict[GlobalVar, tuple[GlobalVar, Repacked]] = {}
+        strips = _Strips()
         out = mod.clone()
-        for gvar, func in mod.functions.items():
-            if not isinstance(func, PrimFunc) or not _wishes(func):
+        for gvar, func in functions_of(mod, PrimFunc):
+            if not _wishes(func):
                 continue
             plan = _plan(func, constants.get(gvar, frozenset()))
             packed = _rewrite(func, plan)
@@ -74,18 +79,23 @@ class PackWeights(Pass):
                 continue
             # Another signature is another variable: its struct info is that of the old one.
             del out[gvar]
-            plans[gvar] = GlobalVar(gvar.name_hint), plan
+            plans[gvar] = GlobalVar(gvar.name_hint), strips.repacked(plan)
             out[plans[gvar][0]] = packed
-        if plans:
-            packer = _PackCalls(out, plans)
-            for gvar, func in list(out.functions.items()):
-                if isinstance(func, Function):
-                    out.update_func(gvar, packer.visit_expr(func))
-        return out
+        return with_repacked_calls(out, plans)
+
+
+def with_repacked_calls(mod: IRModule, plans: Mapping[GlobalVar, tuple[GlobalVar, Repacked]]) -> IRModule:
+    """A module whose graph functions call rewritten kernels by their new names, with repacked arguments."""
+    if plans:
+        packer = _RepackCalls(mod, plans)
+        for gvar, func in list(mod.functions.items()):
+            if isinstance(func, Function):
+                mod.update_func(gvar, packer.visit_expr(func))
+    return mod
 
 
 def _without_notes(mod: IRModule) -> IRModule:
-    noted = {g: f for g, f in mod.functions.items() if isinstance(f, PrimFunc) and CONSTANT_ATTR in (f.attrs or {})}
+    noted = {g: f for g, f in functions_of(mod, PrimFunc) if CONSTANT_ATTR in (f.attrs or {})}
     if not noted:
         return mod
     out = mod.clone()
@@ -111,7 +121,7 @@ def pack_function(func: PrimFunc, constant: frozenset[int]) -> PrimFunc:
 # ---- what can be packed
 
 
-def _constant_arguments(mod: IRModule) -> dict[GlobalVar, frozenset[int]]:
+def constant_arguments(mod: IRModule) -> dict[GlobalVar, frozenset[int]]:
     """For each called kernel the arguments for which every call passes a constant."""
     found: dict[GlobalVar, frozenset[int]] = {}
 
@@ -126,9 +136,8 @@ def _constant_arguments(mod: IRModule) -> dict[GlobalVar, frozenset[int]]:
             return False
         return True
 
-    for func in mod.functions.values():
-        if isinstance(func, Function):
-            pre_order_visit(func, look)
+    for func in of_kind(mod.functions.values(), Function):
+        pre_order_visit(func, look)
     return found
 
 
@@ -137,7 +146,7 @@ def _wishes(func: PrimFunc) -> bool:
 
 
 def _blocks(func: PrimFunc) -> list[Block]:
-    return [item for item in all_nodes(func.body) if isinstance(item, Block)]
+    return list(of_kind(all_nodes(func.body), Block))
 
 
 def _plan(func: PrimFunc, constant: frozenset[int]) -> dict[int, int]:
@@ -182,7 +191,7 @@ def _own_loads(block: Block) -> list[BufferLoad]:
 def _moves_last(load: BufferLoad, column: PrimExpr) -> bool:
     from ...arith.functor import uses_var
 
-    if len(load.indices) < 2 or not all(isinstance(extent, IntImm) for extent in load.buffer.shape):
+    if len(load.indices) < 2 or const_ints(load.buffer.shape) is None:
         return False
     return load.indices[-1] is column and not any(uses_var(index, column) for index in load.indices[:-1])
 
@@ -245,24 +254,37 @@ def _rewrite(func: PrimFunc, plan: dict[int, int]) -> PrimFunc:
     return func.with_fields(body=body, buffer_map=buffer_map)
 
 
-class _PackCalls(PyExprMutator):
-    """Replaces the constants in calls of rewritten kernels; a constant used twice is packed once."""
+class _RepackCalls(PyExprMutator):
+    """Calls of rewritten kernels, by their new names and with their arguments as these take them."""
 
-    def __init__(self, mod: IRModule, plans: dict[GlobalVar, tuple[GlobalVar, dict[int, int]]]) -> None:
+    def __init__(self, mod: IRModule, plans: Mapping[GlobalVar, tuple[GlobalVar, Repacked]]) -> None:
         super().__init__(mod)
         self.plans = plans
-        self.made: dict[tuple[int, int], Constant] = {}
 
     def visit_call_(self, op: Call) -> RelaxExpr:
         found = self.plans.get(op.args[0]) if op.op is _CALL_TIR else None
         if found is None:
             return super().visit_call_(op)
-        gvar, plan = found
-        fields = list(op.args[1].fields)
-        for index, width in plan.items():
-            fields[index] = self._packed(fields[index], width)
-        call = Call(op.op, (gvar, Tuple(fields), *op.args[2:]), op.attrs, op.sinfo_args, op.span)
-        return super().visit_call_(call)
+        gvar, repacked = found
+        args = (gvar, Tuple(repacked(list(op.args[1].fields))), *op.args[2:])
+        return super().visit_call_(Call(op.op, args, op.attrs, op.sinfo_args, op.span))
+
+
+class _Strips:
+    """Packs constants; one used twice is packed once."""
+
+    def __init__(self) -> None:
+        self.made: dict[tuple[int, int], Constant] = {}
+
+    def repacked(self, plan: dict[int, int]) -> Repacked:
+        """What packs the arguments of a kernel by its plan."""
+
+        def pack(fields: list[Any]) -> list[Any]:
+            for index, width in plan.items():
+                fields[index] = self._packed(fields[index], width)
+            return fields
+
+        return pack
 
     def _packed(self, weight: Constant, width: int) -> Constant:
         key = id(weight), width

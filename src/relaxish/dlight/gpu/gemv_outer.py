@@ -86,7 +86,7 @@ class _OuterReduction:
         tr, _ = sch.split(fused, factors=[self.tr, None], preserve_unit_iters=True)
         return partial, sch.rfactor(tr, 0)
 
-    def _bind_partial(self, partial: Any) -> Any:
+    def _bind_partial(self, partial: Any) -> LoopRV:
         sch = self.sch
         bx, ts, r, tile, scaled, fused = sch.get_loops(partial)
         tr, word = sch.split(fused, factors=[self.tr, _DECODED])

@@ -10,6 +10,7 @@ from ... import op as _op
 from ... import relax, tir
 from ...relax.expr import Expr
 from ...relax.struct_info import StructInfo
+from ...support.sequences import as_list
 from ...tir import PrimFunc
 from .core import Object, Tensor, wrap_nested
 
@@ -49,13 +50,14 @@ def _split_args(name: str, args: Argument | Sequence[Argument]) -> tuple[list[Ex
     """Tensors, and the symbolic integers passed beside them (None if there are none)."""
     tensors: list[Any] = []
     scalars: list[Any] = []
-    for arg in args if isinstance(args, (list, tuple)) else [args]:
-        if isinstance(arg, (Tensor, Object)):
-            tensors.append(arg._expr)
-        elif isinstance(arg, (tir.Var, tir.IntImm, int)):
-            scalars.append(arg)
-        else:
-            raise TypeError(f"Unsupported type: {name} expects Tensors or tir.Vars, but got {type(arg).__name__}")
+    for arg in as_list(args):
+        match arg:
+            case Tensor() | Object():
+                tensors.append(arg._expr)
+            case tir.Var() | tir.IntImm() | int():
+                scalars.append(arg)
+            case _:
+                raise TypeError(f"Unsupported type: {name} expects Tensors or tir.Vars, but got {type(arg).__name__}")
     return tensors, relax.ShapeExpr(scalars) if scalars else None
 
 
@@ -90,20 +92,21 @@ def tensor_ir_inplace_op(
 
 def to_packed_argument(arg: PackedArgument) -> Expr:
     """An argument of a packed function as an expression. Raises TypeError for what cannot be one."""
-    if isinstance(arg, (Tensor, Object)):
-        return arg._expr
-    if isinstance(arg, relax.Expr):
-        return arg
-    if isinstance(arg, int):
-        return relax.PrimValue(tir.IntImm("int64", arg))
-    if isinstance(arg, float):
-        return relax.PrimValue(tir.FloatImm("float64", arg))
-    if isinstance(arg, str):
-        return relax.StringImm(arg)
-    if isinstance(arg, tir.PrimExpr):
-        return relax.PrimValue(arg)
-    if isinstance(arg, (list, tuple)):
-        return relax.Tuple([to_packed_argument(a) for a in arg])
+    match arg:
+        case Tensor() | Object():
+            return arg._expr
+        case relax.Expr():
+            return arg
+        case int():
+            return relax.PrimValue(tir.IntImm("int64", arg))
+        case float():
+            return relax.PrimValue(tir.FloatImm("float64", arg))
+        case str():
+            return relax.StringImm(arg)
+        case tir.PrimExpr():
+            return relax.PrimValue(arg)
+        case list() | tuple():
+            return relax.Tuple([to_packed_argument(a) for a in arg])
     raise TypeError(f"Unsupported input type: {type(arg).__name__}")
 
 

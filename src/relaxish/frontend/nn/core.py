@@ -14,6 +14,7 @@ import numpy as np
 
 from ... import op as relax_op
 from ... import relax, tir
+from ...ir.prim import const_int
 from ...relax.expr import Expr
 from ...relax.struct_info import StructInfo
 from ...runtime import Device
@@ -82,7 +83,7 @@ class Tensor:
     @property
     def shape(self) -> list[Any]:
         """Dimensions: ints where known, expressions where symbolic."""
-        return [int(d) if isinstance(d, tir.IntImm) else d for d in self._expr.struct_info.shape.values]
+        return [const_int(d, d) for d in self._expr.struct_info.shape.values]
 
     @property
     def ndim(self) -> int:
@@ -176,24 +177,26 @@ def _dims(shape: Sequence[Any]) -> list[Any]:
     """Dimensions as a struct info takes them: names become symbolic variables."""
     made: list[Any] = []
     for dim in shape:
-        if isinstance(dim, (int, np.integer, tir.IntImm)):
-            if int(dim) < 0:
-                raise ValueError(f"Invalid shape: {list(shape)}")
-            made.append(int(dim))
-        elif isinstance(dim, str):
-            made.append(tir.Var(dim, "int64"))
-        elif isinstance(dim, tir.PrimExpr):
-            made.append(dim)
-        else:
-            raise TypeError(f"Invalid shape: {list(shape)}")
+        match dim:
+            case int() | np.integer() | tir.IntImm():
+                if int(dim) < 0:
+                    raise ValueError(f"Invalid shape: {list(shape)}")
+                made.append(int(dim))
+            case str():
+                made.append(tir.Var(dim, "int64"))
+            case tir.PrimExpr():
+                made.append(dim)
+            case _:
+                raise TypeError(f"Invalid shape: {list(shape)}")
     return made
 
 
 def _to_expr(value: Operand | Expr, like: str) -> Expr:
-    if isinstance(value, Tensor):
-        return value._expr
-    if isinstance(value, relax.Expr):
-        return value
+    match value:
+        case Tensor():
+            return value._expr
+        case relax.Expr():
+            return value
     return relax.const(value, like)
 
 
@@ -227,21 +230,23 @@ def wrap_nested(expr: Expr, name: str) -> Wrapped:
     if not isinstance(expr, relax.DataflowVar):
         expr = builder.emit(expr, name)
     info = expr.struct_info_
-    if isinstance(info, relax.TensorStructInfo):
-        return Tensor(_expr=expr)
-    if isinstance(info, relax.TupleStructInfo):
-        return tuple(wrap_nested(relax.TupleGetItem(expr, i), f"{name}.{i}") for i in range(len(info.fields)))
+    match info:
+        case relax.TensorStructInfo():
+            return Tensor(_expr=expr)
+        case relax.TupleStructInfo():
+            return tuple(wrap_nested(relax.TupleGetItem(expr, i), f"{name}.{i}") for i in range(len(info.fields)))
     return Object(_expr=expr, _name=name)
 
 
 def expr_of(value: Wrapped | Expr | Sequence[Any]) -> Expr:
     """What ``forward`` returned, as one expression."""
-    if isinstance(value, (Tensor, Object)):
-        return value._expr
-    if isinstance(value, (list, tuple)):
-        return relax.Tuple([expr_of(v) for v in value])
-    if isinstance(value, relax.Expr):
-        return value
+    match value:
+        case Tensor() | Object():
+            return value._expr
+        case list() | tuple():
+            return relax.Tuple([expr_of(v) for v in value])
+        case relax.Expr():
+            return value
     raise TypeError(
         f"Unsupported return type: {type(value).__name__}; forward returns Tensors, Objects, or tuples of them"
     )
@@ -329,16 +334,17 @@ class Effect:
 
 def _children(value: object) -> Iterator[tuple[str, Any]]:
     """Named parts of a module or container; plain lists, tuples and dictionaries count."""
-    if isinstance(value, ModuleList):
-        yield from ((str(i), item) for i, item in enumerate(value.modules))
-    elif isinstance(value, ModuleDict):
-        yield from value.modules.items()
-    elif isinstance(value, Module):
-        yield from value.__dict__.items()
-    elif isinstance(value, (list, tuple)):
-        yield from ((str(i), item) for i, item in enumerate(value))
-    elif isinstance(value, dict):
-        yield from ((str(k), item) for k, item in value.items())
+    match value:
+        case ModuleList():
+            yield from ((str(i), item) for i, item in enumerate(value.modules))
+        case ModuleDict():
+            yield from value.modules.items()
+        case Module():
+            yield from value.__dict__.items()
+        case list() | tuple():
+            yield from ((str(i), item) for i, item in enumerate(value))
+        case dict():
+            yield from ((str(k), item) for k, item in value.items())
 
 
 def _walk(value: object, prefix: str, wanted: Callable[[Any], bool], seen: set[int]) -> Iterator[tuple[str, Any]]:

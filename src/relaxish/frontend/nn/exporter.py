@@ -96,20 +96,21 @@ class Exporter:
         symbols: dict[str, tir.Var] = {}
         return [_input(name, arg, symbols) for name, arg in zip(spec.arg_names, spec.arg_specs)]
 
-    def _argument(self, var: Var, arg: Any) -> Any:
+    def _argument(self, var: Var, arg: Any) -> object:
         """The value a method receives for an input; tuples are taken apart."""
-        if isinstance(arg, specs.Tuple):
-            items = [
-                self._argument(self.builder.emit(relax.TupleGetItem(var, i), f"{arg.name}_{i}"), item)
-                for i, item in enumerate(arg.elements)
-            ]
-            return type(arg.elements)(items)
-        if isinstance(arg, specs.Tensor):
-            return Tensor(_expr=var)
-        if isinstance(arg, specs.Object):
-            kind = arg.object_type
-            is_object = isinstance(kind, type) and issubclass(kind, Object)
-            return (kind if is_object else Object)(_expr=var, _name=var.name_hint)
+        match arg:
+            case specs.Tuple():
+                items = [
+                    self._argument(self.builder.emit(relax.TupleGetItem(var, i), f"{arg.name}_{i}"), item)
+                    for i, item in enumerate(arg.elements)
+                ]
+                return type(arg.elements)(items)
+            case specs.Tensor():
+                return Tensor(_expr=var)
+            case specs.Object():
+                kind = arg.object_type
+                is_object = isinstance(kind, type) and issubclass(kind, Object)
+                return (kind if is_object else Object)(_expr=var, _name=var.name_hint)
         return arg
 
     def _effect_inputs(self, spec: specs.MethodSpec, created: list[tuple[Effect, list[Any]]]) -> list[Any]:
@@ -162,17 +163,18 @@ class Exporter:
 
 def _input(name: str, arg: Any, symbols: dict[str, tir.Var]) -> tuple[Var, Any]:
     """The variable of one argument, with the spec (or the symbolic integer) it stands for."""
-    if isinstance(arg, specs.Int):
-        symbol = symbols.setdefault(name, tir.Var(name, "int64"))
-        return relax.Var(name, relax.ShapeStructInfo([symbol])), symbol
-    if isinstance(arg, specs.Tensor):
-        dims = [symbols.setdefault(d, tir.Var(d, "int64")) if isinstance(d, str) else d for d in arg.shape]
-        return relax.Var(name, relax.TensorStructInfo(dims, arg.dtype)), arg
-    if isinstance(arg, specs.Object):
-        return relax.Var(name, relax.ObjectStructInfo()), arg
-    if isinstance(arg, specs.Tuple):
-        parts = [_input(f"{name}_{i}", a, symbols)[0] for i, a in enumerate(arg.elements)]
-        return relax.Var(name, relax.TupleStructInfo([p.struct_info for p in parts])), arg
+    match arg:
+        case specs.Int():
+            symbol = symbols.setdefault(name, tir.Var(name, "int64"))
+            return relax.Var(name, relax.ShapeStructInfo([symbol])), symbol
+        case specs.Tensor():
+            dims = [symbols.setdefault(d, tir.Var(d, "int64")) if isinstance(d, str) else d for d in arg.shape]
+            return relax.Var(name, relax.TensorStructInfo(dims, arg.dtype)), arg
+        case specs.Object():
+            return relax.Var(name, relax.ObjectStructInfo()), arg
+        case specs.Tuple():
+            parts = [_input(f"{name}_{i}", a, symbols)[0] for i, a in enumerate(arg.elements)]
+            return relax.Var(name, relax.TupleStructInfo([p.struct_info for p in parts])), arg
     raise TypeError(f"argument {name} has no usable spec: {arg!r}")
 
 

@@ -105,11 +105,14 @@ def _packed(name: str, function: Any) -> Callable[..., None]:
 
 
 def _native(value: Any) -> object:
-    if isinstance(value, NDArray):
-        return ctypes.byref(_tensor(value))
-    if isinstance(value, str):
-        return ctypes.c_char_p(value.encode())
-    return ctypes.c_double(value) if isinstance(value, float) else ctypes.c_int64(int(value))
+    match value:
+        case NDArray():
+            return ctypes.byref(_tensor(value))
+        case str():
+            return ctypes.c_char_p(value.encode())
+        case float():
+            return ctypes.c_double(value)
+    return ctypes.c_int64(int(value))
 
 
 def _tensor(value: NDArray) -> _DLTensor:

@@ -42,23 +42,25 @@ class CompiledModule:
 
         return call
 
-    def _out(self, value: Any) -> Any:
-        if isinstance(value, NDArray):
-            if self.out_format == "numpy":
-                return value.numpy()
-            import torch
+    def _out(self, value: Any) -> object:
+        match value:
+            case NDArray():
+                if self.out_format == "numpy":
+                    return value.numpy()
+                import torch
 
-            return torch.from_dlpack(value)
-        if isinstance(value, (list, tuple)):
-            return tuple(self._out(v) for v in value)
+                return torch.from_dlpack(value)
+            case list() | tuple():
+                return tuple(self._out(v) for v in value)
         return value
 
 
-def _to_runtime(value: Any) -> Any:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return (value,)  # an integer argument is a shape of one dimension
-    if isinstance(value, np.ndarray):
-        return array(value)
+def _to_runtime(value: Any) -> object:
+    match value:
+        case int() if not isinstance(value, bool):
+            return (value,)  # an integer argument is a shape of one dimension
+        case np.ndarray():
+            return array(value)
     if hasattr(value, "__dlpack__") and not isinstance(value, NDArray):
         return from_dlpack(value.contiguous() if hasattr(value, "contiguous") else value)
     return value

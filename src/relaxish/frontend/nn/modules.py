@@ -7,6 +7,7 @@ from typing import Any
 
 from ... import op as relax_op
 from ... import relax
+from ...support.sequences import as_list
 from . import op
 from .core import Dim, Effect, get_default_dtype, Module, ModuleList, Parameter, Steps, Tensor
 
@@ -225,7 +226,7 @@ class LayerNorm(Module):
     ) -> None:
         self.normalized_shape = normalized_shape
         self.eps = eps
-        dims = tuple(normalized_shape) if isinstance(normalized_shape, (list, tuple)) else (normalized_shape,)
+        dims = tuple(as_list(normalized_shape))
         self.weight = Parameter(dims, dtype) if elementwise_affine else None
         self.bias = Parameter(dims, dtype) if elementwise_affine else None
 

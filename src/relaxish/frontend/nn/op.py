@@ -11,6 +11,7 @@ import numpy as np
 from ... import op as _op
 from ... import relax
 from ...relax.expr import Expr
+from ...support.sequences import as_list
 from .calls import debug_func, extern, print_, tensor_expr_op, tensor_ir_inplace_op, tensor_ir_op
 from .core import get_default_dtype, Object, Operand, Steps, Tensor, wrap_tensor, wrap_tuple
 from .sampling import multinomial_from_uniform, renormalize_top_p_top_k_prob, sample_top_p_top_k_from_sorted_prob
@@ -29,10 +30,11 @@ __all__ = [
 
 
 def _expr(value: Operand | Object, like: Operand | None = None) -> Expr:
-    if isinstance(value, (Tensor, Object)):
-        return value._expr
-    if isinstance(value, relax.Expr):
-        return value
+    match value:
+        case Tensor() | Object():
+            return value._expr
+        case relax.Expr():
+            return value
     assert isinstance(like, Tensor), "one operand has to be a tensor"
     return relax.const(value, like.dtype)
 
@@ -306,7 +308,7 @@ def layer_norm(
     name: str = "layer_norm",
 ) -> Tensor:
     """Normalisation over the trailing dimensions of ``normalized_shape``."""
-    shape = list(normalized_shape) if isinstance(normalized_shape, (list, tuple)) else [normalized_shape]
+    shape = as_list(normalized_shape)
     gamma = relax.const(np.ones(shape), x.dtype) if weight is None else weight._expr
     beta = relax.const(np.zeros(shape), x.dtype) if bias is None else bias._expr
     axes = list(range(-len(shape), 0))

@@ -110,13 +110,14 @@ class MethodSpec:
 def _argument(name: str, value: Any) -> Int | Tensor | Object | Tuple | Any:
     if value is int or isinstance(value, Int):
         return Int()
-    if isinstance(value, str) and value == "int":
-        return Int()
-    if isinstance(value, (list, tuple)):
-        items = [_argument(f"{name}_{i}", v) for i, v in enumerate(value)]
-        return Tuple(name, type(value)(items))
-    if isinstance(value, type):
-        return Object(value)
+    match value:
+        case str() if value == "int":
+            return Int()
+        case list() | tuple():
+            items = [_argument(f"{name}_{i}", v) for i, v in enumerate(value)]
+            return Tuple(name, type(value)(items))
+        case type():
+            return Object(value)
     return value
 
 

@@ -58,20 +58,21 @@ class Mutator:
         return self._visit_child(name, node)
 
     def _visit_child(self, name: str, value: Any) -> Any:
-        if isinstance(value, ModuleList):
-            return self.visit_modulelist(name, value)
-        if isinstance(value, ModuleDict):
-            return self.visit_moduledict(name, value)
-        if isinstance(value, Module):
-            return self.visit_module(name, value)
-        if isinstance(value, Effect):
-            return self.visit_effect(name, value)
-        if isinstance(value, Parameter):
-            return self.visit_param(name, value)
-        if isinstance(value, (list, tuple)):
-            items = [self._visit_child(f"{name}.{i}", v) for i, v in enumerate(value)]
-            return value if all(a is b for a, b in zip(items, value)) else type(value)(items)
-        if isinstance(value, dict):
-            made = {k: self._visit_child(f"{name}.{k}", v) for k, v in value.items()}
-            return value if all(made[k] is v for k, v in value.items()) else made
+        match value:
+            case ModuleList():
+                return self.visit_modulelist(name, value)
+            case ModuleDict():
+                return self.visit_moduledict(name, value)
+            case Module():
+                return self.visit_module(name, value)
+            case Effect():
+                return self.visit_effect(name, value)
+            case Parameter():
+                return self.visit_param(name, value)
+            case list() | tuple():
+                items = [self._visit_child(f"{name}.{i}", v) for i, v in enumerate(value)]
+                return value if all(a is b for a, b in zip(items, value)) else type(value)(items)
+            case dict():
+                made = {k: self._visit_child(f"{name}.{k}", v) for k, v in value.items()}
+                return value if all(made[k] is v for k, v in value.items()) else made
         return value

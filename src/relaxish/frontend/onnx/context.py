@@ -6,21 +6,24 @@ A one-dimensional int64 tensor whose elements are known expressions travels as a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from ... import op, relax
+from ... import op, relax, te
 from ...ir.expr import PrimExpr, as_expr
+from ...ir.functor import all_nodes
 from ...ir.op import Op
 from ...relax.expr import Call, Constant, Expr, PrimValue, ShapeExpr, Tuple
-from ...relax.scalars import const_int, prove_equal, simplify
-from ...relax.struct_info import PrimStructInfo, ShapeStructInfo, TensorStructInfo
+from ...relax.scalars import const_int, prove_equal, prove_equal_shapes, simplify
+from ...relax.struct_info import PrimStructInfo, ShapeStructInfo, TensorStructInfo, tensor_dims
 from ...runtime.ndarray import NDArray
-from ...support.errors import OpAttributeInvalid
-from ...tir import Var
+from ...support.errors import OpAttributeInvalid, OpNotImplemented
+from ...tir import Buffer, Call as TirCall, const, Stmt, Var
+from ...topi import loops
 
 if TYPE_CHECKING:
     import onnx
@@ -76,9 +79,13 @@ def table_name(name: str, domain: str) -> str:
 
 
 def dtype_name(code: int) -> str:
-    """The dtype an ONNX type code stands for."""
+    """The dtype an ONNX type code stands for. Raises OpNotImplemented for strings, which no kernel computes with."""
     import onnx
 
+    if code == onnx.TensorProto.STRING:
+        raise OpNotImplemented(
+            "tensors of strings are not supported: compute what is made of text before the model runs"
+        )
     return str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(code)))
 
 
@@ -118,6 +125,11 @@ class Context:
         self.scope = scope
         self.weights = dict(weights or {})
         self.settled: dict[relax.Var, Constant] = {}
+        self._numbers = itertools.count()
+
+    def next_number(self) -> int:
+        """A number that no other node has."""
+        return next(self._numbers)
 
     def emit(self, expr: Expr, name: str = "") -> Expr:
         """Bind an expression, so that its shape is known."""
@@ -142,21 +154,23 @@ class Context:
 
     def dims(self, x: Expr) -> list[PrimExpr]:
         """The dimensions of a tensor. Raises if they are unknown."""
-        if isinstance(x, ShapeExpr):
-            return [relax.PrimValue(len(x.values)).value]
-        if isinstance(x, PrimValue):
-            return []
-        dims = x.struct_info.dims() if isinstance(x.struct_info, TensorStructInfo) else None
+        match x:
+            case ShapeExpr():
+                return [relax.PrimValue(len(x.values)).value]
+            case PrimValue():
+                return []
+        dims = tensor_dims(x.struct_info)
         if dims is None:
             raise OpAttributeInvalid("the operator needs an input of known shape")
         return list(dims)
 
     def ndim(self, x: Expr) -> int:
         """The rank of a value."""
-        if isinstance(x, ShapeExpr):
-            return 1
-        if isinstance(x, PrimValue):
-            return 0
+        match x:
+            case ShapeExpr():
+                return 1
+            case PrimValue():
+                return 0
         rank = x.struct_info.ndim
         if rank < 0:
             raise OpAttributeInvalid("the operator needs an input of known rank")
@@ -164,31 +178,33 @@ class Context:
 
     def tensor(self, x: Expr) -> Expr:
         """A value as a tensor: shapes and scalars become tensors."""
-        if isinstance(x, PrimValue):
-            known = getattr(x.value, "value", None)
-            if known is not None:
-                return relax.const(np.asarray(known, x.value.dtype), x.value.dtype)
-            row = self.emit(op.shape_to_tensor(ShapeExpr([x.value])))
-            return self.emit(op.reshape(row, []))
-        if isinstance(x, ShapeExpr):
-            values = [const_int(v) for v in x.values]
-            if all(v is not None for v in values):
-                return relax.const(np.asarray(values, "int64"), "int64")
-            return self.emit(op.shape_to_tensor(x))
+        match x:
+            case PrimValue():
+                known = getattr(x.value, "value", None)
+                if known is not None:
+                    return relax.const(np.asarray(known, x.value.dtype), x.value.dtype)
+                row = self.emit(op.shape_to_tensor(ShapeExpr([x.value])))
+                return self.emit(op.reshape(row, []))
+            case ShapeExpr():
+                values = [const_int(v) for v in x.values]
+                if all(v is not None for v in values):
+                    return relax.const(np.asarray(values, "int64"), "int64")
+                return self.emit(op.shape_to_tensor(x))
         if isinstance(getattr(x, "struct_info_", None), ShapeStructInfo):
             return self.emit(op.shape_to_tensor(x))
         return x
 
     def constant(self, x: Expr | None) -> Array | None:
         """The NumPy value of a constant, else None."""
-        if isinstance(x, Constant):
-            return x.data.numpy()
-        if isinstance(x, ShapeExpr):
-            values = [const_int(v) for v in x.values]
-            return np.asarray(values, "int64") if all(v is not None for v in values) else None
-        if isinstance(x, PrimValue):
-            known = getattr(x.value, "value", None)
-            return None if known is None else np.asarray(known, x.value.dtype)
+        match x:
+            case Constant():
+                return x.data.numpy()
+            case ShapeExpr():
+                values = [const_int(v) for v in x.values]
+                return np.asarray(values, "int64") if all(v is not None for v in values) else None
+            case PrimValue():
+                known = getattr(x.value, "value", None)
+                return None if known is None else np.asarray(known, x.value.dtype)
         return None
 
     def setting(self, x: Expr | None) -> Array | None:
@@ -208,18 +224,70 @@ class Context:
 
     def scalars(self, x: Expr) -> list[PrimExpr] | None:
         """The elements of a small integer value as expressions, if known."""
-        if isinstance(x, ShapeExpr):
-            return list(x.values)
-        if isinstance(x, PrimValue):
-            return [x.value]
-        if isinstance(x, relax.Var) and x in self.weights and "int" in self.weights[x].dtype:
-            self.setting(x)
-            x = self.settled[x]
+        match x:
+            case ShapeExpr():
+                return list(x.values)
+            case PrimValue():
+                return [x.value]
+            case relax.Var() if x in self.weights and "int" in self.weights[x].dtype:
+                self.setting(x)
+                x = self.settled[x]
         if isinstance(x, Constant):
             array = x.data.numpy()
             if array.size <= _FOLD_LIMIT and np.issubdtype(array.dtype, np.integer) and array.ndim <= 1:
                 return [relax.PrimValue(int(v)).value for v in array.reshape(-1)]
         return None
+
+    def elements(self, x: Expr) -> list[PrimExpr]:
+        """The elements of an integer value of rank 0 or 1: expressions where they are known, else new variables.
+
+        The variables get their values when the model runs and may be negative. Raises OpAttributeInvalid if the number
+        of elements is unknown.
+        """
+        known = self.scalars(x)
+        if known is not None:
+            return known
+        x = self.tensor(x)
+        if self.dtype(x) != "int64":
+            x = self.emit(op.astype(x, "int64"))
+        if self.ndim(x) != 1:
+            x = self.emit(self.reshape(x, [-1]))
+        return self.run_time_shape(x)
+
+    def element(self, x: Expr) -> PrimExpr:
+        """The one element of an integer value, as :meth:`elements`."""
+        return self.elements(x)[0].astype("int64")
+
+    def named(self, values: Sequence[Dim]) -> list[PrimExpr]:
+        """Variables for computed sizes, so that what uses them is not a large expression; known ones stay."""
+        sizes = [simplify(as_expr(v)) for v in values]
+        plain = [const_int(v) is not None or isinstance(v, Var) for v in sizes]
+        computed = [v for v, p in zip(sizes, plain) if not p]
+        if any(_chooses(v) for v in computed):
+            # By a kernel, so that no later pass writes choices out again and again.
+            fresh = iter(self.run_time_shape(self.builder.emit_te(_listed, computed, primfunc_name_hint="sizes")))
+        else:
+            symbols: list[PrimExpr] = [Var("n", "int64") for _ in computed]
+            if computed:
+                self.builder.match_cast(ShapeExpr(computed), ShapeStructInfo(symbols))
+            fresh = iter(symbols)
+        return [v if p else next(fresh) for v, p in zip(sizes, plain)]
+
+    def require(self, have: Sequence[Dim], wanted: Sequence[Dim]) -> None:
+        """Check when the model runs that sizes are equal. Raises OpAttributeInvalid if they are known not to be."""
+        for a, b in zip(have, wanted, strict=True):
+            if const_int(a) is not None and const_int(b) is not None and const_int(a) != const_int(b):
+                raise OpAttributeInvalid(f"sizes of {a} and {b} do not fit")
+        if not prove_equal_shapes(have, wanted):
+            self.builder.match_cast(ShapeExpr(list(have)), ShapeStructInfo(list(wanted)))
+
+    def with_dims(self, x: Expr) -> Expr:
+        """A tensor of known rank whose dimensions have names at least."""
+        x = self.emit(x)
+        info = x.struct_info
+        if not isinstance(info, TensorStructInfo) or info.dims() is not None or info.ndim < 0:
+            return x
+        return self.builder.match_cast(x, TensorStructInfo([Var("n", "int64") for _ in range(info.ndim)], info.dtype))
 
     def is_shape(self, x: Expr) -> bool:
         """Whether a value is known element by element and not simply a constant."""
@@ -268,18 +336,19 @@ class Context:
     def agreeing(self, values: Sequence[Expr], apart: int | None = None) -> list[Expr]:
         """Tensors whose dimensions are equal, or 1, by their types.
 
-        Two dimensions of which it cannot be proved that they are equal are taken to be, and the run checks it. Axis
-        ``apart`` of tensors of one rank may differ.
+        Two dimensions of which it cannot be proved that they are equal are taken to be, and the run checks it. If axis
+        ``apart`` of tensors of one rank may differ, all others are equal.
         """
         tensors = [self.tensor(x) for x in values]
-        shapes = [x.struct_info.dims() if isinstance(x.struct_info, TensorStructInfo) else None for x in tensors]
+        shapes = [tensor_dims(x.struct_info) for x in tensors]
         known = [list(s) for s in shapes if s is not None]
         if len(known) != len(tensors):
             return tensors
         rank = max(map(len, known), default=0)
         skipped = None if apart is None else apart % rank - rank
         for place in range(-rank, 0):
-            meeting = [s[place] for s in known if len(s) >= -place and const_int(s[place]) != 1]
+            # Tensors that are put side by side do not broadcast: there a 1 is a size like any other.
+            meeting = [s[place] for s in known if len(s) >= -place and (apart is not None or const_int(s[place]) != 1)]
             if place == skipped or not meeting:
                 continue
             wanted = next((d for d in meeting if const_int(d) is not None), meeting[0])
@@ -300,11 +369,29 @@ class Context:
         return [int(v) for v in np.atleast_1d(self.need_constant(x, what))]
 
 
+def _chooses(value: PrimExpr) -> bool:
+    """Whether an expression has branches."""
+    return any(isinstance(node, TirCall) for node in all_nodes(value))
+
+
+def _listed(values: list[PrimExpr]) -> te.Tensor:
+    """Scalar expressions as an int64 tensor."""
+
+    def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
+        return loops.seq(*(loops.write(outs[0], v, const(k, "int64")) for k, v in enumerate(values)))
+
+    made: te.Tensor = te.extern([(const(len(values), "int64"),)], [], body, "sizes", ["int64"])
+    return made
+
+
 def as_list(value: Made) -> list[Expr]:
     """The fields of a tuple, or one value."""
-    if isinstance(value, Tuple):
-        return list(value.fields)
-    return list(value) if isinstance(value, Sequence) else [value]
+    match value:
+        case Tuple():
+            return list(value.fields)
+        case Sequence():
+            return list(value)
+    return [value]
 
 
 def attr_ints(attrs: dict[str, Any], name: str, default: Sequence[int] | None = None) -> list[int] | None:

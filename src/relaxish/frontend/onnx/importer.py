@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import math
 import re
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any
-from collections.abc import Iterator, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager, nullcontext
 
 import numpy as np
@@ -16,7 +19,7 @@ from ...ir.expr import PrimExpr
 from ...ir.module import IRModule
 from ...relax.expr import Constant, Expr, Tuple, TupleGetItem
 from ...relax.struct_info import TensorStructInfo, TupleStructInfo
-from ...runtime.ndarray import array
+from ...runtime.ndarray import array, from_numpy
 from ...support.errors import OpNotImplemented, RelaxishError
 from ...tir import SizeVar, Var
 from .context import Attribute, Context, Converter, CONVERTERS, dtype_name, Made, table_name
@@ -41,12 +44,13 @@ class _Importer:
         self.dtype_dict = dtype_dict
         self.keep_params = keep_params
         self.sanitize = sanitize
-        self.values: dict[str, Expr] = {}
+        self.values: MutableMapping[str, Expr] = {}
         self.inputs: list[Any] = []
         self.param_vars: list[Any] = []
         self.params: list[Any] = []
         self.symbols: dict[str, Var] = {}
-        self.names: dict[str, str] = {}
+        self.taken: set[str] = set()
+        self.known_settled = 0
 
     # ---- names, symbolic dimensions
 
@@ -58,12 +62,12 @@ class _Importer:
         if not clean or not (clean[0].isalpha() or clean[0] == "_"):
             clean = f"input_{clean}"
         base, count = clean, 0
-        while clean in self.names.values():
+        while clean in self.taken:
             count += 1
             clean = f"{base}_{count}"
+        self.taken.add(clean)
         if clean != name:
             warnings.warn(f"Renaming name {name} to {clean}", stacklevel=2)
-        self.names[name] = clean
         return clean
 
     def dimension(self, text: str) -> PrimExpr | int:
@@ -99,6 +103,10 @@ class _Importer:
     def input_info(self, value: onnx.ValueInfoProto) -> tuple[list[PrimExpr | int], str]:
         """Shape and dtype of a graph input, user's wishes first."""
         kind = value.type.tensor_type
+        if value.type.HasField("optional_type"):
+            kind = value.type.optional_type.elem_type.tensor_type
+        if not kind.elem_type and value.type.WhichOneof("value") not in (None, "tensor_type"):
+            raise OpNotImplemented(f"input {value.name!r} is no tensor: give its elements as inputs of their own")
         if value.name in self.shape_dict:
             shape = [self.symbol(d) if isinstance(d, str) else d for d in self.shape_dict[value.name]]
         else:
@@ -117,9 +125,9 @@ class _Importer:
             dtype = dtype_name(kind.elem_type) if kind.elem_type else self.dtype_dict
         return shape, dtype
 
-    def read_inputs(self, graph: onnx.GraphProto) -> None:
+    def read_inputs(self, graph: onnx.GraphProto, initializers: Iterable[onnx.TensorProto]) -> None:
         """Graph inputs and weights."""
-        weights = {t.name: t for t in graph.initializer}
+        weights = {t.name: t for t in initializers}
         for value in graph.input:
             if value.name in weights:
                 continue
@@ -136,12 +144,19 @@ class _Importer:
                 self.param_vars.append(var)
                 self.params.append(array(data))
             else:
-                self.values[name] = Constant(array(data))
+                self.values[name] = Constant(from_numpy(data))
 
     def weight(self, proto: onnx.TensorProto) -> np.ndarray:
-        """The array of an initializer."""
+        """The array of an initializer, over the bytes of the model where they are in order."""
         import onnx
 
+        if proto.HasField("raw_data") and sys.byteorder == "little":
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(proto.data_type)
+            count = math.prod(proto.dims)
+            if dtype.kind in "iufb" and dtype.itemsize * count >= _LARGE:
+                value = np.frombuffer(proto.raw_data, dtype, count).reshape(tuple(proto.dims))
+                if value.flags.aligned:
+                    return value
         value = onnx.numpy_helper.to_array(proto)
         return np.ascontiguousarray(value).reshape(value.shape)  # a scalar stays one
 
@@ -188,7 +203,7 @@ class _Importer:
     def inline(self, ctx: Context, graph: onnx.GraphProto, inputs: Sequence[Expr]) -> list[Expr]:
         """The outputs of a subgraph, whose nodes are emitted where the context is."""
         given = dict(zip((i.name for i in graph.input), inputs))
-        given |= {t.name: Constant(array(self.weight(t))) for t in graph.initializer if t.name not in given}
+        given |= {t.name: Constant(from_numpy(self.weight(t))) for t in graph.initializer if t.name not in given}
         with self.within(given):
             for node in graph.node:
                 self.run_node(ctx, node)
@@ -198,7 +213,7 @@ class _Importer:
     @contextmanager
     def within(self, values: Mapping[str, Expr]) -> Iterator[None]:
         """A scope in which names have other values for a while."""
-        outer, self.values = self.values, {**self.values, **values}
+        outer, self.values = self.values, ChainMap(dict(values), self.values)
         try:
             yield
         finally:
@@ -214,25 +229,26 @@ class _Importer:
 
     def bind(self, ctx: Context, value: Expr) -> Expr:
         """A converter's result as a value of the graph; a sequence stays a tuple."""
-        return value if isinstance(value, Tuple) else ctx.emit(value)
+        return value if isinstance(value, Tuple) else ctx.with_dims(value)
 
     def fields(self, ctx: Context, made: Made) -> list[Expr]:
         """The results of a node with several outputs."""
-        if isinstance(made, Sequence):
-            return list(made)
-        if isinstance(made, Tuple):
-            return list(made.fields)
+        match made:
+            case Sequence():
+                return list(made)
+            case Tuple():
+                return list(made.fields)
         bound = ctx.emit(made)
         info = bound.struct_info
         if isinstance(info, TupleStructInfo):
             return [ctx.builder.emit(TupleGetItem(bound, i)) for i in range(len(info.fields))]
         return [bound]
 
-    def run(self, graph: onnx.GraphProto, opset: int) -> IRModule:
-        """The whole graph as a module with one function, ``main``."""
+    def run(self, graph: onnx.GraphProto, opset: int, initializers: Iterable[onnx.TensorProto]) -> IRModule:
+        """The whole graph as a module with one function, ``main``. ``initializers`` are all weights of the graph."""
         self.check_supported(graph)
         builder = relax.BlockBuilder()
-        self.read_inputs(graph)
+        self.read_inputs(graph, initializers)
         attrs: dict[str, Any] = {"num_input": len(self.inputs)}
         # Branches and loops stand between dataflow blocks, not in them.
         branching = not _BRANCHING.isdisjoint(n.op_type for n in all_nodes(graph))
@@ -257,7 +273,10 @@ class _Importer:
 
     def _settle(self, ctx: Context) -> None:
         """Parameters that an operator needed at import time are constants for those that follow."""
-        for name, value in self.values.items() if ctx.settled else ():
+        if len(ctx.settled) == self.known_settled:
+            return
+        self.known_settled = len(ctx.settled)
+        for name, value in list(self.values.items()):
             if isinstance(value, relax.Var) and value in ctx.settled:
                 self.values[name] = ctx.settled[value]
 
@@ -284,6 +303,9 @@ class _Importer:
         to = dtype_name(code)  # sizes are known as int64, whatever the model cast them to
         return made if ctx.dtype(made) == to else ctx.emit(op.astype(made, to))
 
+
+#: Weights of about this many bytes and more are neither checked nor copied.
+_LARGE = 1 << 16
 
 #: Operators whose graphs are run or not, and how often, by values that only the run knows.
 _BRANCHING = frozenset({"If", "Loop", "Scan"})
@@ -329,10 +351,11 @@ def _attribute(proto: onnx.AttributeProto) -> Attribute:
     if proto.type == onnx.AttributeProto.TENSOR:
         return onnx.numpy_helper.to_array(proto.t)
     value = onnx.helper.get_attribute_value(proto)
-    if isinstance(value, bytes):
-        return value.decode("utf-8")
-    if isinstance(value, (list, tuple)) and value and isinstance(value[0], bytes):
-        return [v.decode("utf-8") for v in value]
+    match value:
+        case bytes():
+            return value.decode("utf-8")
+        case list() | tuple() if value and isinstance(value[0], bytes):
+            return [v.decode("utf-8") for v in value]
     return value
 
 
@@ -364,6 +387,32 @@ def _with_bodies(model: onnx.ModelProto) -> onnx.ModelProto:
         except RuntimeError as error:  # what follows names the operators that stay
             warnings.warn(f"no bodies for {', '.join(sorted(wanted))}: {error}", stacklevel=3)
             return model
+
+
+def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A model whose large weights are inputs: the checker and the inliner copy and parse every byte."""
+    import onnx
+
+    graph = model.graph
+    large = [t for t in graph.initializer if len(t.dims) and math.prod(t.dims) >= _LARGE // 4]
+    if not large:
+        return model
+    light = onnx.ModelProto(ir_version=max(model.ir_version, 4))  # from here on weights need not be inputs
+    light.opset_import.extend(model.opset_import)
+    light.functions.extend(model.functions)
+    names = {t.name for t in large}
+    given = {v.name for v in graph.input}
+    light.graph.name = graph.name
+    light.graph.node.extend(graph.node)
+    light.graph.input.extend(graph.input)
+    light.graph.output.extend(graph.output)
+    light.graph.value_info.extend(graph.value_info)
+    light.graph.initializer.extend(t for t in graph.initializer if t.name not in names)
+    light.graph.sparse_initializer.extend(graph.sparse_initializer)
+    light.graph.input.extend(
+        onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in large if t.name not in given
+    )
+    return light
 
 
 def _spelled_out(model: onnx.ModelProto, names: set[str]) -> onnx.ModelProto:
@@ -419,6 +468,8 @@ def from_onnx(
         raise MissingExtraError("onnx", "onnx", "the ONNX frontend") from None
     from . import converters  # noqa: F401  (fills the table)
 
+    initializers = model.graph.initializer
+    model = _without_weights(model)
     try:
         onnx.checker.check_model(model)
     except Exception as error:  # the checker is stricter than what can be imported
@@ -434,4 +485,4 @@ def from_onnx(
         )
     model = _with_bodies(model)
     importer = _Importer(dict(shape_dict or {}), dtype_dict, keep_params_in_input, sanitize_input_names)
-    return importer.run(model.graph, opset)
+    return importer.run(model.graph, opset, initializers)

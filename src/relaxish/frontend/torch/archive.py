@@ -195,11 +195,12 @@ def _objects(tree: Any) -> Iterator[dict[str, Any]]:
     waiting = [tree]
     while waiting:
         item = waiting.pop()
-        if isinstance(item, dict):
-            yield item
-            waiting.extend(item.values())
-        elif isinstance(item, list):
-            waiting.extend(item)
+        match item:
+            case dict():
+                yield item
+                waiting.extend(item.values())
+            case list():
+                waiting.extend(item)
 
 
 def _check_object(path: Path, name: str, part: dict[str, Any]) -> None:
@@ -244,17 +245,18 @@ def _parts(tree: ast.AST) -> Iterator[ast.AST]:
 def _is_arithmetic(node: ast.AST) -> bool:
     if not isinstance(node, _EXPRESSION):
         return False
-    if isinstance(node, ast.Name):
-        return not node.id.startswith("_")
-    if isinstance(node, ast.Constant):
-        return isinstance(node.value, (int, float, bool))
-    if isinstance(node, ast.keyword):
-        return isinstance(node.value, ast.Constant)
-    if isinstance(node, ast.Call):
-        if not isinstance(node.func, ast.Name) or (node.func.id not in _SYMPY and node.func.id not in _NAMED):
-            return False
-        if node.func.id in _NAMED and not _is_named(node, _NAMED[node.func.id]):
-            return False
+    match node:
+        case ast.Name():
+            return not node.id.startswith("_")
+        case ast.Constant():
+            return isinstance(node.value, (int, float, bool))
+        case ast.keyword():
+            return isinstance(node.value, ast.Constant)
+        case ast.Call():
+            if not isinstance(node.func, ast.Name) or (node.func.id not in _SYMPY and node.func.id not in _NAMED):
+                return False
+            if node.func.id in _NAMED and not _is_named(node, _NAMED[node.func.id]):
+                return False
     return not _is_power(node) or _is_small_power(node)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,7 +45,6 @@ def _attention(
     q, k, v = (_in_batches(self, t, lead) for t in (q, k, v))
     bias, open_rows = _bias(self, [*lead, self.shape(q)[2], self.shape(k)[2]], mask, dtype_of(q))
     q, k, v = (self.emit(op.permute_dims(t, [0, 2, 1, 3])) for t in (q, k, v))
-    scale = 1.0 / math.sqrt(self.known(q, 3, "attention")) if scale is None else scale
     causal = "TopLeft" if is_causal else None
     out = self.emit(op.nn.attention(q, k, v, bias=bias, scale=scale, causal_mask=causal))
     out = self.emit(op.permute_dims(out, [0, 2, 1, 3]))

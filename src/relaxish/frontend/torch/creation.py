@@ -61,12 +61,12 @@ def _ones(self: Importer, size: Sequence[Any], *, dtype: torch.dtype | None = No
 
 @converter("zeros_like", "empty_like", "zero")
 def _zeros_like(self: Importer, x: Expr, *, dtype: torch.dtype | None = None, **_: Any) -> Expr:
-    return self.emit(op.zeros(self.shape(x), _kind(dtype, dtype_of(x))))
+    return self.emit(op.zeros_like(x, None if dtype is None else _kind(dtype)))
 
 
 @converter("ones_like")
 def _ones_like(self: Importer, x: Expr, *, dtype: torch.dtype | None = None, **_: Any) -> Expr:
-    return self.emit(op.ones(self.shape(x), _kind(dtype, dtype_of(x))))
+    return self.emit(op.ones_like(x, None if dtype is None else _kind(dtype)))
 
 
 @converter("new_zeros", "new_empty")
@@ -76,7 +76,8 @@ def _new_zeros(self: Importer, x: Expr, size: Sequence[Any], *, dtype: torch.dty
 
 @converter("new_ones")
 def _new_ones(self: Importer, x: Expr, size: Sequence[Any], *, dtype: torch.dtype | None = None, **_: Any) -> Expr:
-    return self.emit(op.ones(self.dims(size), _kind(dtype, dtype_of(x))))
+    kind = _kind(dtype, dtype_of(x))
+    return self.emit(op.full(self.dims(size), self.scalar(1, kind), kind))
 
 
 @converter("eye")

@@ -388,7 +388,7 @@ def _to(self: Importer, x: Expr, *args: Any, dtype: torch.dtype | Expr | None = 
         if str(arg).startswith("torch.") and "device" not in str(arg):
             dtype = arg
             break
-    return x if dtype is None else self.cast(x, torch_dtype(dtype))
+    return x if dtype is None else self.emit(op.astype(x, torch_dtype(dtype)))
 
 
 @converter(

@@ -81,9 +81,12 @@ def _in_inference(model: torch.fx.GraphModule) -> Iterator[None]:
 
 def _name(dim: str | Dim) -> str | None:
     """The name of a symbolic dimension, None for a number."""
-    if isinstance(dim, tir.Var):
-        return str(dim.name)
-    return dim if isinstance(dim, str) else None
+    match dim:
+        case tir.Var():
+            return str(dim.name)
+        case str():
+            return dim
+    return None
 
 
 def _symbols(input_info: Sequence[tuple[Sequence[Any], str]]) -> dict[str, int]:

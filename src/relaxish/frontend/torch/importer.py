@@ -11,6 +11,7 @@ import torch
 from ... import op, relax, tir
 from ...ir import PrimExpr
 from ...ir import dtype as dt
+from ...ir.prim import const_int
 from ...support.errors import OpNotImplemented
 from ...relax.expr import Expr, Var
 
@@ -101,7 +102,7 @@ class Importer:
         info = x.struct_info
         if info.shape is None:
             raise ValueError(f"the rank of {x} is known but not its shape")
-        return [int(d) if isinstance(d, tir.IntImm) else d for d in info.shape.values]
+        return [const_int(d, d) for d in info.shape.values]
 
     @staticmethod
     def rank(x: Expr) -> int:

@@ -334,16 +334,17 @@ def _select_scatter(self: Importer, x: Expr, src: Expr, dim: int, index: Dim) ->
 
 def _clamped(position: Dim, size: Dim) -> Dim:
     """A bound of a slice as a position from 0 to ``size``."""
-    if isinstance(position, int) and isinstance(size, int):
-        return min(max(position + size if position < 0 else position, 0), size)
-    if isinstance(position, int) and position == 0:
-        return 0
-    if isinstance(position, int) and position >= _LARGE:
-        return size
-    if isinstance(position, int):
-        at = position if position >= 0 else size + position
-    else:
-        at = tir.if_then_else(position < 0, position + size, position)
+    match position:
+        case int() if isinstance(size, int):
+            return min(max(position + size if position < 0 else position, 0), size)
+        case int() if position == 0:
+            return 0
+        case int() if position >= _LARGE:
+            return size
+        case int():
+            at = position if position >= 0 else size + position
+        case _:
+            at = tir.if_then_else(position < 0, position + size, position)
     return tir.max(tir.min(at, size), 0)
 
 

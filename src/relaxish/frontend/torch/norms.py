@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ... import op, relax
+from ...ir import dtype as dt
 from ...relax.expr import Expr
 from .importer import Deferred, Dim, dtype_of, Importer, Number
 from .table import converter
@@ -180,8 +181,11 @@ def _layer_norm(
     *_: Any,
 ) -> Expr:
     kind = dtype_of(x)
-    weight = self.emit(op.ones(list(shape), kind)) if weight is None else weight
-    bias = self.emit(op.zeros(list(shape), kind)) if bias is None else bias
+    sizes = (
+        [self.known(x, axis, "layer_norm") for axis in range(-len(shape), 0)] if weight is None or bias is None else []
+    )
+    weight = relax.const(np.ones(sizes, dt.numpy_dtype(kind)), kind) if weight is None else weight
+    bias = relax.const(np.zeros(sizes, dt.numpy_dtype(kind)), kind) if bias is None else bias
     axes = list(range(-len(shape), 0))
     return self.emit(op.nn.layer_norm(x, weight, bias, axes=axes, epsilon=eps))
 

@@ -37,7 +37,7 @@ def _upsample(method: str) -> Converter:
         if method != "cubic" and prove_equal_shapes(map(prim_of, size), map(prim_of, self.shape(x)[2:])):
             return x  # a neighbour of no weight counts nothing, be it infinite
         mode = "align_corners" if align else "asymmetric" if method == "nearest_neighbor" else "half_pixel"
-        rounding = "floor" if method == "nearest_neighbor" else ""
+        rounding = "floor" if method == "nearest_neighbor" else "round"
         return self.emit(
             op.image.resize2d(
                 x, size, layout="NCHW", method=method, coordinate_transformation_mode=mode, rounding_method=rounding,

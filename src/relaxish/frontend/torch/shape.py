@@ -118,22 +118,27 @@ def _split_at(self: Importer, x: Expr, cuts: list[int], dim: int) -> list[Any]:
     return _pieces(self, self.emit(op.split(x, cuts, dim)), len(cuts) + 1)
 
 
+def _split_by(self: Importer, x: Expr, step: int, total: int, dim: int) -> list[Any]:
+    """Pieces of ``step``, the last one of what is left: told by their number where that says the same."""
+    count = max(1, -(-total // step)) if step else 1
+    if count > 1 and -(-total // count) == step:
+        return _pieces(self, self.emit(op.split(x, count, dim)), count)
+    return _split_at(self, x, list(range(step, total, step)) if step else [], dim)
+
+
 @converter("split", "split_with_sizes", "split_copy", "split_with_sizes_copy", "unsafe_split")
 def _split(self: Importer, x: Expr, size: Steps, dim: int = 0) -> list[Any]:
     dim = self.axis(x, dim)
     if isinstance(size, int):
-        cuts = list(range(size, self.known(x, dim, "split"), size))
-    else:
-        cuts = list(accumulate(size[:-1]))
-    return _split_at(self, x, cuts, dim)
+        return _split_by(self, x, size, self.known(x, dim, "split"), dim)
+    return _split_at(self, x, list(accumulate(size[:-1])), dim)
 
 
 @converter("chunk", "unsafe_chunk")
 def _chunk(self: Importer, x: Expr, chunks: int, dim: int = 0) -> list[Any]:
     dim = self.axis(x, dim)
     total = self.known(x, dim, "chunk")
-    step = -(-total // chunks)
-    return _split_at(self, x, list(range(step, total, step)), dim)
+    return _split_by(self, x, -(-total // chunks), total, dim)
 
 
 @converter("unbind", "unbind_copy")
@@ -194,7 +199,7 @@ def _embedding(self: Importer, weight: Expr, indices: Expr, *_: Any) -> Expr:
 
 @converter("gather")
 def _gather(self: Importer, x: Expr, dim: int, index: Expr, **_: Any) -> Expr:
-    return self.emit(op.gather_elements(x, index, self.axis(x, dim)))
+    return self.emit(op.gather_elements(x, index, dim if self.rank(x) else 0))
 
 
 @converter("repeat")
@@ -324,6 +329,8 @@ def _argsort(self: Importer, x: Expr, *args: Any, dim: int = -1, descending: boo
 
 @converter("take")
 def _take(self: Importer, x: Expr, index: Expr) -> Expr:
+    if self.rank(x) == 1:
+        return self.emit(op.take(x, index))
     return self.emit(op.take(self.emit(op.reshape(x, [-1])), index, axis=0))
 
 

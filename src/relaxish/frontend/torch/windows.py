@@ -139,12 +139,13 @@ def _adaptive_positions(self: Importer, x: Expr, sizes: Sequence[Any]) -> Expr:
     limits = self.shape(x)[-len(sizes) :]
     extents: list[Dim] = []
     for size, limit in zip(sizes, limits, strict=True):
-        if isinstance(size, int) and isinstance(limit, int):
-            extents.append(max(end - begin for begin, end in _windows(limit, size)))
-        elif isinstance(size, int) and size == 1:
-            extents.append(limit)
-        else:
-            raise OpNotImplemented("positions of an adaptive max pooling of a dimension of unknown size")
+        match size:
+            case int() if isinstance(limit, int):
+                extents.append(max(end - begin for begin, end in _windows(limit, size)))
+            case int() if size == 1:
+                extents.append(limit)
+            case _:
+                raise OpNotImplemented("positions of an adaptive max pooling of a dimension of unknown size")
 
     def element(_: int, limit: PrimExpr, size: PrimExpr, place: PrimExpr, step: PrimExpr) -> tuple[Any, Any]:
         at = tir.floordiv(place * limit, size) + step

@@ -38,6 +38,7 @@ __all__ = [
     "enclosing_loops",
     "has_been_tiled",
     "has_if_then_else",
+    "has_inner_block",
     "has_op",
     "in_tiles",
     "int_extent",
@@ -70,7 +71,7 @@ def int_extent(loop: For) -> int | None:
     return const_int(loop.extent)
 
 
-def annotation(stmt: Any, key: str, default: Any = None) -> Any:
+def annotation(stmt: Block | For, key: str, default: Any = None) -> Any:
     """An annotation of a block or loop as a plain value."""
     value = stmt.annotations.get(key, default) if stmt.annotations else default
     return getattr(value, "value", value)
@@ -275,10 +276,10 @@ def cumulative_lengths(place: Place) -> tuple[int, int]:
     return space, reduce
 
 
-def needs_rfactor(place: Place, max_parallel_extent: int, max_parallel_basic: int) -> bool:
+def needs_rfactor(place: Place, max_parallel_extent: int) -> bool:
     """Whether a reduction offers parallelism that its data parallel axes lack."""
     block = place.realize.block
-    if len(block.writes) != 1 or not is_reduction(block) or has_been_tiled(block) or not is_trivial_binding(place):
+    if not block.writes or not is_reduction(block) or has_been_tiled(block) or not is_trivial_binding(place):
         return False
     kinds = [loop_type(place, loop) for loop in place.loops]
     if any(k not in (IterVar.DataPar, IterVar.CommReduce) for k in kinds) or IterVar.CommReduce not in kinds:
@@ -291,19 +292,20 @@ def needs_rfactor(place: Place, max_parallel_extent: int, max_parallel_basic: in
         return False
     if needs_multi_level_tiling(place):
         return not (space >= reduce or space > max_parallel_extent)
-    return reduce > 1 and reduce > max_parallel_basic
+    return reduce > 1
 
 
 def _var_with_offset(expr: PrimExpr) -> tuple[Var, int] | None:
-    if isinstance(expr, Var):
-        return expr, 0
-    if isinstance(expr, (Add, Sub)):
-        offset = const_int(expr.b)
-        if isinstance(expr.a, Var) and offset is not None:
-            return expr.a, offset if isinstance(expr, Add) else -offset
-        offset = const_int(expr.a)
-        if isinstance(expr, Add) and isinstance(expr.b, Var) and offset is not None:
-            return expr.b, offset
+    match expr:
+        case Var():
+            return expr, 0
+        case Add() | Sub():
+            offset = const_int(expr.b)
+            if isinstance(expr.a, Var) and offset is not None:
+                return expr.a, offset if isinstance(expr, Add) else -offset
+            offset = const_int(expr.a)
+            if isinstance(expr, Add) and isinstance(expr.b, Var) and offset is not None:
+                return expr.b, offset
     return None
 
 
@@ -369,6 +371,11 @@ def is_write_cache(block: Block) -> bool:
 def has_annotation_or_binding(loop: For) -> bool:
     """Whether a loop is already spoken for."""
     return loop.kind != ForKind.SERIAL or bool(loop.annotations) or loop.thread_binding is not None
+
+
+def has_inner_block(block: Block) -> bool:
+    """Whether there are blocks inside of a block."""
+    return any(isinstance(node, BlockRealize) for node in all_nodes(block.body))
 
 
 def is_single_statement(body: Stmt) -> bool:

@@ -18,23 +18,24 @@ def normalize_mod(mod: IRModule | PrimFunc) -> IRModule:
 
 def only_function_as_main(mod: IRModule | PrimFunc) -> IRModule:
     """A module with exactly one function, called ``main``. One that is given alone is marked ``tir.noalias`` as well."""
-    if isinstance(mod, PrimFunc):
-        func: PrimFunc = mod
-        if not (func.attrs or {}).get("global_symbol"):
-            func = func.with_attr("global_symbol", "main")
-        func = func.with_attr("tir.noalias", True)
-    elif isinstance(mod, IRModule):
-        funcs: list[PrimFunc] = [f for f in mod.functions.values() if isinstance(f, PrimFunc)]
-        if len(funcs) != 1:
-            names = [gv.name_hint for gv in mod.functions]
-            raise ValueError(f"tuning takes a module with exactly one PrimFunc, this one holds {names}")
-        func = funcs[0]
-        if [v.name_hint for v in mod.functions] == ["main"]:
-            return mod
-        if func.attrs is not None and func.attrs.get("global_symbol") not in (None, "main"):
-            func = func.with_attr("global_symbol", "main")
-    else:
-        raise TypeError(f"expected an IRModule or a PrimFunc, got {type(mod).__name__}")
+    match mod:
+        case PrimFunc():
+            func: PrimFunc = mod
+            if not (func.attrs or {}).get("global_symbol"):
+                func = func.with_attr("global_symbol", "main")
+            func = func.with_attr("tir.noalias", True)
+        case IRModule():
+            funcs: list[PrimFunc] = [f for f in mod.functions.values() if isinstance(f, PrimFunc)]
+            if len(funcs) != 1:
+                names = [gv.name_hint for gv in mod.functions]
+                raise ValueError(f"tuning takes a module with exactly one PrimFunc, this one holds {names}")
+            func = funcs[0]
+            if [v.name_hint for v in mod.functions] == ["main"]:
+                return mod
+            if func.attrs is not None and func.attrs.get("global_symbol") not in (None, "main"):
+                func = func.with_attr("global_symbol", "main")
+        case _:
+            raise TypeError(f"expected an IRModule or a PrimFunc, got {type(mod).__name__}")
     return IRModule({"main": func})
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from ...tir import ForKind, Schedule
 from ...tir.schedule import BlockRV, LoopRV
+from ...tir.schedule.rv import ExprRV
+from ...tir.stmt import For
 from . import blocks as ba
 
 __all__ = [
@@ -21,7 +23,7 @@ __all__ = [
 THREAD_EXTENTS = (32, 64, 128, 256, 512, 1024)
 
 
-def thread_tag(loop: Any) -> str:
+def thread_tag(loop: For) -> str:
     """The thread axis a loop is bound to, ``""`` if it is not bound."""
     if loop.kind != ForKind.THREAD_BINDING or loop.thread_binding is None:
         return ""
@@ -117,10 +119,10 @@ def bind_spatial_loop(
     return made
 
 
-def factor_sampler(sch: Schedule, thread_extents: Sequence[int]) -> Callable[[int], Any]:
+def factor_sampler(sch: Schedule, thread_extents: Sequence[int]) -> Callable[[int], int | ExprRV]:
     """Draws one of the numbers of threads that are not above a limit; the limit itself where all are."""
 
-    def choose(limit: int) -> Any:
+    def choose(limit: int) -> int | ExprRV:
         extents = [x for x in thread_extents if x <= limit]
         if len(extents) < 2:
             return extents[0] if extents else limit

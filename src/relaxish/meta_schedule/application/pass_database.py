@@ -228,6 +228,6 @@ def _try(path: str, read: Callable[[bytes], None], line: bytes) -> bool:
     return True
 
 
-def _append(path: str, entry: Any) -> None:
+def _append(path: str, entry: object) -> None:
     with Journal(path) as journal:
         journal.append(entry)

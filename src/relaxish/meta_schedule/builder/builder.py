@@ -9,6 +9,7 @@ from typing import Any
 from ...ir import IRModule
 from ...target import Target
 from ..measure.status import MeasureStatus
+from ..utils import MethodNotDefinedError
 
 __all__ = ["Builder", "BuilderFuture", "BuilderInput", "BuilderResult", "PyBuilder"]
 
@@ -52,7 +53,7 @@ class Builder:
 
     def build(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
         """Build a batch."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "build")
 
     def start(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderFuture]:
         """Begin to build a batch, one future for each input; this default builds all of it before it returns."""

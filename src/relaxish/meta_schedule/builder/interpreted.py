@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...ir import IRModule, load_json, save_json
+from ...target import Target
 from ..arg_info import entry_func
 
 __all__ = ["InterpretedArtifact", "build_interpreted"]
@@ -34,6 +35,6 @@ class InterpretedArtifact:
         return run
 
 
-def build_interpreted(mod: IRModule, target: Any = None, params: Any = None) -> bytes:
+def build_interpreted(mod: IRModule, target: Target | None = None, params: object | None = None) -> bytes:
     """The module as an artifact that the interpreter runs: slow, but it needs no compiler."""
     return pickle.dumps(InterpretedArtifact(save_json(mod)))

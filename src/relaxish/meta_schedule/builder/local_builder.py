@@ -1,12 +1,13 @@
-"""Builds candidates in worker processes of this machine; the code travels back as bytes, no files, no linker."""
+"""Builds candidates in worker processes of this machine.
+
+What the search asks for travels back as bytes, no files, no linker; what a caller of ``build`` asks for is a file.
+"""
 
 from __future__ import annotations
 
 import functools
-import os
 import pickle
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...ir import IRModule
@@ -15,7 +16,8 @@ from ...runtime.registry import get_global_func
 from ...support.workers import TaskFuture, WorkerPool
 from ...target import Target
 from ..measure.status import reason_of, status_of_task
-from ..utils import cpu_count, get_global_func_with_default_on_worker
+from ..utils import Hook, cpu_count, get_global_func_with_default_on_worker
+from .artifact import new_folder, write_artifact
 from .builder import Builder, BuilderFuture, BuilderInput, BuilderResult
 from .device_artifact import build_for_device, is_device_target
 
@@ -36,8 +38,8 @@ class LocalBuilder(Builder):
         *,
         max_workers: int | None = None,
         timeout_sec: float = 30.0,
-        f_build: Callable[..., Any] | None = None,
-        f_export: Any = None,
+        f_build: Hook = None,
+        f_export: Hook = None,
         initializer: Callable[[], None] | None = None,
         memory_limit: int | None = None,
     ) -> None:
@@ -63,7 +65,8 @@ class LocalBuilder(Builder):
         return self._pool
 
     def build(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderResult]:
-        return [future.result() for future in self._submit(build_inputs)]
+        """Build a batch; artifacts are files, each in a temporary folder of its own that is the caller's to delete."""
+        return [future.result() for future in self._submit(build_inputs, as_file=True)]
 
     @property
     def streams(self) -> bool:
@@ -73,7 +76,7 @@ class LocalBuilder(Builder):
     def start(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderFuture]:
         return self._submit(build_inputs) if self.streams else super().start(build_inputs)
 
-    def _submit(self, build_inputs: Sequence[BuilderInput]) -> list[BuilderFuture]:
+    def _submit(self, build_inputs: Sequence[BuilderInput], as_file: bool = False) -> list[BuilderFuture]:
         futures = [
             self.pool.submit(
                 _build_in_worker,
@@ -83,6 +86,7 @@ class LocalBuilder(Builder):
                 self.f_build,
                 self.f_export,
                 providers.chosen(),
+                as_file,
                 timeout_sec=self.timeout_sec,
             )
             for x in build_inputs
@@ -107,7 +111,20 @@ def _result_of(future: TaskFuture) -> BuilderResult:
 
 
 def _build_in_worker(
-    mod: IRModule, target: Target, params: Any, f_build: Any, f_export: Any, provider: str
+    mod: IRModule,
+    target: Target,
+    params: Mapping[str, Any] | None,
+    f_build: Hook,
+    f_export: Hook,
+    provider: str,
+    as_file: bool,
+) -> str | bytes:
+    made = _built(mod, target, params, f_build, f_export, provider)
+    return write_artifact(made) if as_file and isinstance(made, bytes) else made
+
+
+def _built(
+    mod: IRModule, target: Target, params: Mapping[str, Any] | None, f_build: Hook, f_export: Hook, provider: str
 ) -> str | bytes:
     if f_build is None and f_export is None and is_device_target(target):
         return build_for_device(mod, target, provider)
@@ -127,7 +144,7 @@ def _lowering() -> Callable[..., IRModule]:
     return func
 
 
-def default_build(mod: IRModule, target: Target, params: Any = None) -> bytes:
+def default_build(mod: IRModule, target: Target, params: Mapping[str, Any] | None = None) -> bytes:
     """Lower and compile to object code, weight repacking dropped; for GPUs, to kernels in machine code."""
     if is_device_target(target):
         return build_for_device(mod, target, providers.chosen())
@@ -142,8 +159,7 @@ def default_build(mod: IRModule, target: Target, params: Any = None) -> bytes:
 
 def default_export(built: Any) -> str:
     """Write any other build result to a file."""
-    folder = tempfile.mkdtemp(prefix="relaxish-artifact-")
-    path = os.path.join(folder, "module.so")
+    path = str(new_folder() / "module.so")
     built.export_library(path)
     return path
 

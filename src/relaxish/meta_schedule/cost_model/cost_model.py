@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...support.entry_points import available, load
+from ..utils import MethodNotDefinedError
 
 if TYPE_CHECKING:
     from ..database import TuningRecord
@@ -38,22 +39,22 @@ class CostModel:
 
     def load(self, path: str) -> None:
         """Read the model's state."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "load")
 
     def save(self, path: str) -> None:
         """Write the model's state."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "save")
 
     def update(self, context: Task, candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]) -> None:
         """Learn from measured candidates."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "update")
 
     def learn_records(self, context: Task, records: Sequence[TuningRecord]) -> None:
         """Learn what was recorded for a task and is not known yet; ``records`` are all of the task, oldest first."""
 
     def predict(self, context: Task, candidates: Sequence[MeasureCandidate]) -> np.ndarray[Any, Any]:
         """One score per candidate."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "predict")
 
     def predict_features(self, blocks: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any] | None:
         """Scores from feature matrices, one per stored buffer, each ``[candidates, features]``; None if unable."""

@@ -16,7 +16,7 @@ _LARGEST = 1e30
 _TOLD: set[str] = set()
 
 
-def believable_scores(model: Any, count: int, predict: Callable[[], Any]) -> np.ndarray[Any, Any]:
+def believable_scores(model: object, count: int, predict: Callable[[], object]) -> np.ndarray[Any, Any]:
     """``count`` finite scores from ``predict()``; what is no number ranks last.
 
     A model that raises, or gives something else than a score for each candidate, says nothing about any of them.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from types import ModuleType
 
 from ...support.errors import MissingExtraError
 from ...support.log import get_logger
@@ -67,7 +68,7 @@ class FeatureGroup:
         return best / self.costs
 
 
-def _xgboost() -> Any:
+def _xgboost() -> ModuleType:
     try:
         import xgboost
     except ImportError as err:
@@ -227,7 +228,7 @@ class XGBModel(CostModel):
         owner = np.repeat(np.arange(len(features)), rows)
         matrix = xgb.DMatrix(np.concatenate(features))
 
-        def objective(predictions: Array, _: Any) -> tuple[Array, Array]:
+        def objective(predictions: Array, _: object) -> tuple[Array, Array]:
             # Squared error of summed predictions, weighted by the label: fast programs matter most.
             total = np.bincount(owner, predictions, minlength=len(features))
             gradient = ((total - labels) * labels)[owner]
@@ -289,7 +290,8 @@ class XGBModel(CostModel):
 def _group_key(context: Task) -> str:
     from ..utils import shash2hex
 
-    assert context.mod is not None
+    if context.mod is None:
+        return ""  # candidates of no task in particular
     key = getattr(context, "_group_key", None)
     if key is None:
         key = shash2hex(context.mod)

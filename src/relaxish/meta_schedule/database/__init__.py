@@ -1,6 +1,7 @@
 """Databases of tuning records."""
 
 from typing import Any
+from collections.abc import Callable
 
 from .database import Database, PyDatabase, TuningRecord, Workload, hardware_fingerprint, mean_seconds
 from .json_database import JSONDatabase
@@ -9,7 +10,7 @@ from .schedule_fn_database import ScheduleFnDatabase
 from .union_database import OrderedUnionDatabase, UnionDatabase
 
 
-def create(kind: Any = "json", *args: Any, **kwargs: Any) -> Database:
+def create(kind: str | Callable[..., Any] = "json", *args: Any, **kwargs: Any) -> Database:
     """Make a database by kind; see :meth:`Database.create`."""
     return Database.create(kind, *args, **kwargs)
 

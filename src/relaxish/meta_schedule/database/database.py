@@ -20,6 +20,7 @@ from ...tir.schedule import Trace
 from ..arg_info import ArgInfo
 from ..measure.status import MeasureStatus
 from ..verdicts.module_equality import ModuleEquality
+from ..utils import MethodNotDefinedError
 
 if TYPE_CHECKING:
     from ..search_strategy.candidate import MeasureCandidate
@@ -232,23 +233,23 @@ class Database:
 
     def has_workload(self, mod: IRModule) -> bool:
         """Whether the workload was committed."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "has_workload")
 
     def commit_workload(self, mod: IRModule) -> Workload:
         """Store a workload, or find the equal one already there."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "commit_workload")
 
     def commit_tuning_record(self, record: TuningRecord) -> None:
         """Store a record; durable once this returns."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "commit_tuning_record")
 
     def get_top_k(self, workload: Workload, top_k: int) -> list[TuningRecord]:
         """The fastest valid records of a workload, best first."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "get_top_k")
 
     def get_all_tuning_records(self) -> list[TuningRecord]:
         """Every record, failures included."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "get_all_tuning_records")
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -367,7 +368,7 @@ class Database:
         return stack[-1] if stack else None
 
     @staticmethod
-    def create(kind: str = "json", *args: Any, **kwargs: Any) -> Database:
+    def create(kind: str | Callable[..., Any] = "json", *args: Any, **kwargs: Any) -> Database:
         """``json`` | ``memory`` | ``union`` | ``ordered_union`` | a schedule function."""
         if callable(kind):
             kind, args = "schedule_fn", (kind, *args)

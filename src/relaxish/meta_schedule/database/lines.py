@@ -46,7 +46,7 @@ def workload_fields(
     return {**notes, "hash": f"{int(line[0]) & 0xFFFFFFFFFFFFFFFF:016x}", "graph": line[1]}
 
 
-def record_fields(line: Any, hashes: list[str] | None = None) -> dict[str, Any] | None:
+def record_fields(line: object, hashes: list[str] | None = None) -> dict[str, Any] | None:
     """Fields and notes of a record line as one object; None for anything else.
 
     ``hashes`` are those of the workload lines in order; they name the workload where the notes do not.

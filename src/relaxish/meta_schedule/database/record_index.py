@@ -49,7 +49,7 @@ def key_of(trace: bytes, target: bytes) -> tuple[int, int]:
     return hash(trace), hash(target)
 
 
-def compact(value: Any) -> bytes:
+def compact(value: object) -> bytes:
     """A value as JSON text, the way the journal writes it."""
     return json.dumps(value, separators=(",", ":")).encode()
 

@@ -15,6 +15,7 @@ from .columns import NUM_FEATURES, ColumnAccess, ColumnStore, Touched, store_fea
 from .forms import ColumnForm, ColumnRest, ColumnTerm
 from .probes import probe
 from .program import Program, StoreInfo, extract_program
+from ..utils import MethodNotDefinedError
 
 if TYPE_CHECKING:
     from ..search_strategy import MeasureCandidate
@@ -40,7 +41,7 @@ class FeatureExtractor:
 
     def extract_from(self, context: Task, candidates: Sequence[MeasureCandidate]) -> Sequence[NDArray | Array]:
         """One ``[rows, features]`` matrix per candidate, as an array of the runtime or of NumPy."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "extract_from")
 
     @staticmethod
     def create(kind: str, *args: Any, **kwargs: Any) -> FeatureExtractor:

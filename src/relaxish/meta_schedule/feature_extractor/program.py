@@ -163,10 +163,11 @@ class _Counter:
                     self.visit(item)
 
     def _has_load(self, x: PrimExpr) -> bool:
-        if isinstance(x, (BufferLoad, Call)):
-            return True
-        if isinstance(x, (Add, Sub, Mul, FloorDiv, FloorMod)):
-            return self._has_load(x.a) or self._has_load(x.b)
+        match x:
+            case BufferLoad() | Call():
+                return True
+            case Add() | Sub() | Mul() | FloorDiv() | FloorMod():
+                return self._has_load(x.a) or self._has_load(x.b)
         return self._has_load(x.value) if isinstance(x, Cast) else not isinstance(x, (Var, IntImm))
 
 

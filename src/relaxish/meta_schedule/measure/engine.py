@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...ir import IRModule
 from ...support.errors import JournalError
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from .validators import Validator
 
 __all__ = ["Batch", "MeasureEngine", "Measured"]
+
+_T = TypeVar("_T")
 
 _log = get_logger("meta_schedule")
 # Of a traceback, the end says where something went wrong.
@@ -210,7 +212,7 @@ class MeasureEngine:
         self.overlap = overlap
         self._warned = False
 
-    def _owned(self, part: Any) -> Any:
+    def _owned(self, part: _T) -> _T:
         self._own.append(part)
         return part
 

@@ -22,7 +22,7 @@ _log = get_logger("meta_schedule")
 class MeasureJournal(Protocol):
     """Where an engine looks before it measures, and writes after."""
 
-    def known(self, candidate: Any) -> Measured | None:
+    def known(self, candidate: object) -> Measured | None:
         """What was measured of this candidate before; None to measure it."""
 
     def write(self, measured: Measured) -> None:
@@ -56,11 +56,11 @@ class FileJournal:
         self._scope = scope
         self._known: dict[str, dict[str, Any]] = {}
 
-    def _key(self, candidate: Any) -> str | None:
+    def _key(self, candidate: object) -> str | None:
         key = getattr(candidate, "key", None)
         return None if key is None else f"{self._scope}/{key}" if self._scope else str(key)
 
-    def known(self, candidate: Any) -> Measured | None:
+    def known(self, candidate: object) -> Measured | None:
         """The last measurement of the candidate's key, by any process."""
         key = self._key(candidate)
         if key is None:

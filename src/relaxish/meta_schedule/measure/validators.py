@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from ...ir import IRModule
 from ...target import Target
@@ -23,7 +23,7 @@ class CheckFailedError(Exception):
 class Validator(Protocol):
     """``check`` gives a verdict on a built candidate; one that is wrong gets no times."""
 
-    def check(self, candidate: Any, program: IRModule | None, artifact: str | bytes, target: Target) -> Verdict:
+    def check(self, candidate: object, program: IRModule | None, artifact: str | bytes, target: Target) -> Verdict:
         """``valid`` False for a wrong answer; None where nothing could be found out, which lets it pass.
 
         What else it raises but CheckFailedError is a wrong answer, too.
@@ -37,7 +37,7 @@ class ReferenceValidator:
         self.reference = reference
         self._judge = judge
 
-    def check(self, candidate: Any, program: IRModule | None, artifact: str | bytes, target: Target) -> Verdict:
+    def check(self, candidate: object, program: IRModule | None, artifact: str | bytes, target: Target) -> Verdict:
         """The judge's verdict; programs that were built elsewhere cannot be compared."""
         if program is None:
             return Verdict(None, "there is only its code")

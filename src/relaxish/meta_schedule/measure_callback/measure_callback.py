@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Sequence
@@ -10,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...support.errors import JournalError
 from ...support.log import get_logger
+from ..builder.artifact import remove_build_dir
 from ..database import Database, JSONDatabase, TuningRecord
 from ..profiler import Profiler
+from ..utils import MethodNotDefinedError
 
 if TYPE_CHECKING:
     from ..builder import BuilderResult
@@ -38,7 +39,7 @@ class MeasureCallback:
         runner_results: Sequence[RunnerResult],
     ) -> None:
         """Look at, store or learn from one batch."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "apply")
 
     def on_result(
         self,
@@ -191,12 +192,8 @@ class RemoveBuildArtifact(MeasureCallback):
     ) -> None:
         with Profiler.timeit("MeasureCallback/RemoveBuildArtifact"):
             for result in builder_results:
-                path = result.artifact_path
-                if isinstance(path, str) and os.path.isfile(path):
-                    os.unlink(path)
-                    folder = os.path.dirname(path)
-                    if not os.listdir(folder):
-                        os.rmdir(folder)
+                if isinstance(result.artifact_path, str):
+                    remove_build_dir(result.artifact_path)
 
 
 class UpdateCostModel(MeasureCallback):

@@ -7,14 +7,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from collections.abc import Sequence
 
+from ...tir.schedule.rv import BlockRV
 from ...ir.module import IRModule
 from ...support.entry_points import load
 from ...tir import PrimFunc
-from ...tir.schedule import Instruction, Trace
-from ...tir.stmt import Block
+from ...tir.schedule import Instruction, Schedule, Trace
 from ..analysis import blocks as ba
 from ..analysis.schedules import schedule_for_tuning
+from ..utils import MethodNotDefinedError
 
 if TYPE_CHECKING:
     from ..search_strategy.decisions import DecisionTable
@@ -53,7 +55,7 @@ class Mutator:
 
     def apply(self, trace: Trace, rand: random.Random | None = None) -> Trace | None:
         """A changed copy of the trace."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "apply")
 
     def on_columns(self, columns: DecisionTable, rng: np.random.Generator, rows: Array) -> bool:
         """Change ``rows[candidate, column]`` in place; ``columns`` says what the columns are. False: not defined."""
@@ -83,7 +85,7 @@ def divisors_above_one(n: int) -> list[int]:
     return [d for d in range(2, n + 1) if n % d == 0]
 
 
-def _rng(rand: Any) -> random.Random:
+def _rng(rand: random.Random | int | None) -> random.Random:
     return rand if isinstance(rand, random.Random) else random.Random(rand)
 
 
@@ -238,7 +240,7 @@ class MutateComputeLocation(Mutator):
         rng = _rng(rand)
         found: list[tuple[Instruction, list[int]]] = []
 
-        def watch(inst: Instruction, inputs: Any, attrs: Any, decision: Any) -> Any:
+        def watch(inst: Instruction, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> object:
             if inst.kind.name == "SampleComputeLocation" and decision is not None:
                 others = [x for x in compute_locations(sch, inputs[0]) if x != decision]
                 if others:
@@ -255,7 +257,7 @@ class MutateComputeLocation(Mutator):
         return trace.with_decision(inst, rng.choice(others), remove_postproc=True)
 
 
-def compute_locations(sch: Any, block: Block) -> list[int]:
+def compute_locations(sch: Schedule, block: BlockRV) -> list[int]:
     """Legal decisions of a sampled compute location: loop indices, -1 for inlining, -2 for the root."""
     from ...tir.schedule.primitives.compute_at import compute_locations as legal
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -149,5 +148,5 @@ class DropletSearch:
         return found
 
 
-def _always(point: Any) -> bool:
+def _always(point: object) -> bool:
     return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...support.log import get_logger
 from ...target import Target
@@ -12,6 +12,10 @@ from ..database import Database, JSONDatabase, TuningRecord
 from ..database.database import mean_seconds
 from .droplet_search import DropletSearch
 from .space import Space
+
+if TYPE_CHECKING:
+    from ..builder import Builder
+    from ..runner import Runner
 
 __all__ = ["Droplet", "PostOpt"]
 
@@ -31,7 +35,7 @@ class Droplet:
         )
         self.measured = 0
 
-    def tune(self, n_trial: int = 100, builder: Any = "local", runner: Any = "local") -> list[float]:
+    def tune(self, n_trial: int = 100, builder: Builder | str = "local", runner: Runner | str = "local") -> list[float]:
         """Measure up to ``n_trial`` points; the times of the best. New records go into the database."""
         from ..measure import Candidate, MeasureEngine
 
@@ -74,7 +78,7 @@ class PostOpt:
         self.trials = trials
         self.database = database
 
-    def run(self, builder: Any = "local", runner: Any = "local") -> list[tuple[float, float]]:
+    def run(self, builder: Builder | str = "local", runner: Runner | str = "local") -> list[tuple[float, float]]:
         """Mean seconds before and after, for each workload."""
         database = self.database if self.database is not None else JSONDatabase(work_dir=self.work_dir)
         print("id | time MS (s) | time DPMS (s) | speedup")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from ...ir.plain import plain_int, plain_ints
+from ...target import Target
 from ...tir import Schedule
 from ...tir.schedule import Instruction, Trace
 from ..database import TuningRecord
@@ -44,7 +44,7 @@ def _divisors(n: int) -> list[int]:
 class Space:
     """A grid around a record: ``dims`` choices on each axis, ``start`` the record itself."""
 
-    def __init__(self, record: TuningRecord, target: Any) -> None:
+    def __init__(self, record: TuningRecord, target: Target) -> None:
         self.target = target
         self.workload = record.workload
         self.trace = record.trace.simplified(remove_postproc=True)

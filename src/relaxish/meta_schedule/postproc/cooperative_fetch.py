@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...ir.expr import PrimExpr
 from ...tir import Schedule
 from ...tir.stmt import Block
 from ..analysis import blocks as ba
@@ -52,7 +53,7 @@ class RewriteCooperativeFetch(Postproc):
         return True
 
     @staticmethod
-    def _lanes(sch: Schedule, value: Any) -> int:
+    def _lanes(sch: Schedule, value: int | PrimExpr) -> int:
         plain = value if isinstance(value, int) else sch.get(value)
         return int(getattr(plain, "value", plain))
 

@@ -101,7 +101,7 @@ def adjust(place: ba.Place, limits: Limits) -> Limits:
     max_fusible = min([_fusible(place, _strides(place, r)) for r in (*block.reads, *block.writes)], default=n)
     if limits.parallel != -1:
         limits.num_parallel = _num_parallel(place, free, limits.parallel)
-    if limits.vectorize != -1:
+    if limits.vectorize != -1 and not ba.has_inner_block(block):
         limits.num_vectorize = _num_vectorize(place, free, limits.vectorize, max_fusible)
     if limits.num_parallel != -1 and limits.num_vectorize != -1 and limits.num_parallel + limits.num_vectorize > n:
         whole = (

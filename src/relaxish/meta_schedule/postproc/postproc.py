@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...support.entry_points import load
 from ...tir import Schedule
+from ..utils import MethodNotDefinedError
 
 if TYPE_CHECKING:
     from ..task import Task
@@ -25,7 +26,7 @@ class Postproc:
 
     def apply(self, sch: Schedule) -> bool:
         """Rewrite in place; False means the candidate is invalid."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "apply")
 
     def clone(self) -> Postproc:
         """An independent copy."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from ...support.log import get_logger
 from ...tir import For, IterVar, PrimFunc, Schedule
 from ...tir.schedule import BlockRV, ScheduleError
-from ...tir.stmt import Stmt
+from ...tir.stmt import Block
 from ..analysis import blocks as ba
 from .postproc import Postproc
 
@@ -66,7 +66,7 @@ class RewriteReductionBlock(Postproc):
         return next((i for i, kind in enumerate(kinds) if kind != IterVar.DataPar), -1)
 
     @staticmethod
-    def _move_tensorize_marks(sch: Schedule, block: Stmt, rv: BlockRV, init: BlockRV) -> None:
+    def _move_tensorize_marks(sch: Schedule, block: Block, rv: BlockRV, init: BlockRV) -> None:
         if ba.annotation(block, "meta_schedule.auto_tensorize") is None:
             return
         sch.unannotate(init, "meta_schedule.auto_tensorize")

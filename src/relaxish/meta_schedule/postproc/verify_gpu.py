@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...ir import IRModule
@@ -15,6 +15,7 @@ from ...target.limits import attrs_with_limits
 from ...target.shared_memory import static_limit
 from ...target.target import Target
 from ...tir import Allocate, Block, For, PrimFunc, Schedule
+from ...tir.stmt import Stmt, BlockRealize
 from ...tir.transform.base import pointer_scope
 from ...tir.transform.hopper.tiles import HopperError
 from ...tir.transform.blocks.inject_permuted_layout import CheckPermutedLayout
@@ -72,7 +73,7 @@ def lowered_for_checks(func: PrimFunc, target: Target, steps: Sequence[str] = _S
         return None
 
 
-def allocated_elements(mod: IRModule, target: Any) -> dict[str, int]:
+def allocated_elements(mod: IRModule, target: Target) -> dict[str, int]:
     """The elements of every buffer in shared memory as a kernel allocates it, not yet merged; empty where lowering
     refuses the module."""
     found: dict[str, int] = {}
@@ -136,7 +137,7 @@ def _tiles_fit(func: PrimFunc) -> bool:
     return True
 
 
-def _extents_fit(stmt: Any, extents: dict[str, int], warp: int) -> bool:
+def _extents_fit(stmt: Stmt, extents: dict[str, int], warp: int) -> bool:
     """Whether the threads around each block are as many as its annotations allow, and virtual threads few enough."""
     if isinstance(stmt, For) and thread_tag(stmt).startswith("vthread"):
         # Asked here, since lowering unrolls virtual threads within innermost loops.
@@ -156,5 +157,5 @@ def _extents_fit(stmt: Any, extents: dict[str, int], warp: int) -> bool:
         threads = extents["x"] * extents["y"] * extents["z"]
         if low is not None and high is not None and not low <= threads <= high:
             return False
-    children = [stmt.block] if type(stmt).__name__ == "BlockRealize" else ba._children(stmt)
+    children: Iterable[Stmt] = [stmt.block] if isinstance(stmt, BlockRealize) else ba._children(stmt)
     return all(_extents_fit(child, extents, warp) for child in children)

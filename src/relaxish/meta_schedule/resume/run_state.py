@@ -292,7 +292,7 @@ def _load(path: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _candidate(ctx: TuneContext, data: Any, args: list[ArgInfo]) -> MeasureCandidate | None:
+def _candidate(ctx: TuneContext, data: Sequence[Any], args: list[ArgInfo]) -> MeasureCandidate | None:
     """A candidate made again from its trace; None where that fails."""
     assert ctx.mod is not None
     sch = Schedule(ctx.mod, debug_mask="none", error_render_level="none")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import pickle
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,13 +18,15 @@ import numpy as np
 
 from ...runtime import NDArray, nd
 from ...runtime import device as device_of
+from ...runtime.benchmark import HostTimer
+from ...runtime.device import Clock
 from ...runtime.nvidia import providers
-from ...runtime.nvidia.device_api import DeviceTimer
 from ...runtime.nvidia.errors import CUDAError
 from ...runtime.nvidia.module import CUDAModule
 from ...runtime.nvidia.state import CUDAState
 from ...runtime.nvidia.work import Graph
 from ..arg_info import ArgInfo
+from ..builder.artifact import unpacked
 from ..builder.device_artifact import DeviceArtifact
 from ..utils import get_global_func_with_default_on_worker
 from . import plain_device
@@ -64,7 +65,7 @@ def count_devices(provider: str) -> int:
 
 
 @contextlib.contextmanager
-def _ends_with_the_device() -> Any:
+def _ends_with_the_device() -> Iterator[None]:
     """End the process when the device is lost; the message is the last line of its log."""
     try:
         yield
@@ -79,7 +80,7 @@ def _ends_with_the_device() -> Any:
 @contextlib.contextmanager
 def _loaded(artifact: bytes | str) -> Iterator[tuple[DeviceArtifact, CUDAModule]]:
     """A candidate's module; the device forgets it at the end, since thousands follow."""
-    found = pickle.loads(artifact) if isinstance(artifact, bytes) else None
+    found = unpacked(artifact)
     if not isinstance(found, DeviceArtifact) or found.kind != "cuda":
         raise ValueError("no loader for this artifact on a device; give f_run_evaluator")
     module = CUDAModule.from_json(found.manifest, found.binaries)
@@ -142,7 +143,7 @@ def _in_turns(
     ours = bool(_LAST_ARGUMENTS) and any(arrays is known for known in _LAST_ARGUMENTS[0][1])
     if not ours or nbytes == 0 or nbytes >= cache or config.enable_cpu_cache_flush:
         return [arrays]
-    timer = device_of("cuda", index).api.timer(index)
+    timer = device_of("cuda", index).api.timer(index) or HostTimer()
     try:
         timer.start()
         once()
@@ -211,7 +212,7 @@ def _measure(
     run = _bound(module, artifact.name, sets)
     with _own_stream(state, index) as stream:
         graph = _captured(state, index, stream, run)
-        timer = device_of("cuda", index).api.timer(index)
+        timer = device_of("cuda", index).api.timer(index) or HostTimer()
         try:
             replay = run if graph is None else lambda: state.driver.launch_graph(graph, stream)
             return _time(state, index, replay, len(sets), timer, config)
@@ -252,7 +253,7 @@ def _captured(state: CUDAState, index: int, stream: int, run: Callable[[], None]
 
 
 def _time(
-    state: CUDAState, index: int, run: Callable[[], None], each: int, timer: DeviceTimer, config: EvaluatorConfig
+    state: CUDAState, index: int, run: Callable[[], None], each: int, timer: Clock, config: EvaluatorConfig
 ) -> list[float]:
     """Averages of many runs between two events; before each, the second-level cache is emptied.
 
@@ -291,7 +292,7 @@ def _time(
 
 
 def execute_on_device(
-    artifact: bytes, make: Callable[[str], Sequence[Any]], wanted: Sequence[int], index: int, provider: str
+    artifact: bytes | str, make: Callable[[str], Sequence[Any]], wanted: Sequence[int], index: int, provider: str
 ) -> list[np.ndarray[Any, Any]]:
     """Run an artifact once; the arguments ``wanted`` as arrays of the host after it.
 
@@ -312,7 +313,7 @@ def execute_on_device(
 
 
 def compare_on_device(
-    artifact: bytes, reference: bytes, args_info: list[ArgInfo], rtol: float, index: int, provider: str
+    artifact: bytes | str, reference: bytes | str, args_info: list[ArgInfo], rtol: float, index: int, provider: str
 ) -> tuple[bool | None, str]:
     """Whether a candidate computes what the reference does, on random inputs; ``reference`` may be host code."""
     if provider in OTHER_KINDS:
@@ -334,10 +335,14 @@ _REFERENCES: dict[tuple[bytes, str, float], list[np.ndarray[Any, Any]]] = {}
 
 
 def _reference(
-    state: CUDAState, reference: bytes, args_info: list[ArgInfo], shift: float, index: int
+    state: CUDAState, reference: bytes | str, args_info: list[ArgInfo], shift: float, index: int
 ) -> list[np.ndarray[Any, Any]]:
     """What the reference computes: once for all finalists of a task, since the host may take long for it."""
-    key = hashlib.sha256(reference).digest(), arguments_key(args_info), shift
+    key = (
+        hashlib.sha256(reference if isinstance(reference, bytes) else reference.encode()).digest(),
+        arguments_key(args_info),
+        shift,
+    )
     if key not in _REFERENCES:
         if any(kept[:2] != key[:2] for kept in _REFERENCES):
             _REFERENCES.clear()
@@ -347,9 +352,9 @@ def _reference(
     return _REFERENCES[key]
 
 
-def _run_once(state: CUDAState, artifact: bytes, arrays: list[np.ndarray[Any, Any]], index: int) -> None:
+def _run_once(state: CUDAState, artifact: bytes | str, arrays: list[np.ndarray[Any, Any]], index: int) -> None:
     """Run host or device code on host arrays, in place."""
-    if not isinstance(pickle.loads(artifact), DeviceArtifact):
+    if not isinstance(unpacked(artifact), DeviceArtifact):
         from .local_runner import load_kernel
 
         if load_kernel(artifact)(arrays)():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-import pickle
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,10 +14,11 @@ import numpy as np
 from ...runtime.nvidia import providers
 from ...support.workers import TaskFuture, TaskResult, WorkerPool
 from ..arg_info import ArgInfo
+from ..builder.artifact import unpacked
 from ..builder.device_artifact import DeviceArtifact, needs_machine_code
 from ..builder.interpreted import InterpretedArtifact
 from ..measure.status import reason_of, status_of_task
-from ..utils import get_global_func_with_default_on_worker
+from ..utils import get_global_func_with_default_on_worker, Hook
 from .arguments import alloc_arguments, arguments_key, difference, shifted
 from .runner import EvaluatorConfig, Runner, RunnerFuture, RunnerInput, RunnerResult
 
@@ -87,9 +87,9 @@ class LocalRunner(Runner):
         evaluator_config: EvaluatorConfig | None = None,
         cooldown_sec: float = 0.0,
         alloc_repeat: int = 1,
-        f_alloc_argument: Any = None,
-        f_run_evaluator: Any = None,
-        f_cleanup: Any = None,
+        f_alloc_argument: Hook = None,
+        f_run_evaluator: Hook = None,
+        f_cleanup: Hook = None,
         initializer: Callable[[], None] | None = None,
         *,
         memory_limit: int | None = 8 << 30,
@@ -191,10 +191,10 @@ class LocalRunner(Runner):
         return min(self.timeout_sec, 2.0 + self.cooldown_sec + 2 * usual + _HOPELESS * fastest)
 
     def check(
-        self, artifact: bytes, reference: bytes, args_info: Sequence[ArgInfo], rtol: float = 1e-4
+        self, artifact: bytes | str, reference: bytes | str, args_info: Sequence[ArgInfo], rtol: float = 1e-4
     ) -> tuple[bool | None, str]:
         """Whether two artifacts compute the same on random inputs; None where that could not be found out."""
-        made = pickle.loads(artifact)
+        made = unpacked(artifact)
         if isinstance(made, DeviceArtifact):
             provider = _provider_of(made.kind)
             pool = self.device_pools(provider)[0]
@@ -285,12 +285,12 @@ def load_kernel(artifact: str | bytes) -> Callable[[Sequence[np.ndarray[Any, Any
     from ...runtime.kernel import PACKED_SUFFIX
 
     library: Any
-    if isinstance(artifact, str):
-        library, name = _exported(artifact)
+    compiled = unpacked(artifact)
+    if isinstance(compiled, InterpretedArtifact):
+        return compiled.bind
+    if compiled is None or isinstance(compiled, DeviceArtifact):
+        library, name = _exported(str(artifact))
     else:
-        compiled = pickle.loads(artifact)
-        if isinstance(compiled, InterpretedArtifact):
-            return compiled.bind
         from ...backend.llvm.compile import jit_load
 
         library, name = jit_load(compiled), next(iter(compiled.kernels))
@@ -314,16 +314,16 @@ def loaded_function(artifact: str | bytes) -> Callable[..., Any]:
     """The function of an artifact for this processor, which takes arrays and numbers and checks neither."""
     from ...runtime.kernel import NativeKernel
 
-    if isinstance(artifact, str):
+    compiled = unpacked(artifact)
+    if compiled is None or isinstance(compiled, (DeviceArtifact, InterpretedArtifact)):
         from ...runtime.exports.load import load_module
 
-        _exported(artifact)
-        module: Any = load_module(artifact)
+        _exported(str(artifact))
+        module: Any = load_module(str(artifact))
         call: Callable[..., Any] = module.entry_func.call
         return call
     from ...backend.llvm.compile import jit_load
 
-    compiled = pickle.loads(artifact)
     return NativeKernel(next(iter(compiled.kernels.values())), jit_load(compiled), compiled.messages).call
 
 
@@ -453,7 +453,9 @@ def run_guarded(
     return copies, ""
 
 
-def _compare_in_worker(artifact: bytes, reference: bytes, args_info: list[ArgInfo], rtol: float) -> tuple[bool, str]:
+def _compare_in_worker(
+    artifact: bytes | str, reference: bytes | str, args_info: list[ArgInfo], rtol: float
+) -> tuple[bool, str]:
     bind, bind_reference = load_kernel(artifact), load_kernel(reference)
     # Once with numbers a root or logarithm accepts, once with negative ones too, which a ReLU or maximum tells apart.
     for shift in (0.0, 0.5):

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ...runtime.benchmark import HostTimer
 from ...runtime import NDArray, nd
-from ...runtime import device as device_of
+from ...runtime import Device, device as device_of
 from ...runtime.devices.module import DeviceModule
 from ..arg_info import ArgInfo
+from ..builder.artifact import unpacked
 from ..builder.device_artifact import DeviceArtifact
 from ..utils import get_global_func_with_default_on_worker
 from .arguments import alloc_arguments, difference, shifted
@@ -32,7 +33,7 @@ def count_devices(kind: str) -> int:
 
 
 def _bound(artifact: bytes | str, arrays: Sequence[NDArray]) -> Callable[[], None]:
-    found = pickle.loads(artifact) if isinstance(artifact, bytes) else None
+    found = unpacked(artifact)
     if not isinstance(found, DeviceArtifact):
         raise ValueError("no loader for this artifact on a device; give f_run_evaluator")
     call = DeviceModule.from_json(found.manifest, found.binaries).get_function(found.name)
@@ -80,9 +81,9 @@ def execute(
     return [v.numpy() if isinstance(v, NDArray) else np.asarray(v) for v in (values[i] for i in wanted)]
 
 
-def _time(run: Callable[[], None], device: Any, config: EvaluatorConfig) -> list[float]:
+def _time(run: Callable[[], None], device: Device, config: EvaluatorConfig) -> list[float]:
     """Averages of many runs between two readings of the device's clock."""
-    timer = device.api.timer(device.device_id)
+    timer = device.api.timer(device.device_id) or HostTimer()
 
     def timed(number: int) -> float:
         timer.start()
@@ -104,7 +105,7 @@ def _time(run: Callable[[], None], device: Any, config: EvaluatorConfig) -> list
 
 
 def compare(
-    artifact: bytes, reference: bytes, args_info: list[ArgInfo], rtol: float, kind: str, index: int
+    artifact: bytes | str, reference: bytes | str, args_info: list[ArgInfo], rtol: float, kind: str, index: int
 ) -> tuple[bool | None, str]:
     """Whether a candidate computes what the reference does, on random inputs; ``reference`` may be host code."""
     for shift in (0.0, 0.5):
@@ -117,9 +118,9 @@ def compare(
     return True, ""
 
 
-def _run_once(artifact: bytes, arrays: list[np.ndarray[Any, Any]], kind: str, index: int) -> None:
+def _run_once(artifact: bytes | str, arrays: list[np.ndarray[Any, Any]], kind: str, index: int) -> None:
     """Run host or device code on host arrays, in place."""
-    if not isinstance(pickle.loads(artifact), DeviceArtifact):
+    if not isinstance(unpacked(artifact), DeviceArtifact):
         from .local_runner import load_kernel
 
         if load_kernel(artifact)(arrays)():

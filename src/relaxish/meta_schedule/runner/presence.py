@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...support.errors import RelaxishError
+from ...target import Target
 from .local_runner import _HOST_KINDS, LocalRunner, _provider_of
+
+if TYPE_CHECKING:
+    from . import Runner
 
 __all__ = ["require_devices"]
 
 
-def require_devices(runner: Any, targets: Iterable[Any]) -> None:
+def require_devices(runner: Runner, targets: Iterable[Target | None]) -> None:
     """Raise RelaxishError for a target whose devices the local runner was to measure on and cannot find.
 
     Runners of other classes, and those with hooks of the caller's own, know for themselves.

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
+from types import ModuleType
 
 from ...support.errors import MissingExtraError
 from ..measure.status import MeasureStatus
@@ -15,7 +16,7 @@ from .runner import EvaluatorConfig, Runner, RunnerFuture, RunnerInput, RunnerRe
 __all__ = ["RayRunner"]
 
 
-def _ray() -> Any:
+def _ray() -> ModuleType:
     """The package. Raises MissingExtraError where it is not installed."""
     try:
         return importlib.import_module("ray")

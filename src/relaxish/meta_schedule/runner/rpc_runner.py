@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import tempfile
 import threading
 import time
@@ -12,13 +11,13 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...runtime import nd, rpc
-from ...target import Target
+from ...runtime import Device, nd, rpc
 from ..arg_info import ArgInfo
+from ..builder.artifact import export_kernels, unpacked
 from ..builder.device_artifact import DeviceArtifact
 from ..builder.interpreted import InterpretedArtifact
 from ..measure.status import MeasureStatus
-from ..utils import get_global_func_with_default_on_worker
+from ..utils import get_global_func_with_default_on_worker, Hook
 from .arguments import alloc_arguments
 from .runner import EvaluatorConfig, Runner, RunnerFuture, RunnerInput, RunnerResult
 
@@ -115,8 +114,8 @@ class RPCRunner(Runner):
 
     def __init__(
         self, rpc_config: RPCConfig | None = None, evaluator_config: EvaluatorConfig | None = None,
-        cooldown_sec: float = 0.0, alloc_repeat: int = 1, f_create_session: Any = None, f_upload_module: Any = None,
-        f_alloc_argument: Any = None, f_run_evaluator: Any = None, f_cleanup: Any = None, max_workers: int | None = None,
+        cooldown_sec: float = 0.0, alloc_repeat: int = 1, f_create_session: Hook = None, f_upload_module: Hook = None,
+        f_alloc_argument: Hook = None, f_run_evaluator: Hook = None, f_cleanup: Hook = None, max_workers: int | None = None,
         initializer: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
         self.rpc_config = RPCConfig._normalized(rpc_config)
@@ -124,7 +123,7 @@ class RPCRunner(Runner):
         self.cooldown_sec = cooldown_sec
         self.alloc_repeat = alloc_repeat
         found = (f_create_session, f_upload_module, f_alloc_argument, f_run_evaluator, f_cleanup)
-        defaults = (
+        defaults: tuple[Hook, ...] = (
             default_create_session, default_upload_module, default_alloc_argument, default_run_evaluator, default_cleanup,
         )  # fmt: skip
         self._steps = [get_global_func_with_default_on_worker(f, d) for f, d in zip(found, defaults, strict=True)]
@@ -170,31 +169,21 @@ def _nothing() -> None:
 
 
 def _as_library(artifact: str | bytes, folder: Path) -> Path:
-    """The artifact as a shared object with its manifest; what is a file already stays as it is.
-
-    For a machine of another architecture the objects go there in an archive, and are linked where they are loaded.
-    """
-    if isinstance(artifact, str):
-        return Path(artifact)
-    from ...backend.llvm.compile import linker_of
-    from ...runtime.exports.linking import is_foreign
-    from ...runtime.module import Module
-
-    compiled = pickle.loads(artifact)  # made by this process's own builder
-    path = folder / "candidate.so"
-    if isinstance(compiled, DeviceArtifact):
-        from ...runtime.devices.module import DeviceModule
-        from ...runtime.nvidia.module import CUDAModule
-
-        kind: Any = CUDAModule if compiled.kind == "cuda" else DeviceModule
-        module = Module({}, None)
-        module.add_device_module(kind.from_json(compiled.manifest, compiled.binaries))
-    elif isinstance(compiled, InterpretedArtifact):
+    """The artifact as a library with its manifest; an exported module stays as it is."""
+    made = unpacked(artifact)
+    if made is None:
+        return Path(str(artifact))
+    if isinstance(made, InterpretedArtifact):
         raise ValueError("a server runs compiled programs; what is interpreted is measured on this machine only")
-    else:
-        path = folder / ("candidate.tar" if is_foreign(compiled.triple) else "candidate.so")
-        linker = linker_of(Target({"kind": "llvm", "mtriple": compiled.triple}) if compiled.triple else Target("llvm"))
-        module = Module(compiled.kernels, None, objects=[compiled.object_bytes], linker=linker)
+    if not isinstance(made, DeviceArtifact):
+        return export_kernels(made, folder)
+    from ...runtime.devices.module import DeviceModule
+    from ...runtime.module import Module
+    from ...runtime.nvidia.module import CUDAModule
+
+    kind: Any = CUDAModule if made.kind == "cuda" else DeviceModule
+    module, path = Module({}, None), folder / "candidate.so"
+    module.add_device_module(kind.from_json(made.manifest, made.binaries))
     module.export_library(path)
     return path
 
@@ -203,23 +192,23 @@ def default_create_session(config: RPCConfig) -> rpc.RPCSession:
     return config.connect_server()
 
 
-def default_upload_module(session: rpc.RPCSession, local_path: str, remote_path: str) -> Any:
+def default_upload_module(session: rpc.RPCSession, local_path: str, remote_path: str) -> rpc.RPCModule:
     session.upload(local_path, remote_path)
     return session.load_module(remote_path)
 
 
 def default_alloc_argument(
-    session: rpc.RPCSession, device: Any, args_info: Sequence[ArgInfo], alloc_repeat: int
+    session: rpc.RPCSession, device: Device, args_info: Sequence[ArgInfo], alloc_repeat: int
 ) -> list[list[Any]]:
     return [[nd.array(a, device) for a in alloc_arguments(args_info, seed)] for seed in range(alloc_repeat)]
 
 
 def default_run_evaluator(
-    session: rpc.RPCSession, module: Any, device: Any, config: EvaluatorConfig, sets: list[list[Any]]
+    session: rpc.RPCSession, module: rpc.RPCModule, device: Device, config: EvaluatorConfig, sets: list[list[Any]]
 ) -> list[float]:
     cache = "cache_flush_cpu_non_first_arg" if config.enable_cpu_cache_flush else ""
     timed = module.time_evaluator(
-        module.entry_name, device, number=config.number, repeat=config.repeat, min_repeat_ms=config.min_repeat_ms,
+        module.entry_name or "", device, number=config.number, repeat=config.repeat, min_repeat_ms=config.min_repeat_ms,
         f_preproc=cache,
     )  # fmt: skip
     return [t for arguments in sets for t in timed(*arguments).results]

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ...target import Target
 from ..arg_info import ArgInfo
 from ..measure.status import MeasureStatus
+from ..utils import MethodNotDefinedError
 
 __all__ = ["EvaluatorConfig", "PyRunner", "PyRunnerFuture", "Runner", "RunnerFuture", "RunnerInput", "RunnerResult"]
 
@@ -84,7 +86,7 @@ class Runner:
 
     def run(self, runner_inputs: Sequence[RunnerInput]) -> list[RunnerFuture]:
         """Start measuring a batch."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "run")
 
     @staticmethod
     def create(kind: str = "local", *args: Any, **kwargs: Any) -> Runner:
@@ -101,7 +103,7 @@ class Runner:
         raise ValueError(f"unknown runner {kind!r}; expected 'local' or 'rpc'")
 
     @staticmethod
-    def for_target(target: Any) -> Runner:
+    def for_target(target: Target | str | dict[str, Any]) -> Runner:
         """The runner that the measuring pools of a target ask for; of several, candidates find theirs by their device."""
         from ...target import Target
         from .pools import runner_for_target

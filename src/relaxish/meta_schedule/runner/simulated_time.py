@@ -76,20 +76,21 @@ def _matrix_work(func: PrimFunc) -> dict[Any, float]:
     around: list[For] = []
 
     def walk(stmt: Node) -> None:
-        if isinstance(stmt, For):
-            around.append(stmt)
-            walk(stmt.body)
-            around.pop()
-            return
-        if isinstance(stmt, Call):
-            work = _instruction_work(stmt)
-            if work and around:
-                times = math.prod(int(getattr(loop.extent, "value", 1)) for loop in around)
-                head = around[0].loop_var
-                # The lanes of a warp are one instruction.
-                lanes = 32 if any(_is_lane(loop) for loop in around) else 1
-                found[head] = found.get(head, 0.0) + work * times / lanes
-            return
+        match stmt:
+            case For():
+                around.append(stmt)
+                walk(stmt.body)
+                around.pop()
+                return
+            case Call():
+                work = _instruction_work(stmt)
+                if work and around:
+                    times = math.prod(int(getattr(loop.extent, "value", 1)) for loop in around)
+                    head = around[0].loop_var
+                    # The lanes of a warp are one instruction.
+                    lanes = 32 if any(_is_lane(loop) for loop in around) else 1
+                    found[head] = found.get(head, 0.0) + work * times / lanes
+                return
         for child in stmt.iter_children():
             for item in child if isinstance(child, tuple | list) else (child,):
                 if hasattr(item, "iter_children"):

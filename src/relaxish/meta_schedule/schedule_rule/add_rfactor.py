@@ -43,19 +43,16 @@ class AddRFactor(ScheduleRule):
         self.max_jobs_per_core = max_jobs_per_core
         self.max_innermost_factor = max_innermost_factor
         self._max_parallel_extent = -1
-        self._max_parallel_basic = -1
 
     def _initialize_with_tune_context(self, context: Task) -> None:
         if self.max_jobs_per_core != -1:
-            cores = target_cores(context)
-            self._max_parallel_basic = cores
-            self._max_parallel_extent = cores * self.max_jobs_per_core
+            self._max_parallel_extent = target_cores(context) * self.max_jobs_per_core
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule]:
         """See the class."""
         node = sch.get(block)
         place = ba.enclosing(sch, node)[1]
-        if place.scope is None or not ba.needs_rfactor(place, self._max_parallel_extent, self._max_parallel_basic):
+        if place.scope is None or not ba.needs_rfactor(place, self._max_parallel_extent):
             return [sch]
         original = sch.copy()
         original.seed(sch.fork_seed())

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...target.limits import attrs_with_limits
 from ...tir import IterVar, Schedule
 from ...tir.schedule import BlockRV, LoopRV
+from ...tir.schedule.rv import ExprRV
+from ...tir.stmt import For
 from ..analysis import blocks as ba
 from ..analysis.thread_binding import in_thread_scope
 from .add_rfactor import reorder_and_fuse_reduction
@@ -56,7 +58,7 @@ class CrossThreadReduction(ScheduleRule):
         if self._max_threads == -1 or self._warp_size == -1:
             return [sch]
         place = ba.enclosing(sch, sch.get(block))[1]
-        if place.scope is None or not ba.needs_rfactor(place, self._max_threads, self._warp_size):
+        if place.scope is None or not ba.needs_rfactor(place, self._max_threads):
             return [sch]
         trial = sch.copy()
         trial.seed(sch.fork_seed())
@@ -98,7 +100,7 @@ class CrossThreadReduction(ScheduleRule):
         return _Target(outer[position], consumers[0], outer[-1]) if position >= 0 else None
 
 
-def _thread_extent(sch: Schedule) -> Any:
+def _thread_extent(sch: Schedule) -> int | ExprRV:
     """What the first loop bound to ``threadIdx.x`` was split by: a literal or a sampled variable of the trace."""
     assert sch.trace is not None
     for inst in sch.trace.insts:
@@ -110,7 +112,7 @@ def _thread_extent(sch: Schedule) -> Any:
     raise ValueError('no loop with a known extent is bound to "threadIdx.x"')
 
 
-def _shared_loop(places: list[ba.Place]) -> Any:
+def _shared_loop(places: list[ba.Place]) -> For | None:
     """The innermost loop around all the places."""
     found = None
     for level in zip(*(p.loops for p in places), strict=False):
@@ -120,7 +122,7 @@ def _shared_loop(places: list[ba.Place]) -> Any:
     return found
 
 
-def _position(sch: Schedule, block: BlockRV, own: list[LoopRV], outer: list[LoopRV], deepest: Any) -> int:
+def _position(sch: Schedule, block: BlockRV, own: list[LoopRV], outer: list[LoopRV], deepest: For | None) -> int:
     """How deep in the consumer's nest the block fits."""
     place = ba.enclosing(sch, sch.get(block))[1]
     for i, (mine, theirs) in enumerate(zip(own, outer, strict=False)):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...carver import HopperCosts, costs_of
 from ...dlight.base import ILLEGAL, int_of
 from ...dlight.gpu.matmul_hopper import HopperConfig, normalize_product, schedule_tiles, stage_tiles
 from ...ir import dtype as dt
 from ...tir import Schedule
-from ...tir.schedule import BlockRV
+from ...tir.schedule import BlockRV, LoopRV
+from ...tir.schedule.rv import ExprRV
 from ...tir.stmt import For
 from ...tir.transform.hopper.tiles import (
     CLUSTER,
@@ -131,7 +132,7 @@ class MultiLevelTilingHopper(ScheduleRule):
         for key, values in {**self.choices, PERSISTENT: blocks, SPLIT: splits}.items():
             sch.annotate(block, key, self._choice(sch, values))
 
-    def _side(self, sch: Schedule, loop: For, unit: int, most: int) -> Any:
+    def _side(self, sch: Schedule, loop: For, unit: int, most: int) -> list[LoopRV]:
         """A side of the result as tiles of up to ``most`` units, where it has so many."""
         extent = int_of(sch.get(loop).extent)
         if extent is not None:
@@ -139,5 +140,5 @@ class MultiLevelTilingHopper(ScheduleRule):
         return sch.split(loop, [None, self._choice(sch, list(range(1, most + 1))), unit])
 
     @staticmethod
-    def _choice(sch: Schedule, values: list[int]) -> Any:
+    def _choice(sch: Schedule, values: list[int]) -> ExprRV:
         return sch.sample_categorical(candidates=values, probs=[1.0 / len(values)] * len(values))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...support.log import get_logger
 from ...tir import Schedule
 from ...tir.schedule import BlockRV, ScheduleError
+from ...tir.stmt import Block
 from ..analysis import blocks as ba
 from ..analysis.blocks import Place
 from .schedule_rule import ScheduleRule
@@ -137,7 +138,7 @@ class AutoInline(ScheduleRule):
                     return "producer"
         return ""
 
-    def _regular(self, block: Any, place: Place) -> bool:
+    def _regular(self, block: Block, place: Place) -> bool:
         if self.disallow_op and ba.has_op(place.realize, self.disallow_op):
             return False
         if self.disallow_if_then_else and ba.has_if_then_else(place.realize):

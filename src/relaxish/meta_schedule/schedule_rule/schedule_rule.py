@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...support.entry_points import load
 from ...tir import Schedule
 from ...tir.schedule import BlockRV
+from ..utils import MethodNotDefinedError
 
 if TYPE_CHECKING:
     from ..task import Task
@@ -26,7 +27,7 @@ class ScheduleRule:
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule]:
         """The schedules this rule makes of one block."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "apply")
 
     def clone(self) -> ScheduleRule:
         """An independent copy."""
@@ -48,7 +49,7 @@ class ScheduleRule:
 PyScheduleRule = ScheduleRule
 
 
-def target_cores(context: Any) -> int:
+def target_cores(context: Task | None) -> int:
     """Cores of the context's target, else of this machine."""
     from ..utils import cpu_count
 

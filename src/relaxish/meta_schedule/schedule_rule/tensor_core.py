@@ -17,6 +17,7 @@ from ...tir.functor import substitute
 from ...tir.schedule import BlockRV, LoopRV, ScheduleError
 from ...tir.schedule.analysis import AutoTensorizeMappingInfo, get_auto_tensorize_mapping_info
 from ...tir.schedule.transform import tile_with_tensor_intrin
+from ...tir.stmt import Block
 from ..analysis import blocks as ba
 from .multi_level_tiling import MultiLevelTiling, ReuseType, TilingState
 
@@ -151,7 +152,7 @@ class MultiLevelTilingTensorCore(MultiLevelTiling):
         sch.annotate(state.block, "warp_execution", 1)
         return [state]
 
-    def _fit_layout(self, state: _State, before: Any, kind: str, index: int) -> IndexMap:
+    def _fit_layout(self, state: _State, before: Block, kind: str, index: int) -> IndexMap:
         """Lay one reindexed operand out as the intrinsic has it; the map that does it."""
         mapping: AutoTensorizeMappingInfo = state.mapping
         whole = mapping.mappings[0]

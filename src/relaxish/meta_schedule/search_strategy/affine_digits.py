@@ -132,7 +132,11 @@ class Leaf:
         return Move(first, last, last != first * (size - 1), self.signed)
 
     def _piece(
-        self, env: DeviceEnvironment, digits: Sequence[Digit], stride: Any, extent: np.ndarray[Any, Any]
+        self,
+        env: DeviceEnvironment,
+        digits: Sequence[Digit],
+        stride: float | np.ndarray[Any, Any],
+        extent: np.ndarray[Any, Any],
     ) -> Move:
         """The move by one loop of those that a fused loop was split into."""
         first: Any = 0.0

@@ -13,9 +13,9 @@ __all__ = ["MeasureCandidate"]
 class MeasureCandidate:
     """A schedule to be measured, with the arguments of its program."""
 
-    def __init__(self, sch: Schedule, args_info: Sequence[ArgInfo]) -> None:
+    def __init__(self, sch: Schedule, args_info: Sequence[ArgInfo] | None) -> None:
         self.sch = sch
-        self.args_info = list(args_info)
+        self.args_info = list(args_info or ())
         self.valid: bool | None = None
         self.predicted: float | None = None
         self.recorded = False

@@ -83,7 +83,7 @@ class DeviceEstimate:
         work = KernelWork(blocks, variant.limits.threads(env, head), variant.limits.shared_bytes(env, head))
         outputs: Any = 0.0
         for store in mine:
-            inside = 1.0
+            inside: float | Array = 1.0
             for i in store.info.loops:
                 if not variant.tags[i].startswith("blockIdx"):
                     inside = inside * variant.extent(env, i)
@@ -117,7 +117,7 @@ class DeviceEstimate:
         work.shared_traffic = work.shared_traffic + turns * elements * itemsize * (1 + 2.0 / shares.lanes)
         work.steps = work.steps + turns
 
-    def _compute(self, env: DeviceEnvironment, store: FittedStore, inside: Any, work: KernelWork) -> None:
+    def _compute(self, env: DeviceEnvironment, store: FittedStore, inside: float | Array, work: KernelWork) -> None:
         info, variant = store.info, self.variant
         sizes = [variant.extent(env, i) for i in info.loops]
         known: dict[int, Any] = {}

@@ -118,7 +118,7 @@ def _linear(form: Affine[int]) -> bool:
     return not form.rests and all(t.whole for t in form.terms)
 
 
-def _shape(form: Affine[int]) -> Any:
+def _shape(form: Affine[int]) -> list[tuple[Any, ...]]:
     return [(r.op, r.divisor, [_shape(f) for f in r.forms]) for r in form.rests]
 
 

@@ -78,7 +78,7 @@ class DeviceLimits:
             keep &= self._vector_bytes(env, fetch) <= _VECTOR_BYTES
         return keep
 
-    def _vector_bytes(self, env: DeviceEnvironment, fetch: Fetch) -> Any:
+    def _vector_bytes(self, env: DeviceEnvironment, fetch: Fetch) -> float | Array:
         """Bytes of the widest vector of a copy.
 
         What is the same for a row of the tile stays scalar where a vector is certainly within one row. Lowering sees
@@ -147,7 +147,7 @@ class DeviceLimits:
                 total = total * values[0]
         return total
 
-    def threads(self, env: DeviceEnvironment, head: int) -> Any:
+    def threads(self, env: DeviceEnvironment, head: int) -> float | Array:
         """The threads of a block of one kernel."""
         mine = [block for block in self.blocks if block.loops[0] == head]
         loops = sorted({i for block in mine for i in block.loops})
@@ -158,7 +158,7 @@ class DeviceLimits:
         *_, rows, width = (size(env) for loop in buffer.loops for size in self.variant.parts[loop])
         return (np.mod(width, 32) == 0) & ((np.mod(width, 64) == 0) | (np.mod(rows, 2) == 0))
 
-    def _bytes(self, env: DeviceEnvironment, buffer: SharedBuffer) -> np.ndarray[Any, Any]:
+    def _bytes(self, env: DeviceEnvironment, buffer: SharedBuffer) -> float | Array:
         """Bytes of a tile."""
         sizes = tuple(size for loop in buffer.loops for size in self.variant.parts[loop])
         total = env.product(sizes)
@@ -179,7 +179,7 @@ class DeviceLimits:
                 raise Unfit(f"versions of {buffer.name} that depend on the decisions")
             self.versions[buffer.name] = int(times.pop())
 
-    def shared_bytes(self, env: DeviceEnvironment, head: int) -> Any:
+    def shared_bytes(self, env: DeviceEnvironment, head: int) -> float | Array:
         """Bytes of shared memory of one kernel."""
         mine = [b for b in self.shared if self._nest(b) == head]
         loads = [self._bytes(env, b) for b in mine if b.dynamic and not b.reader]
@@ -195,7 +195,7 @@ class DeviceLimits:
         return total
 
 
-def pooled(loads: list[Any], stores: list[Any]) -> Any:
+def pooled(loads: list[Any], stores: list[Any]) -> float | Array:
     """Bytes of the pool dynamic shared memory is merged into: tiles of operands, later the tile of the result."""
     total: Any = 0.0
     for size in loads:

@@ -10,7 +10,8 @@ from typing import Any
 from ...arith.functor import uses_var
 from ...ir.dtype import nbytes
 from ...ir.functor import post_order_visit
-from ...ir.prim import Cast
+from ...ir.node import Node
+from ...ir.prim import Cast, Var
 from ...tir import BufferLoad, BufferStore, PrimFunc, Schedule
 from ...tir.schedule import ScheduleError, Trace
 from ...tir.schedule.instruction import Instruction
@@ -112,7 +113,7 @@ class DeviceReading:
     tiles: TileFacts | None = None
     joints: list[Joint] = field(default_factory=list)
 
-    def signature(self) -> Any:
+    def signature(self) -> tuple[object, ...]:
         """Everything but the numbers; equal for programs of one structural variant."""
         return (
             [(loop.tag, len(loop.parts)) for loop in self.loops],
@@ -173,7 +174,7 @@ class FuseWatch:
         trace: Any = self.sch.trace
         return list(zip([i for i in trace.insts if i.kind.name == "Fuse"], self.extents, strict=True))
 
-    def _loop(self, rv: LoopRV) -> Any:
+    def _loop(self, rv: LoopRV) -> Var | None:
         """The variable of a loop, None for one that was split or fused since."""
         try:
             return self.sch.get(rv).loop_var
@@ -269,11 +270,10 @@ def _element_bytes(block: Block) -> tuple[int, int]:
     column = block.iter_vars[-1].var
     varying, widest = 1, 1
 
-    def look(node: Any) -> None:
+    def look(node: Node) -> None:
         nonlocal varying, widest
-        value = node.value if isinstance(node, BufferStore) else node
         if isinstance(node, (BufferLoad, BufferStore, Cast)):
-            size = nbytes(value.dtype)
+            size = nbytes(node.value.dtype if isinstance(node, BufferStore) else node.dtype)
             widest = max(widest, size)
             if isinstance(node, BufferStore) or uses_var(node, column):
                 varying = max(varying, size)
@@ -282,7 +282,7 @@ def _element_bytes(block: Block) -> tuple[int, int]:
     return varying, widest
 
 
-def _shared(block: Any, copies: dict[str, tuple[int, ...]]) -> list[SharedBuffer]:
+def _shared(block: Block, copies: dict[str, tuple[int, ...]]) -> list[SharedBuffer]:
     """The tiles in shared memory that a copy writes or reads."""
     found = []
     for regions, reader in ((block.writes, False), (block.reads, True)) if block.name_hint in copies else ():
@@ -303,7 +303,7 @@ def _shared(block: Any, copies: dict[str, tuple[int, ...]]) -> list[SharedBuffer
     return found
 
 
-def _pitch(block: Any) -> tuple[int, int] | None:
+def _pitch(block: Block) -> tuple[int, int] | None:
     aligned = block.annotations.get("buffer_dim_align") if block.annotations else None
     if not aligned:
         return None
@@ -318,8 +318,11 @@ def replay(sch: Schedule, trace: Trace) -> DeviceReading:
     watch = FuseWatch(sch)
 
     def look(
-        inst: Instruction, inputs: Any, attrs: Sequence[int | str | None], decision: int | Sequence[int] | None
-    ) -> Any:
+        inst: Instruction,
+        inputs: Sequence[Any],
+        attrs: Sequence[int | str | None],
+        decision: int | Sequence[int] | None,
+    ) -> object:
         watch.note(inst, inputs)
         return decision
 

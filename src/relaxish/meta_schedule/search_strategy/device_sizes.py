@@ -24,7 +24,7 @@ class Lookup:
     column: int
     values: tuple[float, ...]
 
-    def __call__(self, env: Environment) -> Any:
+    def __call__(self, env: Environment) -> Array:
         """The value for every row."""
         assert isinstance(env, DeviceEnvironment)
         return env.look_up(self)
@@ -54,7 +54,7 @@ class DeviceEnvironment(Environment):
         made.size = len(chosen)
         return made
 
-    def look_up(self, lookup: Lookup) -> Any:
+    def look_up(self, lookup: Lookup) -> Array:
         """A looked-up value for every row."""
         found = self._looked.get(lookup)
         if found is None:
@@ -62,7 +62,7 @@ class DeviceEnvironment(Environment):
             found = self._looked[lookup] = table[self.matrix[lookup.column].astype(np.intp)]
         return found
 
-    def product(self, sizes: tuple[Size, ...]) -> Any:
+    def product(self, sizes: tuple[Size, ...]) -> float | Array:
         """The product of some sizes."""
         if not sizes:
             return 1.0

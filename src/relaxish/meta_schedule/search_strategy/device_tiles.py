@@ -94,7 +94,7 @@ class TileModel:
             _, column, values, _ = variant.table.categories[category]
             self.chosen[key] = Lookup(column, tuple(float(v) for v in values))
 
-    def _size(self, env: DeviceEnvironment, loops: tuple[int, ...]) -> Any:
+    def _size(self, env: DeviceEnvironment, loops: tuple[int, ...]) -> float | Array:
         total: Any = 1.0
         for loop in loops:
             total = total * self.variant.extent(env, loop)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...arith.affine import affine, remainder
+from ...target import Target
 from ..feature_extractor.columns import ColumnAccess, ColumnStore, Touched, store_features
 from ..feature_extractor.repeated import Repeated
 from .decisions import DecisionTable
@@ -80,7 +81,7 @@ class DeviceVariant:
         readings: Sequence[DeviceReading],
         examples: Array,
         table: DecisionTable,
-        target: Any,
+        target: Target,
         structural: Sequence[int],
     ) -> None:
         first = readings[0]
@@ -168,7 +169,7 @@ class DeviceVariant:
         """The decisions of many candidates, ready for formulas."""
         return DeviceEnvironment(matrix)
 
-    def extent(self, env: DeviceEnvironment, loop: int) -> Any:
+    def extent(self, env: DeviceEnvironment, loop: int) -> float | Array:
         """The extents of a loop of the program before postprocs."""
         return env.product(self.parts[loop])
 

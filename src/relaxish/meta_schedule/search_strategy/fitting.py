@@ -7,7 +7,7 @@ Loop extents and index coefficients of scheduled programs are products of tile f
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ class Formula:
     terms: tuple[tuple[float, tuple[tuple[int, int], ...]], ...] = ()
     cap: float | None = None
 
-    def __call__(self, env: Environment) -> Any:
+    def __call__(self, env: Environment) -> float | Array:
         """The value for every row of the environment."""
         if not self.terms and self.cap is None:
             return self.const
@@ -72,7 +72,7 @@ class Environment:
             self._ranges[key] = found
         return found
 
-    def value(self, formula: Formula) -> Any:
+    def value(self, formula: Formula) -> float | Array:
         """A formula's values."""
         found = self._values.get(formula)
         if found is None:
@@ -178,7 +178,7 @@ class Fitter:
                 return Formula(float(const), ((float(factor), (self._ranges[i],)),))
         return None
 
-    def _pairs(self) -> Any:
+    def _pairs(self) -> Iterator[tuple[int, int]]:
         for i, j in itertools.combinations(range(len(self._ranges)), 2):
             if self._owner[i] != self._owner[j]:
                 yield i, j

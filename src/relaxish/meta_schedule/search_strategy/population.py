@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .evolutionary_search import EvolutionarySearch
     from ..database import TuningRecord
     from .search_task import SearchTask
+    from ..cost_model import CostModel
 
 __all__ = ["VectorPool", "VectorSketch", "VectorVariant"]
 
@@ -177,7 +178,7 @@ class VectorPool:
         bare = [VectorVariant(sketch, ()) for sketch in self.sketches]
         return [(0.0, *x) for x in self.advisor.propose(bare, strategy.records(), wanted)]
 
-    def _evolve(self, strategy: Any, batches: Rows, wanted: int) -> list[Scored]:
+    def _evolve(self, strategy: EvolutionarySearch, batches: Rows, wanted: int) -> list[Scored]:
         """Generations of scoring and mutation; the best rows seen, best first."""
         heap: dict[tuple[int, bytes], tuple[float, VectorVariant, Array]] = {}
         for generation in range(strategy.genetic_num_iters + 1):
@@ -255,7 +256,7 @@ class VectorPool:
                 batches.append((variant, rows))
         return batches
 
-    def score(self, model: Any, variant: VectorVariant, rows: Array) -> Array:
+    def score(self, model: CostModel, variant: VectorVariant, rows: Array) -> Array:
         """Cost-model scores of rows, in chunks that stay in cache."""
         out = []
         for start in range(0, len(rows), _CHUNK):
@@ -266,7 +267,12 @@ class VectorPool:
         return np.concatenate(out) if out else np.zeros(0)
 
     @staticmethod
-    def _keep(heap: Any, batches: Rows, scores: list[Array], limit: int) -> None:
+    def _keep(
+        heap: dict[tuple[int, bytes], tuple[float, VectorVariant, Array]],
+        batches: Rows,
+        scores: list[Array],
+        limit: int,
+    ) -> None:
         merged = np.concatenate(scores)
         if not merged.size:
             return

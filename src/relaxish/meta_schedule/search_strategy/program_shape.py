@@ -42,7 +42,7 @@ class Reading:
     program: Program
     blocks: list[BlockShape]
 
-    def signature(self) -> Any:
+    def signature(self) -> tuple[object, ...]:
         """Everything but the numbers; equal for programs of one structural variant."""
         return (
             len(self.program.loops),

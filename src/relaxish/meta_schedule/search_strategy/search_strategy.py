@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...tir import Schedule
 from ...support.entry_points import available, load
+from ..utils import MethodNotDefinedError
 
 if TYPE_CHECKING:
     from ..cost_model import CostModel
@@ -37,21 +38,21 @@ class SearchStrategy:
         cost_model: CostModel | None = None,
     ) -> None:
         """Start a search over the given sketches."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "pre_tuning")
 
     def post_tuning(self) -> None:
         """End the search."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "post_tuning")
 
     def generate_measure_candidates(self) -> list[MeasureCandidate] | None:
         """The next batch, None when the search is over."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "generate_measure_candidates")
 
     def notify_runner_results(
         self, measure_candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]
     ) -> None:
         """Learn what the candidates took."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "notify_runner_results")
 
     def save_state(self) -> dict[str, Any]:
         """What a search needs to go on in another process beside the records, as plain data."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ...target import Target
+from ...ir.module import IRModule
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc, Schedule
 from ...tir.schedule import ScheduleError, Trace
+from ...tir.schedule.instruction import Instruction
+from ...tir.schedule.trace import DecisionProvider
 from ..feature_extractor.program import Program, extract_program
 from ..feature_extractor.repeated import Repeated
 from ..mutator.mutator import compute_locations, parallel_limits
@@ -114,7 +118,13 @@ class VectorSketch:
         self._learnt: _Examples | None = None
 
     @property
-    def _mod(self) -> Any:
+    def _target(self) -> Target:
+        assert self.context.target is not None
+        return self.context.target
+
+    @property
+    def _mod(self) -> IRModule:
+        assert self.context.mod is not None
         return self.context.mod
 
     def all_locations(self) -> list[tuple[int, ...]]:
@@ -208,7 +218,7 @@ class VectorSketch:
         readings, rows = self._device_examples(
             max([count, *(2 * len(table.categories[i][2]) for i in table.structural)])
         )
-        compiled = DeviceVariant(readings, rows, table, self.context.target, table.structural)
+        compiled = DeviceVariant(readings, rows, table, self._target, table.structural)
         if readings[0].pipelined and readings[0].shared:
             compiled.limits.learn_versions(*self._some_allocated(rows))
         made = VectorVariant(self, locations, compiled)
@@ -264,7 +274,7 @@ class VectorSketch:
         from ..postproc.verify_gpu import allocated_elements
 
         sch = self.processed(row, (), tensorized=False)
-        return allocated_elements(sch.mod, self.context.target)
+        return allocated_elements(sch.mod, self._target)
 
     def _check(self, made: VectorVariant, checks: Array) -> None:
         """Compare the features of some rows with those of their programs."""
@@ -289,7 +299,7 @@ class VectorSketch:
         sch = schedule_for_tuning(self._mod, 1)
         seen: list[LoopRow] = []
 
-        def watch(inst: Any, inputs: Any, attrs: Any, decision: Any) -> Any:
+        def watch(inst: Instruction, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> object:
             if inst.kind.name == "SampleComputeLocation":
                 if _taken(sch) != locations[: len(seen)]:
                     raise _MovedError
@@ -310,7 +320,7 @@ class VectorSketch:
 
         return module_features(self.processed(row, locations).mod, self.gpu)
 
-    def _process(self, example: Array, locations: tuple[int, ...]) -> Any:
+    def _process(self, example: Array, locations: tuple[int, ...]) -> Callable[[Array, float, float], Program]:
         """A function giving the processed program of a row told by its tiles, parallel limit and unroll depth."""
 
         def process(tiles: Array, parallel: float, unroll: float) -> Program:
@@ -359,8 +369,8 @@ def _taken(sch: Schedule) -> tuple[int, ...]:
     return tuple(int(trace.decisions[i]) for i in trace.insts if i.kind.name == "SampleComputeLocation")
 
 
-def _collect(sch: Schedule, choices: Any) -> Any:
-    def watch(inst: Any, inputs: Any, attrs: Any, decision: Any) -> Any:
+def _collect(sch: Schedule, choices: Iterator[set[int]]) -> DecisionProvider:
+    def watch(inst: Instruction, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> object:
         if inst.kind.name == "SampleComputeLocation":
             next(choices).update(compute_locations(sch, inputs[0]))
             return None

@@ -1,7 +1,8 @@
 """Candidates for a search's first rounds, before its cost model has learnt anything.
 
-The analytic estimate of a sketch (``space_generator.hints``) ranks tilings; what has been measured so far corrects the
-estimate of its neighbours. So a search starts near the best schedules and moves on from those that really were fast.
+A search's first population begins with the tilings that ``carver.recommend`` gives for the function. The analytic estimate
+of a sketch (``space_generator.hints``) ranks others; what has been measured so far corrects the estimate of its neighbours.
+So a search starts near the best schedules and moves on from those that really were fast.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import numpy as np
 
 from ...tir.schedule import Trace
 from ..mutator import MutateTileSize, MutateUnroll
-from ..space_generator.hints import SketchEstimate, estimate_sketch
+from ..space_generator.hints import SketchEstimate, TiledBlock, estimate_sketch, tiled_blocks
+from .recommended import recommended_hints, rows_of_hint
 
 if TYPE_CHECKING:
     from ..database import TuningRecord
     from .population import VectorSketch, VectorVariant
+    from ..task import Task
 
 __all__ = ["Advisor"]
 
@@ -29,21 +32,27 @@ _PARENTS, _CHILDREN = 8, 96
 _REACH = 3.0
 # Proposals of one round that share the innermost tiles of every axis.
 _SAME_TILE = 3
+# Tilings that carver is asked for, and one in how many of the first population they may be.
+_HINTS, _SHARE = 10, 4
 
 
 class Advisor:
     """Proposes rows of decisions for the sketches that have an estimate."""
 
-    def __init__(self, context: Any, sketches: Sequence[VectorSketch], rng: np.random.Generator) -> None:
+    def __init__(self, context: Task, sketches: Sequence[VectorSketch], rng: np.random.Generator) -> None:
+        self.context = context
         self.rng = rng
         # Rows of decisions to what they are expected to take, in any unit.
         self.estimates: dict[int, Callable[[Array], Array]] = {}
+        self.models: dict[int, SketchEstimate] = {}
+        self.samples: dict[int, Array] = {}
         self.variants: dict[int, VectorVariant] = {}
         self.known: dict[int, tuple[TuningRecord, tuple[int, Array, float] | None]] = {}
         self.sketches = list(sketches)
         for index, sketch in enumerate(self.sketches):
             estimate = estimate_sketch(context, sketch.table.trace)
             if estimate is not None:
+                self.models[index] = estimate
                 self.estimates[index] = self._of_factors(sketch, estimate)
 
     @staticmethod
@@ -79,13 +88,43 @@ class Advisor:
             return []
         merged = np.concatenate(scores)
         order = np.argsort(merged, kind="stable")[: 64 * wanted]
-        return self._spread([pool[i] for i in order], 2 * wanted)
+        ranked = [pool[i] for i in order]
+        if not measured:
+            ranked = _without_twins([*self._recommended(variants)[: max(1, wanted // _SHARE)], *ranked])
+        return self._spread(ranked, 2 * wanted)
+
+    def _recommended(self, variants: Sequence[VectorVariant]) -> list[tuple[VectorVariant, Array]]:
+        """Rows tiled as carver recommends, its best first: of each tiling the row with the least estimate."""
+        hints = recommended_hints(self.context, _HINTS)
+        best: list[tuple[float, VectorVariant, Array] | None] = [None] * len(hints)
+        for variant in variants if hints else ():
+            index = self.sketches.index(variant.sketch)
+            if index not in self.estimates:
+                continue
+            table, compiled = variant.sketch.table, self.variants.get(index)
+            blocks = self._blocks(index)
+            for number, hint in enumerate(hints):
+                # Decisions that are no tiles come from a random row, another one for each hint.
+                rows = rows_of_hint(hint, blocks, table, self.samples[index][number])
+                rows = rows if compiled is None or not len(rows) else rows[compiled.valid(rows)]
+                if not len(rows):
+                    continue
+                times = self._estimated(index, rows)
+                least, known = int(np.argmin(times)), best[number]
+                if known is None or times[least] < known[0]:
+                    best[number] = float(times[least]), variant, rows[least]
+        return [(found[1], found[2]) for found in best if found is not None]
+
+    def _blocks(self, index: int) -> Sequence[TiledBlock]:
+        estimate = self.models.get(index)
+        return estimate.blocks if estimate is not None else tiled_blocks(self.context, self.sketches[index].table.trace)
 
     def _rows(self, index: int, measured: Sequence[tuple[int, Array, float]]) -> Array:
         """Random rows and children of the fastest measured ones."""
         table = self.sketches[index].table
         variant = self.variants.get(index)
         parts = [table.sample(self.rng, _SAMPLES) if variant is None else variant.sample(self.rng, _SAMPLES // 2)]
+        self.samples[index] = parts[0]
         mine = sorted((m for m in measured if m[0] == index), key=lambda m: m[2])[:_PARENTS]
         for _, row, _ in mine:
             children = np.repeat(row[None, :], _CHILDREN, axis=0)
@@ -147,3 +186,8 @@ class Advisor:
             if found is not None:
                 return index, found[0], float(np.mean([float(x) for x in run_secs]))
         return None
+
+
+def _without_twins(rows: Sequence[tuple[VectorVariant, Array]]) -> list[tuple[VectorVariant, Array]]:
+    """The rows, each once."""
+    return list({(id(variant), row.tobytes()): (variant, row) for variant, row in reversed(rows)}.values())[::-1]

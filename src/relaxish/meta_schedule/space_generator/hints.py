@@ -27,7 +27,7 @@ from ..analysis.schedules import schedule_for_tuning
 if TYPE_CHECKING:
     from ..task import Task
 
-__all__ = ["SketchEstimate", "estimate_sketch"]
+__all__ = ["SketchEstimate", "TiledBlock", "estimate_sketch", "tiled_blocks"]
 
 IntMatrix = npt.NDArray[np.int64]
 
@@ -63,11 +63,21 @@ class SketchEstimate:
 
 def estimate_sketch(context: Task, trace: Trace) -> SketchEstimate | None:
     """The estimate of a sketch, for CPU targets; None where it has no tiled block that can be modelled."""
-    if context.target is None or context.mod is None or context.target.get_target_device_type() != 1:
+    if context.target is None or context.target.get_target_device_type() != 1:
         return None
-    reader = _Reader(schedule_for_tuning(context.mod, 1), CpuModel.of_target(context.target), _packed(context.mod))
+    blocks = tiled_blocks(context, trace)
+    return SketchEstimate(blocks) if blocks else None
+
+
+def tiled_blocks(context: Task, trace: Trace) -> list[TiledBlock]:
+    """The tiled blocks of a sketch; none where one of them cannot be modelled. On GPUs only their axes mean something."""
+    if context.target is None or context.mod is None:
+        return []
+    on_cpu = context.target.get_target_device_type() == 1
+    machine = CpuModel.of_target(context.target) if on_cpu else CpuModel()
+    reader = _Reader(schedule_for_tuning(context.mod, 1), machine, _packed(context.mod))
     trace.apply_to_schedule(reader.sch, remove_postproc=True, decision_provider=reader.watch)
-    return None if reader.failed or not reader.blocks else SketchEstimate(reader.blocks)
+    return [] if reader.failed else reader.blocks
 
 
 def _packed(mod: IRModule) -> set[str]:
@@ -95,10 +105,10 @@ class _Reader:
     def watch(
         self,
         inst: Instruction,
-        inputs: Any,
+        inputs: Sequence[Any],
         attrs: Sequence[int | str | Sequence[float]],
         decision: int | Sequence[int] | None,
-    ) -> Any:
+    ) -> int | Sequence[int] | None:
         """A decision provider that changes nothing."""
         if inst.kind.name != "SamplePerfectTile" or self.failed:
             return decision

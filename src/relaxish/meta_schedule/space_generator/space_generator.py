@@ -13,6 +13,7 @@ from ..defaults import kind_of_target, rules_for_target
 from ..mutator import Mutator
 from ..postproc import Postproc
 from ..schedule_rule import ScheduleRule
+from ..utils import MethodNotDefinedError
 
 if TYPE_CHECKING:
     from ..task import Task
@@ -42,7 +43,8 @@ class SpaceGenerator:
         self._context: Task | None = None
 
     def _initialize_with_tune_context(self, context: Task) -> None:
-        """Called once before use; a subclass may do more here."""
+        """Called once before use; a subclass may do more here. Raises MethodNotDefinedError where there is no more."""
+        raise MethodNotDefinedError(self, "_initialize_with_tune_context")
 
     def initialize_with_tune_context(self, context: Task) -> None:
         """Resolve the rules for the context's target and initialise them."""
@@ -56,7 +58,7 @@ class SpaceGenerator:
         rules, postprocs, mutators = given
 
         def kind_of(value: str) -> str:
-            return kind_of_target(context.target) if value == "from-target" else value
+            return kind_of_target(context.target) if value == "from-target" and context.target is not None else value
 
         if rules == "from-target" and context.target is not None:
             self.sch_rules = rules_for_target(context.target)
@@ -67,11 +69,12 @@ class SpaceGenerator:
         parts: list[Any] = [*self.sch_rules, *self.postprocs, *self.mutator_probs]
         for part in parts:
             part.initialize_with_tune_context(context)
-        self._initialize_with_tune_context(context)
+        if type(self)._initialize_with_tune_context is not SpaceGenerator._initialize_with_tune_context:
+            self._initialize_with_tune_context(context)
 
     def generate_design_space(self, mod: IRModule) -> list[Schedule]:
         """The sketches of a module."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "generate_design_space")
 
     def clone(self) -> SpaceGenerator:
         """An independent copy, to be initialised again."""
@@ -82,7 +85,7 @@ class SpaceGenerator:
         return made
 
     @staticmethod
-    def create(kind: Any = "post-order-apply", *args: Any, **kwargs: Any) -> SpaceGenerator:
+    def create(kind: str | Callable[[Schedule], Any] = "post-order-apply", *args: Any, **kwargs: Any) -> SpaceGenerator:
         """``post-order-apply`` | ``union`` | a scheduling function."""
         if callable(kind):
             return ScheduleFn(kind, *args, **kwargs)
@@ -106,9 +109,9 @@ class ScheduleFn(SpaceGenerator):
     def __init__(
         self,
         sch_fn: Callable[[Schedule], Any],
-        sch_rules: Any = "from-target",
-        postprocs: Any = "from-target",
-        mutator_probs: Any = "from-target",
+        sch_rules: str | Sequence[ScheduleRule] | None = "from-target",
+        postprocs: str | Sequence[Postproc] | None = "from-target",
+        mutator_probs: str | Mapping[Mutator, float] | None = "from-target",
     ) -> None:
         super().__init__(sch_rules, postprocs, mutator_probs)
         self.sch_fn = sch_fn
@@ -116,15 +119,16 @@ class ScheduleFn(SpaceGenerator):
     def generate_design_space(self, mod: IRModule) -> list[Schedule]:
         sch = Schedule(mod, seed=_seed(self._context))
         result = self.sch_fn(sch)
-        if result is None:
-            return [sch]
-        if isinstance(result, Schedule):
-            return [result]
-        if isinstance(result, (list, tuple)):
-            for item in result:
-                if not isinstance(item, Schedule):
-                    raise TypeError(f"a scheduling function must give schedules, got {type(item).__name__}")
-            return list(result)
+        match result:
+            case None:
+                return [sch]
+            case Schedule():
+                return [result]
+            case list() | tuple():
+                for item in result:
+                    if not isinstance(item, Schedule):
+                        raise TypeError(f"a scheduling function must give schedules, got {type(item).__name__}")
+                return list(result)
         raise TypeError(f"a scheduling function must give None, a schedule or a list, got {type(result).__name__}")
 
 
@@ -134,9 +138,9 @@ class SpaceGeneratorUnion(SpaceGenerator):
     def __init__(
         self,
         space_generators: Sequence[SpaceGenerator],
-        sch_rules: Any = "from-target",
-        postprocs: Any = "from-target",
-        mutator_probs: Any = "from-target",
+        sch_rules: str | Sequence[ScheduleRule] | None = "from-target",
+        postprocs: str | Sequence[Postproc] | None = "from-target",
+        mutator_probs: str | Mapping[Mutator, float] | None = "from-target",
     ) -> None:
         super().__init__(sch_rules, postprocs, mutator_probs)
         self.space_generators = list(space_generators)
@@ -155,7 +159,7 @@ class PostOrderApply(SpaceGenerator):
     def __init__(
         self,
         f_block_filter: Callable[..., bool] | None = None,
-        sch_rules: Any = "from-target",
+        sch_rules: str | Sequence[ScheduleRule] | None = "from-target",
         postprocs: str | Sequence[Postproc] = "from-target",
         mutator_probs: str | Mapping[Mutator, float] = "from-target",
     ) -> None:

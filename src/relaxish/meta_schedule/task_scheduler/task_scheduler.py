@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Sequence, Callable
 from dataclasses import dataclass, field
 from logging import Logger
 from typing import TYPE_CHECKING, Any
 
+from ...target import Target
 from ..builder import BuilderResult
 from ..database import JSONDatabase, mean_seconds
 from ..logging import get_logger
@@ -18,6 +19,7 @@ from ..measure.engine import MeasureEngine
 from ..measure_callback import AddToDatabase, MeasureCallback
 from ..profiler import Profiler
 from ..runner import RunnerFuture, RunnerResult
+from ..utils import MethodNotDefinedError
 
 if TYPE_CHECKING:
     from ..builder import Builder
@@ -80,7 +82,7 @@ class TaskScheduler:
 
     def next_task_id(self) -> int:
         """The task to work on next, -1 when all are done."""
-        raise NotImplementedError
+        raise MethodNotDefinedError(self, "next_task_id")
 
     def save_state(self) -> dict[str, Any]:
         """What :meth:`next_task_id` needs to go on in another process, as plain data."""
@@ -245,15 +247,16 @@ class TaskScheduler:
         for callback in self.measure_callbacks_:
             self._call(callback.on_result, self, task_id, task.measure_candidates[index], built, result)
 
-    def _call(self, method: Any, *args: Any) -> None:
+    def _call(self, method: Callable[..., None], *args: Any) -> None:
         """Call a callback; what one of the user's raises costs its own work only."""
-        if type(method.__self__) is AddToDatabase:
+        callback = type(getattr(method, "__self__", None))
+        if callback is AddToDatabase:
             method(*args)  # a database that cannot take records is an error
             return
         try:
             method(*args)
         except Exception:
-            self.logger.exception("the callback %s failed", type(method.__self__).__name__)
+            self.logger.exception("the callback %s failed", callback.__name__)
 
     def join_running_task(self, task_id: int) -> list[RunnerResult]:
         """Wait for a task's measurements and hand them to callbacks and strategy."""
@@ -379,7 +382,7 @@ class TaskScheduler:
 PyTaskScheduler = TaskScheduler
 
 
-def _target_of(tasks: Sequence[TuneContext]) -> Any:
+def _target_of(tasks: Sequence[TuneContext]) -> Target | str:
     """The target of the first task; every batch names its own."""
     return next((t.target for t in tasks if t.target is not None), "llvm")
 

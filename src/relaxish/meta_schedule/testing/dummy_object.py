@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from ...tir.schedule.trace import Trace
 from ..builder import Builder, BuilderInput, BuilderResult
 from ..mutator import Mutator
 from ..runner import Runner, RunnerFuture, RunnerInput, RunnerResult
@@ -49,5 +49,5 @@ class DummyRunner(Runner):
 class DummyMutator(Mutator):
     """Never finds anything to change."""
 
-    def apply(self, trace: Any, rand: Any = None) -> None:
+    def apply(self, trace: Trace, rand: random.Random | None = None) -> None:
         return None

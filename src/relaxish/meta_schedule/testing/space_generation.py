@@ -21,7 +21,11 @@ def get_rules(kind: str, types: type | tuple[type, ...]) -> list[ScheduleRule]:
 
 
 def generate_design_space(
-    kind: str, mod: IRModule | PrimFunc, target: Target, types: Any, sch_rules: Sequence[ScheduleRule] | None = None
+    kind: str,
+    mod: IRModule | PrimFunc,
+    target: Target,
+    types: type[ScheduleRule] | tuple[type[ScheduleRule], ...],
+    sch_rules: Sequence[ScheduleRule] | None = None,
 ) -> list[Schedule]:
     """The sketches some of the rules give."""
     from ..space_generator import PostOrderApply
@@ -55,7 +59,7 @@ def check_sketches(
     expected_mods: Sequence[Any],
     expected_decisions: Sequence[Sequence[tuple[str, Any]]],
     *,
-    debug_mask: Any = "all",
+    debug_mask: str | int = "all",
 ) -> None:
     """Demand that, with the given decisions, the sketches are the expected modules, in any order."""
     if len(sketches) != len(expected_mods):

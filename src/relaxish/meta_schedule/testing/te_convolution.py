@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...ir.plain import plain_ints
+from ...ir.prim import IterVar
 from ... import te, topi
+from ...ir.expr import PrimExpr
 from ...tir import const, if_then_else
 
 __all__ = [
@@ -43,7 +46,7 @@ def _channels_last(
     taps = [te.reduce_axis((0, kernel), name=f"r{letter}") for letter in letters]
     padded = topi.nn.pad(inputs, [0, *[padding] * len(sizes), 0])
 
-    def element(*at: Any) -> Any:
+    def element(*at: Any) -> PrimExpr:
         n, *place, c = at
         source = [i * stride + tap * dilation for i, tap in zip(place, taps, strict=True)]
         value = padded[(n, *source, c // (co // groups) * (ci // groups) + rc)]
@@ -163,7 +166,7 @@ def conv2d_transpose_nhwc(
     padded = topi.nn.pad(inputs, [0, around, around, 0])
     skipped = (stride - border % stride) % stride
 
-    def spread(n: Any, h: Any, w: Any, c: Any) -> Any:
+    def spread(n: PrimExpr, h: PrimExpr, w: PrimExpr, c: PrimExpr | IterVar) -> PrimExpr:
         if stride == 1:
             return padded(n, h, w, c)
         filled = te.all((h % stride).equal(0), (w % stride).equal(0))
@@ -216,11 +219,11 @@ def conv2d_capsule_nhwijc(
 
 
 def conv2d_nhwc_without_layout_rewrite(
-    Input: Any, Filter: Any, stride: int, padding: int, dilation: int, out_dtype: str = "float32"
-) -> Any:
+    Input: te.Tensor, Filter: te.Tensor, stride: int, padding: int, dilation: int, out_dtype: str = "float32"
+) -> te.Tensor:
     """A convolution whose weight keeps its layout: the block has no attribute ``layout_free_placeholders``."""
-    batch, height, width, channels = (int(x) for x in Input.shape)
-    kernel_h, kernel_w, _, filters = (int(x) for x in Filter.shape)
+    batch, height, width, channels = plain_ints(Input.shape)
+    kernel_h, kernel_w, _, filters = plain_ints(Filter.shape)
     padded = topi.nn.pad(Input, [0, padding, padding, 0], [0, padding, padding, 0], name="PaddedInput")
     rc = te.reduce_axis((0, channels), name="rc")
     ry, rx = te.reduce_axis((0, kernel_h), name="ry"), te.reduce_axis((0, kernel_w), name="rx")
@@ -241,7 +244,9 @@ def conv2d_nhwc_without_layout_rewrite(
     )
 
 
-def _normalised(conv: Any, bias: Callable[..., Any], scale: Callable[..., Any], offset: Callable[..., Any]) -> Any:
+def _normalised(
+    conv: te.Tensor, bias: Callable[..., Any], scale: Callable[..., Any], offset: Callable[..., Any]
+) -> te.Tensor:
     """Bias, scale, offset and rectifier, each of them a stage; the operands are given as functions of the place."""
     biased = te.compute(conv.shape, lambda i, j, k, l: conv[i, j, k, l] + bias(j, l), name="bias_add")
     scaled = te.compute(conv.shape, lambda i, j, k, l: biased[i, j, k, l] * scale(j, l), name="bn_mul")

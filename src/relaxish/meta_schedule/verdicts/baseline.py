@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import Any
 
 from ...dlight import ApplyDefaultSchedule, default_cpu_rules, default_gpu_rules
 from ...ir import IRModule
@@ -74,7 +73,7 @@ def _notes(database: Database) -> _Notes:
     return found
 
 
-def read_note(line: Any, anywhere: bool = False) -> tuple[str, list[float], float | None] | None:
+def read_note(line: object, anywhere: bool = False) -> tuple[str, list[float], float | None] | None:
     """Workload, times and the best record's time of a line of the journal; None for a line that says nothing here.
 
     Times of other machines count only if ``anywhere``, or ``RELAXISH_ANY_HARDWARE``, asks for them.

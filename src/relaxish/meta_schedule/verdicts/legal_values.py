@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +29,7 @@ from ...ir.op import op_name_of
 from ...ir import dtype as dt
 from ...ir.expr import PrimExpr
 from ...ir.functor import Visitor, post_order_visit
-from ...ir.prim import Call as TirCall
+from ...ir.prim import BinaryOp, Call as TirCall
 from ...tir import Block, BlockRealize, Buffer, BufferLoad, BufferStore, For, PrimFunc, Var
 
 __all__ = ["Values", "legal_values"]
@@ -70,7 +70,7 @@ class _Collector(Visitor):
     def __init__(self) -> None:
         self.uses = _Uses()
 
-    def _access(self, node: Any) -> None:
+    def _access(self, node: BufferLoad | BufferStore) -> None:
         self.uses.indices += zip(node.indices, node.buffer.shape, strict=False)
 
     def visit_BufferLoad(self, node: BufferLoad) -> None:
@@ -99,7 +99,7 @@ class _Collector(Visitor):
             self.visit(node.init)
         self.visit(node.body)
 
-    def _division(self, node: Any) -> None:
+    def _division(self, node: BinaryOp) -> None:
         self.uses.divisors.append(node.b)
         self.default_visit(node)
 
@@ -162,7 +162,7 @@ class _Evaluator:
             return low
         return low if self.corner == 0 else high - 1 if self.corner == 1 else self.rng.randrange(low, high)
 
-    def _load(self, node: BufferLoad, depth: int) -> Any:
+    def _load(self, node: BufferLoad, depth: int) -> float:
         values = self.loads.get(node.buffer)
         if values is not None:
             # Offsets end with the size of what they divide, but a row begins before that.
@@ -174,7 +174,7 @@ class _Evaluator:
             raise _Unknown
         return self(found[self.rng.randrange(len(found))], depth + 1)
 
-    def _var(self, var: Var, depth: int) -> Any:
+    def _var(self, var: Var, depth: int) -> float:
         if var in self.uses.bindings:
             return self(self.uses.bindings[var], depth + 1)
         if var not in self.uses.domains or depth > 4 * _DEPTH:
@@ -186,18 +186,19 @@ class _Evaluator:
         low, count = int(self(start, depth + 1)), int(self(extent, depth + 1))
         return self._pick(low, low + count)
 
-    def __call__(self, node: Any, depth: int = 0) -> Any:
+    def __call__(self, node: Any, depth: int = 0) -> float:
         if isinstance(node, (int, float, bool)):
             return node
         name = type(node).__name__
         if name in ("IntImm", "FloatImm"):
             return node.value
-        if isinstance(node, BufferLoad):
-            return self._load(node, depth)
-        if isinstance(node, Var):
-            if node not in self.known:
-                self.known[node] = self._var(node, depth)
-            return self.known[node]
+        match node:
+            case BufferLoad():
+                return self._load(node, depth)
+            case Var():
+                if node not in self.known:
+                    self.known[node] = self._var(node, depth)
+                return self.known[node]
         if name in _BINARY:
             return _BINARY[name](self(node.a, depth), self(node.b, depth))
         if name == "Not":
@@ -211,7 +212,7 @@ class _Evaluator:
             return self._call(node, depth)
         raise _Unknown
 
-    def _call(self, node: Any, depth: int) -> Any:
+    def _call(self, node: TirCall, depth: int) -> float:
         op = op_name_of(node)
         if op in ("tir.if_then_else", "tir.likely"):
             if op == "tir.likely":
@@ -222,7 +223,7 @@ class _Evaluator:
         return _CALLS[op](*(self(a, depth) for a in node.args))
 
 
-def _loads_in(expr: Any) -> list[Buffer]:
+def _loads_in(expr: PrimExpr | Sequence[PrimExpr]) -> list[Buffer]:
     found: list[Buffer] = []
     post_order_visit(expr, lambda n: found.append(n.buffer) if isinstance(n, BufferLoad) else None)
     return found
@@ -235,15 +236,16 @@ def _reached(expr: PrimExpr, uses: _Uses, arguments: Iterable[Buffer]) -> set[Bu
 
     def visit(node: Buffer | PrimExpr) -> None:
         more: list[Any] = []
-        if isinstance(node, BufferLoad):
-            if node.buffer in wanted:
-                found.add(node.buffer)
-            elif node.buffer not in seen:
-                seen.add(node.buffer)
-                more = uses.stored.get(node.buffer, [])
-        elif isinstance(node, Var) and node not in seen:
-            seen.add(node)
-            more = [*uses.domains.get(node, ()), *([uses.bindings[node]] if node in uses.bindings else [])]
+        match node:
+            case BufferLoad():
+                if node.buffer in wanted:
+                    found.add(node.buffer)
+                elif node.buffer not in seen:
+                    seen.add(node.buffer)
+                    more = uses.stored.get(node.buffer, [])
+            case Var() if node not in seen:
+                seen.add(node)
+                more = [*uses.domains.get(node, ()), *([uses.bindings[node]] if node in uses.bindings else [])]
         queue.extend(more)
 
     while queue:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ...ir import IRModule, structural_equal, structural_hash
 from ...ir.functor import Mutator
@@ -15,7 +14,7 @@ __all__ = ["ModuleEquality"]
 class _DropConstants(Mutator):
     """Replaces embedded tensors by their type, so that contents do not count."""
 
-    def visit_AllocateConst(self, node: AllocateConst) -> Any:
+    def visit_AllocateConst(self, node: AllocateConst) -> AllocateConst:
         node = self.default_visit(node)
         return node.with_fields(data=None) if "data" in node._fields else node
 

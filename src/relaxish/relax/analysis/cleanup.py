@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
-from ...ir.op import Op
+from ...ir.op import op_name_of
 from ..expr import Binding, BindingBlock, Call, DataflowBlock, Expr, Function, If, MatchCast, SeqExpr, Var, VarBinding
 from ..expr_functor import PyExprVisitor
 from .variables import contains_impure_call, direct_uses, is_impure_call
@@ -56,7 +56,7 @@ class _Writes(PyExprVisitor):
         """The body of a local function runs only where it is called."""
 
     def visit_call_(self, op: Call) -> None:
-        if is_impure_call(op) or not isinstance(op.op, Op) or op.op.name in _VOUCHED:
+        if is_impure_call(op) or not op_name_of(op) or op.op.name in _VOUCHED:
             self.found = True
 
 
@@ -72,10 +72,11 @@ def _has_effect(binding: Binding, dataflow: bool) -> bool:
     if isinstance(binding, MatchCast):
         return True
     value = binding.value
-    if isinstance(value, (Call, If)) and not dataflow and _KEEP.get():
-        return may_write(value)
-    if isinstance(value, Call):
-        return is_impure_call(value)
+    match value:
+        case Call() | If() if not dataflow and _KEEP.get():
+            return may_write(value)
+        case Call():
+            return is_impure_call(value)
     return isinstance(value, If) and contains_impure_call(value)
 
 
@@ -110,7 +111,7 @@ class _Remover:
 
     def block(self, block: BindingBlock) -> BindingBlock:
         kept: list[Any] = []
-        dataflow = isinstance(block, DataflowBlock)
+        dataflow = block.is_dataflow
         for binding in reversed(block.bindings):
             if binding.var not in self.live and not _has_effect(binding, dataflow):
                 continue
@@ -124,17 +125,18 @@ class _Remover:
 
     def binding(self, binding: Any) -> Any:
         value = binding.value
-        if isinstance(value, If):
-            true_branch = self.nested(value.true_branch)
-            false_branch = self.nested(value.false_branch)
-            if true_branch is value.true_branch and false_branch is value.false_branch:
-                return binding
-            made = If(value.cond, true_branch, false_branch, value.span)
-            made.struct_info_ = value.struct_info_
-            return VarBinding(binding.var, made, binding.span)
-        if isinstance(value, Function):
-            new = remove_all_unused(value)
-            return binding if new is value else VarBinding(binding.var, new, binding.span)
+        match value:
+            case If():
+                true_branch = self.nested(value.true_branch)
+                false_branch = self.nested(value.false_branch)
+                if true_branch is value.true_branch and false_branch is value.false_branch:
+                    return binding
+                made = If(value.cond, true_branch, false_branch, value.span)
+                made.struct_info_ = value.struct_info_
+                return VarBinding(binding.var, made, binding.span)
+            case Function():
+                new = remove_all_unused(value)
+                return binding if new is value else VarBinding(binding.var, new, binding.span)
         return binding
 
     def nested(self, seq: SeqExpr) -> SeqExpr:
@@ -145,12 +147,14 @@ class _Remover:
         return new
 
 
-def remove_all_unused(func: Function | DataflowBlock) -> Any:
-    """The function (or dataflow block) without pure bindings that nobody uses."""
-    if isinstance(func, DataflowBlock):
+def remove_all_unused(func: Function | BindingBlock) -> Any:
+    """The function (or block, whose ordinary variables others may use) without pure bindings that nobody uses."""
+    if isinstance(func, BindingBlock):
         remover = _Remover()
         remover.live = {b.var for b in func.bindings if type(b.var) is Var}
         return remover.block(func)
+    if not isinstance(func.body, SeqExpr):  # not normalised: nothing is bound
+        return func
     body = _Remover().sequence(func.body)
     if body is func.body:
         return func

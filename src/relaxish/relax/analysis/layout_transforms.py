@@ -11,7 +11,7 @@ from typing import Any
 
 from ...arith.affine import affine
 from ...ir.functor import Visitor, post_order_visit
-from ...ir.prim import IntImm
+from ...ir.prim import const_ints
 from ...ir.prim import Var as TirVar
 from ...support.errors import RelaxishError
 from ...tir import Block, BlockRealize, Buffer, BufferLoad, BufferStore, IndexMap, IterVar, PrimFunc
@@ -85,7 +85,7 @@ class _Accesses(Visitor):
 def _is_bijective(index_map: IndexMap, block: Block) -> bool:
     """Whether the block's loops can run in the new order without padding."""
     extents = [it.dom.extent for it in block.iter_vars]
-    if not all(isinstance(e, IntImm) for e in extents):
+    if const_ints(extents) is None:
         return all(isinstance(f, TirVar) for f in index_map.final_indices)
     try:
         index_map.inverse(extents)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...ir.expr import GlobalVar
-from ...ir.module import IRModule
+from ...ir.module import IRModule, functions_of
 from ..expr import Function
 from .variables import all_global_vars
 
@@ -12,7 +12,7 @@ __all__ = ["detect_recursion"]
 
 def detect_recursion(mod: IRModule) -> list[list[GlobalVar]]:
     """Each group of mutually recursive graph functions (a single one if it calls itself), sorted by name."""
-    graph = {v.name_hint: f for v, f in mod.functions.items() if isinstance(f, Function)}
+    graph = {v.name_hint: f for v, f in functions_of(mod, Function)}
     callees = {n: [g.name_hint for g in all_global_vars(f) if g.name_hint in graph] for n, f in graph.items()}
     groups = []
     for component in _components(callees):

@@ -9,6 +9,7 @@ from ...ir.expr import STATIC_TYPE, PrimExpr
 from ...ir.prim import IntImm
 from ...ir.prim import Var as TirVar
 from ...support.errors import RelaxishError
+from ...support.sequences import of_kind
 from ..expr import Call, Expr, Var
 from ..scalars import prim_vars
 from ..struct_info import (
@@ -123,15 +124,16 @@ def _check_argument(
     param: StructInfo, arg: StructInfo, shapes: Mapping[TirVar, PrimExpr], analyzer: Analyzer | None
 ) -> BaseCheckResult:
     """The subtype check of an argument, with variables that are parameter dimensions standing for what they got."""
-    if isinstance(param, FuncStructInfo):
-        return param.check(arg, analyzer)
-    if isinstance(param, TupleStructInfo) and isinstance(arg, TupleStructInfo):
-        if len(param.fields) != len(arg.fields):
-            return BaseCheckResult.FAIL_L0
-        return min(
-            (_check_argument(p, a, shapes, analyzer) for p, a in zip(param.fields, arg.fields)),
-            default=BaseCheckResult.PASS,
-        )
+    match param:
+        case FuncStructInfo():
+            return param.check(arg, analyzer)
+        case TupleStructInfo() if isinstance(arg, TupleStructInfo):
+            if len(param.fields) != len(arg.fields):
+                return BaseCheckResult.FAIL_L0
+            return min(
+                (_check_argument(p, a, shapes, analyzer) for p, a in zip(param.fields, arg.fields)),
+                default=BaseCheckResult.PASS,
+            )
     actual = param.map(lambda dim: shapes.get(dim, dim) if isinstance(dim, TirVar) else dim)
     result = actual.check(arg, analyzer)
     if (
@@ -154,7 +156,7 @@ def tir_vars_in_struct_info(sinfo: StructInfo) -> list[TirVar]:
 
 def definable_tir_vars_in_struct_info(sinfo: StructInfo) -> list[TirVar]:
     """The symbolic variables that a parameter of this struct info defines: dimensions that are a bare variable."""
-    return list(dict.fromkeys(v for v in as_struct_info(sinfo).prim_exprs() if isinstance(v, TirVar)))
+    return list(dict.fromkeys(of_kind(as_struct_info(sinfo).prim_exprs(), TirVar)))
 
 
 def collect_non_negative_expressions(sinfo: StructInfo) -> list[PrimExpr]:
@@ -162,12 +164,13 @@ def collect_non_negative_expressions(sinfo: StructInfo) -> list[PrimExpr]:
     from ...ir import structural_equal, structural_hash
 
     sinfo = as_struct_info(sinfo)
-    if isinstance(sinfo, PrimStructInfo):
-        return []
-    if isinstance(sinfo, TupleStructInfo):
-        found = [value for item in sinfo.fields for value in collect_non_negative_expressions(item)]
-    else:
-        found = [v for v in as_struct_info(sinfo).prim_exprs() if not (isinstance(v, IntImm) and v.value >= 0)]
+    match sinfo:
+        case PrimStructInfo():
+            return []
+        case TupleStructInfo():
+            found = [value for item in sinfo.fields for value in collect_non_negative_expressions(item)]
+        case _:
+            found = [v for v in as_struct_info(sinfo).prim_exprs() if not (isinstance(v, IntImm) and v.value >= 0)]
     seen: dict[int, list[PrimExpr]] = {}
     out = []
     for value in found:

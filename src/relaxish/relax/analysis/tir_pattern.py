@@ -9,7 +9,7 @@ from typing import Any
 from ...arith.analyzer import Analyzer
 from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Visitor
-from ...ir.prim import Add, Cast, IntImm, Mul, is_one, is_zero
+from ...ir.prim import Add, Cast, IntImm, Mul, is_one, is_zero, same_int
 from ...ir.prim import Var as TirVar
 from ...tir import BufferLoad, BufferStore, IterVar, PrimFunc
 from ...tir.buffer import Buffer
@@ -36,7 +36,7 @@ def _same(lhs: Sequence[Any], rhs: Sequence[Any]) -> bool:
 
 
 def _same_index(a: PrimExpr, b: PrimExpr) -> bool:
-    return a is b or (isinstance(a, IntImm) and isinstance(b, IntImm) and a.value == b.value)
+    return a is b or same_int(a, b)
 
 
 def _is_broadcast(store: BufferStore, load: BufferLoad) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...ir.expr import GlobalVar, PrimExpr
 from ...ir.module import IRModule
-from ...ir.op import Op
+from ...ir.op import op_name_of
 from ...ir.prim import Var as TirVar
 from ..expr import (
     Binding,
@@ -25,7 +25,7 @@ from ..expr import (
 )
 from ..expr_functor import PyExprVisitor
 from ..op_table import op_record_of
-from ..struct_info import FuncStructInfo, StructInfo
+from ..struct_info import StructInfo, is_pure_function
 from .struct_info import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
 
 __all__ = [
@@ -53,23 +53,25 @@ def direct_uses(value: Expr) -> list[Var]:
 
 
 def _uses(value: Expr, out: list[Var]) -> None:
-    if isinstance(value, Var):
-        out.append(value)
-    elif isinstance(value, Call):
-        if not isinstance(value.op, Op):
-            _uses(value.op, out)
-        for arg in value.args:
-            if isinstance(arg, Var):
-                out.append(arg)
-            elif isinstance(arg, Tuple):
-                _uses(arg, out)
-    elif isinstance(value, Tuple):
-        for item in value.fields:
-            _uses(item, out)
-    elif isinstance(value, TupleGetItem):
-        _uses(value.tuple_value, out)
-    elif isinstance(value, (If, SeqExpr, Function)):
-        out.extend(free_vars(value))
+    match value:
+        case Var():
+            out.append(value)
+        case Call():
+            if not op_name_of(value):
+                _uses(value.op, out)
+            for arg in value.args:
+                match arg:
+                    case Var():
+                        out.append(arg)
+                    case Tuple():
+                        _uses(arg, out)
+        case Tuple():
+            for item in value.fields:
+                _uses(item, out)
+        case TupleGetItem():
+            _uses(value.tuple_value, out)
+        case If() | SeqExpr() | Function():
+            out.extend(free_vars(value))
 
 
 class _Vars(PyExprVisitor):
@@ -100,13 +102,14 @@ class _Vars(PyExprVisitor):
 
 def _collect(expr: Expr) -> _Vars:
     found = _Vars()
-    if isinstance(expr, BindingBlock):
-        found.visit_binding_block(expr)
-    elif isinstance(expr, IRModule):
-        for func in expr.functions.values():
-            found.visit_expr(func)
-    else:
-        found.visit_expr(expr)
+    match expr:
+        case BindingBlock():
+            found.visit_binding_block(expr)
+        case IRModule():
+            for func in expr.functions.values():
+                found.visit_expr(func)
+        case _:
+            found.visit_expr(expr)
     return found
 
 
@@ -209,7 +212,7 @@ def free_symbolic_vars(func: Function) -> list[TirVar]:
 
 
 def _call_is_impure(call: Call) -> bool:
-    if isinstance(call.op, Op):
+    if op_name_of(call):
         record = op_record_of(call.op)
         if record is not None and not record.pure:
             return True
@@ -217,7 +220,7 @@ def _call_is_impure(call: Call) -> bool:
             return False
         return record is None
     info = call.op.struct_info_
-    return not (isinstance(info, FuncStructInfo) and info.purity)
+    return not (is_pure_function(info))
 
 
 def is_impure_call(call: Call, own_name: str | None = None) -> bool:

@@ -18,11 +18,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...ir.expr import GlobalVar, PrimExpr
-from ...ir.module import IRModule
-from ...ir.op import Op
+from ...ir.module import IRModule, functions_of
+from ...ir.op import Op, op_name_of
 from ...ir.prim import Var as TirVar
 from ...support.errors import RelaxishError
 from ...support.log import get_logger
+from ...support.sequences import of_kind
 from ...tir import PrimFunc
 from ..expr import (
     Binding,
@@ -96,40 +97,42 @@ class _Checker:
 
     def info(self, info: StructInfo | None) -> None:
         """Everything that a struct info mentions must be defined."""
-        if isinstance(info, FuncStructInfo):
-            if info.params is not None:
-                self.define_infos(info.params)
-                for param in info.params:
-                    self.info(param)
-            self.info(info.ret)
-        elif isinstance(info, TupleStructInfo):
-            for item in info.fields:
-                self.info(item)
-        elif isinstance(info, TensorStructInfo):
-            if isinstance(info.shape, ShapeExpr):
-                for dim in info.shape.values:
-                    self.symbols_of(dim)
-            elif info.shape is not None:
-                self.expr(info.shape)
-        elif isinstance(info, (ShapeStructInfo, PrimStructInfo)):
-            for value in info.prim_exprs():
-                self.symbols_of(value)
-        elif info is not None and hasattr(info, "tensor_sinfo"):
-            self.info(info.tensor_sinfo)
+        match info:
+            case FuncStructInfo():
+                if info.params is not None:
+                    self.define_infos(info.params)
+                    for param in info.params:
+                        self.info(param)
+                self.info(info.ret)
+            case TupleStructInfo():
+                for item in info.fields:
+                    self.info(item)
+            case TensorStructInfo():
+                if isinstance(info.shape, ShapeExpr):
+                    for dim in info.shape.values:
+                        self.symbols_of(dim)
+                elif info.shape is not None:
+                    self.expr(info.shape)
+            case ShapeStructInfo() | PrimStructInfo():
+                for value in info.prim_exprs():
+                    self.symbols_of(value)
+            case _ if info is not None and hasattr(info, "tensor_sinfo"):
+                self.info(info.tensor_sinfo)
 
     def define_infos(self, infos: Iterable[StructInfo | None]) -> None:
         """What struct infos of parameters (and of casts) define: symbols and shape variables that stand alone."""
         for info in infos:
-            if isinstance(info, TupleStructInfo):
-                self.define_infos(info.fields)
-            elif isinstance(info, FuncStructInfo):
-                self.define_infos(info.params or ())
-            elif isinstance(info, TensorStructInfo) and isinstance(info.shape, Var):
-                self.vars.add(info.shape)
-            elif info is not None and hasattr(info, "tensor_sinfo"):
-                self.define_infos([info.tensor_sinfo])
-            elif isinstance(info, StructInfo):
-                self.symbols.update(v for v in info.prim_exprs() if isinstance(v, TirVar))
+            match info:
+                case TupleStructInfo():
+                    self.define_infos(info.fields)
+                case FuncStructInfo():
+                    self.define_infos(info.params or ())
+                case TensorStructInfo() if isinstance(info.shape, Var):
+                    self.vars.add(info.shape)
+                case _ if info is not None and hasattr(info, "tensor_sinfo"):
+                    self.define_infos([info.tensor_sinfo])
+                case StructInfo():
+                    self.symbols.update(of_kind(info.prim_exprs(), TirVar))
 
     def known(self, expr: Expr) -> None:
         """The expression has struct info, and that is well formed."""
@@ -252,30 +255,31 @@ class _Checker:
             return
         if getattr(value, "struct_info_", None) is None:
             self.error(f"The checked_type_ of Expr {value} is nullptr.")
-        if isinstance(value, Var):
-            self.variable(value)
-        elif isinstance(value, Call):
-            self.call(value)
-        elif isinstance(value, Tuple):
-            for index, item in enumerate(value.fields):
-                self.nested(item, f"Tuple is not in ANF form, field {index} gets {type(item).__name__}")
-            self.known(value)
-        elif isinstance(value, TupleGetItem):
-            self.nested(value.tuple_value, "The tuple value in a TupleGetItem node must be a leaf expression.")
-            self.known(value)
-        elif isinstance(value, ShapeExpr):
-            for dim in value.values:
-                self.symbols_of(dim)
-        elif isinstance(value, GlobalVar):
-            self.global_var(value)
-        elif isinstance(value, Function):
-            self.function(value)
-        elif isinstance(value, If):
-            self.conditional(value)
-        elif isinstance(value, SeqExpr):
-            self.error(
-                "SeqExpr only serves as the function body in FunctionNode, or the true/false branch body in IfNode."
-            )
+        match value:
+            case Var():
+                self.variable(value)
+            case Call():
+                self.call(value)
+            case Tuple():
+                for index, item in enumerate(value.fields):
+                    self.nested(item, f"Tuple is not in ANF form, field {index} gets {type(item).__name__}")
+                self.known(value)
+            case TupleGetItem():
+                self.nested(value.tuple_value, "The tuple value in a TupleGetItem node must be a leaf expression.")
+                self.known(value)
+            case ShapeExpr():
+                for dim in value.values:
+                    self.symbols_of(dim)
+            case GlobalVar():
+                self.global_var(value)
+            case Function():
+                self.function(value)
+            case If():
+                self.conditional(value)
+            case SeqExpr():
+                self.error(
+                    "SeqExpr only serves as the function body in FunctionNode, or the true/false branch body in IfNode."
+                )
 
     def nested(self, value: Expr, message: str) -> None:
         """A part that must be a leaf."""
@@ -317,7 +321,7 @@ class _Checker:
         self.known(value)
 
     def call(self, call: Call) -> None:
-        if not isinstance(call.op, Op):
+        if not op_name_of(call):
             # The callee's own symbols are not this function's.
             saved, self.current = self.current, None
             self.nested(call.op, "The called expression must be a leaf expression")
@@ -379,7 +383,7 @@ def _forced(func: Function) -> bool:
 
 
 def _has_effect(call: Call) -> bool:
-    if not isinstance(call.op, Op) and getattr(call.op, "struct_info_", None) is None:
+    if not op_name_of(call) and getattr(call.op, "struct_info_", None) is None:
         return False
     return is_impure_call(call)
 
@@ -390,9 +394,7 @@ def find_ill_formed(obj: IRModule | Function, check_struct_info: bool = True) ->
     if not isinstance(obj, IRModule):
         checker.expr(obj)
         return checker.errors
-    for var, func in obj.functions.items():
-        if not isinstance(func, Function):
-            continue
+    for var, func in functions_of(obj, Function):
         symbol = func.attrs.get("global_symbol") if func.attrs is not None else None
         if symbol is not None and str(symbol) != var.name_hint:
             checker.error(f"Name in GlobalVar is not equal to name in gsymbol: {var.name_hint} != {symbol}")

@@ -32,21 +32,22 @@ def subtype_conditions(base: StructInfo, derived: StructInfo) -> list[Equal] | N
     """What must be equal for ``base`` to describe everything that ``derived`` does; None if it cannot."""
     if base is derived or isinstance(base, ObjectStructInfo):
         return []
-    if isinstance(base, PrimStructInfo) and isinstance(derived, PrimStructInfo):
-        if base.dtype != derived.dtype:
-            return None
-        known, given = ((info.value,) if info.value is not None else None for info in (base, derived))
-        return _pairs(known, given)
-    if isinstance(base, ShapeStructInfo) and isinstance(derived, ShapeStructInfo):
-        if base.ndim not in (-1, derived.ndim):
-            return None
-        return _pairs(base.values, derived.values)
-    if isinstance(base, TensorStructInfo) and isinstance(derived, TensorStructInfo):
-        return _tensor(base, derived)
-    if isinstance(base, TupleStructInfo) and isinstance(derived, TupleStructInfo):
-        return _all(base.fields, derived.fields)
-    if isinstance(base, FuncStructInfo) and isinstance(derived, FuncStructInfo):
-        return [] if base.is_base_of(derived) else None
+    match base:
+        case PrimStructInfo() if isinstance(derived, PrimStructInfo):
+            if base.dtype != derived.dtype:
+                return None
+            known, given = ((info.value,) if info.value is not None else None for info in (base, derived))
+            return _pairs(known, given)
+        case ShapeStructInfo() if isinstance(derived, ShapeStructInfo):
+            if base.ndim not in (-1, derived.ndim):
+                return None
+            return _pairs(base.values, derived.values)
+        case TensorStructInfo() if isinstance(derived, TensorStructInfo):
+            return _tensor(base, derived)
+        case TupleStructInfo() if isinstance(derived, TupleStructInfo):
+            return _all(base.fields, derived.fields)
+        case FuncStructInfo() if isinstance(derived, FuncStructInfo):
+            return [] if base.is_base_of(derived) else None
     return [] if type(base) is type(derived) and structural_equal(base, derived) else None
 
 

@@ -36,19 +36,20 @@ _Match = dict[DFPattern, Any]
 
 def _operands(value: Expr) -> list[Any]:
     """Leaves used by a value, in order, repeats included; callees that are functions of the module do not count."""
-    if isinstance(value, (Var, Constant, ShapeExpr, PrimValue, StringImm, DataTypeImm)):
-        return [value]
-    if isinstance(value, Call):
-        callee = [] if isinstance(value.op, Op) else _operands(value.op)
-        return callee + [leaf for arg in value.args for leaf in _operands(arg)]
-    if isinstance(value, Tuple):
-        return [leaf for item in value.fields for leaf in _operands(item)]
-    if isinstance(value, TupleGetItem):
-        return _operands(value.tuple_value)
-    if isinstance(value, (If, Function)):
-        from ..analysis.variables import free_vars
+    match value:
+        case Var() | Constant() | ShapeExpr() | PrimValue() | StringImm() | DataTypeImm():
+            return [value]
+        case Call():
+            callee = [] if isinstance(value.op, Op) else _operands(value.op)
+            return callee + [leaf for arg in value.args for leaf in _operands(arg)]
+        case Tuple():
+            return [leaf for item in value.fields for leaf in _operands(item)]
+        case TupleGetItem():
+            return _operands(value.tuple_value)
+        case If() | Function():
+            from ..analysis.variables import free_vars
 
-        return list(free_vars(value))
+            return list(free_vars(value))
     return []
 
 

@@ -25,7 +25,7 @@ from ..expr import (
     as_shape_dim,
 )
 from ..scalars import prove_equal_shapes
-from ..struct_info import TensorStructInfo
+from ..struct_info import TensorStructInfo, tensor_dims
 from . import pattern as p
 from .conditions import Conditions, subtype_conditions
 
@@ -45,12 +45,13 @@ class Matcher:
     def value_of(self, expr: Expr) -> Expr:
         """What a bound variable stands for, all the way down."""
         while True:
-            if isinstance(expr, Var) and expr in self.var2val:
-                expr = self.var2val[expr]
-            elif isinstance(expr, SeqExpr) and not expr.blocks:
-                expr = expr.body
-            else:
-                return expr
+            match expr:
+                case Var() if expr in self.var2val:
+                    expr = self.var2val[expr]
+                case SeqExpr() if not expr.blocks:
+                    expr = expr.body
+                case _:
+                    return expr
 
     def match(self, pattern: p.DFPattern, expr: Expr) -> bool:
         """Whether the expression matches, in agreement with what matched before; nothing is kept of a failure."""
@@ -226,7 +227,7 @@ def _dtype(m: Matcher, pattern: p.DataTypePattern, expr: Expr) -> bool:
 
 def _shape(m: Matcher, pattern: p.ShapePattern, expr: Expr) -> bool:
     info = getattr(expr, "struct_info_", None)
-    dims = info.dims() if isinstance(info, TensorStructInfo) else None
+    dims = tensor_dims(info)
     if dims is None or not prove_equal_shapes([as_shape_dim(d) for d in pattern.shape], dims):
         return False
     return m.match(pattern.pattern, expr)
@@ -237,19 +238,20 @@ def _prim_array(m: Matcher, pattern: p.PrimArrPattern, expr: Expr) -> bool:
 
 
 def _attr(m: Matcher, pattern: p.AttrPattern, expr: Expr) -> bool:
-    if isinstance(expr, Op):
-        found = {key: expr.get_attr(key) for key in pattern.attrs}
-    elif isinstance(expr, (Call, Function)):
-        attrs = expr.attrs
-        found = {} if attrs is None else {key: _attr_value(attrs, key) for key in pattern.attrs}
-    else:
-        return False
+    match expr:
+        case Op():
+            found = {key: expr.get_attr(key) for key in pattern.attrs}
+        case Call() | Function():
+            attrs = expr.attrs
+            found = {} if attrs is None else {key: _attr_value(attrs, key) for key in pattern.attrs}
+        case _:
+            return False
     if not all(key in found and _same_attr(found[key], value) for key, value in pattern.attrs.items()):
         return False
     return m.match(pattern.pattern, expr)
 
 
-def _attr_value(attrs: Attrs | Mapping[str, Any] | None, key: str) -> Any:
+def _attr_value(attrs: Attrs | Mapping[str, Any] | None, key: str) -> object:
     return None if attrs is None else attrs.get(key)
 
 

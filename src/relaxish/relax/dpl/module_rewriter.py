@@ -80,20 +80,21 @@ def pattern_of_function(func: Function) -> tuple[DFPattern, list[WildcardPattern
     }
 
     def make(expr: Expr) -> DFPattern:
-        if isinstance(expr, Var):
-            return known[expr]
-        if isinstance(expr, Call):
-            return CallPattern(make(expr.op), [make(a) for a in expr.args], add_constraint=False)
-        if isinstance(expr, Tuple):
-            return TuplePattern([make(f) for f in expr.fields])
-        if isinstance(expr, TupleGetItem):
-            return TupleGetItemPattern(make(expr.tuple_value), expr.index)
-        if isinstance(expr, ExternFunc):
-            return ExternFuncPattern(expr.global_symbol)
-        if isinstance(expr, PrimValue):
-            return StructInfoPattern(WildcardPattern(), PrimStructInfo(value=expr.value))
-        if isinstance(expr, (Op, Expr)):
-            return ExprPattern(expr)
+        match expr:
+            case Var():
+                return known[expr]
+            case Call():
+                return CallPattern(make(expr.op), [make(a) for a in expr.args], add_constraint=False)
+            case Tuple():
+                return TuplePattern([make(f) for f in expr.fields])
+            case TupleGetItem():
+                return TupleGetItemPattern(make(expr.tuple_value), expr.index)
+            case ExternFunc():
+                return ExternFuncPattern(expr.global_symbol)
+            case PrimValue():
+                return StructInfoPattern(WildcardPattern(), PrimStructInfo(value=expr.value))
+            case Op() | Expr():
+                return ExprPattern(expr)
         raise TypeError(f"Cannot convert a {type(expr).__name__} to a pattern")
 
     for block in func.body.blocks:

@@ -18,6 +18,7 @@ from typing import Any
 from ...ir.expr import PrimExpr
 from ...ir.op import Op
 from ...ir.types import Type
+from ...support.entry_points import lazy_package
 from ...support.errors import InternalError
 from ..expr import Expr, Var
 from ..struct_info import StructInfo, as_struct_info
@@ -387,3 +388,6 @@ def is_operator_pattern(pattern: DFPattern, *names: str) -> bool:
     """Whether the pattern is a call of one of these operators."""
     callee = pattern.op if isinstance(pattern, CallPattern) else None
     return isinstance(callee, ExprPattern) and isinstance(callee.expr, Op) and callee.expr.name in names
+
+
+__getattr__, __dir__ = lazy_package(globals())  # what builds patterns has a file of its own

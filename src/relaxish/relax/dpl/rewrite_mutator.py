@@ -12,7 +12,7 @@ from ..analysis.cleanup import remove_all_unused_in
 from ..analysis.variables import direct_uses, free_vars, is_impure_call
 from ..canonicalize import canonicalize_bindings, canonicalize_symbols
 from ..common_subexpr import eliminate_common_subexpr
-from ..expr import BindingBlock, Call, DataflowBlock, Expr, If, MatchCast, SeqExpr, Var, VarBinding
+from ..expr import BindingBlock, Call, Expr, If, MatchCast, SeqExpr, Var, VarBinding
 from ..expr_functor import PyExprMutator
 from .rewriter import PatternMatchingRewriter
 
@@ -66,7 +66,7 @@ class RewriteMutator(PyExprMutator):
         return SeqExpr(made, binding.value, seq.span)
 
     def _block(self, block: BindingBlock) -> BindingBlock:
-        if isinstance(block, DataflowBlock):
+        if block.is_dataflow:
             new = self._rewrite(block.bindings)
         else:
             # Nothing may move across effects and branches: between them, bindings are free as in a dataflow block.

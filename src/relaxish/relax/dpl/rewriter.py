@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...ir.expr import BaseFunc, GlobalVar
-from ...ir.module import IRModule
+from ...ir.module import IRModule, functions_of
 from ...ir.structural import structural_equal
 from ...ir.transform import ModulePass, PassContext, PassInfo
 from ...support.errors import RelaxishError
+from ...support.sequences import of_kind
 from ..expr import Expr, Function, Tuple, TupleGetItem, Var
 from ..expr_functor import PyExprMutator
 from .matcher import extract_matched_expr
@@ -81,17 +82,19 @@ class PatternMatchingRewriter(ModulePass):
     ) -> PatternMatchingRewriter:
         """A rewriter that calls ``func(expr, matchings)`` on what matches; None or ``expr`` leaves it."""
         extra = list(additional_bindings or ())
-        if isinstance(pattern, OrPattern):
-            sides = (pattern.left, pattern.right)
-            left, right = (
-                PatternMatchingRewriter.from_pattern(side, func, [*extra, pattern], new_subroutines) for side in sides
-            )
-            return OrRewriter(left, right)
-        if isinstance(pattern, TuplePattern):
-            return OrRewriter(
-                ExprPatternRewriter(pattern, func, extra, new_subroutines),
-                TupleRewriter(pattern.fields, func, [*extra, pattern], new_subroutines),
-            )
+        match pattern:
+            case OrPattern():
+                sides = (pattern.left, pattern.right)
+                left, right = (
+                    PatternMatchingRewriter.from_pattern(side, func, [*extra, pattern], new_subroutines)
+                    for side in sides
+                )
+                return OrRewriter(left, right)
+            case TuplePattern():
+                return OrRewriter(
+                    ExprPatternRewriter(pattern, func, extra, new_subroutines),
+                    TupleRewriter(pattern.fields, func, [*extra, pattern], new_subroutines),
+                )
         return ExprPatternRewriter(pattern, func, extra, new_subroutines)
 
     @staticmethod
@@ -135,17 +138,16 @@ class PatternMatchingRewriter(ModulePass):
         from .rewrite_mutator import RewriteMutator
 
         mutator = RewriteMutator(self, mod)
-        updates = {}
-        for var, func in mod.functions.items():
-            if isinstance(func, Function):
-                new = mutator.visit_expr(func)
-                if new is not func:
-                    updates[var] = new
+        updates: dict[GlobalVar, BaseFunc] = {}
+        for var, func in functions_of(mod, Function):
+            new = mutator.visit_expr(func)
+            if new is not func:
+                updates[var] = new
         if not updates:
             return mod
         out = mod.clone()
-        for var, func in [*updates.items(), *mutator.subroutines.items()]:
-            out.update_func(var, func)
+        for var, made in [*updates.items(), *mutator.subroutines.items()]:
+            out.update_func(var, made)
         return out
 
 
@@ -176,7 +178,7 @@ class ExprPatternRewriter(PatternMatchingRewriter):
                 known[binding.var] = binding.value
         return RewriteSpec(rewrites, self.new_subroutines) if rewrites else RewriteSpec()
 
-    def rewrite_expr(self, expr: Expr, bindings: Mapping[Var, Any]) -> Any:
+    def rewrite_expr(self, expr: Expr, bindings: Mapping[Var, Any]) -> Expr | None:
         """The replacement of one expression, or None."""
         matches = extract_matched_expr(self.pattern, expr, bindings)
         if matches is None:
@@ -295,7 +297,7 @@ class TupleRewriter(PatternMatchingRewriter):
             for pattern, expr in (part.matches[position] or {}).items():
                 if not structural_equal(merged.setdefault(pattern, expr), expr):
                     return None
-        inner = {expr for expr in merged.values() if isinstance(expr, Var)}
+        inner = set(of_kind(merged.values(), Var))
         if any(not part.users <= inner for part in parts):
             # Something computed before all of them can be needs one of them.
             return None

@@ -24,7 +24,7 @@ from ..failures import RECORDED, failure
 from ..kernel import ArgumentError, ArgumentTypeError, packed_entry
 from ..memory import Allocator, Storage, aligned_bytes, size_class
 from ..ndarray import NDArray, as_ndarray
-from .plan import ExecutionPlan, ResultTensor, ResultValue
+from .plan import ExecutionPlan, Result, ResultTensor, ResultValue
 
 if TYPE_CHECKING:
     pass
@@ -199,7 +199,7 @@ class BoundPlan:
             raise KernelError(f"the plan names item {found} of {len(items)}")
         return int(found)
 
-    def _result_text(self, result: Any, scope: dict[str, Any]) -> str:
+    def _result_text(self, result: Result, scope: dict[str, Any]) -> str:
         if isinstance(result, tuple):
             return "(" + "".join(self._result_text(r, scope) + "," for r in result) + ")"
         name = f"V{len(scope)}"

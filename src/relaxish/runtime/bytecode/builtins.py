@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Any, TYPE_CHECKING
+from typing import Any, TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from ..registry import get_global_func, register_func
 
 if TYPE_CHECKING:
     from ..vm import VirtualMachine
+
+_T = TypeVar("_T")
 
 
 class MatchShapeCode(IntEnum):
@@ -162,7 +164,7 @@ def check_func_info(arg: object, err_ctx: str = "") -> None:
 
 
 @_builtin("match_shape")
-def match_shape(value: Any, heap: NDArray | None, size: int, *rest: Any) -> None:
+def match_shape(value: NDArray | Sequence[int], heap: NDArray | None, size: int, *rest: Any) -> None:
     """Check a shape (or a tensor's) by dimension, storing symbolic ones: (code, number) pairs, then a text."""
     err = rest[2 * size] if len(rest) > 2 * size else ""
     shape = value.shape if isinstance(value, NDArray) else value
@@ -272,7 +274,7 @@ def reshape(data: NDArray, shape: Sequence[int]) -> NDArray:
 
 
 @_builtin("copy")
-def copy(value: Any) -> Any:
+def copy(value: _T) -> _T:
     """The value itself (a register copy)."""
     return value
 
@@ -295,13 +297,13 @@ def make_tuple(*fields: Any) -> tuple[Any, ...]:
 
 
 @_builtin("tuple_getitem")
-def tuple_getitem(fields: Sequence[Any], index: int) -> Any:
+def tuple_getitem(fields: Sequence[_T], index: int) -> _T:
     """A field of a tuple."""
     return fields[index]
 
 
 @_builtin("tuple_reset_item")
-def tuple_reset_item(fields: list[Any], index: int) -> Any:
+def tuple_reset_item(fields: list[Any], index: int) -> object:
     """Take a field out of a list, leaving null (tuples are immutable and keep theirs)."""
     value = fields[index]
     if isinstance(fields, list):
@@ -356,7 +358,13 @@ def require(value: NDArray, condition: NDArray, wanted: int) -> NDArray:
 
 
 @_builtin("loop")
-def run_loop(turn: Any, limit: NDArray, going: NDArray, state: Any, empty: Any) -> list[NDArray]:
+def run_loop(
+    turn: Callable[..., Sequence[Any]],
+    limit: NDArray,
+    going: NDArray,
+    state: Sequence[NDArray],
+    empty: Sequence[NDArray],
+) -> list[NDArray]:
     """Turns of a loop until one says to end it or ``limit`` are done (a negative limit is none).
 
     ``turn(number, *state)`` gives whether to go on, the next state, and what is collected: tensors that the result has
@@ -378,6 +386,15 @@ def run_loop(turn: Any, limit: NDArray, going: NDArray, state: Any, empty: Any) 
     return kept + [_stacked(parts) if parts else none for parts, none in zip(collected, empty, strict=True)]
 
 
+@_builtin("random_key")
+def random_key(vm: VirtualMachine, seed: int, number: int) -> NDArray:
+    """The key of the next draw of node ``number``: 64 bits, as int64. A negative seed is one of the machine's own."""
+    own = vm.random_entropy if seed < 0 else int(seed)
+    drawn = vm.random_draws[number] = vm.random_draws.get(number, 0) + 1
+    words = np.random.SeedSequence([own, int(number), drawn]).generate_state(1, np.uint64)
+    return array(words.view(np.int64))
+
+
 def _stacked(parts: list[NDArray]) -> NDArray:
     shapes = {tuple(p.shape) for p in parts}
     if len(shapes) > 1:
@@ -392,14 +409,14 @@ def call_tir_dyn(kernel: Callable[..., Any], *args: Any) -> None:
 
 
 @_builtin("invoke_debug_func")
-def invoke_debug_func(io_effect: Any, func_name: str, line_info: str, *args: Any) -> Any:
+def invoke_debug_func(io_effect: _T, func_name: str, line_info: str, *args: Any) -> _T:
     """Call a registered function with the line it was written on, keeping the effect token."""
     get_global_func(func_name)(line_info, *args)
     return io_effect
 
 
 @_builtin("debug_print")
-def debug_print(line_info: str, tensor: Any) -> None:
+def debug_print(line_info: str, tensor: NDArray) -> None:
     """What ``nn.op.print_`` shows."""
     print(f"[{line_info}] shape={tuple(tensor.shape)} dtype={tensor.dtype} data:\n{tensor.numpy()}")
 
@@ -407,7 +424,7 @@ def debug_print(line_info: str, tensor: Any) -> None:
 WITH_CONTEXT = frozenset(
     "vm.builtin." + name
     for name in (
-        "alloc_storage", "alloc_shape_heap", "invoke_closure", "cuda_graph.get_cached_alloc",
+        "alloc_storage", "alloc_shape_heap", "invoke_closure", "random_key", "cuda_graph.get_cached_alloc",
         "cuda_graph.run_or_capture",
     )
 )  # fmt: skip
@@ -477,7 +494,7 @@ def unique(
     return_inverse: int = 0,
     return_counts: int = 0,
     axis: int | None = None,
-) -> Any:
+) -> NDArray | tuple[NDArray, ...]:
     """Unique elements and, when asked for, their first positions, the inverse map and the counts.
 
     Not ``sorted``: in the order in which they first appear. Results live where the data does.

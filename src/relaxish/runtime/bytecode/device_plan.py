@@ -15,7 +15,7 @@ from ..device import Device
 from ..kernel import KernelSpec
 from ..memory import Allocator
 from ..ndarray import NDArray
-from .plan import ExecutionPlan, KernelCall, ResultTensor, ResultValue
+from .plan import ExecutionPlan, KernelCall, Result, ResultTensor, ResultValue
 from .shape_text import extent_of
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class DevicePlan:
             operands.append((operand.slot, operand.offset, tuple(shape), param.dtype))
         return self._module.bound_function(call.kernel), operands
 
-    def run(self, *args: Any) -> Any:
+    def run(self, *args: Any) -> object:
         """The results of the function, on the device."""
         inputs = self.plan.inputs
         if len(args) != len(inputs):
@@ -111,11 +111,12 @@ class DevicePlan:
             kernel = self.plan.calls[index].kernel if 0 <= index < len(self.plan.calls) else "?"
             raise KernelError(f"{self.plan.name}: kernel {kernel} (call {index}) failed with code {code & 255}")
 
-    def _result(self, result: Any, places: Sequence[_Place]) -> Any:
-        if isinstance(result, tuple):
-            return tuple(self._result(r, places) for r in result)
-        if isinstance(result, ResultValue):
-            return ShapeTuple(result.value) if result.kind == "shape" else result.value
+    def _result(self, result: Result, places: Sequence[_Place]) -> object:
+        match result:
+            case tuple():
+                return tuple(self._result(r, places) for r in result)
+            case ResultValue():
+                return ShapeTuple(result.value) if result.kind == "shape" else result.value
         assert isinstance(result, ResultTensor)
         address, owner = places[result.slot]
         whole = owner.__class__ is NDArray and not result.offset

@@ -93,13 +93,14 @@ class ExecBuilder:
         """
         value = convert(const)
         key: Any = id(value)
-        if isinstance(value, str | int | float | tuple | type(None)):
-            key = type(value).__name__, value
-        elif isinstance(value, NDArray):
-            key = value.dtype, value.shape, zlib.crc32(_bytes_of(value)), place
-            twin = self._constant_index.get(key)
-            if twin is not None and not np.array_equal(_bytes_of(self.constants[twin]), _bytes_of(value)):
-                key = id(value)
+        match value:
+            case str() | int() | float() | tuple() | None:
+                key = type(value).__name__, value
+            case NDArray():
+                key = value.dtype, value.shape, zlib.crc32(_bytes_of(value).data), place
+                twin = self._constant_index.get(key)
+                if twin is not None and not np.array_equal(_bytes_of(self.constants[twin]), _bytes_of(value)):
+                    key = id(value)
         try:
             found = self._constant_index.get(key)
         except TypeError:
@@ -177,7 +178,7 @@ class ExecBuilder:
         return self.imm(value) if type(value) is int else self.convert_constant(value)
 
     @staticmethod
-    def _as_register(value: Any) -> Arg:
+    def _as_register(value: Arg | int) -> Arg:
         return value if isinstance(value, Arg) else Arg("r", int(value))
 
     def emit_call(
@@ -244,5 +245,5 @@ class ExecBuilder:
         return made
 
 
-def _bytes_of(value: NDArray) -> Any:
+def _bytes_of(value: NDArray) -> np.ndarray[Any, Any]:
     return np.asarray(value).reshape(-1).view(np.uint8)

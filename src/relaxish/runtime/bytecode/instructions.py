@@ -109,13 +109,14 @@ def to_text(functions: Sequence[FunctionInfo]) -> str:
 
 
 def _instruction_text(op: Instruction, functions: Sequence[FunctionInfo]) -> str:
-    if isinstance(op, CallOp):
-        args = ", ".join(_arg(a, functions) for a in op.args)
-        return f"call  {_function_name(op.func, functions):<16} in: {args:<12} dst: {_reg(op.dst)}"
-    if isinstance(op, RetOp):
-        return f"ret   {_reg(op.reg)}"
-    if isinstance(op, GotoOp):
-        return f"goto  {op.offset}"
+    match op:
+        case CallOp():
+            args = ", ".join(_arg(a, functions) for a in op.args)
+            return f"call  {_function_name(op.func, functions):<16} in: {args:<12} dst: {_reg(op.dst)}"
+        case RetOp():
+            return f"ret   {_reg(op.reg)}"
+        case GotoOp():
+            return f"goto  {op.offset}"
     return f"If    {_reg(op.cond)}, {op.false_offset}"
 
 
@@ -131,14 +132,15 @@ def to_python(functions: Sequence[FunctionInfo]) -> str:
 
 
 def _instruction_python(op: Instruction, functions: Sequence[FunctionInfo]) -> str:
-    if isinstance(op, CallOp):
-        args = ", ".join(_arg_python(a, functions) for a in op.args)
-        dst = f", dst=ib.r({op.dst})" if op.dst != VOID_REGISTER else ""
-        return f'ib.emit_call("{functions[op.func].name}", args=[{args}]{dst})'
-    if isinstance(op, RetOp):
-        return f"ib.emit_ret(ib.r({op.reg}))"
-    if isinstance(op, GotoOp):
-        return f"ib.emit_goto({op.offset})"
+    match op:
+        case CallOp():
+            args = ", ".join(_arg_python(a, functions) for a in op.args)
+            dst = f", dst=ib.r({op.dst})" if op.dst != VOID_REGISTER else ""
+            return f'ib.emit_call("{functions[op.func].name}", args=[{args}]{dst})'
+        case RetOp():
+            return f"ib.emit_ret(ib.r({op.reg}))"
+        case GotoOp():
+            return f"ib.emit_goto({op.offset})"
     return f"ib.emit_if(ib.r({op.cond}), {op.false_offset})"
 
 
@@ -152,17 +154,18 @@ def _arg_python(arg: Arg, functions: Sequence[FunctionInfo]) -> str:
 
 def instruction_to_json(op: Instruction) -> list[Any]:
     """Plain data."""
-    if isinstance(op, CallOp):
-        call = ["call", op.dst, op.func, [[a.kind, a.value] for a in op.args]]
-        return call if op.returns is None else [*call, op.returns]
-    if isinstance(op, RetOp):
-        return ["ret", op.reg]
-    if isinstance(op, GotoOp):
-        return ["goto", op.offset]
+    match op:
+        case CallOp():
+            call = ["call", op.dst, op.func, [[a.kind, a.value] for a in op.args]]
+            return call if op.returns is None else [*call, op.returns]
+        case RetOp():
+            return ["ret", op.reg]
+        case GotoOp():
+            return ["goto", op.offset]
     return ["if", op.cond, op.false_offset]
 
 
-def _tuples(data: Any) -> Any:
+def _tuples(data: object) -> Any:
     return tuple(_tuples(d) for d in data) if isinstance(data, list) else data
 
 

@@ -121,10 +121,11 @@ class ExecutionPlan:
 
 
 def _result_to_json(result: Result) -> object:
-    if isinstance(result, tuple):
-        return {"tuple": [_result_to_json(r) for r in result]}
-    if isinstance(result, ResultTensor):
-        return {"tensor": [result.slot, result.offset, list(result.shape), result.dtype]}
+    match result:
+        case tuple():
+            return {"tuple": [_result_to_json(r) for r in result]}
+        case ResultTensor():
+            return {"tensor": [result.slot, result.offset, list(result.shape), result.dtype]}
     value = list(result.value) if result.kind == "shape" else result.value
     return {"value": [result.kind, value]}
 

@@ -21,24 +21,25 @@ def check_function(function: FunctionInfo, constants: int, functions: int) -> No
             )
 
     for op in function.code:
-        if isinstance(op, CallOp):
-            _check_index(function, Arg("f", op.func), functions)
-            for arg in op.args:
-                if arg.kind == "r":
-                    check_read(arg.value)
-                elif arg.kind in "cf":
-                    _check_index(function, arg, constants if arg.kind == "c" else functions)
-            if op.dst >= function.num_registers:
-                raise InternalError(
-                    f'register r({op.dst}) in VM function "{function.name}" is written, which has '
-                    f"{function.num_registers} registers"
-                )
-            if op.dst >= 0:
-                written.add(op.dst)
-        elif isinstance(op, RetOp):
-            check_read(op.reg)
-        elif isinstance(op, IfOp):
-            check_read(op.cond)
+        match op:
+            case CallOp():
+                _check_index(function, Arg("f", op.func), functions)
+                for arg in op.args:
+                    if arg.kind == "r":
+                        check_read(arg.value)
+                    elif arg.kind in "cf":
+                        _check_index(function, arg, constants if arg.kind == "c" else functions)
+                if op.dst >= function.num_registers:
+                    raise InternalError(
+                        f'register r({op.dst}) in VM function "{function.name}" is written, which has '
+                        f"{function.num_registers} registers"
+                    )
+                if op.dst >= 0:
+                    written.add(op.dst)
+            case RetOp():
+                check_read(op.reg)
+            case IfOp():
+                check_read(op.cond)
     _check_jumps(function)
 
 
@@ -52,12 +53,13 @@ def registers_read(function: FunctionInfo) -> set[int]:
     """The registers whose values anything uses."""
     read: set[int] = set()
     for op in function.code:
-        if isinstance(op, CallOp):
-            read.update(a.value for a in op.args if a.kind == "r")
-        elif isinstance(op, RetOp):
-            read.add(op.reg)
-        elif isinstance(op, IfOp):
-            read.add(op.cond)
+        match op:
+            case CallOp():
+                read.update(a.value for a in op.args if a.kind == "r")
+            case RetOp():
+                read.add(op.reg)
+            case IfOp():
+                read.add(op.cond)
     return read
 
 
@@ -89,11 +91,12 @@ def renumber_registers(function: FunctionInfo) -> None:
         return numbers.get(register, register)
 
     def rewrite(op: Instruction) -> Instruction:
-        if isinstance(op, CallOp):
-            args = tuple(Arg("r", read(a.value)) if a.kind == "r" else a for a in op.args)
-            return CallOp(define(op.dst), op.func, args, op.returns)
-        if isinstance(op, RetOp):
-            return RetOp(read(op.reg))
+        match op:
+            case CallOp():
+                args = tuple(Arg("r", read(a.value)) if a.kind == "r" else a for a in op.args)
+                return CallOp(define(op.dst), op.func, args, op.returns)
+            case RetOp():
+                return RetOp(read(op.reg))
         return IfOp(read(op.cond), op.false_offset) if isinstance(op, IfOp) else op
 
     function.code = [rewrite(op) for op in function.code]

@@ -24,7 +24,7 @@ def checked_result(function: Callable[..., Any], name: str, declared: Declared) 
     Raises ArgumentError or ArgumentTypeError. Tensors of other libraries become arrays.
     """
 
-    def call(*args: Any) -> Any:
+    def call(*args: Any) -> object:
         return _fitting(function(*args), declared, f"the result of {name}")
 
     return call

@@ -52,25 +52,26 @@ _CALLS: dict[str, tuple[int, Callable[..., int]]] = {
 
 
 def _build(node: ast.expr) -> Callable[[Mapping[str, int]], int]:
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        value = node.value
-        return lambda names: value
-    if isinstance(node, ast.Name):
-        name = node.id
-        return lambda names: names[name]
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        inner = _build(node.operand)
-        return lambda names: -inner(names)
-    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
-        return _applied(_BINARY[type(node.op)], [node.left, node.right])
-    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARE:
-        return _applied(_COMPARE[type(node.ops[0])], [node.left, node.comparators[0]])
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.keywords:
-        if node.func.attr == "Cast" and len(node.args) == 2:
-            return _build(node.args[1])
-        count, function = _CALLS.get(node.func.attr, (-1, int))
-        if count == len(node.args):
-            return _applied(function, node.args)
+    match node:
+        case ast.Constant() if type(node.value) is int:
+            value = node.value
+            return lambda names: value
+        case ast.Name():
+            name = node.id
+            return lambda names: names[name]
+        case ast.UnaryOp(op=ast.USub()):
+            inner = _build(node.operand)
+            return lambda names: -inner(names)
+        case ast.BinOp() if type(node.op) in _BINARY:
+            return _applied(_BINARY[type(node.op)], [node.left, node.right])
+        case ast.Compare() if len(node.ops) == 1 and type(node.ops[0]) in _COMPARE:
+            return _applied(_COMPARE[type(node.ops[0])], [node.left, node.comparators[0]])
+        case ast.Call(func=ast.Attribute(attr=called)) if not node.keywords:
+            if called == "Cast" and len(node.args) == 2:
+                return _build(node.args[1])
+            count, function = _CALLS.get(called, (-1, int))
+            if count == len(node.args):
+                return _applied(function, node.args)
     raise _Unknown
 
 

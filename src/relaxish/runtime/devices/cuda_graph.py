@@ -7,11 +7,12 @@ without graphs its kernels run one by one each time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 import sys
 from typing import Any, TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from ..bytecode.builtins import VMClosure
 from ..device import Device
 from ..nvidia import providers
 from ..nvidia.errors import CUDAError
@@ -20,6 +21,7 @@ from ..registry import register_func
 
 if TYPE_CHECKING:
     pass
+    from ..vm import VirtualMachine
 
 __all__ = ["get_cached_alloc", "run_or_capture"]
 
@@ -27,13 +29,13 @@ __all__ = ["get_cached_alloc", "run_or_capture"]
 class _Graph:
     """A captured region: the driver's graph, its results, and the memory it works in."""
 
-    def __init__(self, state: CUDAState, graph: Any, outputs: Any, memory: Any) -> None:
+    def __init__(self, state: CUDAState, graph: object, outputs: object, memory: object) -> None:
         self.state = state
         self.graph = graph
         self.outputs = outputs
         self.memory = memory
 
-    def launch(self, device: int) -> Any:
+    def launch(self, device: int) -> object:
         """Replay it on the current stream."""
         self.state.driver.launch_graph(self.graph, self.state.stream(device))
         return self.outputs
@@ -58,7 +60,7 @@ class _Kept:
 _KEPT: WeakKeyDictionary[Any, _Kept] = WeakKeyDictionary()
 
 
-def get_cached_alloc(vm: Any, allocate: Callable[..., Any], index: int) -> Any:
+def get_cached_alloc(vm: VirtualMachine, allocate: VMClosure, index: int) -> Any:
     """The storage that ``allocate`` makes, made once for a machine, so that its addresses stay."""
     made = _KEPT.setdefault(vm, _Kept()).storage
     if index not in made:
@@ -67,8 +69,8 @@ def get_cached_alloc(vm: Any, allocate: Callable[..., Any], index: int) -> Any:
 
 
 def run_or_capture(
-    vm: Any, func: Callable[..., Any], args: Sequence[Any], index: int, shape: Sequence[int] | None = None
-) -> Any:
+    vm: VirtualMachine, func: VMClosure, args: Sequence[Any], index: int, shape: Sequence[int] | None = None
+) -> object:
     """Replay a region, capturing it first if this is its first run with these dimensions."""
     device = vm.devices[0]
     if device.device_type != Device.kDLCUDA or vm.is_watched():
@@ -83,7 +85,7 @@ def run_or_capture(
     return found.launch(device.device_id)
 
 
-def _capture(vm: Any, device: int, func: Callable[..., Any], args: Sequence[Any]) -> tuple[_Graph, Any]:
+def _capture(vm: VirtualMachine, device: int, func: VMClosure, args: Sequence[Any]) -> tuple[_Graph, Any]:
     """The graph of a region, and the result of the one run that went before."""
     state = providers.current()
     driver = state.driver

@@ -8,9 +8,9 @@ it to be of the small language that host programs are written in.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, overload
 
 from ...support.errors import KernelError, RelaxishError
 from ..device import Device
@@ -53,10 +53,10 @@ class HostRuntime:
         self,
         name: str,
         values: tuple[Any, ...],
-        grid: Any,
-        block: Any,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
         shared: int,
-        cluster: Any = (1, 1, 1),
+        cluster: tuple[int, int, int] = (1, 1, 1),
     ) -> None:
         """Run a kernel on the current stream."""
         raise NotImplementedError
@@ -69,7 +69,7 @@ class HostRuntime:
         strides: tuple[int, ...],
         box: tuple[int, ...],
         *rest: Any,
-    ) -> Any:
+    ) -> object:
         """A tensor map for a kernel's argument."""
         raise RelaxishError(f"{self.device} has no tensor maps")
 
@@ -82,11 +82,11 @@ class HostRuntime:
         return NDArray(address, tuple(shape), dtype, self.device, self)
 
     @staticmethod
-    def packed(name: str, *args: Any) -> Any:
+    def packed(name: str, *args: Any) -> object:
         """Call a registered function."""
         return get_global_func(name)(*args)
 
-    def call(self, name: str, *args: Any) -> Any:
+    def call(self, name: str, *args: Any) -> object:
         """Call another host program."""
         return self._programs[name].function(self, *args)
 
@@ -110,9 +110,15 @@ def trunc_div(a: int, b: int) -> int:
     return quotient if (a < 0) == (b < 0) else -quotient
 
 
-def trunc_mod(a: Any, b: Any) -> Any:
+@overload
+def trunc_mod(a: int, b: int) -> int: ...
+@overload
+def trunc_mod(a: float, b: float) -> float: ...
+def trunc_mod(a: float, b: float) -> float:
     """The remainder with the sign of the dividend."""
-    return math.fmod(a, b) if isinstance(a, float) or isinstance(b, float) else a - b * trunc_div(a, b)
+    if isinstance(a, float) or isinstance(b, float):
+        return math.fmod(a, b)
+    return a - b * trunc_div(a, b)
 
 
 class HostProgram:
@@ -157,14 +163,14 @@ class DeviceFunction:
     def _make_call(self) -> Callable[..., Any]:
         run, first, runtime_of = self.program.function, self._first, self._runtime_of
 
-        def call(*args: Any) -> Any:
+        def call(*args: Any) -> object:
             return run(runtime_of(0 if first is None else args[first].device.device_id), *args)
 
         return call
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any) -> object:
         return self._guard.call(args)
 
-    def check(self, args: Any) -> list[Any]:
+    def check(self, args: Sequence[Any]) -> list[Any]:
         """Arguments as the function wants them, or an error naming the parameter that does not fit."""
         return check_arguments(self.spec, args)

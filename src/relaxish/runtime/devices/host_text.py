@@ -67,53 +67,55 @@ class _Checker:
             self.statement(statement)
 
     def statement(self, node: ast.stmt) -> None:
-        if isinstance(node, ast.Pass):
-            return
-        if isinstance(node, ast.Expr):
-            self.expr(node.value)
-        elif isinstance(node, ast.Return):
-            if node.value is not None:
+        match node:
+            case ast.Pass():
+                return
+            case ast.Expr():
                 self.expr(node.value)
-        elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            self.identifier(node, node.targets[0].id)
-            self.expr(node.value)
-        elif isinstance(node, ast.If | ast.While):
-            self.expr(node.test)
-            self.body(node.body)
-            self.body(node.orelse)
-        elif isinstance(node, ast.For) and isinstance(node.target, ast.Name) and not node.orelse:
-            self.identifier(node, node.target.id)
-            call = node.iter
-            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "range"):
-                raise self.refuse(node, "does not loop over a range")
-            self.expr(call)
-            self.body(node.body)
-        else:
-            raise self.refuse(node)
+            case ast.Return():
+                if node.value is not None:
+                    self.expr(node.value)
+            case ast.Assign() if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+                self.identifier(node, node.targets[0].id)
+                self.expr(node.value)
+            case ast.If() | ast.While():
+                self.expr(node.test)
+                self.body(node.body)
+                self.body(node.orelse)
+            case ast.For() if isinstance(node.target, ast.Name) and not node.orelse:
+                self.identifier(node, node.target.id)
+                call = node.iter
+                if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "range"):
+                    raise self.refuse(node, "does not loop over a range")
+                self.expr(call)
+                self.body(node.body)
+            case _:
+                raise self.refuse(node)
 
     def expr(self, node: ast.expr) -> None:
-        if isinstance(node, ast.Constant):
-            if not isinstance(node.value, bool | int | float | str | None):
+        match node:
+            case ast.Constant():
+                if not isinstance(node.value, bool | int | float | str | None):
+                    raise self.refuse(node)
+            case ast.Name():
+                if node.id.startswith("__") or node.id in ("rt", "math"):
+                    raise self.refuse(node, f"may not use {node.id!r} by itself")
+            case ast.BinOp() | ast.UnaryOp() | ast.BoolOp() | ast.Compare() | ast.IfExp() | ast.Tuple():
+                self.operation(node)
+            case ast.Attribute():
+                if not isinstance(node.value, ast.Name) or node.attr not in _FIELDS or node.value.id == "math":
+                    raise self.refuse(node, f"may not read {node.attr!r}")
+                if node.value.id == "rt" and node.attr != "device":
+                    raise self.refuse(node, f"may not read {node.attr!r}")
+            case ast.Subscript():
+                if not isinstance(node.value, ast.Attribute) or node.value.attr != "shape":
+                    raise self.refuse(node)
+                self.expr(node.value)
+                self.expr(node.slice)
+            case ast.Call():
+                self.call(node)
+            case _:
                 raise self.refuse(node)
-        elif isinstance(node, ast.Name):
-            if node.id.startswith("__") or node.id in ("rt", "math"):
-                raise self.refuse(node, f"may not use {node.id!r} by itself")
-        elif isinstance(node, ast.BinOp | ast.UnaryOp | ast.BoolOp | ast.Compare | ast.IfExp | ast.Tuple):
-            self.operation(node)
-        elif isinstance(node, ast.Attribute):
-            if not isinstance(node.value, ast.Name) or node.attr not in _FIELDS or node.value.id == "math":
-                raise self.refuse(node, f"may not read {node.attr!r}")
-            if node.value.id == "rt" and node.attr != "device":
-                raise self.refuse(node, f"may not read {node.attr!r}")
-        elif isinstance(node, ast.Subscript):
-            if not isinstance(node.value, ast.Attribute) or node.value.attr != "shape":
-                raise self.refuse(node)
-            self.expr(node.value)
-            self.expr(node.slice)
-        elif isinstance(node, ast.Call):
-            self.call(node)
-        else:
-            raise self.refuse(node)
 
     def operation(self, node: ast.expr) -> None:
         operators = getattr(node, "ops", None) or [getattr(node, "op", None)]
@@ -130,19 +132,20 @@ class _Checker:
         for argument in node.args:
             self.expr(argument)
         function = node.func
-        if isinstance(function, ast.Name) and function.id in self.functions:
-            return
-        if isinstance(function, ast.Lambda):
-            args = function.args
-            if args.posonlyargs or args.vararg or args.kwonlyargs or args.kwarg or args.defaults:
-                raise self.refuse(node)
-            for arg in args.args:
-                self.identifier(node, arg.arg)
-            self.expr(function.body)
-            return
-        if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
-            if function.attr in {"rt": _RUNTIME, "math": _MATH}.get(function.value.id, frozenset()):
+        match function:
+            case ast.Name() if function.id in self.functions:
                 return
+            case ast.Lambda():
+                args = function.args
+                if args.posonlyargs or args.vararg or args.kwonlyargs or args.kwarg or args.defaults:
+                    raise self.refuse(node)
+                for arg in args.args:
+                    self.identifier(node, arg.arg)
+                self.expr(function.body)
+                return
+            case ast.Attribute() if isinstance(function.value, ast.Name):
+                if function.attr in {"rt": _RUNTIME, "math": _MATH}.get(function.value.id, frozenset()):
+                    return
         raise self.refuse(node, "calls what host programs do not call")
 
 

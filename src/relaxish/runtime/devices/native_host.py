@@ -21,13 +21,18 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...support.errors import RelaxishError
 from .host_program import HostRuntime, KernelInfo
 from ..kernel import PACKED_SUFFIX, KernelSpec, NativeKernel, NativeLibrary, ParamSpec, packed_entry
 
+if TYPE_CHECKING:
+    from .module import DeviceModule
+
 __all__ = ["ALLOCATE", "ELEMENTS", "LAUNCH", "SUFFIX", "TABLE", "TENSOR_MAP", "HostCode", "NativeHost"]
+
+_T = TypeVar("_T")
 
 SUFFIX = "__host"
 TABLE = "rx_device_calls"
@@ -44,6 +49,7 @@ _LaunchType = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int32, ctypes.c_in
 _AllocateType = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 _TensorMapType = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_int64))
 _SIZES = struct.Struct("<10q")
+_PLACES = 256  # addresses that are kept in mind
 
 
 @dataclass(frozen=True)
@@ -59,15 +65,37 @@ class HostCode:
 
 
 class _Kernel:
-    """How a launch finds the arguments of a kernel: their layout in memory, and the places of tensor maps."""
+    """How a launch finds the arguments of a kernel: their layout in memory, and the places of tensor maps.
 
-    __slots__ = ("layout", "maps", "name")
+    ``last`` are the numbers of the last launch's sizes, and these as launches take them: most launches have the same ones.
+    """
+
+    __slots__ = ("last", "layout", "maps", "name", "read")
 
     def __init__(self, info: KernelInfo) -> None:
         self.name = info.name
         codes = ["d" if kind.startswith(("float", "bfloat")) else "q" for kind in info.kinds]
         self.layout = struct.Struct("<" + "".join(codes))
+        self.read = _Reader(self.layout)
         self.maps = [i for i, kind in enumerate(info.kinds) if kind == "tensor_map"]
+        self.last: tuple[Any, Any] = ((), ())
+
+
+class _Reader(dict[int, Any]):
+    """Numbers in memory by their address: programs keep them on the stack, where the next call finds the same places."""
+
+    __slots__ = ("kind", "unpack")
+
+    def __init__(self, layout: struct.Struct) -> None:
+        super().__init__()
+        self.kind = ctypes.c_char * layout.size
+        self.unpack = layout.unpack_from
+
+    def __missing__(self, address: int) -> Any:
+        if len(self) >= _PLACES:
+            self.clear()
+        self[address] = found = self.kind.from_address(address)
+        return found
 
 
 class _Call:
@@ -96,6 +124,7 @@ class _Numbered:
         _CALLS.pop(self.number, None)
 
 
+_READ_SIZES = _Reader(_SIZES)
 _CALLS: dict[int, _Call] = {}
 _NUMBERS = itertools.count(1)
 
@@ -106,12 +135,17 @@ def _launch(number: int, kernel: int, arguments: int, sizes: int) -> None:
         return
     try:
         known = call.kernels[kernel]
-        layout = known.layout
-        values = layout.unpack(ctypes.string_at(arguments, layout.size))
+        read = known.read
+        values = read.unpack(read[arguments])
         if known.maps:
             values = tuple([call.maps[v - 1] if i in known.maps else v for i, v in enumerate(values)])
-        gx, gy, gz, bx, by, bz, shared, *cluster = _SIZES.unpack(ctypes.string_at(sizes, _SIZES.size))
-        call.runtime.launch(known.name, values, (gx, gy, gz), (bx, by, bz), shared, tuple(cluster))
+        numbers = _READ_SIZES.unpack(_READ_SIZES[sizes])
+        same, geometry = known.last
+        if numbers != same:
+            gx, gy, gz, bx, by, bz, shared, *cluster = numbers
+            geometry = (gx, gy, gz), (bx, by, bz), shared, tuple(cluster)
+            known.last = numbers, geometry
+        call.runtime.launch(known.name, values, *geometry)
     except BaseException as error:  # it cannot pass through machine code
         call.error = error
 
@@ -127,7 +161,7 @@ def _allocate(number: int, nbytes: int) -> int:
     return int(storage.ptr)
 
 
-def _tensor_map(number: int, words: Any) -> int:
+def _tensor_map(number: int, words: Sequence[int]) -> int:
     call = _CALLS[number]
     try:
         address, element, rank = (int(words[i]) for i in range(3))
@@ -168,12 +202,21 @@ class NativeHost:
         self._kernels = [_Kernel(infos[name]) for name in sorted(infos)]
         self._calls: list[_Numbered] = []  # those that are over
 
+    @property
+    def served(self) -> int:
+        """How many calls of programs there were at once, at most."""
+        return len(self._calls)
+
     def function(self, name: str) -> Callable[..., Any]:
         """A program, called as its text is: with the runtime of the device, then the arguments."""
-        kernel = self.programs[name].call
-        tensors = [i for i, p in enumerate(self.programs[name].spec.params) if p.kind == "tensor"]
+        program = self.programs[name]
+        params = program.spec.params[:-1]
+        tensors = [i for i, p in enumerate(params) if p.kind == "tensor"]
+        if len(tensors) == len(params) and not program.spec.shape_vars and not program.spec.result:
+            return self._of_arrays(name, program)
+        kernel = program.call
 
-        def run(runtime: HostRuntime, *args: Any) -> Any:
+        def run(runtime: HostRuntime, *args: Any) -> object:
             device = runtime.device
             for i in tensors:
                 if args[i].device is not device:
@@ -182,7 +225,43 @@ class NativeHost:
 
         return run
 
-    def _under_number(self, runtime: HostRuntime, run: Callable[[int], Any]) -> Any:
+    def _of_arrays(self, name: str, program: NativeKernel) -> Callable[..., Any]:
+        """A program of arrays alone, whose slots are their addresses and the number of the call."""
+        entry, calls, kernels = program.entry, self._calls, self._kernels
+        count = len(program.spec.params) - 1
+        pack = struct.Struct(f"<{count + 1}q").pack_into
+        free: list[tuple[Any, int]] = []
+
+        def run(runtime: HostRuntime, *args: Any) -> None:
+            device = runtime.device
+            addresses = [a.ptr for a in args if a.device is device]
+            if len(addresses) != count:
+                runtime.misplaced(name, *args)
+            numbered = calls.pop() if calls else _Numbered(kernels)
+            if free:
+                slots, address = free.pop()
+            else:
+                slots = (ctypes.c_int64 * (count + 1))()
+                address = ctypes.addressof(slots)
+            pack(slots, 0, *addresses, numbered.number)
+            call = numbered.call
+            call.runtime = runtime
+            try:
+                code = entry(address)
+                if code:
+                    raise program.failed(code)
+                if call.error is not None:
+                    raise call.error
+            finally:
+                call.runtime = call.error = None
+                if call.storage or call.maps:
+                    call.storage, call.maps = [], []
+                calls.append(numbered)
+                free.append((slots, address))
+
+        return run
+
+    def _under_number(self, runtime: HostRuntime, run: Callable[[int], _T]) -> _T:
         """What ``run`` gives, with a number by which its machine code reaches the runtime."""
         numbered = self._calls.pop() if self._calls else _Numbered(self._kernels)
         call = numbered.call
@@ -218,7 +297,7 @@ class NativeHost:
         return run
 
 
-def bind(module: Any, library: NativeLibrary) -> NativeHost | None:
+def bind(module: DeviceModule, library: NativeLibrary) -> NativeHost | None:
     """The native programs of a loaded device module, as far as the library has them; None if it has none."""
     specs = {}
     for name, program in module.programs.items():

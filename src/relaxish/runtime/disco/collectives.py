@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ def _on_workers(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     """Register ``runtime.disco.<name>``; the function gets the worker first."""
 
     def attach(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any) -> Any:
+        def call(*args: Any) -> object:
             return function(current_worker(), *args)
 
         register_func(f"runtime.disco.{name}", call, override=True)
@@ -160,5 +160,5 @@ def _load_vm_module(worker: Worker, path: str, device: Device | None) -> Virtual
 
 
 @_on_workers("module_get_function")
-def _module_get_function(worker: Worker, module: Any, name: str) -> Any:
+def _module_get_function(worker: Worker, module: Mapping[str, Any], name: str) -> Callable[..., Any]:
     return module[name]

@@ -23,16 +23,17 @@ __all__ = ["Peer", "as_error", "next_visitor", "pack", "portable", "unpack"]
 _log = get_logger("disco")
 
 
-def pack(value: object) -> Any:
+def pack(value: object) -> object:
     """A value as data: arrays, references and devices get a form, functions and modules only a name."""
-    if isinstance(value, NDArray):
-        return Tagged("array", shape=list(value.shape), dtype=str(value.dtype), data=value.numpy().tobytes())
-    if isinstance(value, np.ndarray):
-        return Tagged("numpy", shape=list(value.shape), dtype=str(value.dtype), data=value.tobytes())
-    if isinstance(value, Ref):
-        return Tagged("ref", register=value.register)
-    if isinstance(value, Device):
-        return Tagged("device", type=value.device_type, id=value.device_id)
+    match value:
+        case NDArray():
+            return Tagged("array", shape=list(value.shape), dtype=str(value.dtype), data=value.numpy().tobytes())
+        case np.ndarray():
+            return Tagged("numpy", shape=list(value.shape), dtype=str(value.dtype), data=value.tobytes())
+        case Ref():
+            return Tagged("ref", register=value.register)
+        case Device():
+            return Tagged("device", type=value.device_type, id=value.device_id)
     if type(value) is tuple:
         return Tagged("tuple", of=[pack(v) for v in value])
     if type(value) is list:

@@ -14,7 +14,7 @@ import queue
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from .messages import Peer, as_error, pack, unpack
 from .worker import Ref, Worker
 
 __all__ = ["DModule", "DPackedFunc", "DRef", "PeerSession", "Session", "ThreadedSession"]
+
+_Ref = TypeVar("_Ref", bound="DRef")
 
 
 class DRef:
@@ -121,9 +123,10 @@ class Session:
         return made
 
     @staticmethod
-    def _retyped(ref: DRef, kind: type[Any]) -> Any:
-        ref.__class__ = kind
-        return ref
+    def _retyped(ref: DRef, kind: type[_Ref]) -> _Ref:
+        made: Any = ref
+        made.__class__ = kind
+        return made
 
     def _method(self, name: str) -> DPackedFunc:
         if name not in self._functions:
@@ -137,7 +140,7 @@ class Session:
 
     def get_global_func(self, name: str) -> DPackedFunc:
         """The registered function of that name, of each worker."""
-        made: DPackedFunc = self._retyped(self._command("function", name), DPackedFunc)
+        made = self._retyped(self._command("function", name), DPackedFunc)
         return made
 
     def import_python_module(self, module_name: str) -> None:
@@ -188,9 +191,7 @@ class Session:
 
     def load_vm_module(self, path: str, device: Device | None = None) -> DModule:
         """A model, loaded by each worker from its file."""
-        made: DModule = self._retyped(
-            self.call_packed(self._method("runtime.disco.load_vm_module"), path, device), DModule
-        )
+        made = self._retyped(self.call_packed(self._method("runtime.disco.load_vm_module"), path, device), DModule)
         return made
 
     def init_ccl(self, ccl: str, *device_ids: int) -> None:

@@ -87,7 +87,7 @@ class Worker:
             self._failure = error
             self.links.abort()
 
-    def _make(self, kind: str, rest: list[Any]) -> Any:
+    def _make(self, kind: str, rest: list[Any]) -> object:
         if kind == "set":
             return rest[0]
         if kind == "function":
@@ -95,7 +95,7 @@ class Worker:
         function, *args = (self._value(a) for a in rest)
         return function(*args)
 
-    def _value(self, item: Any) -> Any:
+    def _value(self, item: object) -> Any:
         if not isinstance(item, Ref):
             return item
         if item.register not in self.registers:

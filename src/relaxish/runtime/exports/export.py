@@ -40,7 +40,7 @@ __all__ = ["StaticLibrary", "export_executable", "export_module", "load_module",
 _log = get_logger("runtime")
 
 
-def _in_tar(file_name: str, write: Any) -> str:
+def _in_tar(file_name: str, write: Callable[[str, _Linking], object]) -> str:
     with tempfile.TemporaryDirectory(prefix="relaxish-export-") as folder:
         stem = Path(file_name).stem
         write(os.path.join(folder, stem + ".so"), _Linking(in_archive=True))
@@ -179,7 +179,8 @@ def _with_compiler(path: str, files: Sequence[str], options: Sequence[str] = (),
 
 
 def export_executable(
-    executable: Executable, file_name: str, fcompile: Any = None, addons: Sequence[str] | None = None, workspace_dir: str | None = None,
+    executable: Executable, file_name: str, fcompile: Callable[..., Any] | str | None = None,
+    addons: Sequence[str] | None = None, workspace_dir: str | None = None,
     **options: Any,
 ) -> str:  # fmt: skip
     """Write an executable; returns the file name. ``fcompile(library, files, **options)`` may link it."""
@@ -268,7 +269,7 @@ def _constants(versions: Sequence[Executable], tensors: dict[str, NDArray]) -> l
 def export_module(
     module: Module,
     file_name: str,
-    fcompile: Any = None,
+    fcompile: Callable[..., Any] | str | None = None,
     addons: Sequence[str] | None = None,
     workspace_dir: str | None = None,
     **options: Any,

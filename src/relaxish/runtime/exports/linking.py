@@ -17,7 +17,7 @@ from typing import Any
 from ...support.errors import RelaxishError
 from ...support.host_cpu import host_triple
 
-__all__ = ["ForeignLibrary", "Linker", "is_foreign", "link_objects", "link_with"]
+__all__ = ["ForeignLibrary", "Linker", "UnlinkedLibrary", "is_foreign", "link_objects", "link_with"]
 
 
 def _arch(triple: str) -> str:
@@ -62,6 +62,20 @@ class ForeignLibrary:
         raise RelaxishError(
             f"{symbol.removesuffix('__packed')} was compiled for {self.triple}, and this machine is {host_triple()}: "
             "export it with export_library, and load it there"
+        )
+
+
+class UnlinkedLibrary:
+    """Machine code that calls functions which this process does not have: it can be exported and linked with them."""
+
+    def __init__(self, missing: str) -> None:
+        self.missing = missing
+
+    def address(self, symbol: str) -> int:
+        """Raises RelaxishError."""
+        raise RelaxishError(
+            f"{symbol.removesuffix('__packed')} cannot be called here, the linker says: {self.missing}; load a library "
+            "that has them (ctypes.CDLL with RTLD_GLOBAL) before the build, or export the module and link it with one"
         )
 
 

@@ -14,13 +14,14 @@ import stat
 import tarfile
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...support import config
 from ...support.errors import MalformedDataError, MissingFileError, RelaxishError
 from ...support.untrusted import malformed
+from ..devices.module import DeviceModule
 from . import safetensors_file
 from ..bytecode.instructions import CallOp, FunctionInfo, GotoOp, IfOp, RetOp, instruction_from_json
 from ..devices.package import read_package
@@ -33,7 +34,7 @@ from .manifest import CodeRequirements, check_files, check_requirements, file_na
 from ..module import Module
 from ..ndarray import NDArray
 from .nested import NestedModule
-from ..bytecode.plan import ExecutionPlan, ResultTensor
+from ..bytecode.plan import ExecutionPlan, Result, ResultTensor
 from ..registry import register_func
 from .shared_library import SharedLibrary, shared_library
 from .system_library import register_symbols
@@ -165,7 +166,7 @@ def _executable(
     return loaded
 
 
-def _constant(location: Path, data: Any, weights: Mapping[str, NDArray]) -> Any:
+def _constant(location: Path, data: Sequence[Any], weights: Mapping[str, NDArray]) -> Any:
     if data[0] != "tensor":
         return constant_from_json(data)
     if data[1] not in weights:
@@ -216,17 +217,22 @@ def _check_function(
     require(size > 0 and isinstance(function.code[-1], RetOp | GotoOp), "it does not end in a return")
     limits = {"c": constants, "f": len(functions)}
     for at, op in enumerate(function.code):
-        if isinstance(op, CallOp):
-            require(-2 < op.dst < registers and op.func < len(functions), f"instruction {at} names what is not there")
-            for arg in op.args:
-                low, high = (-2, registers) if arg.kind == "r" else (0, limits.get(arg.kind, 1 << 63))
-                require(arg.kind == "i" or low <= arg.value < high, f"instruction {at} names what is not there")
-        elif isinstance(op, RetOp):
-            require(-1 <= op.reg < registers, f"instruction {at} returns what is not there")
-        else:
-            offset = op.offset if isinstance(op, GotoOp) else op.false_offset
-            require(0 <= at + offset < size, f"instruction {at} jumps out of the function")
-            require(not isinstance(op, IfOp) or 0 <= op.cond < registers, f"instruction {at} reads what is not there")
+        match op:
+            case CallOp():
+                require(
+                    -2 < op.dst < registers and op.func < len(functions), f"instruction {at} names what is not there"
+                )
+                for arg in op.args:
+                    low, high = (-2, registers) if arg.kind == "r" else (0, limits.get(arg.kind, 1 << 63))
+                    require(arg.kind == "i" or low <= arg.value < high, f"instruction {at} names what is not there")
+            case RetOp():
+                require(-1 <= op.reg < registers, f"instruction {at} returns what is not there")
+            case _:
+                offset = op.offset if isinstance(op, GotoOp) else op.false_offset
+                require(0 <= at + offset < size, f"instruction {at} jumps out of the function")
+                require(
+                    not isinstance(op, IfOp) or 0 <= op.cond < registers, f"instruction {at} reads what is not there"
+                )
 
 
 def _check_plan(
@@ -272,15 +278,18 @@ def _check_plan(
     _check_result(plan.result, sizes, plan, require)
 
 
-def _check_result(result: Any, sizes: Sequence[int], plan: ExecutionPlan, require: Any) -> None:
-    if isinstance(result, tuple):
-        for item in result:
-            _check_result(item, sizes, plan, require)
-    elif isinstance(result, ResultTensor):
-        require(result.slot < len(sizes), "a result lies in a slot that is not there")
-        require(plan.slots[result.slot].kind != "workspace", "a result lies in the workspace")
-        end = result.offset + _nbytes(result.shape, result.dtype)
-        require(end <= sizes[result.slot], "a result lies beyond its slot")
+def _check_result(
+    result: Result, sizes: Sequence[int], plan: ExecutionPlan, require: Callable[[bool, str], None]
+) -> None:
+    match result:
+        case tuple():
+            for item in result:
+                _check_result(item, sizes, plan, require)
+        case ResultTensor():
+            require(result.slot < len(sizes), "a result lies in a slot that is not there")
+            require(plan.slots[result.slot].kind != "workspace", "a result lies in the workspace")
+            end = result.offset + _nbytes(result.shape, result.dtype)
+            require(end <= sizes[result.slot], "a result lies beyond its slot")
 
 
 def _nbytes(shape: Sequence[int], dtype: str) -> int:
@@ -306,14 +315,14 @@ def _external(folder: Path, index: int, data: dict[str, Any], weights: Mapping[s
     return load_external(data, {name: weights[f"x{index}.{name}"] for name in data["constants"]}, packages)
 
 
-def _inner_name(folder: Path, program: Any) -> str:
+def _inner_name(folder: Path, program: object) -> str:
     name = program.get("function") if isinstance(program, dict) else None
     if not isinstance(name, str):
         raise MalformedDataError(f"a program in {folder} does not say which function it calls")
     return name
 
 
-def _published(module: Any) -> Any:
+def _published(module: DeviceModule) -> DeviceModule:
     """A device module; if it has kernels only, no host programs, others call them as packed functions."""
     if not module.programs:
         for name in module.kernel_names:

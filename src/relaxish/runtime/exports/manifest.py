@@ -116,7 +116,7 @@ def file_name(value: object, where: str) -> str:
     return found
 
 
-def _value(value: Any, where: str) -> Any:
+def _value(value: Any, where: str) -> list[Any]:
     """A constant that is not a tensor: ``[kind, value]``."""
     checks: dict[str, Check] = {
         "shape": list_of(integer()), "tuple": list_of(_value), "string": text(longest=1 << 24), "bool": boolean,
@@ -126,7 +126,7 @@ def _value(value: Any, where: str) -> Any:
     return [kind, checks[kind](value[1], where)]
 
 
-def _instruction(value: object, where: str) -> Any:
+def _instruction(value: object, where: str) -> list[Any]:
     kind = value[0] if isinstance(value, list) and value else None
     found = _INSTRUCTIONS.get(kind) if isinstance(kind, str) else None
     if found is None:
@@ -134,13 +134,13 @@ def _instruction(value: object, where: str) -> Any:
     return found(value, where)
 
 
-def _call(value: Any, where: str) -> Any:
+def _call(value: Any, where: str) -> list[Any]:
     """``["call", dst, func, args]``, and what the result is declared to be, if anything."""
     parts = (one_of("call"), _REGISTER, _INDEX, list_of(_ARG))
     return tuple_of(*parts, _declared)(value, where) if len(value) > len(parts) else tuple_of(*parts)(value, where)
 
 
-def _declared(value: object, where: str) -> Any:
+def _declared(value: object, where: str) -> list[Any]:
     """What a function that is not compiled here is declared to give."""
     kind = value[0] if isinstance(value, list) and value else None
     found = _DECLARED.get(kind) if isinstance(kind, str) else None
@@ -149,7 +149,7 @@ def _declared(value: object, where: str) -> Any:
     return found(value, where)
 
 
-def _result(value: Any, where: str) -> Any:
+def _result(value: Any, where: str) -> dict[str, Any]:
     key = next(iter(value)) if isinstance(value, dict) and len(value) == 1 else None
     if key == "tuple":
         return {"tuple": list_of(_result)(value[key], where)}
@@ -164,11 +164,11 @@ def _result(value: Any, where: str) -> Any:
     raise MalformedDataError(f"{where}: expected one of tuple, tensor, value")
 
 
-def _scalar(value: object, where: str) -> Any:
+def _scalar(value: object, where: str) -> float:
     return value if isinstance(value, bool) else number(value, where)
 
 
-def _dim(value: object, where: str) -> Any:
+def _dim(value: object, where: str) -> int | str:
     return text(longest=1 << 12)(value, where) if isinstance(value, str) else _SIZE(value, where)
 
 

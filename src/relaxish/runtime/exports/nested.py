@@ -65,7 +65,7 @@ class NestedModule:
 
     __getitem__ = get_function
 
-    def _machine(self) -> Any:
+    def _machine(self) -> _Machine:
         """The machine of this thread, started at the first call."""
         machine = getattr(self._local, "machine", None)
         if machine is None:
@@ -103,5 +103,5 @@ class _Machine:
         """The parameters of a function."""
         return tuple(self._params[name])
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Callable[..., Any]:
         return self._machine[name]

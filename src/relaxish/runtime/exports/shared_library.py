@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...support.errors import RelaxishError
+from .. import packed_calls
 from ..thread_count import SETTER, pool_loaded
 
 __all__ = ["SharedLibrary", "shared_library"]
@@ -71,6 +72,8 @@ class SharedLibrary:
             raise RelaxishError(f"cannot load {path}: {err}") from None
         with contextlib.suppress(KeyError):
             pool_loaded(self.address(SETTER))
+        with contextlib.suppress(KeyError):
+            packed_calls.serve(self.address(packed_calls.SETTER))
 
     def address(self, symbol: str) -> int:
         """The address of an exported symbol; KeyError when there is none."""

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..kernel import MissingFunctionError
 from ..module import Module
+
+if TYPE_CHECKING:
+    from ..executable import Executable
 
 __all__ = ["SystemLibrary", "register_symbols", "system_lib"]
 
@@ -20,7 +23,7 @@ _SYMBOLS: dict[str, Callable[..., Any]] = {}
 _LIBRARIES: dict[str, SystemLibrary] = {}
 
 
-def register_symbols(module: Any) -> None:
+def register_symbols(module: Module | Executable) -> None:
     """Put all kernels of a module, or of an executable, into the system library; later ones replace earlier ones.
 
     Exported and loaded again they register themselves.

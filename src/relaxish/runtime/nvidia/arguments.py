@@ -56,7 +56,7 @@ class ArgumentLayout:
         except struct.error as error:
             raise self._refusal(values, error) from None
 
-    def pack_into(self, buffer: Any, place: int, values: Sequence[Any]) -> None:
+    def pack_into(self, buffer: bytearray | ctypes.Array[Any], place: int, values: Sequence[Any]) -> None:
         """Write the values into a buffer."""
         try:
             self._struct.pack_into(buffer, place, *self._converted(values))

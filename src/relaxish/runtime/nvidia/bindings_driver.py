@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..device import Attribute
 from .arguments import ArgumentLayout
 from .context_driver import ContextDriver, OwnedHandle, Start
 from .driver import ATTRIBUTES, Dim3, Launcher, TensorMapSpec
@@ -73,7 +74,7 @@ class BindingsDriver(ContextDriver):
 
     # ---- devices
 
-    def attribute(self, device: int, name: str) -> Any:
+    def attribute(self, device: int, name: str) -> Attribute:
         """An attribute of a device; ``None`` for an unknown name."""
         cuda = self._cuda
         if name == "device_name":

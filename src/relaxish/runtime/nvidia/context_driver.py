@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +59,7 @@ class ContextDriver(PreparedLaunches):
         frames: list[Frame] = []
         enter, device, what = self._enter, function.device, f"launching {function.name}"
 
-        def launcher(grid: Dim3, block: Dim3, shared: int, stream: int, values: Any) -> None:
+        def launcher(grid: Dim3, block: Dim3, shared: int, stream: int, values: Sequence[Any]) -> None:
             frame = frames.pop() if frames else Frame(layout)
             layout.pack_into(frame.buffer, frame.place, values)
             enter(device)

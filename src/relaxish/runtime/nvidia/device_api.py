@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 
 from ...support.errors import RelaxishError
-from ..device import Device, DeviceAPI
+from ..device import Attribute, Device, DeviceAPI
 from . import providers
 from .state import CUDAState
 
@@ -21,7 +19,7 @@ class CUDADeviceAPI(DeviceAPI):
         state = providers.find()
         return state is not None and 0 <= index < state.driver.device_count()
 
-    def attribute(self, index: int, name: str) -> Any:
+    def attribute(self, index: int, name: str) -> Attribute:
         """A property under the name that ``Device`` has for it."""
         driver = providers.current().driver
         if name == "compute_version":

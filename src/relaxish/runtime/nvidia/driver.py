@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from ..device import Attribute
+
 __all__ = ["ATTRIBUTES", "Dim3", "Driver", "Handle", "KernelArg", "Launcher", "TensorMapSpec"]
 
 Dim3 = tuple[int, int, int]
@@ -87,7 +89,7 @@ class Driver(Protocol):
         """How many devices there are."""
         ...
 
-    def attribute(self, device: int, name: str) -> Any:
+    def attribute(self, device: int, name: str) -> Attribute:
         """One of :data:`ATTRIBUTES`, "device_name" or "driver_version"; ``None`` for an unknown name."""
         ...
 

@@ -169,5 +169,5 @@ class LibCUDA:
         return bytes(buffer.raw[place : place + BYTES])
 
 
-def _array(kind: Any, values: Sequence[int]) -> ctypes.Array[ctypes.c_uint]:
+def _array(kind: type[ctypes.c_uint64] | type[ctypes.c_uint32], values: Sequence[int]) -> ctypes.Array[Any]:
     return (kind * len(values))(*values)

@@ -26,7 +26,7 @@ class LoadedImages:
         made = self._modules[id(image)] = self._state.driver.load_module(self._device, image)
         return made
 
-    def holding(self, kernel: str) -> Any:
+    def holding(self, kernel: str) -> Handle:
         """The driver's module with a kernel."""
         if self._by_kernel is None:
             (module,) = self._modules.values()

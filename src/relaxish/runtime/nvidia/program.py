@@ -9,7 +9,7 @@ from ...support.errors import RelaxishError
 from ..device import cuda
 from ..devices.host_program import HostProgram, HostRuntime, KernelInfo
 from . import tensor_map
-from .driver import Dim3, Launcher, TensorMapSpec
+from .driver import Dim3, Handle, Launcher, TensorMapSpec
 from .state import CUDAState
 
 __all__ = ["CUDARuntime"]
@@ -53,7 +53,7 @@ class CUDARuntime(HostRuntime):
             self._allow_shared(name, shared)
         launcher(grid, block, shared, self._state.stream(self._index), values)
 
-    def _function(self, name: str) -> Any:
+    def _function(self, name: str) -> Handle:
         found = self._functions.get(name)
         if found is None:
             found = self._functions[name] = self._state.driver.get_function(self._module_of(name), name)
@@ -68,7 +68,7 @@ class CUDARuntime(HostRuntime):
     def _allow_shared(self, name: str, nbytes: int) -> None:
         """Ask for dynamic shared memory: less than 48 KiB may be too much, too, beside a kernel's static arrays."""
         driver = self._state.driver
-        most = driver.attribute(self._index, "max_shared_memory_per_block_optin") or _DEFAULT_SHARED
+        most = int(driver.attribute(self._index, "max_shared_memory_per_block_optin") or _DEFAULT_SHARED)
         if nbytes > most:
             raise RelaxishError(
                 f"kernel {name} needs {nbytes} bytes of shared memory a block, {self.device} has {most}: it was "

@@ -11,7 +11,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from ...support import entry_points
 from ...support.config import CUDA_PROVIDER
@@ -144,19 +143,19 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def _null() -> Any:
+def _null() -> Driver:
     from .null_driver import NullDriver
 
     return NullDriver()
 
 
-def _pycuda() -> Any:
+def _pycuda() -> Driver:
     from .pycuda_driver import PyCUDADriver
 
     return PyCUDADriver()
 
 
-def _bindings() -> Any:
+def _bindings() -> Driver:
     from .bindings_driver import BindingsDriver
 
     return BindingsDriver()

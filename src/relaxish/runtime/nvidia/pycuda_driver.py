@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..device import Attribute
 from .arguments import ArgumentLayout
 from .context_driver import ContextDriver, OwnedHandle, launch_text
 from .driver import ATTRIBUTES, Dim3, Launcher, TensorMapSpec
@@ -106,7 +107,7 @@ class PyCUDADriver(ContextDriver):
 
     # ---- devices
 
-    def attribute(self, device: int, name: str) -> Any:
+    def attribute(self, device: int, name: str) -> Attribute:
         """An attribute of a device; ``None`` for an unknown name."""
         found = self._device(device)
         if name == "device_name":

@@ -14,10 +14,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from ..device import Attribute
 from . import tensor_map
 from .allocations import Allocations
 from .driver import Dim3, Handle, KernelArg, Launcher, TensorMapSpec
@@ -25,6 +26,8 @@ from .errors import CODES, CUDAError, failure
 from .work import Event, Graph, Timeline
 
 __all__ = ["Kernel", "Launch", "SimulatedDriver"]
+
+_T = TypeVar("_T")
 
 _H100: dict[str, Any] = {
     "max_threads_per_block": 1024,
@@ -143,7 +146,7 @@ class SimulatedDriver:
             raise failure(found.lost.code, what, f"the first failure was: {found.lost.what}")
         return found
 
-    def attribute(self, device: int, name: str) -> Any:
+    def attribute(self, device: int, name: str) -> Attribute:
         """An attribute of the simulated device."""
         return self._device(device, "reading an attribute", even_lost=True).attributes.get(name)
 
@@ -166,7 +169,7 @@ class SimulatedDriver:
         """Put host work on a stream as if it were a kernel: for stand-ins of libraries."""
         self._issue(self._device(device, what), stream, what, run)
 
-    def _guard(self, device: _Device, run: Callable[[], Any]) -> Any:
+    def _guard(self, device: _Device, run: Callable[[], _T]) -> _T:
         """Run work; a failure that loses the context is remembered."""
         try:
             with device.lock:
@@ -349,7 +352,7 @@ class SimulatedDriver:
         self._not_while_capturing(found, "waiting for an event")
         self._guard(found, lambda: found.timeline.reach(event))
 
-    def elapsed_ms(self, start: Any, end: Event) -> float:
+    def elapsed_ms(self, start: Event, end: Event) -> float:
         """Milliseconds between two events."""
         for event in (start, end):
             self._event(event, "reading the time between events")
@@ -359,8 +362,8 @@ class SimulatedDriver:
                     "reading the time between events",
                     "an event was made without timing, or was not recorded",
                 )
-            if event.time is None:
-                raise failure(CODES["NOT_READY"], "reading the time between events", "wait for the event first")
+        if start.time is None or end.time is None:
+            raise failure(CODES["NOT_READY"], "reading the time between events", "wait for the event first")
         return float(end.time - start.time)
 
     def destroy_event(self, event: Event) -> None:

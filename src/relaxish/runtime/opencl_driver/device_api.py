@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...support.errors import RelaxishError
-from ..device import Device, DeviceAPI
+from ..device import Attribute, Device, DeviceAPI
 from .state import OpenCLState, find_state, state
 
 __all__ = ["OpenCLDeviceAPI"]
@@ -39,7 +39,7 @@ class OpenCLDeviceAPI(DeviceAPI):
         found = find_state()
         return found is not None and 0 <= index < len(found.infos)
 
-    def attribute(self, index: int, name: str) -> Any:
+    def attribute(self, index: int, name: str) -> Attribute:
         """A property under the name that ``Device`` has for it."""
         info = state().device(index).info
         if name == "warp_size":
@@ -107,7 +107,7 @@ class OpenCLTimer:
         """Nothing to give back."""
 
 
-def _host(address: int, nbytes: int) -> Any:
+def _host(address: int, nbytes: int) -> np.ndarray[Any, Any]:
     return np.frombuffer(memoryview((ctypes.c_char * nbytes).from_address(address)).cast("B"), np.uint8)
 
 

@@ -30,8 +30,8 @@ class OpenCLRuntime(HostRuntime):
         self,
         name: str,
         values: tuple[Any, ...],
-        grid: Any,
-        block: Any,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
         shared: int,
         cluster: Sequence[int] = (1, 1, 1),
     ) -> None:

@@ -6,6 +6,7 @@ import threading
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
+from types import ModuleType
 
 from ...support.errors import MissingExtraError, RelaxishError
 from .addresses import AddressBook, Block
@@ -16,7 +17,7 @@ __all__ = ["OpenCLDevice", "OpenCLState", "find_state", "state"]
 class OpenCLDevice:
     """A device with its context and its queue, which runs everything in the order it was given."""
 
-    def __init__(self, cl: Any, device: Any) -> None:
+    def __init__(self, cl: ModuleType, device: Any) -> None:
         self.info = device
         self.context = cl.Context([device])
         self.queue = cl.CommandQueue(self.context, properties=cl.command_queue_properties.PROFILING_ENABLE)
@@ -27,7 +28,7 @@ class OpenCLDevice:
 class OpenCLState:
     """All devices of this process: GPUs and accelerators first, then processors."""
 
-    def __init__(self, cl: Any) -> None:
+    def __init__(self, cl: ModuleType) -> None:
         self.cl = cl
         self.book = AddressBook()
         self._lock = threading.Lock()
@@ -50,7 +51,7 @@ class OpenCLState:
         return self.book.add(made, max(1, nbytes), index)
 
 
-def _devices(cl: Any) -> list[Any]:
+def _devices(cl: ModuleType) -> list[Any]:
     try:
         platforms = cl.get_platforms()
     except cl.Error:  # how a loader without any platform answers
@@ -60,7 +61,7 @@ def _devices(cl: Any) -> list[Any]:
     return sorted(found, key=lambda device: bool(device.type & cpu))
 
 
-def _of_platform(cl: Any, platform: Any) -> list[Any]:
+def _of_platform(cl: ModuleType, platform: Any) -> list[Any]:
     try:
         return list(platform.get_devices())
     except cl.Error:  # CL_DEVICE_NOT_FOUND: a driver without hardware

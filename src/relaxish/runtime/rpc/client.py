@@ -13,7 +13,7 @@ from typing import Any
 
 from ...support.child_process import check_may_start
 from ..benchmark import BenchmarkResult
-from ..device import Device, DeviceAPI, register_device_api
+from ..device import Attribute, Device, DeviceAPI, register_device_api
 from ..ndarray import NDArray
 from .serving import Serving
 from .trust import HELLO_BYTES, HELLO_SECONDS, introduce, secret
@@ -52,7 +52,7 @@ class _RemoteDevices(DeviceAPI):
         """Whether it is there; it is not after the session's end."""
         return self.session.alive and bool(self.session.ask("device", self._tag(index), "exist"))
 
-    def attribute(self, index: int, name: str) -> Any:
+    def attribute(self, index: int, name: str) -> Attribute:
         """A property."""
         return self.session.ask("device", self._tag(index), name)
 
@@ -116,7 +116,7 @@ class RPCSession:
         _, name, message, trace = answer
         raise RPCError(f"{name}: {message}" + (f"\n\nOn the other side:\n{trace}" if trace else ""))
 
-    def _round_trip(self, message: bytes) -> Any:
+    def _round_trip(self, message: bytes) -> object:
         self._channel.write(message)
         return receive(self._channel)
 
@@ -144,22 +144,23 @@ class RPCSession:
 
     # ---- values
 
-    def outgoing(self, value: object) -> Any:
+    def outgoing(self, value: object) -> object:
         """An argument for the wire; arrays of this process are copied over first."""
-        if isinstance(value, NDArray):
-            owner = value.device.device_type // _MASK
-            if owner != self._number:
-                if owner:
-                    raise RPCError("an array of another session")
-                value = value.copyto(self.device("cpu"))
-                self._keep.append(value)
-            return Tagged("array", address=value.ptr, shape=list(value.shape), dtype=value.dtype)
-        if isinstance(value, Device):
-            return Tagged("device", type=value.device_type % _MASK, id=value.device_id)
-        if isinstance(value, RemoteObject):
-            return Tagged("object", handle=value.handle)
-        if isinstance(value, list | tuple) and type(value).__name__ != "ShapeTuple":
-            return [self.outgoing(v) for v in value]
+        match value:
+            case NDArray():
+                owner = value.device.device_type // _MASK
+                if owner != self._number:
+                    if owner:
+                        raise RPCError("an array of another session")
+                    value = value.copyto(self.device("cpu"))
+                    self._keep.append(value)
+                return Tagged("array", address=value.ptr, shape=list(value.shape), dtype=value.dtype)
+            case Device():
+                return Tagged("device", type=value.device_type % _MASK, id=value.device_id)
+            case RemoteObject():
+                return Tagged("object", handle=value.handle)
+            case list() | tuple() if type(value).__name__ != "ShapeTuple":
+                return [self.outgoing(v) for v in value]
         return value
 
     def incoming(self, value: object) -> Any:
@@ -377,7 +378,7 @@ class LocalSession(RPCSession):
         super().__init__(BytesChannel(b""))
         self._serving = Serving()
 
-    def _round_trip(self, message: bytes) -> Any:
+    def _round_trip(self, message: bytes) -> object:
         answer = self._serving.handle(receive(BytesChannel(message)))
         return receive(BytesChannel(pack(answer)))
 

@@ -37,7 +37,7 @@ class Serving:
         self.buffers.clear()
         self._folder.cleanup()
 
-    def handle(self, request: object) -> Any:
+    def handle(self, request: object) -> list[Any]:
         """The answer to a request: ["ok", value] or ["error", class name, message, trace]."""
         try:
             if not isinstance(request, list) or not request or not isinstance(request[0], str):
@@ -62,16 +62,17 @@ class Serving:
             raise RPCError(f"there is no object {handle!r} in this session")
         return self.objects[handle]
 
-    def outgoing(self, value: object) -> Any:
+    def outgoing(self, value: object) -> object:
         """A result for the wire: arrays and other objects stay here, their names go out."""
-        if isinstance(value, NDArray):
-            self._hold(value)
-            fields = {"address": value.ptr, "shape": list(value.shape), "dtype": value.dtype}
-            return Tagged("array", **fields, device=[value.device.device_type, value.device.device_id])
-        if isinstance(value, list | tuple) and type(value).__name__ != "ShapeTuple":
-            return [self.outgoing(v) for v in value]
-        if value is None or isinstance(value, bool | int | float | str | bytes | bytearray | tuple):
-            return value
+        match value:
+            case NDArray():
+                self._hold(value)
+                fields = {"address": value.ptr, "shape": list(value.shape), "dtype": value.dtype}
+                return Tagged("array", **fields, device=[value.device.device_type, value.device.device_id])
+            case list() | tuple() if type(value).__name__ != "ShapeTuple":
+                return [self.outgoing(v) for v in value]
+            case None | bool() | int() | float() | str() | bytes() | bytearray() | tuple():
+                return value
         if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
             return value.item()
         return Tagged("object", handle=self._note(value), callable=callable(value), kind_name=type(value).__name__)
@@ -103,22 +104,22 @@ class Serving:
 
     # ---- functions and modules
 
-    def do_get_function(self, name: str) -> Any:
+    def do_get_function(self, name: str) -> int:
         """A global function."""
         found = get_global_func(name, allow_missing=True)
         if found is None:
             raise RelaxishError(f"Cannot find global function {name}")
         return self._note(found)
 
-    def do_module_function(self, handle: int, name: str) -> Any:
+    def do_module_function(self, handle: int, name: str) -> int:
         """A function of a module."""
         return self._note(self._object(handle).get_function(name))
 
-    def do_call(self, handle: int, *args: Any) -> Any:
+    def do_call(self, handle: int, *args: Any) -> object:
         """Call a function."""
         return self.outgoing(self._object(handle)(*(self.incoming(a) for a in args)))
 
-    def do_method(self, handle: int, name: str, *args: Any) -> Any:
+    def do_method(self, handle: int, name: str, *args: Any) -> object:
         """Call one of the methods that remote objects are known by."""
         if name not in ("set_input", "invoke_stateful", "get_outputs", "get_output_arity", "entry_name"):
             raise RPCError(f"method {name!r} cannot be called from outside")
@@ -186,7 +187,7 @@ class Serving:
         """Copy within this side."""
         self._bytes_at(source, int(nbytes)).copyto(self._bytes_at(target, int(nbytes)))
 
-    def do_device(self, device: Device, what: str) -> Any:
+    def do_device(self, device: Device, what: str) -> object:
         """A property of a device; "exist"; or wait for it ("sync")."""
         found = self.incoming(device)
         if what == "sync":

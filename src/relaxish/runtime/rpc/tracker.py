@@ -84,7 +84,7 @@ class Tracker:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
             visitors.receive(sock, address, lambda channel: admit(channel, self._secret), self._talk)
 
-    def _talk(self, channel: SocketChannel, first: Any) -> None:
+    def _talk(self, channel: SocketChannel, first: list[Any]) -> None:
         host = ""
         with contextlib.suppress(OSError):
             host = channel.sock.getpeername()[0]

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ...support.log import get_logger
 from .client import RPCSession, connect
@@ -16,6 +16,8 @@ from .trust import HELLO_SECONDS, introduce, secret
 from .wire import RPCError, SocketChannel, hang_up, receive, send
 
 __all__ = ["Offer", "TrackerSession", "connect_tracker"]
+
+_T = TypeVar("_T")
 
 _log = get_logger("rpc")
 _PAUSE = 1.0
@@ -151,11 +153,11 @@ class TrackerSession:
     def request_and_run(
         self,
         key: str,
-        func: Callable[[RPCSession], Any],
+        func: Callable[[RPCSession], _T],
         priority: int = 1,
         session_timeout: float = 0,
         max_retry: int = 2,
-    ) -> Any:
+    ) -> _T:
         """``func(session)`` with a server; tried again with another one when a session breaks."""
         last: RPCError | None = None
         for _ in range(max(1, max_retry)):

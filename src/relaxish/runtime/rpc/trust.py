@@ -7,12 +7,12 @@ around it.
 
 from __future__ import annotations
 
+from typing import Any
 import hashlib
 import hmac
 import ipaddress
 import secrets
 import socket
-from typing import Any
 
 from ...support import config
 from ...support.log import get_logger

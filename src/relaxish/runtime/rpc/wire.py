@@ -143,21 +143,22 @@ class BytesChannel:
 
 def encode(value: object, blobs: list[bytes]) -> object:
     """A value as JSON; bytes go to ``blobs``. Raises RPCError for what has no form on the wire."""
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else {"$": "float", "text": repr(value)}
-    if isinstance(value, bytes | bytearray | memoryview):
-        blobs.append(bytes(value))
-        return {"$": "bytes", "at": len(blobs) - 1}
-    if isinstance(value, ShapeTuple):
-        return {"$": "shape", "dims": [int(d) for d in value]}
-    if isinstance(value, list | tuple):
-        return [encode(v, blobs) for v in value]
-    if isinstance(value, dict):
-        return {"$": "map", "items": [[encode(k, blobs), encode(v, blobs)] for k, v in value.items()]}
-    if isinstance(value, Tagged):
-        return {"$": value.kind, **{k: encode(v, blobs) for k, v in value.fields.items()}}
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else {"$": "float", "text": repr(value)}
+        case bytes() | bytearray() | memoryview():
+            blobs.append(bytes(value))
+            return {"$": "bytes", "at": len(blobs) - 1}
+        case ShapeTuple():
+            return {"$": "shape", "dims": [int(d) for d in value]}
+        case list() | tuple():
+            return [encode(v, blobs) for v in value]
+        case dict():
+            return {"$": "map", "items": [[encode(k, blobs), encode(v, blobs)] for k, v in value.items()]}
+        case Tagged():
+            return {"$": value.kind, **{k: encode(v, blobs) for k, v in value.fields.items()}}
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # NumPy's numbers
         return encode(value.item(), blobs)
     raise RPCError(f"a {type(value).__name__} cannot be sent to the other side")

@@ -9,21 +9,17 @@ from ...ir.prim import FloatImm, IntImm, StringImm
 __all__ = ["add_func_attrs", "plain_attr"]
 
 
-def plain_attr(value: Any) -> Any:
+def plain_attr(value: object) -> object:
     """Attribute values in their one form: constants of script as Python numbers where those print the same."""
-    if isinstance(value, dict):
-        return {k: plain_attr(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return tuple(plain_attr(v) for v in value)
-    if isinstance(value, IntImm):
-        if value.dtype == "bool":
+    match value:
+        case dict():
+            return {k: plain_attr(v) for k, v in value.items()}
+        case list() | tuple():
+            return tuple(plain_attr(v) for v in value)
+        case IntImm(dtype="bool"):
             return bool(value.value)
-        if value.dtype == "int32":
+        case IntImm(dtype="int32") | FloatImm(dtype="float32") | StringImm():
             return value.value
-    if isinstance(value, FloatImm) and value.dtype == "float32":
-        return value.value
-    if isinstance(value, StringImm):
-        return value.value
     return value
 
 

@@ -15,10 +15,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
+from types import TracebackType
 
 __all__ = ["IRBuilder", "IRBuilderFrame", "Namer"]
 
 _F = TypeVar("_F")
+_V = TypeVar("_V")
 _LOCAL = threading.local()
 
 
@@ -43,7 +45,10 @@ class IRBuilderFrame:
         return self
 
     def __exit__(
-        self, exc_type: type[BaseException] | None = None, exc_value: BaseException | None = None, trace: Any = None
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        trace: TracebackType | None = None,
     ) -> None:
         builder = IRBuilder.current()
         frames = builder.frames
@@ -76,7 +81,7 @@ class Namer:
     table: dict[type, Callable[[Any, str], None]] = {}
 
     @classmethod
-    def name(cls, obj: Any, name: str) -> None:
+    def name(cls, obj: object, name: str) -> None:
         """Name one object. Raises ValueError if its class has no name."""
         for base in type(obj).__mro__:
             setter = cls.table.get(base)
@@ -106,7 +111,10 @@ class IRBuilder:
         return self
 
     def __exit__(
-        self, exc_type: type[BaseException] | None = None, exc_value: BaseException | None = None, trace: Any = None
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        trace: TracebackType | None = None,
     ) -> None:
         _stack().pop()
 
@@ -141,7 +149,7 @@ class IRBuilder:
         return self.frames[-1] if self.frames and isinstance(self.frames[-1], cls) else None
 
     @staticmethod
-    def name(s: str, v: Any) -> Any:
+    def name(s: str, v: _V) -> _V:
         """Name an object and return it."""
         Namer.name(v, s)
         return v

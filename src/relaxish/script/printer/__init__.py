@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.node import Node
 from ...ir.printing import SCRIPT_PRINTER
 from ...support.object_path import ObjectPath
 from . import doc, ir_module, plain, tir_block, tir_buffer, tir_expr, tir_func, tir_stmt
@@ -22,6 +23,6 @@ def _install() -> None:
 _install()
 
 
-def script(node: Any, **config: Any) -> str:
+def script(node: Node, **config: Any) -> str:
     """The text of any IR node."""
     return render(node, config)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import Any, overload
+from typing import Any, NoReturn, overload
 
 from ...support.object_path import ObjectPath
 
@@ -51,10 +51,10 @@ class ExprDoc(Doc):
         """``self(args, key=value)``"""
         return CallDoc(self, *args, **kwargs)
 
-    def __getitem__(self, indices: Any) -> IndexDoc:
-        return IndexDoc(self, list(indices) if isinstance(indices, (tuple, list)) else [indices])
+    def __getitem__(self, indices: Doc | Sequence[Doc]) -> IndexDoc:
+        return IndexDoc(self, [indices] if isinstance(indices, Doc) else list(indices))
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> NoReturn:
         raise RuntimeError(f"{type(self)} cannot be used as iterable.")
 
 

@@ -185,16 +185,17 @@ class DocPrinter:
 
 def _literal(p: DocPrinter, doc: d.LiteralDoc) -> None:
     value = doc.value
-    if value is None:
-        p.write("None")
-    elif isinstance(value, bool):
-        p.write("True" if value else "False")
-    elif isinstance(value, int):
-        p.write(str(value))
-    elif isinstance(value, float):
-        p.write(format_float(value))
-    else:
-        p.write(format_string(str(value)))
+    match value:
+        case None:
+            p.write("None")
+        case bool():
+            p.write("True" if value else "False")
+        case int():
+            p.write(str(value))
+        case float():
+            p.write(format_float(value))
+        case _:
+            p.write(format_string(str(value)))
 
 
 def _attr(p: DocPrinter, doc: d.AttrAccessDoc) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import keyword
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from ...ir.expr import GlobalVar, PrimExpr
 from ...ir.node import Node
-from ...ir.prim import IntImm, SizeVar, Var as TirVar
+from ...ir.prim import SizeVar, Var as TirVar
 from ...support.object_path import ObjectPath
 from ...tir.buffer import Buffer
 from .config import PrinterConfig
@@ -44,7 +44,7 @@ def printer_of(*classes: type, token: str = "") -> Callable[[Printer], Printer]:
 _CACHE: dict[tuple[str, type], Printer] = {}
 
 
-def _unknown(obj: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _unknown(obj: object, path: ObjectPath, d: Docsifier) -> Doc:
     raise TypeError(f"no printer for {type(obj).__module__}.{type(obj).__name__}")
 
 
@@ -164,7 +164,7 @@ class Docsifier:
 
     # Printing.
 
-    def doc(self, obj: Any, path: ObjectPath) -> Any:
+    def doc(self, obj: object, path: ObjectPath) -> Any:
         """The doc of any IR value."""
         if obj is None:
             return LiteralDoc(None, path)
@@ -175,7 +175,7 @@ class Docsifier:
             self._decorate(made, obj, path)
         return made
 
-    def _decorate(self, made: Doc, obj: Node | str | Mapping[str, IntImm | str], path: ObjectPath) -> None:
+    def _decorate(self, made: Doc, obj: object, path: ObjectPath) -> None:
         cfg = self.cfg
         notes = []
         note = cfg.obj_to_annotate.get(id(obj))
@@ -230,12 +230,13 @@ class Docsifier:
             if leaving:
                 chain.pop()
                 continue
-            if isinstance(node, (tuple, list)):
-                stack.extend((x, False) for x in reversed(node))
-                continue
-            if isinstance(node, dict):
-                stack.extend((x, False) for pair in reversed(list(node.items())) for x in reversed(pair))
-                continue
+            match node:
+                case tuple() | list():
+                    stack.extend((x, False) for x in reversed(node))
+                    continue
+                case dict():
+                    stack.extend((x, False) for pair in reversed(list(node.items())) for x in reversed(pair))
+                    continue
             if not isinstance(node, Node):
                 continue
             if is_var(node):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from typing import Any
+from collections.abc import Mapping
 
 from ...ir.global_info import DummyGlobalInfo, VDevice
 from ...ir.module import IRModule
@@ -27,7 +28,7 @@ def _order(item: tuple[Any, Any]) -> tuple[int, str]:
 
 
 @printer_of(IRModule)
-def _module(mod: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _module(mod: IRModule, path: ObjectPath, d: Docsifier) -> Doc:
     functions = sorted(mod.functions.items(), key=_order)
     with Frame(d, "ir") as frame:
         frame.token("ir")
@@ -48,13 +49,14 @@ def _module(mod: Any, path: ObjectPath, d: Docsifier) -> Doc:
                 made = d.doc(func, path.attr("functions").map_value(gv))
             finally:
                 d.cfg.binding_names.pop()
-            if isinstance(made, StmtBlockDoc):
-                stmt: StmtDoc = made.stmts[-1]
-                stmt.paths = made.paths
-            elif isinstance(made, ExprDoc):
-                stmt = AssignDoc(IdDoc(gv.name_hint), made)
-            else:
-                stmt = made
+            match made:
+                case StmtBlockDoc():
+                    stmt: StmtDoc = made.stmts[-1]
+                    stmt.paths = made.paths
+                case ExprDoc():
+                    stmt = AssignDoc(IdDoc(gv.name_hint), made)
+                case _:
+                    stmt = made
             frame.stmts.append(stmt)
         return header(d, ClassDoc(name, [d.prefix("ir", "ir_module")], frame.stmts))
 
@@ -76,12 +78,12 @@ def _module_reference(d: Docsifier) -> ExprDoc:
 
 
 @printer_of(DummyGlobalInfo)
-def _dummy(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _dummy(node: DummyGlobalInfo, path: ObjectPath, d: Docsifier) -> Doc:
     return d.prefix("ir", "dummy_global_info").call()
 
 
 @printer_of(VDevice)
-def _vdevice(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _vdevice(node: VDevice, path: ObjectPath, d: Docsifier) -> Doc:
     target = node.target
     shown = d.doc(_target_dict(target), path.attr("target")) if target is not None else DictDoc({})
     return d.prefix("ir", "vdevice").call(
@@ -89,22 +91,22 @@ def _vdevice(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
     )
 
 
-def _target_dict(target: Any) -> Any:
+def _target_dict(target: Target | str) -> Mapping[str, Any] | str:
     return target.export() if hasattr(target, "export") else str(target)
 
 
 @printer_of(Target)
-def _target(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _target(node: Target, path: ObjectPath, d: Docsifier) -> Doc:
     """``T.target({...})``"""
     return d.prefix("tir", "target").call(d.doc(_target_dict(node), path))
 
 
 @printer_of(Span)
-def _span(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _span(node: Span, path: ObjectPath, d: Docsifier) -> Doc:
     numbers = (node.line, node.end_line, node.column, node.end_column)
     return d.prefix("ir", "Span").call(LiteralDoc(node.source_name.name), *[LiteralDoc(n) for n in numbers])
 
 
 @printer_of(SourceName)
-def _source_name(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _source_name(node: SourceName, path: ObjectPath, d: Docsifier) -> Doc:
     return d.prefix("ir", "SourceName").call(LiteralDoc(node.name))

@@ -45,17 +45,18 @@ def _node(obj: Node, path: ObjectPath, d: Docsifier) -> Doc:
     return IdDoc(f"{layer}.{type(obj).__name__}").call(**fields)
 
 
-def _value(value: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
-    if isinstance(value, Node):
-        made: ExprDoc = d.doc(value, path)
-        return made
-    if isinstance(value, tuple | list):
-        items = [_value(v, path.array_index(i), d) for i, v in enumerate(value)]
-        return TupleDoc(items) if isinstance(value, tuple) else ListDoc(items)
-    if isinstance(value, dict):
-        return DictDoc([(_value(k, path, d), _value(v, path, d)) for k, v in value.items()])
-    if value is None or isinstance(value, bool | int | float | str):
-        return LiteralDoc(value, path)
+def _value(value: object, path: ObjectPath, d: Docsifier) -> ExprDoc:
+    match value:
+        case Node():
+            made: ExprDoc = d.doc(value, path)
+            return made
+        case tuple() | list():
+            items = [_value(v, path.array_index(i), d) for i, v in enumerate(value)]
+            return TupleDoc(items) if isinstance(value, tuple) else ListDoc(items)
+        case dict():
+            return DictDoc([(_value(k, path, d), _value(v, path, d)) for k, v in value.items()])
+        case None | bool() | int() | float() | str():
+            return LiteralDoc(value, path)
     return IdDoc(repr(value))
 
 
@@ -68,7 +69,7 @@ def _object(obj: ObjectType, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 @printer_of(PackedFuncType)
-def _packed(obj: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _packed(obj: PackedFuncType, path: ObjectPath, d: Docsifier) -> Doc:
     return d.prefix("relax", "PackedFunc")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 
 from ... import relax
 from ...ir.structural import structural_equal
@@ -40,7 +38,7 @@ def _mesh(node: DeviceMesh, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 @printer_of(distributed.DTensorStructInfo)
-def _dtensor(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _dtensor(node: distributed.DTensorStructInfo, path: ObjectPath, d: Docsifier) -> Doc:
     tensor = node.tensor_sinfo
     args: list[ExprDoc] = []
     kwargs: dict[str, ExprDoc] = {}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ... import relax, tir
 from ...ir.attrs import Attrs, DictAttrs
 from ...ir.op import Op
-from ...relax.expr import Call, Constant, DataTypeImm, StringImm, Var
+from ...relax.expr import Call, Constant, DataTypeImm, Expr, StringImm, Var
 from ...relax.struct_info import StructInfo
 from ...runtime.ndarray import NDArray
 from ...support.object_path import ObjectPath
@@ -27,7 +26,7 @@ def define_relax_var(var: Var, frame: Frame, d: Docsifier) -> ExprDoc:
 
 
 @printer_of(relax.Var, relax.DataflowVar)
-def _var(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _var(node: relax.Var | relax.DataflowVar, path: ObjectPath, d: Docsifier) -> Doc:
     if not d.is_defined(node):
         frame = d.frames[-1]
         ann = d.doc(node.struct_info_, path.attr("struct_info_"))
@@ -38,7 +37,7 @@ def _var(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 @printer_of(relax.PrimValue)
-def _prim_value(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _prim_value(node: relax.PrimValue, path: ObjectPath, d: Docsifier) -> Doc:
     return d.prefix("relax", "prim_value").call(d.doc(node.value, path.attr("value")))
 
 
@@ -53,21 +52,21 @@ def _dtype(node: DataTypeImm, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 @printer_of(relax.Tuple)
-def _tuple(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _tuple(node: relax.Tuple, path: ObjectPath, d: Docsifier) -> Doc:
     if not node.fields:
         return d.prefix("relax", "tuple").call()
     return TupleDoc([d.doc(f, path.attr("fields").array_index(i)) for i, f in enumerate(node.fields)])
 
 
 @printer_of(relax.TupleGetItem)
-def _get_item(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _get_item(node: relax.TupleGetItem, path: ObjectPath, d: Docsifier) -> Doc:
     value = d.doc(node.tuple_value, path.attr("tuple_value"))
     made: Doc = value[LiteralDoc(node.index, path.attr("index"))]
     return made
 
 
 @printer_of(relax.ShapeExpr)
-def _shape(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _shape(node: relax.ShapeExpr, path: ObjectPath, d: Docsifier) -> Doc:
     values = [d.doc(v, path.attr("values").array_index(i)) for i, v in enumerate(node.values)]
     return d.prefix("relax", "shape").call(ListDoc(values))
 
@@ -95,7 +94,7 @@ def _constant(node: Constant, path: ObjectPath, d: Docsifier) -> Doc:
     return d.add_metadata(node)
 
 
-def _callee(node: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
+def _callee(node: Expr, path: ObjectPath, d: Docsifier) -> ExprDoc:
     if isinstance(node, relax.ExternFunc):
         return LiteralDoc(node.global_symbol, path)
     shown: ExprDoc = d.doc(node, path)
@@ -108,7 +107,14 @@ _CALL_TIR = {
 }  # fmt: skip
 
 
-def _call_tir(node: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
+def _is_call_tir(node: Call) -> bool:
+    """Whether a call has what ``R.call_tir`` and its kin are printed from; ill-formed ones are printed as any other."""
+    return (
+        isinstance(node.op, Op) and node.op.name in _CALL_TIR and len(node.args) in (2, 3) and len(node.sinfo_args) == 1
+    )
+
+
+def _call_tir(node: relax.Call, path: ObjectPath, d: Docsifier) -> ExprDoc:
     name = node.op.name.removeprefix("relax.")
     where = path.attr("args")
     args = [_callee(node.args[0], where.array_index(0), d), d.doc(node.args[1], where.array_index(1))]
@@ -138,7 +144,7 @@ def _is_distributed(info: StructInfo) -> bool:
     return type(info).__name__ == "DTensorStructInfo"
 
 
-def _formatted(node: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
+def _formatted(node: relax.Call, path: ObjectPath, d: Docsifier) -> ExprDoc:
     """``R.print`` and ``R.assert_op``: the format string moves to a keyword."""
     name = node.op.name.removeprefix("relax.")
     where = path.attr("args")
@@ -147,7 +153,7 @@ def _formatted(node: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
     return d.prefix("relax", name).call(*shown, format=text)
 
 
-def _attr_value(value: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
+def _attr_value(value: object, path: ObjectPath, d: Docsifier) -> ExprDoc:
     if value is None or isinstance(value, (bool, int, float, str)):
         return LiteralDoc(value, path)
     shown: ExprDoc = d.doc(value, path)
@@ -185,10 +191,10 @@ def _hint_on_device(node: Call, path: ObjectPath, d: Docsifier) -> ExprDoc:
 
 
 @printer_of(relax.Call)
-def _call(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _call(node: relax.Call, path: ObjectPath, d: Docsifier) -> Doc:
     if isinstance(node.op, Op):
         name = node.op.name
-        if name in _CALL_TIR:
+        if _is_call_tir(node):
             return _call_tir(node, path, d)
         if name in ("relax.print", "relax.assert_op") and _has_format(node, name):
             return _formatted(node, path, d)
@@ -200,14 +206,15 @@ def _call(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
             return d.prefix("relax", "to_vdevice").call(value, dst_vdevice=target)
     args: list[ExprDoc] = []
     prefix: ExprDoc
-    if isinstance(node.op, relax.ExternFunc):
-        prefix = d.prefix("relax", "call_packed")
-        args.append(LiteralDoc(node.op.global_symbol, path.attr("op").attr("global_symbol")))
-    elif isinstance(node.op, Op):
-        name = node.op.name
-        prefix = d.prefix("relax", name[6:]) if name.startswith("relax.") else IdDoc(name)
-    else:
-        prefix = d.doc(node.op, path.attr("op"))
+    match node.op:
+        case relax.ExternFunc():
+            prefix = d.prefix("relax", "call_packed")
+            args.append(LiteralDoc(node.op.global_symbol, path.attr("op").attr("global_symbol")))
+        case Op():
+            name = node.op.name
+            prefix = d.prefix("relax", name[6:]) if name.startswith("relax.") else IdDoc(name)
+        case _:
+            prefix = d.doc(node.op, path.attr("op"))
     where = path.attr("args")
     for i, arg in enumerate(node.args):
         show = _callee if i == 0 else lambda a, p, dd: dd.doc(a, p)

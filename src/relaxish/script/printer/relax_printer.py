@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ... import relax
 from ...ir.expr import BaseFunc
@@ -14,6 +13,7 @@ from ...relax.expr import (
     Expr,
     ExternFunc,
     SeqExpr,
+    VarBinding,
 )
 from ...relax.struct_info import FuncStructInfo, StructInfo
 from ...support.errors import RelaxishError
@@ -32,37 +32,38 @@ __all__: list[str] = []
 
 def _inferred(value: Expr) -> StructInfo | None:
     """What a binding's value says its struct info is, or None."""
-    if isinstance(value, relax.Call):
-        if isinstance(value.op, Op):
-            record = relax.op_table.op_record_of(value.op)
-            if record is None:
-                return None
-            try:
-                return record.infer(value, relax.BlockBuilder())
-            except (
-                RelaxishError,
-                ValueError,
-                TypeError,
-                LookupError,
-                AttributeError,
-            ):  # ill-formed calls are printed as well
-                return None
-        return None
-    if isinstance(value, relax.Tuple):
-        if all(f.struct_info_ is not None for f in value.fields):
-            return relax.TupleStructInfo([f.struct_info_ for f in value.fields])
-        return None
-    if isinstance(value, relax.TupleGetItem):
-        info = value.tuple_value.struct_info_
-        if isinstance(info, relax.TupleStructInfo) and value.index < len(info.fields):
-            return info.fields[value.index]
-        return None
-    if isinstance(value, relax.Var):
-        return value.struct_info_
+    match value:
+        case relax.Call():
+            if isinstance(value.op, Op):
+                record = relax.op_table.op_record_of(value.op)
+                if record is None:
+                    return None
+                try:
+                    return record.infer(value, relax.BlockBuilder())
+                except (
+                    RelaxishError,
+                    ValueError,
+                    TypeError,
+                    LookupError,
+                    AttributeError,
+                ):  # ill-formed calls are printed as well
+                    return None
+            return None
+        case relax.Tuple():
+            if all(f.struct_info_ is not None for f in value.fields):
+                return relax.TupleStructInfo([f.struct_info_ for f in value.fields])
+            return None
+        case relax.TupleGetItem():
+            info = value.tuple_value.struct_info_
+            if isinstance(info, relax.TupleStructInfo) and value.index < len(info.fields):
+                return info.fields[value.index]
+            return None
+        case relax.Var():
+            return value.struct_info_
     return None
 
 
-def sinfo_annotation(var: Any, path: ObjectPath, d: Docsifier, value: Expr | None) -> ExprDoc | None:
+def sinfo_annotation(var: relax.Var, path: ObjectPath, d: Docsifier, value: Expr | None) -> ExprDoc | None:
     """The annotation of a variable, or None where the value already says it."""
     if var.struct_info_ is None:
         return None
@@ -77,7 +78,7 @@ def sinfo_annotation(var: Any, path: ObjectPath, d: Docsifier, value: Expr | Non
     return shown
 
 
-def _seq(node: Any, path: ObjectPath, d: Docsifier, returns: bool) -> list[StmtDoc]:
+def _seq(node: Expr, path: ObjectPath, d: Docsifier, returns: bool) -> list[StmtDoc]:
     with Frame(d, "relax") as frame:
         body = node
         if isinstance(node, relax.SeqExpr):
@@ -85,9 +86,27 @@ def _seq(node: Any, path: ObjectPath, d: Docsifier, returns: bool) -> list[StmtD
                 made = d.doc(block, path.attr("blocks").array_index(i))
                 frame.stmts.extend(made.stmts if isinstance(made, StmtBlockDoc) else [made])
             body, path = node.body, path.attr("body")
+            if not returns and _ends_with_statement(node, d):
+                return frame.stmts
         shown = d.doc(body, path)
         frame.stmts.append(ReturnDoc(shown) if returns else ExprStmtDoc(shown))
         return frame.stmts
+
+
+def _ends_with_statement(seq: SeqExpr, d: Docsifier) -> bool:
+    """Whether the value of a sequence is the nothing that its last call gives, printed as a statement without a name."""
+    last = seq.blocks[-1].bindings[-1] if seq.blocks and seq.blocks[-1].bindings else None
+    return isinstance(last, relax.VarBinding) and last.var is seq.body and _is_statement(last, d)
+
+
+def _is_statement(binding: VarBinding, d: Docsifier) -> bool:
+    """Whether a binding is printed as a call for its effects alone: the parser binds it to an unnamed variable again."""
+    value = binding.value
+    if isinstance(value, relax.If):
+        plain = all(_ends_with_statement(branch, d) for branch in (value.true_branch, value.false_branch))
+    else:
+        plain = _is_void(value) and not isinstance(value, BaseFunc)
+    return bool(d.cfg.syntax_sugar and plain and _is_void(binding.var))
 
 
 @printer_of(relax.SeqExpr)
@@ -95,27 +114,27 @@ def _seq_expr(node: SeqExpr, path: ObjectPath, d: Docsifier) -> Doc:
     return StmtBlockDoc(_seq(node, path, d, False))
 
 
-def _if_doc(node: Any, path: ObjectPath, d: Docsifier, var: ExprDoc | None, ann: ExprDoc | None) -> IfDoc:
+def _if_doc(node: relax.If, path: ObjectPath, d: Docsifier, var: ExprDoc | None, ann: ExprDoc | None) -> IfDoc:
     cond = d.doc(node.cond, path.attr("cond"))
     branches = [
         _seq(node.true_branch, path.attr("true_branch"), d, False),
         _seq(node.false_branch, path.attr("false_branch"), d, False),
     ]
-    if var is not None:
+    if var is not None and not all(_ends_with_statement(b, d) for b in (node.true_branch, node.false_branch)):
         for stmts in branches:
             last = stmts[-1]
-            assert isinstance(last, ExprStmtDoc)
-            stmts[-1] = AssignDoc(var, last.expr, ann)
+            if isinstance(last, ExprStmtDoc):  # else a conditional that gives nothing
+                stmts[-1] = AssignDoc(var, last.expr, ann)
     return IfDoc(cond, branches[0], branches[1])
 
 
 @printer_of(relax.If)
-def _if(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _if(node: relax.If, path: ObjectPath, d: Docsifier) -> Doc:
     return _if_doc(node, path, d, None, None)
 
 
 @printer_of(relax.MatchCast)
-def _match_cast(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _match_cast(node: relax.MatchCast, path: ObjectPath, d: Docsifier) -> Doc:
     ann = None
     if d.cfg.show_all_struct_info:
         ann = sinfo_annotation(node.var, path.attr("var"), d, node.value)
@@ -126,24 +145,24 @@ def _match_cast(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 @printer_of(relax.VarBinding)
-def _var_binding(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _var_binding(node: relax.VarBinding, path: ObjectPath, d: Docsifier) -> Doc:
     value, where = node.value, path.attr("value")
-    if isinstance(value, relax.If):
-        ann = sinfo_annotation(node.var, path.attr("var"), d, value)
-        lhs = define_relax_var(node.var, d.frames[-1], d)
-        return _if_doc(value, where, d, lhs, ann)
-    if isinstance(value, BaseFunc) and not isinstance(value, relax.ExternFunc):
-        lhs = define_relax_var(node.var, d.frames[-1], d)
-        assert isinstance(lhs, IdDoc)
-        d.cfg.binding_names.append(lhs.name)
-        try:
-            made: Doc = d.doc(value, where)
-        finally:
-            d.cfg.binding_names.pop()
-        return made
+    match value:
+        case relax.If():
+            ann = sinfo_annotation(node.var, path.attr("var"), d, value)
+            lhs = define_relax_var(node.var, d.frames[-1], d)
+            return _if_doc(value, where, d, lhs, ann)
+        case BaseFunc() if not isinstance(value, relax.ExternFunc):
+            lhs = define_relax_var(node.var, d.frames[-1], d)
+            assert isinstance(lhs, IdDoc)
+            d.cfg.binding_names.append(lhs.name)
+            try:
+                made: Doc = d.doc(value, where)
+            finally:
+                d.cfg.binding_names.pop()
+            return made
     rhs = d.doc(value, where)
-    if d.cfg.syntax_sugar and _is_void(value) and _is_void(node.var):
-        # A call for its effects alone: the parser binds it to an unnamed variable again.
+    if _is_statement(node, d):
         return ExprStmtDoc(rhs)
     ann = sinfo_annotation(node.var, path.attr("var"), d, value)
     lhs = define_relax_var(node.var, d.frames[-1], d)
@@ -156,7 +175,7 @@ def _is_void(expr: Expr) -> bool:
     return isinstance(info, relax.TupleStructInfo) and not info.fields
 
 
-def _bindings(node: Any, path: ObjectPath, d: Docsifier, outputs: list[ExprDoc] | None) -> list[StmtDoc]:
+def _bindings(node: BindingBlock, path: ObjectPath, d: Docsifier, outputs: list[ExprDoc] | None) -> list[StmtDoc]:
     stmts: list[StmtDoc] = []
     for i, binding in enumerate(node.bindings):
         where = path.attr("bindings").array_index(i)
@@ -187,7 +206,7 @@ def _at_top_level(d: Docsifier) -> bool:
 
 
 @printer_of(relax.Function)
-def _function(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _function(node: relax.Function, path: ObjectPath, d: Docsifier) -> Doc:
     with Frame(d, "relax", is_func=True) as frame:
         name = function_name(node, d)
         frame.token("relax")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 
 from ... import relax, tir
+from ...ir.expr import PrimExpr
 from ...ir.global_info import VDevice
 from ...ir.prim import IntImm, Var as TirVar
 from ...relax.struct_info import (
@@ -17,13 +16,13 @@ from ...support.object_path import ObjectPath
 from .config import PrinterConfig
 from .doc import Doc, ExprDoc, ListDoc, LiteralDoc, TupleDoc
 from .doc_printer import doc_to_python
-from .docsifier import Docsifier, assign, mentions, printer_of
+from .docsifier import assign, Docsifier, Frame, mentions, printer_of
 from .tir_expr import var_creation
 
 __all__ = ["shape_var", "vdevice_text"]
 
 
-def _relax_frame(d: Docsifier) -> Any:
+def _relax_frame(d: Docsifier) -> Frame | None:
     """The function being printed, whose symbols are its own, or else the outermost graph-level scope."""
     scopes = [frame for frame in d.frames if frame.kind == "relax"]
     return next((frame for frame in reversed(scopes) if frame.is_func), scopes[0] if scopes else None)
@@ -51,7 +50,7 @@ printer_of(tir.Var, tir.SizeVar, token="relax")(_tir_var)
 printer_of(tir.IntImm, token="relax")(_int_imm)
 
 
-def shape_var(expr: Any, path: ObjectPath, d: Docsifier) -> ExprDoc:
+def shape_var(expr: PrimExpr, path: ObjectPath, d: Docsifier) -> ExprDoc:
     """A dimension; in a signature, one that mentions the function's own symbols is quoted."""
     shown: ExprDoc = d.doc(expr, path)
     for frame in d.frames:
@@ -103,7 +102,7 @@ def vdevice_text(vdevice: VDevice, d: Docsifier) -> str:
 
 
 @printer_of(relax.TensorStructInfo)
-def _tensor(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _tensor(node: relax.TensorStructInfo, path: ObjectPath, d: Docsifier) -> Doc:
     args: list[ExprDoc] = []
     kwargs: dict[str, ExprDoc] = {}
     if node.shape is not None:
@@ -126,7 +125,7 @@ def _tensor(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 @printer_of(relax.TupleStructInfo)
-def _tuple(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _tuple(node: relax.TupleStructInfo, path: ObjectPath, d: Docsifier) -> Doc:
     prefix = d.prefix("relax", "Tuple")
     if not node.fields:
         return prefix
@@ -134,7 +133,7 @@ def _tuple(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 @printer_of(relax.FuncStructInfo)
-def _func(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _func(node: relax.FuncStructInfo, path: ObjectPath, d: Docsifier) -> Doc:
     prefix = d.prefix("relax", "Callable")
     ret = d.doc(node.ret, path.attr("ret"))
     purity = LiteralDoc(bool(node.purity), path.attr("purity"))

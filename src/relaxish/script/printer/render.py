@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...arith.functor import free_vars
 from ...ir.attrs import DictAttrs
 from ...ir.expr import GlobalVar, Range
 from ...ir.global_info import GlobalInfo
@@ -54,20 +55,24 @@ def render(node: Node, config: dict[str, Any]) -> str:
     if relax:
         _load_relax()
     d = Docsifier(cfg)
-    kind = "ir" if isinstance(node, _IR_LEVEL) else "relax" if relax else "tir"
+    kind = "relax" if relax else "tir"
+    # Variables of a range are defined in the frame around it, which only TensorIR's can do.
+    if isinstance(node, _IR_LEVEL) and not (isinstance(node, Range) and free_vars((node.min, node.extent))):
+        kind = "ir"
     d.set_common_prefix(node, is_var_or_buffer)
     with Frame(d, kind) as frame:
         frame.token(kind)
         made = d.doc(node, ObjectPath.root())
-        if isinstance(made, ExprDoc):
-            if not cfg.verbose_expr:
-                frame.stmts.clear()
-            frame.stmts.append(ExprStmtDoc(made))
-        elif isinstance(made, StmtBlockDoc):
-            frame.stmts.extend(made.stmts)
-        else:
-            assert isinstance(made, StmtDoc)
-            frame.stmts.append(made)
+        match made:
+            case ExprDoc():
+                if not cfg.verbose_expr:
+                    frame.stmts.clear()
+                frame.stmts.append(ExprStmtDoc(made))
+            case StmtBlockDoc():
+                frame.stmts.extend(made.stmts)
+            case _:
+                assert isinstance(made, StmtDoc)
+                frame.stmts.append(made)
         text = ""
         if d.metadata:
             if cfg.show_meta:

@@ -34,7 +34,9 @@ def _loops_around(d: Docsifier) -> dict[int, Any]:
 class _Bindings:
     """Prints the iteration variables of a block, runs of plain ones as one ``T.axis.remap``."""
 
-    def __init__(self, block: Block, path: ObjectPath, realize: Any, frame: Frame, d: Docsifier) -> None:
+    def __init__(
+        self, block: Block, path: ObjectPath, realize: BlockRealize | None, frame: Frame, d: Docsifier
+    ) -> None:
         self.block, self.path, self.realize, self.frame, self.d = block, path, realize, frame, d
         self.pending: list[int] = []
         self.loops = _loops_around(d) if realize is not None and d.cfg.syntax_sugar else {}
@@ -72,7 +74,7 @@ class _Bindings:
         pending, self.pending = self.pending, []
         if len(pending) == 1:
             self.single(pending[0])
-        elif pending:
+        elif pending and self.realize is not None:  # what has no realisation is never pending
             d = self.d
             lhs, rhs, kinds = [], [], ""
             for index in pending:
@@ -99,7 +101,9 @@ def _same(a: PrimExpr, b: PrimExpr) -> bool:
     return a is b or (a.dtype == b.dtype and structural_equal(a, b))
 
 
-def _print_block(block: Block, path: ObjectPath, realize: Any, realize_path: Any, d: Docsifier) -> Doc:
+def _print_block(
+    block: Block, path: ObjectPath, realize: BlockRealize | None, realize_path: ObjectPath, d: Docsifier
+) -> Doc:
     with Frame(d, "tir", block) as frame:
         out = frame.stmts
         _Bindings(block, path, realize, frame, d).run()
@@ -139,4 +143,4 @@ def _block_realize(node: BlockRealize, path: ObjectPath, d: Docsifier) -> Doc:
 
 @printer_of(tir.Block)
 def _block(node: Block, path: ObjectPath, d: Docsifier) -> Doc:
-    return _print_block(node, path, None, None, d)
+    return _print_block(node, path, None, path, d)

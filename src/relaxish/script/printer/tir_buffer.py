@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeGuard
 
 from ... import tir
@@ -28,26 +28,27 @@ def define_buffer(buffer: Buffer, frame: Frame, d: Docsifier) -> IdDoc:
     return d.define(buffer, frame, buffer.name or "buffer")
 
 
-def _uses(value: Any, counts: dict[int, int]) -> None:
+def _uses(value: object, counts: dict[int, int]) -> None:
     stack = [value]
     while stack:
         node = stack.pop()
-        if isinstance(node, (tuple, list)):
-            stack.extend(node)
-        elif isinstance(node, tir.Var):
-            counts[id(node)] = counts.get(id(node), 0) + 1
-        elif isinstance(node, Node):
-            stack.extend(node.iter_children())
+        match node:
+            case tuple() | list():
+                stack.extend(node)
+            case tir.Var():
+                counts[id(node)] = counts.get(id(node), 0) + 1
+            case Node():
+                stack.extend(node.iter_children())
 
 
-def has_vars(value: Any) -> bool:
+def has_vars(value: PrimExpr | Sequence[PrimExpr]) -> bool:
     """Whether an expression mentions any variable."""
     counts: dict[int, int] = {}
     _uses(value, counts)
     return bool(counts)
 
 
-def is_simple_buffer(buffer: Any) -> bool:
+def is_simple_buffer(buffer: Buffer) -> bool:
     """Whether shape and dtype say everything about a buffer, so that ``T.Buffer`` may declare it."""
     if buffer.strides or has_vars(buffer.shape) or has_vars(buffer.elem_offset):
         return False
@@ -208,14 +209,14 @@ def _buffer(node: Buffer, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 @printer_of(tir.BufferRegion)
-def _region(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _region(node: tir.BufferRegion, path: ObjectPath, d: Docsifier) -> Doc:
     prefix = d.doc(node.buffer, path.attr("buffer"))
     made: Doc = prefix[buffer_slices(node.region, path.attr("region"), d)]
     return made
 
 
 @printer_of(tir.MatchBufferRegion)
-def _match(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _match(node: tir.MatchBufferRegion, path: ObjectPath, d: Docsifier) -> Doc:
     frame = d.frames[-1]
     source = d.doc(node.source, path.attr("source"))
     lhs = define_buffer(node.buffer, frame, d)

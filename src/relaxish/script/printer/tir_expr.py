@@ -8,7 +8,7 @@ from typing import Any
 from ... import tir
 from ...ir import dtype as dt
 from ...ir import primops
-from ...ir.expr import GlobalVar, Range
+from ...ir.expr import GlobalVar, PrimExpr, Range
 from ...ir.op import Op
 from ...ir.prim import BinaryOp, CommReducer, IterVar, Let, Reduce, Var as TirVar, is_one
 from ...ir.types import FuncType, PointerType, PrimType, TensorType, TupleType
@@ -18,7 +18,7 @@ from .doc import (
     DictDoc, Doc, ExprDoc, IdDoc, LambdaDoc, ListDoc, LiteralDoc, OperationDoc, OperationKind, SliceDoc,
     TupleDoc,
 )  # fmt: skip
-from .docsifier import Docsifier, Frame, assign, printer_of
+from .docsifier import Docsifier, Frame, Printer, assign, printer_of
 from .op_names import DTYPE_FIRST, DTYPE_LAST, script_name
 
 __all__ = ["buffer_indices", "buffer_slices", "define_var", "var_creation"]
@@ -110,10 +110,10 @@ def _rebuilds(function: Callable[..., Any], node: BinaryOp) -> bool:
     return type(built) is type(node) and built.a is node.a and built.b is node.b
 
 
-def _called(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _called(name: str, function: Callable[..., Any]) -> Printer:
     """A binary node as a call, of the folding function where that builds this very node."""
 
-    def show(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+    def show(node: BinaryOp, path: ObjectPath, d: Docsifier) -> Doc:
         a, b = d.doc(node.a, path.attr("a")), d.doc(node.b, path.attr("b"))
         same = _rebuilds(function, node)
         return d.prefix("tir", name if same else type(node).__name__).call(a, b)
@@ -126,10 +126,10 @@ printer_of(tir.Max)(_called("max", primops.max_))
 printer_of(tir.Mod)(_called("truncmod", primops.truncmod))
 
 
-def _sugared(function: Callable[..., Any], kind: OperationKind) -> Any:
+def _sugared(function: Callable[..., Any], kind: OperationKind) -> Printer:
     """A binary node as its Python operator, if applying that operator would build this very node."""
 
-    def show(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+    def show(node: BinaryOp, path: ObjectPath, d: Docsifier) -> Doc:
         a, b = d.doc(node.a, path.attr("a")), d.doc(node.b, path.attr("b"))
         if _rebuilds(function, node):
             return OperationDoc(kind, [a, b])
@@ -212,7 +212,7 @@ def _shuffle(node: tir.Shuffle, path: ObjectPath, d: Docsifier) -> Doc:
     )
 
 
-def buffer_indices(indices: Any, path: ObjectPath, d: Docsifier) -> list[Doc]:
+def buffer_indices(indices: Sequence[PrimExpr], path: ObjectPath, d: Docsifier) -> list[Doc]:
     """Index docs; ramps with constant stride become slices."""
     out: list[Doc] = []
     for i, index in enumerate(indices):
@@ -381,7 +381,7 @@ def _index_map(node: IndexMap, path: ObjectPath, d: Docsifier) -> Doc:
     )
 
 
-def _sequence(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _sequence(node: Sequence[object], path: ObjectPath, d: Docsifier) -> Doc:
     return ListDoc([d.doc(x, path.array_index(i)) for i, x in enumerate(node)])
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ... import tir
 from ...ir.attrs import Attrs, DictAttrs
-from ...ir.expr import BaseFunc, ExprLike
+from ...ir.expr import BaseFunc
 from ...ir.node import Node
-from ...ir.prim import IntImm
 from ...ir.types import TupleType
 from ...support.object_path import ObjectPath
-from ...target.target import Target
 from ...tir.analysis.structure import contains_block
 from ...tir.function import PrimFunc
 from ...tir.stmt import Block
@@ -59,19 +56,20 @@ def _count(func: PrimFunc) -> dict[int, int]:
     stack: list[Any] = [func]
     while stack:
         node = stack.pop()
-        if isinstance(node, (tuple, list)):
-            stack.extend(node)
-        elif isinstance(node, dict):
-            stack.extend(node.keys())
-            stack.extend(node.values())
-        elif isinstance(node, tir.Var):
-            counts[id(node)] = counts.get(id(node), 0) + 1
-        elif isinstance(node, tir.Buffer):
-            if id(node) not in seen_buffers:
-                seen_buffers.add(id(node))
+        match node:
+            case tuple() | list():
+                stack.extend(node)
+            case dict():
+                stack.extend(node.keys())
+                stack.extend(node.values())
+            case tir.Var():
+                counts[id(node)] = counts.get(id(node), 0) + 1
+            case tir.Buffer():
+                if id(node) not in seen_buffers:
+                    seen_buffers.add(id(node))
+                    stack.extend(node.iter_children())
+            case Node():
                 stack.extend(node.iter_children())
-        elif isinstance(node, Node):
-            stack.extend(node.iter_children())
     return counts
 
 
@@ -91,13 +89,13 @@ def _implicit_root(func: PrimFunc) -> Block | None:
     return root if contains_block(inner) else None
 
 
-def _parameters(func: Any, path: ObjectPath, frame: Frame, d: Docsifier) -> tuple[list[AssignDoc], set[int]]:
+def _parameters(func: tir.PrimFunc, path: ObjectPath, frame: Frame, d: Docsifier) -> tuple[list[AssignDoc], set[int]]:
     args: list[AssignDoc] = []
     inlined: set[int] = set()
     counts = _count(func)
     data_uses: dict[int, int] = {}
-    for buffer in func.buffer_map.values():
-        data_uses[id(buffer.data)] = data_uses.get(id(buffer.data), 0) + 1
+    for declared in func.buffer_map.values():
+        data_uses[id(declared.data)] = data_uses.get(id(declared.data), 0) + 1
     for i, var in enumerate(func.params):
         where = path.attr("params").array_index(i)
         buffer = func.buffer_map.get(var)
@@ -114,7 +112,7 @@ def _parameters(func: Any, path: ObjectPath, frame: Frame, d: Docsifier) -> tupl
 
 
 @printer_of(tir.PrimFunc)
-def _prim_func(func: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _prim_func(func: tir.PrimFunc, path: ObjectPath, d: Docsifier) -> Doc:
     with Frame(d, "tir", func) as frame:
         frame.token("tir")
         name = function_name(func, d)
@@ -153,18 +151,16 @@ def _prim_func(func: Any, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 def _constants(
-    value: ExprLike
-    | Target
-    | Sequence[IntImm | str]
-    | Mapping[str, ExprLike | Target | Sequence[IntImm | str] | Mapping[str, str]],
-) -> Any:
+    value: object,
+) -> object:
     """Attribute values with flags as constants of the IR, which is what they are to readers of attributes."""
-    if isinstance(value, bool):
-        return tir.IntImm("bool", value)
-    if isinstance(value, tuple | list):
-        return tuple(_constants(v) for v in value)
-    if isinstance(value, dict):
-        return {k: _constants(v) for k, v in value.items()}
+    match value:
+        case bool():
+            return tir.IntImm("bool", value)
+        case tuple() | list():
+            return tuple(_constants(v) for v in value)
+        case dict():
+            return {k: _constants(v) for k, v in value.items()}
     return value
 
 
@@ -175,13 +171,13 @@ def _dict_attrs(node: DictAttrs, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 @printer_of(Attrs)
-def _attrs(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _attrs(node: Attrs, path: ObjectPath, d: Docsifier) -> Doc:
     shown: Doc = d.doc(dict(node.items()), path)
     return shown
 
 
 @printer_of(tir.TensorIntrin)
-def _tensor_intrin(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _tensor_intrin(node: tir.TensorIntrin, path: ObjectPath, d: Docsifier) -> Doc:
     return d.prefix("tir", "TensorIntrin").call(
         d.doc(node.desc.script(name="desc"), path.attr("desc")), d.doc(node.impl.script(name="impl"), path.attr("impl"))
     )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ...ir.prim import is_one, is_zero
+from ...ir.prim import IterVar, Var as TirVar, is_one, is_zero
 from ... import tir
 from ...ir.op import Op
 from ...ir.types import PrimType, TupleType
@@ -15,6 +13,8 @@ from ...tir.stmt import (
     DeclBuffer,
     SeqStmt,
     Stmt,
+    AttrStmt,
+    For,
 )
 from .doc import (
     AssertDoc, AssignDoc, Doc, ExprDoc, ExprStmtDoc, ForDoc, IdDoc, IfDoc, ListDoc, LiteralDoc, ReturnDoc,
@@ -40,13 +40,14 @@ def body_into(stmt: Stmt, path: ObjectPath, frame: Frame, d: Docsifier) -> None:
 
 
 def _into(doc: Doc, frame: Frame) -> None:
-    if isinstance(doc, StmtBlockDoc):
-        frame.stmts.extend(doc.stmts)
-    elif isinstance(doc, StmtDoc):
-        frame.stmts.append(doc)
-    else:
-        assert isinstance(doc, ExprDoc)
-        frame.stmts.append(ExprStmtDoc(doc))
+    match doc:
+        case StmtBlockDoc():
+            frame.stmts.extend(doc.stmts)
+        case StmtDoc():
+            frame.stmts.append(doc)
+        case _:
+            assert isinstance(doc, ExprDoc)
+            frame.stmts.append(ExprStmtDoc(doc))
 
 
 def _concise(d: Docsifier, node: Stmt) -> bool:
@@ -64,7 +65,7 @@ def _scoped(lhs: ExprDoc | None, rhs: ExprDoc, stmts: list[StmtDoc], concise: bo
 
 
 @printer_of(tir.Evaluate)
-def _evaluate(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _evaluate(node: tir.Evaluate, path: ObjectPath, d: Docsifier) -> Doc:
     value = node.value
     if d.cfg.syntax_sugar and isinstance(value, tir.Call) and isinstance(value.op, Op):
         if value.op.name == "tir.ret" and len(value.args) == 1:
@@ -76,7 +77,7 @@ def _evaluate(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 @printer_of(tir.LetStmt)
-def _let_stmt(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _let_stmt(node: tir.LetStmt, path: ObjectPath, d: Docsifier) -> Doc:
     concise = _concise(d, node)
     kind = node.var.type_annotation
     annotation = None
@@ -97,9 +98,8 @@ def _let_stmt(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
         return ScopeDoc(lhs, d.prefix("tir", "LetStmt").call(*args), frame.stmts)
 
 
-def _launch_thread(node: Any, path: ObjectPath, d: Docsifier) -> tuple[ExprDoc, Any]:
+def _launch_thread(node: AttrStmt, iter_var: IterVar, path: ObjectPath, d: Docsifier) -> tuple[ExprDoc, TirVar | None]:
     """The ``T.launch_thread`` call and, if it defines its variable, that variable."""
-    iter_var = node.node
     where = path.attr("node")
     defined = None
     shown: ExprDoc
@@ -119,7 +119,7 @@ def _launch_thread(node: Any, path: ObjectPath, d: Docsifier) -> tuple[ExprDoc, 
 
 
 @printer_of(tir.AttrStmt)
-def _attr_stmt(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _attr_stmt(node: tir.AttrStmt, path: ObjectPath, d: Docsifier) -> Doc:
     concise = _concise(d, node)
     defined = None
     body, body_path = node.body, path.attr("body")
@@ -127,7 +127,7 @@ def _attr_stmt(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
         rhs = _realize_call(body, d.doc(node.value, path.attr("value")), body_path, d)
         body, body_path = body.body, body_path.attr("body")
     elif node.attr_key in ("thread_extent", "virtual_thread") and isinstance(node.node, tir.IterVar):
-        rhs, defined = _launch_thread(node, path, d)
+        rhs, defined = _launch_thread(node, node.node, path, d)
     else:
         rhs = d.prefix("tir", "attr").call(
             d.doc(node.node, path.attr("node")),
@@ -141,7 +141,7 @@ def _attr_stmt(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 @printer_of(tir.AssertStmt)
-def _assert_stmt(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _assert_stmt(node: tir.AssertStmt, path: ObjectPath, d: Docsifier) -> Doc:
     concise = _concise(d, node)
     cond = d.doc(node.condition, path.attr("condition"))
     msg = d.doc(node.message, path.attr("message"))
@@ -153,7 +153,7 @@ def _assert_stmt(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 @printer_of(tir.While)
-def _while(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _while(node: tir.While, path: ObjectPath, d: Docsifier) -> Doc:
     cond = d.doc(node.condition, path.attr("condition"))
     with Frame(d, "tir", node) as frame:
         body_into(node.body, path.attr("body"), frame, d)
@@ -161,7 +161,7 @@ def _while(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 @printer_of(tir.IfThenElse)
-def _if(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _if(node: tir.IfThenElse, path: ObjectPath, d: Docsifier) -> Doc:
     cond = d.doc(node.condition, path.attr("condition"))
     with Frame(d, "tir", node.then_case) as then:
         body_into(node.then_case, path.attr("then_case"), then, d)
@@ -181,7 +181,7 @@ def _seq(node: SeqStmt, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 @printer_of(tir.BufferStore)
-def _buffer_store(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _buffer_store(node: tir.BufferStore, path: ObjectPath, d: Docsifier) -> Doc:
     buffer = d.doc(node.buffer, path.attr("buffer"))
     value = d.doc(node.value, path.attr("value"))
     if node.predicate is not None:
@@ -191,7 +191,7 @@ def _buffer_store(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
     return assign(buffer[buffer_indices(node.indices, path.attr("indices"), d)], value)
 
 
-def _realize_call(node: Any, scope: LiteralDoc | None, path: ObjectPath, d: Docsifier) -> ExprDoc:
+def _realize_call(node: BufferRealize, scope: LiteralDoc | None, path: ObjectPath, d: Docsifier) -> ExprDoc:
     buffer = d.doc(node.buffer, path.attr("buffer"))
     bounds: list[Doc] = []
     for i, bound in enumerate(node.bounds):
@@ -216,14 +216,14 @@ def _buffer_realize(node: BufferRealize, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 @printer_of(tir.ProducerStore)
-def _producer_store(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _producer_store(node: tir.ProducerStore, path: ObjectPath, d: Docsifier) -> Doc:
     name = IdDoc(getattr(node.producer, "name", None) or "producer")
     value = d.doc(node.value, path.attr("value"))
     return assign(name[buffer_indices(node.indices, path.attr("indices"), d)], value)
 
 
 @printer_of(tir.ProducerRealize)
-def _producer_realize(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _producer_realize(node: tir.ProducerRealize, path: ObjectPath, d: Docsifier) -> Doc:
     name = IdDoc(getattr(node.producer, "name", None) or "producer")
     region = name[buffer_slices(node.bounds, path.attr("bounds"), d)]
     cond = d.doc(node.condition, path.attr("condition"))
@@ -234,7 +234,7 @@ def _producer_realize(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 @printer_of(tir.Prefetch)
-def _prefetch(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _prefetch(node: tir.Prefetch, path: ObjectPath, d: Docsifier) -> Doc:
     return ExprStmtDoc(
         d.prefix("tir", "prefetch").call(
             d.doc(node.buffer, path.attr("buffer")), d.doc(node.bounds, path.attr("bounds"))
@@ -242,19 +242,19 @@ def _prefetch(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
     )
 
 
-def _declares_allocation(node: Allocate) -> bool:
-    """Whether an allocation and the buffer declared right inside it may be printed as one."""
+def _declared_allocation(node: Allocate) -> DeclBuffer | None:
+    """The buffer declared right inside an allocation, where the two may be printed as one."""
     decl = node.body
     if not isinstance(decl, tir.DeclBuffer) or decl.buffer.data is not node.buffer_var:
-        return False
+        return None
     buffer = decl.buffer
     if node.dtype != buffer.dtype or not is_one(node.condition) or node.annotations:
-        return False
+        return None
     if len(node.extents) != len(buffer.shape):
-        return False
+        return None
     from ...ir.structural import structural_equal
 
-    return all(structural_equal(a, b) for a, b in zip(node.extents, buffer.shape))
+    return decl if all(structural_equal(a, b) for a, b in zip(node.extents, buffer.shape)) else None
 
 
 def _decl(node: DeclBuffer, path: ObjectPath, d: Docsifier, concise: bool, defines_data: bool) -> Doc:
@@ -271,10 +271,11 @@ def _decl_buffer(node: DeclBuffer, path: ObjectPath, d: Docsifier) -> Doc:
 
 
 @printer_of(tir.Allocate)
-def _allocate(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _allocate(node: tir.Allocate, path: ObjectPath, d: Docsifier) -> Doc:
     concise = _concise(d, node)
-    if d.cfg.syntax_sugar and _declares_allocation(node):
-        return _decl(node.body, path.attr("body"), d, concise, True)
+    declared = _declared_allocation(node) if d.cfg.syntax_sugar else None
+    if declared is not None:
+        return _decl(declared, path.attr("body"), d, concise, True)
     scope = getattr(node.buffer_var.type_annotation, "storage_scope", "") or "global"
     args = [
         d.doc(node.extents, path.attr("extents")),
@@ -296,7 +297,7 @@ _MOST_CONSTANTS = 201
 
 
 @printer_of(tir.AllocateConst)
-def _allocate_const(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _allocate_const(node: tir.AllocateConst, path: ObjectPath, d: Docsifier) -> Doc:
     concise = _concise(d, node)
     data = node.data_or_idx
     if hasattr(data, "numpy"):
@@ -320,9 +321,9 @@ def _allocate_const(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
         return _scoped(lhs, rhs, frame.stmts, concise)
 
 
-def _grid(loop: Any) -> list[Any]:
+def _grid(loop: Stmt) -> list[For]:
     """The perfectly nested plain loops from ``loop`` down, none bounded by another's variable."""
-    found: list[Any] = []
+    found: list[For] = []
     variables: set[int] = set()
     while isinstance(loop, tir.For):
         if loop.kind != tir.ForKind.SERIAL or not is_zero(loop.min) or loop.annotations:
@@ -339,7 +340,7 @@ _KINDS = {1: "parallel", 2: "vectorized", 3: "unroll", 4: "thread_binding"}
 
 
 @printer_of(tir.For)
-def _for(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
+def _for(node: tir.For, path: ObjectPath, d: Docsifier) -> Doc:
     grid = _grid(node) if d.cfg.syntax_sugar else []
     with Frame(d, "tir", node) as frame:
         if len(grid) > 1:
@@ -363,9 +364,8 @@ def _for(node: Any, path: ObjectPath, d: Docsifier) -> Doc:
         else:
             prefix = d.prefix("tir", _KINDS[int(node.kind)])
         kwargs: dict[str, ExprDoc] = {}
-        if int(node.kind) == 4:
-            tag = node.thread_binding.thread_tag
-            kwargs["thread"] = LiteralDoc(tag, path.attr("thread_binding"))
+        if node.kind == tir.ForKind.THREAD_BINDING and node.thread_binding is not None:
+            kwargs["thread"] = LiteralDoc(node.thread_binding.thread_tag, path.attr("thread_binding"))
         if node.annotations:
             kwargs["annotations"] = d.doc(node.annotations, path.attr("annotations"))
         rhs = prefix.call(*args, **kwargs)

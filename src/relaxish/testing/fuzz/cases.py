@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.node import Node
 from ...tir import ForKind, PrimFunc
 from ...tir.analysis import verify_well_formed
 from ...tir.schedule import Schedule, Trace
@@ -93,7 +94,7 @@ def _is_for_devices(func: PrimFunc) -> bool:
 
     found = []
 
-    def look(node: Any) -> None:
+    def look(node: Node) -> None:
         buffer = getattr(node, "buffer", None)
         if getattr(node, "kind", None) == ForKind.THREAD_BINDING or getattr(buffer, "axis_separators", ()):
             found.append(node)

@@ -105,7 +105,7 @@ def make_graph_case(number: int, nodes: int = 12) -> GraphCase:
 # ---- compiling and running
 
 
-def _apply_passes(mod: IRModule, passes: Sequence[str]) -> Any:
+def _apply_passes(mod: IRModule, passes: Sequence[str]) -> IRModule:
     from ... import transform
 
     for name in passes:

@@ -18,6 +18,7 @@ import numpy as np
 
 from ... import relax, tir
 from ...driver import build
+from ...ir.module import IRModule
 from ...relax import TensorStructInfo
 from ...runtime import VirtualMachine, cpu
 from ...support.errors import MemoryCheckError, RelaxishError
@@ -78,7 +79,7 @@ def _indices(rng: Rng, shape: tuple[int, ...], dtype: str, size: int, hostile: b
     return made
 
 
-def _function(params: list[Any], body: Callable[..., Any]) -> Any:
+def _function(params: list[Any], body: Callable[..., Any]) -> IRModule:
     bb = relax.BlockBuilder()
     with bb.function("main", params):
         with bb.dataflow():
@@ -87,7 +88,7 @@ def _function(params: list[Any], body: Callable[..., Any]) -> Any:
     return bb.get()
 
 
-def _var(name: str, shape: tuple[Any, ...], dtype: str) -> Any:
+def _var(name: str, shape: tuple[Any, ...], dtype: str) -> relax.Var:
     return relax.Var(name, TensorStructInfo(shape, dtype))
 
 
@@ -97,14 +98,15 @@ def _symbolic(shape: tuple[int, ...], dynamic: bool, stem: str) -> tuple[Any, ..
 
 # ---- operators: each gives (name, parameters, body, expect, draw)
 
-Family = Callable[[Rng, bool], tuple[str, list[Any], Callable[..., Any], Callable[..., Array], Any]]
+_Program = tuple[str, list[Any], Callable[..., Any], Callable[..., Array], Any]
+Family = Callable[[Rng, bool], _Program]
 
 
 def _shape(rng: Rng, rank: int, least: int = 1) -> tuple[int, ...]:
     return tuple(int(v) for v in rng.integers(least, 8, rank))
 
 
-def _take(rng: Rng, dynamic: bool) -> Any:
+def _take(rng: Rng, dynamic: bool) -> _Program:
     shape = _shape(rng, int(rng.integers(1, 4)), 0 if rng.random() < 0.1 else 1)
     axis = int(rng.integers(len(shape)))
     picked = _shape(rng, int(rng.integers(0, 3)))
@@ -125,7 +127,7 @@ def _take(rng: Rng, dynamic: bool) -> Any:
     return "take", params, lambda bb, x, i: relax.op.take(x, i, axis=axis), expect, draw
 
 
-def _gather_elements(rng: Rng, dynamic: bool) -> Any:
+def _gather_elements(rng: Rng, dynamic: bool) -> _Program:
     shape = _shape(rng, 2)
     axis = int(rng.integers(2))
     picked = tuple(int(rng.integers(1, 7)) if a == axis else s for a, s in enumerate(shape))
@@ -149,7 +151,7 @@ def _columns(rng: Rng, sizes: tuple[int, ...], rows: int, dtype: str, hostile: b
     return np.ascontiguousarray(np.stack(columns, 1))
 
 
-def _gather_nd(rng: Rng, dynamic: bool) -> Any:
+def _gather_nd(rng: Rng, dynamic: bool) -> _Program:
     shape = _shape(rng, int(rng.integers(2, 4)))
     depth, rows = int(rng.integers(1, len(shape) + 1)), int(rng.integers(1, 6))
     params = [_var("x", _symbolic(shape, dynamic, "n"), "float32"), _var("i", (rows, depth), "int64")]
@@ -164,7 +166,7 @@ def _gather_nd(rng: Rng, dynamic: bool) -> Any:
     return "gather_nd", params, lambda bb, x, i: relax.op.gather_nd(x, i), expect, draw
 
 
-def _scatter_nd(rng: Rng, dynamic: bool) -> Any:
+def _scatter_nd(rng: Rng, dynamic: bool) -> _Program:
     shape = _shape(rng, int(rng.integers(2, 4)))
     depth, rows = int(rng.integers(1, len(shape) + 1)), int(rng.integers(1, 6))
     dtype = str(rng.choice(["int32", "int64"]))
@@ -184,13 +186,13 @@ def _scatter_nd(rng: Rng, dynamic: bool) -> Any:
         np.add.at(out, places, u)
         return out
 
-    def body(bb: Any, x: Any, i: Any, u: Any) -> Any:
+    def body(bb: Any, x: Any, i: Any, u: Any) -> relax.Expr:
         return relax.op.scatter_nd(x, i, u, "add")
 
     return "scatter_nd", params, body, expect, draw
 
 
-def _scatter_elements(rng: Rng, dynamic: bool) -> Any:
+def _scatter_elements(rng: Rng, dynamic: bool) -> _Program:
     shape = _shape(rng, 2)
     axis = int(rng.integers(2))
     picked = tuple(int(rng.integers(1, 7)) if a == axis else s for a, s in enumerate(shape))
@@ -209,13 +211,13 @@ def _scatter_elements(rng: Rng, dynamic: bool) -> Any:
             out[tuple(target)] += u[place]
         return out
 
-    def body(bb: Any, x: Any, i: Any, u: Any) -> Any:
+    def body(bb: Any, x: Any, i: Any, u: Any) -> relax.Expr:
         return relax.op.scatter_elements(x, i, u, axis=axis, reduction="add")
 
     return "scatter_elements", params, body, expect, draw
 
 
-def _slice(rng: Rng, dynamic: bool) -> Any:
+def _slice(rng: Rng, dynamic: bool) -> _Program:
     shape = _shape(rng, 2)
     params = [_var("x", shape, "float32"), *(_var(n, (2,), "int64") for n in "bes")]
 
@@ -241,7 +243,7 @@ _DIVISIONS: dict[str, Callable[[int, int], int]] = {
 }
 
 
-def _divide(rng: Rng, dynamic: bool) -> Any:
+def _divide(rng: Rng, dynamic: bool) -> _Program:
     shape = _shape(rng, int(rng.integers(1, 4)))
     dtype = str(rng.choice(["int8", "int16", "int32", "int64", "uint8", "uint32"]))
     name = str(rng.choice(list(_DIVISIONS)))
@@ -269,7 +271,7 @@ def _divide(rng: Rng, dynamic: bool) -> Any:
             out[at] = _DIVISIONS[name](x, y)
         return out
 
-    def body(bb: Any, a: Any, b: Any) -> Any:
+    def body(bb: Any, a: Any, b: Any) -> relax.Expr:
         made = bb.emit(getattr(relax.op, name)(a, b))
         return relax.op.maximum(made, made) if masked else made
 
@@ -289,7 +291,7 @@ def make_hostile_case(number: int) -> HostileCase:
     before, after = rng.random(2) < 0.4
     floats = params[0].struct_info.dtype == "float32"
 
-    def whole(bb: Any, x: Any, *rest: Any) -> Any:
+    def whole(bb: Any, x: Any, *rest: Any) -> relax.Expr:
         if before and floats:
             x = bb.emit(relax.op.multiply(x, relax.const(np.float32(2))))
         made = body(bb, x, *rest)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...support.errors import OpNotImplemented, RelaxishError
+from ...support.sequences import as_list
 from .onnx_operators import OperatorCase
 
 __all__ = ["Verdict", "check_operator", "compiled_results", "difference", "judges"]
@@ -63,7 +64,7 @@ def judges(case: OperatorCase) -> list[Arrays]:
     return found
 
 
-def _typed(value: Any, like: Any) -> Any:
+def _typed(value: np.ndarray[Any, Any], like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The reference computes some integers in NumPy's own width: in that of the result, where overflow wraps."""
     value, kinds = np.asarray(value), {"i", "u"}
     width = getattr(getattr(like, "dtype", None), "kind", "")
@@ -83,10 +84,10 @@ def compiled_results(case: OperatorCase, target: str = "llvm") -> Arrays:
     machine = VirtualMachine(build(module, target), cpu())
     feeds = case.feeds()
     got = machine["main"](*[array(feeds[p.name_hint]) for p in module["main"].params])
-    return [_plain(g) for g in (got if isinstance(got, (tuple, list)) else [got])]
+    return [_plain(g) for g in as_list(got)]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> np.ndarray[Any, Any]:
     if hasattr(value, "numpy"):
         return value.numpy()
     return np.asarray(value) if isinstance(value, (int, float, bool)) else np.asarray(list(value), "int64")
@@ -108,7 +109,7 @@ def difference(got: Arrays, want: Arrays, case: OperatorCase) -> str:
     return ""
 
 
-def _same(have: Any, want: Any, case: OperatorCase) -> bool:
+def _same(have: np.ndarray[Any, Any], want: np.ndarray[Any, Any], case: OperatorCase) -> bool:
     if have.dtype.kind != "f":
         return bool(np.array_equal(have, want))
     name = str(have.dtype)

@@ -23,6 +23,7 @@ import numpy as np
 from ...ir.module import IRModule
 from ...runtime.vm import VirtualMachine
 from ...support.errors import OpNotImplemented
+from ...support.sequences import of_kind
 
 __all__ = ["TorchFailure", "TorchProgram", "check_program", "make_program", "regression_test", "shrink_program"]
 
@@ -179,7 +180,7 @@ class _Maker:
                 exec(made, trial)
         except Exception:
             return
-        if any(t.numel() == 0 or t.numel() > 400 for t in trial.values() if isinstance(t, self.torch.Tensor)):
+        if any(t.numel() == 0 or t.numel() > 400 for t in of_kind(trial.values(), self.torch.Tensor)):
             return
         self.count += kind != "write"
         self.statements.append(made)

@@ -84,6 +84,11 @@ class ASTPrinter:
         raise ValueError(f"Invalid node {node} ({type(node)})")
 
     visit_expr = visit
+    visit_type_ = visit
+    visit_struct_info_ = visit
+    visit_prim_expr_ = visit
+    visit_binding_ = visit
+    visit_binding_block_ = visit
 
 
 def _function(p: ASTPrinter, f: Function) -> str:
@@ -100,9 +105,12 @@ def _function(p: ASTPrinter, f: Function) -> str:
 
 
 def _attribute(value: PrimExpr | Sequence[PrimExpr]) -> str:
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_attribute, value))}]"
-    return _quoted(value) if isinstance(value, str) else str(value)
+    match value:
+        case list() | tuple():
+            return f"[{', '.join(map(_attribute, value))}]"
+        case str():
+            return _quoted(value)
+    return str(value)
 
 
 def _call(p: ASTPrinter, c: Any) -> str:

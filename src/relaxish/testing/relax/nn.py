@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -49,6 +50,12 @@ def _builder() -> BlockBuilder:
     return builder
 
 
+def _unique(name: str) -> str:
+    """The name, with a number where the function under construction has it already."""
+    builder = BlockBuilder.current()
+    return name if builder is None else builder.get_unique_name(name)
+
+
 def emit(expr: Expr, name_hint: str = "") -> Var:
     """Bind an expression in the function under construction."""
     return _builder().emit(expr, name_hint)
@@ -60,10 +67,11 @@ def emit_te(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Var:
 
 
 def _mark(value: Expr, mark: Callable[[Any], Any]) -> Expr:
-    if isinstance(value, Expr):
-        return mark(value)
-    if isinstance(value, (list, tuple)):
-        return [_mark(v, mark) for v in value]
+    match value:
+        case Expr():
+            return mark(value)
+        case list() | tuple():
+            return [_mark(v, mark) for v in value]
     return value
 
 
@@ -90,12 +98,12 @@ def emit_checkpoint_sequential(
 ) -> Any:
     """Call functions one after another in segments, each recomputed in the backward pass.
 
-    ``segments`` is their number, or where each ends; the last one is kept unless ``checkpoint_last``.
-    Raises ValueError for a bad number of segments.
+    ``segments`` is where each ends, or their number: then all have the same number of functions, and what is left over
+    is one more. The last one is kept unless ``checkpoint_last``. Raises ValueError for a bad number of segments.
     """
 
     def run(start: int, end: int) -> Callable[[Any], Any]:
-        def forward(value: Expr) -> Any:
+        def forward(value: Expr) -> Expr:
             for func in functions[start:end]:
                 value = func(value)
             return value
@@ -106,36 +114,32 @@ def emit_checkpoint_sequential(
     if isinstance(segments, int):
         if not 1 <= segments <= count:
             raise ValueError(f"segments must be between 1 and the number of functions, {count}, not {segments}")
-        size = count // segments
-        bounds = [size * (i + 1) for i in range(segments - 1)] + [count]
+        bounds = [*range(0, count, count // segments), count]
     else:
-        bounds = list(segments)
-        if bounds[-1] != count:
-            bounds.append(count)
-    start, value = 0, input
-    for index, end in enumerate(bounds):
-        last = index == len(bounds) - 1
-        value = run(start, end)(value) if last and not checkpoint_last else emit_checkpoint(run(start, end), value)
-        start = end
+        bounds = list(dict.fromkeys([0, *segments, count]))
+    value = input
+    for start, end in itertools.pairwise(bounds):
+        is_kept = end == count and not checkpoint_last
+        value = run(start, end)(value) if is_kept else emit_checkpoint(run(start, end), value)
     return value
 
 
 class Placeholder(Var):
-    """An input tensor of the function under construction."""
+    """An input tensor of a function; its name is made unique in the one under construction."""
 
     def __init__(self, shape: Sequence[Any], dtype: str = "float32", name: str = "data") -> None:
         if not isinstance(shape, (list, tuple)):
             raise TypeError("the shape of Placeholder is expected to be a list or a tuple")
-        super().__init__(_builder().get_unique_name(name), TensorStructInfo(shape, dtype))
+        super().__init__(_unique(name), TensorStructInfo(shape, dtype))
 
 
 class Parameter(Var):
-    """A weight of the function under construction."""
+    """A weight of a function; its name is made unique in the one under construction."""
 
     def __init__(self, shape: Sequence[Any], dtype: str = "float32", name: str = "param") -> None:
         if not isinstance(shape, (list, tuple)):
             raise TypeError("the shape of Parameter is expected to be a list or a tuple")
-        super().__init__(_builder().get_unique_name(name), TensorStructInfo(shape, dtype))
+        super().__init__(_unique(name), TensorStructInfo(shape, dtype))
 
 
 class Module:
@@ -145,7 +149,7 @@ class Module:
         """All parameters, of inner layers too."""
         return _parameters_of(self.__dict__)
 
-    def forward(self, input: Any) -> Any:  # public parameter name
+    def forward(self, input: Any) -> Expr:  # public parameter name
         """What the layer computes."""
         raise NotImplementedError
 
@@ -154,10 +158,11 @@ class Module:
 
 
 def _parameters_of(value: Any) -> list[Parameter]:
-    if isinstance(value, Parameter):
-        return [value]
-    if isinstance(value, Module):
-        return value.parameters()
+    match value:
+        case Parameter():
+            return [value]
+        case Module():
+            return value.parameters()
     items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
     return [p for item in items for p in _parameters_of(item)]
 
@@ -177,7 +182,7 @@ class Sequential(Module):
     def __init__(self, *args: Module) -> None:
         self.modules = list(args)
 
-    def forward(self, input: Expr) -> Any:  # public parameter name
+    def forward(self, input: Expr) -> Expr:  # public parameter name
         """The last layer's result."""
         for module in self.modules:
             input = module(input)

@@ -15,43 +15,43 @@ __all__ = ["check_saved_func"]
 
 
 @register_func("test.vm.move", override=True)
-def move(src: Any) -> Any:
+def move(src: NDArray) -> Any:
     """The argument itself."""
     return src
 
 
 @register_func("test.vm.add", override=True)
-def add(a: Any, b: Any) -> Any:
+def add(a: NDArray, b: NDArray) -> NDArray:
     """Sum of two tensors."""
     return array(a.numpy() + b.numpy())
 
 
 @register_func("test.vm.mul", override=True)
-def mul(a: NDArray, b: NDArray) -> Any:
+def mul(a: NDArray, b: NDArray) -> NDArray:
     """Product of two tensors, element by element."""
     return array(a.numpy() * b.numpy())
 
 
 @register_func("test.vm.equal_zero", override=True)
-def equal_zero(a: Any) -> Any:
+def equal_zero(a: NDArray) -> NDArray:
     """Whether all elements are zero."""
     return array(np.all(a.numpy() == 0))
 
 
 @register_func("test.vm.subtract_one", override=True)
-def subtract_one(a: Any) -> Any:
+def subtract_one(a: NDArray) -> NDArray:
     """One less in every element."""
     return array(np.subtract(a.numpy(), 1))
 
 
 @register_func("test.vm.identity", override=True)
-def identity_packed(a: Any, b: Any) -> None:
+def identity_packed(a: NDArray, b: NDArray) -> None:
     """Copy ``a`` to ``b``."""
     b[:] = array(a.numpy())
 
 
 @register_func("test.vm.tile", override=True)
-def tile_packed(a: Any, b: Any) -> None:
+def tile_packed(a: NDArray, b: NDArray) -> None:
     """Write ``a`` twice along the last axis of ``b``."""
     b[:] = array(np.tile(a.numpy(), (1, 2)))
 
@@ -69,7 +69,7 @@ def get_device_id(device: Any) -> int:
 
 
 @register_func("test.vm.check_if_defined", override=True)
-def check_if_defined(obj: Any) -> Any:
+def check_if_defined(obj: object) -> Any:
     """Whether an object is not null."""
     return const(obj is not None, "bool")
 

@@ -20,23 +20,38 @@ from typing import Any
 from ...script.parser import tir as _script
 from ...script.parser.tir import *  # noqa: F403
 from ...script.parser.tir import __all__ as _script_names
-from . import atomics, hints, kernel, loops, memory, operators, printing, reductions, scalars, threads, variables
+from . import (
+    atomics,
+    hints,
+    kernel,
+    loops,
+    memory,
+    operators,
+    printing,
+    reductions,
+    scalars,
+    sparse,
+    threads,
+    variables,
+)
 from .atomics import *  # noqa: F403
 from .hints import *  # noqa: F403
 from .kernel import *  # noqa: F403
 from .loops import *  # noqa: F403
 from .memory import *  # type: ignore[assignment]  # noqa: F403
 from .operators import *  # noqa: F403
+from .phases import sync_grid
 from .printing import *  # noqa: F403
 from .reductions import *  # noqa: F403
 from .regions import TileError
 from .scalars import *  # noqa: F403
+from .sparse import *  # noqa: F403
 from .threads import *  # noqa: F403
 
 _ = variables
 _OWN = [
-    *atomics.__all__, *hints.__all__, *kernel.__all__, *loops.__all__, *memory.__all__, *operators.__all__, *printing.__all__,
-    *reductions.__all__, *scalars.__all__, *threads.__all__, "TileError",
+    *atomics.__all__, *hints.__all__, *kernel.__all__, *loops.__all__, *memory.__all__, *operators.__all__, "sync_grid", *printing.__all__,
+    *reductions.__all__, *scalars.__all__, *sparse.__all__, *threads.__all__, "TileError",
 ]  # fmt: skip
 __all__ = [*_script_names, *(n for n in _OWN if n not in _script_names)]
 

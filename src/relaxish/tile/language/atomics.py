@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from ... import tir
-from ...ir.expr import as_expr
+from ...ir.expr import ExprLike, PrimExpr, as_expr
 from ...ir.primops import cast, max_, min_
 from ...script.ir_builder import tir as B
 from ...tir.transform.tiles.names import ATOMIC, VAR
 from .blocks import at, inside_kernel, tile_block
-from .regions import Region, TileError, pair_regions, region_of, takes_regions
+from .regions import Region, Tile, TileError, pair_regions, region_of, takes_regions
 
 __all__ = [
     "atomic_add", "atomic_addx2", "atomic_addx4", "atomic_and", "atomic_load", "atomic_max", "atomic_min", "atomic_or",
     "atomic_store", "atomic_xor",
 ]  # fmt: skip
 
+Operand: TypeAlias = tir.Buffer | tir.BufferRegion | ExprLike
+"""A tile, or one value."""
 _UPDATES: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda a, b: a + b, "max": max_, "min": min_, "and": tir.bitwise_and, "or": tir.bitwise_or,
     "xor": tir.bitwise_xor, "exch": lambda _, b: b,
@@ -32,7 +34,9 @@ def _kind(how: str, what: str, order: str | None) -> str:
     return how if order in (None, "relaxed") else f"{how}:{order}"
 
 
-def _update(how: str, what: str, dst: Any, value: Any, return_prev: bool, order: str | None = None) -> Any:
+def _update(
+    how: str, what: str, dst: Tile, value: Operand, return_prev: bool, order: str | None = None
+) -> PrimExpr | None:
     inside_kernel(what)
     kind = _kind(how, what, order)
     target = region_of(dst, what)
@@ -78,51 +82,59 @@ def _update_tile(how: str, kind: str, what: str, target: Region, source: Region)
 
 @takes_regions
 def atomic_add(
-    dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False, use_tma: bool = False
-) -> Any:
+    dst: Tile, value: Operand, memory_order: str | None = None, return_prev: bool = False, use_tma: bool = False
+) -> PrimExpr | None:
     """Add a value to an element, or a tile to a region, whatever other blocks do; ``return_prev`` gives what was there."""
     del use_tma
     return _update("add", "T.atomic_add", dst, value, return_prev, memory_order)
 
 
 @takes_regions
-def atomic_max(dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False) -> Any:
+def atomic_max(
+    dst: Tile, value: Operand, memory_order: str | None = None, return_prev: bool = False
+) -> PrimExpr | None:
     """The larger of an element and a value, put there."""
     return _update("max", "T.atomic_max", dst, value, return_prev, memory_order)
 
 
 @takes_regions
-def atomic_min(dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False) -> Any:
+def atomic_min(
+    dst: Tile, value: Operand, memory_order: str | None = None, return_prev: bool = False
+) -> PrimExpr | None:
     """The smaller of an element and a value, put there."""
     return _update("min", "T.atomic_min", dst, value, return_prev, memory_order)
 
 
 @takes_regions
-def atomic_or(dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False) -> Any:
+def atomic_or(dst: Tile, value: Operand, memory_order: str | None = None, return_prev: bool = False) -> PrimExpr | None:
     """The bits of an element or a value, put there."""
     return _update("or", "T.atomic_or", dst, value, return_prev, memory_order)
 
 
 @takes_regions
-def atomic_and(dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False) -> Any:
+def atomic_and(
+    dst: Tile, value: Operand, memory_order: str | None = None, return_prev: bool = False
+) -> PrimExpr | None:
     """The bits of both an element and a value, put there."""
     return _update("and", "T.atomic_and", dst, value, return_prev, memory_order)
 
 
 @takes_regions
-def atomic_xor(dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False) -> Any:
+def atomic_xor(
+    dst: Tile, value: Operand, memory_order: str | None = None, return_prev: bool = False
+) -> PrimExpr | None:
     """The bits that an element and a value differ in, put there."""
     return _update("xor", "T.atomic_xor", dst, value, return_prev, memory_order)
 
 
 @takes_regions
-def atomic_store(dst: Any, value: Any, memory_order: str | None = None) -> None:
+def atomic_store(dst: Tile, value: Operand, memory_order: str | None = None) -> None:
     """Store an element at once."""
     _update("exch", "T.atomic_store", dst, value, False, memory_order)
 
 
 @takes_regions
-def atomic_load(src: Any, memory_order: str | None = None) -> Any:
+def atomic_load(src: Tile, memory_order: str | None = None) -> PrimExpr:
     """Read an element that other blocks write."""
     inside_kernel("T.atomic_load")
     kind = _kind("load", "T.atomic_load", memory_order)
@@ -137,7 +149,7 @@ def atomic_load(src: Any, memory_order: str | None = None) -> Any:
     return B.BufferLoad(before, [as_expr(0)])
 
 
-def _wide(dst: Any, value: Any, lanes: int) -> None:
+def _wide(dst: Tile, value: Operand, lanes: int) -> None:
     what = f"T.atomic_addx{lanes}"
     target = region_of(dst, what)
     source = value if isinstance(value, (tir.BufferLoad, tir.Buffer, tir.BufferRegion)) else None
@@ -150,7 +162,7 @@ def _wide(dst: Any, value: Any, lanes: int) -> None:
 
 
 @takes_regions
-def atomic_addx2(dst: Any, value: Any, return_prev: bool = False) -> None:
+def atomic_addx2(dst: Tile, value: Operand, return_prev: bool = False) -> None:
     """Add two neighbouring elements."""
     if return_prev:
         raise TileError("T.atomic_addx2(return_prev=True) is for one element: use T.atomic_add")
@@ -158,7 +170,7 @@ def atomic_addx2(dst: Any, value: Any, return_prev: bool = False) -> None:
 
 
 @takes_regions
-def atomic_addx4(dst: Any, value: Any, return_prev: bool = False) -> None:
+def atomic_addx4(dst: Tile, value: Operand, return_prev: bool = False) -> None:
     """Add four neighbouring elements."""
     if return_prev:
         raise TileError("T.atomic_addx4(return_prev=True) is for one element: use T.atomic_add")

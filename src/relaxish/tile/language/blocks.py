@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...ir.expr import as_expr
+from ...ir.expr import PrimExpr, as_expr
 from ...script.ir_builder import tir as B
 from ...script.ir_builder.base import IRBuilder
 from ...tir.transform.tiles.names import LOOPS, OP
 from .regions import Region, TileError
+
+if TYPE_CHECKING:
+    from .kernel import KernelFrame
 
 __all__ = ["at", "inside_kernel", "tile_block"]
 
@@ -48,11 +51,11 @@ def at(region: Region, dims: Sequence[int], variables: Sequence[Any]) -> list[An
     return [_plus(base, offsets[d]) if d in offsets else base for d, base in enumerate(region.bases)]
 
 
-def _plus(base: Any, offset: Any) -> Any:
+def _plus(base: PrimExpr, offset: PrimExpr) -> PrimExpr:
     return offset if getattr(base, "value", None) == 0 else base + offset
 
 
-def inside_kernel(what: str) -> Any:
+def inside_kernel(what: str) -> KernelFrame:
     """The kernel around. Raises TileError."""
     from .kernel import KernelFrame
 

@@ -19,7 +19,7 @@ from .regions import TileError, known_extents, region_of, takes_regions
 
 __all__ = [
     "Layout", "all_of", "annotate_l2_hit_ratio", "annotate_layout", "annotate_safe_value", "any_of", "clamp", "device_assert",
-    "sync_grid", "sync_threads", "sync_warp",
+    "sync_threads", "sync_warp",
 ]  # fmt: skip
 
 
@@ -117,8 +117,3 @@ def sync_warp() -> None:
     """Wait for the threads of a warp, in kernels written for one thread."""
     if inside_kernel("T.sync_warp").thread_vars:
         B.evaluate(call_builtin("int32", "tvm_storage_sync", "warp"))
-
-
-def sync_grid() -> None:
-    """Blocks do not wait for each other: write two kernels, one after the other, in one function."""
-    raise TileError("T.sync_grid: blocks do not wait for each other; write two T.Kernel, one after the other")

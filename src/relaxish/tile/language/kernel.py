@@ -22,11 +22,14 @@ from ...tir import (
     DeclBuffer,
     For,
     IterVar,
+    Stmt,
 )
+from ...tir.functor import renew_defs
 from ...tir.stmt import ForKind
 from ...tir.transform.tiles.names import KERNEL, LAYOUT, SWIZZLE
 from .blocks import inside_kernel
 from .finish import finish_kernel
+from .phases import phases_of
 from .regions import TileError
 from .threads import made_barriers
 
@@ -62,27 +65,33 @@ class KernelFrame(B.frame.BlockFrame):
         return self.vars[0] if len(self.vars) == 1 else self.vars
 
     def finish(self) -> None:
-        annotations = {KERNEL: list(self.threads), **self.hints}
-        if self.barriers and self.thread_vars:
-            self.stmts[:0] = made_barriers([c for counts in self.barriers.values() for c in counts], self.thread_vars)
-        body = as_stmt(self.stmts)
-        for tag, var in reversed(list(zip(_AXES, self.thread_vars, strict=False))):
-            body = _bound(var, Range(0, self.threads[_AXES.index(tag)]), f"threadIdx.{tag}", body)
-        body = finish_kernel(body, dict(zip(self.vars, self.doms, strict=True)), self.safe_values, self.alloc_buffers)
-        if self.layouts:
-            numbers = {b: n for n, b in enumerate(self.alloc_buffers)}
-            annotations[LAYOUT] = [[numbers[b], index_map] for b, index_map in self.layouts.items()]
-        reads, writes = _touched(body, self.alloc_buffers)
-        block = Block(
-            (), reads, writes, self.name, body, None, self.alloc_buffers, (), annotations, span=self.entry_span
-        )
-        stmt: Any = BlockRealize((), True, block, span=self.entry_span)
-        for tag, var, dom in reversed(list(zip(_AXES, self.vars, self.doms, strict=False))):
-            stmt = _bound(var, dom, f"blockIdx.{tag}", stmt)
         function = IRBuilder.current().find(PrimFuncFrame)
         if function is not None:
             function.attrs.setdefault("tir.is_scheduled", True)
-        add_to_parent(stmt)
+        for number, (statements, allocated) in enumerate(phases_of(self.stmts, self.alloc_buffers)):
+            made = self._launch(statements, allocated)
+            add_to_parent(renew_defs(made) if number else made)
+
+    def _launch(self, statements: list[Stmt], allocated: list[Buffer]) -> Stmt:
+        """The loops over the grid, around the block with some statements and the memory that they use."""
+        annotations = {KERNEL: list(self.threads), **self.hints}
+        body = as_stmt(statements)
+        if self.barriers and self.thread_vars:
+            counts = [c for each in self.barriers.values() for c in each]
+            body = as_stmt([*made_barriers(counts, self.thread_vars), *statements])
+        for tag, var in reversed(list(zip(_AXES, self.thread_vars, strict=False))):
+            body = _bound(var, Range(0, self.threads[_AXES.index(tag)]), f"threadIdx.{tag}", body)
+        body = finish_kernel(body, dict(zip(self.vars, self.doms, strict=True)), self.safe_values, allocated)
+        numbers = {b: n for n, b in enumerate(allocated)}
+        layouts = [[numbers[b], index_map] for b, index_map in self.layouts.items() if b in numbers]
+        if layouts:
+            annotations[LAYOUT] = layouts
+        reads, writes = _touched(body, allocated)
+        block = Block((), reads, writes, self.name, body, None, allocated, (), annotations, span=self.entry_span)
+        stmt: Stmt = BlockRealize((), True, block, span=self.entry_span)
+        for tag, var, dom in reversed(list(zip(_AXES, self.vars, self.doms, strict=False))):
+            stmt = _bound(var, dom, f"blockIdx.{tag}", stmt)
+        return stmt
 
 
 def _touched(body: Any, own: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -114,7 +123,7 @@ def _views(body: Any) -> list[Any]:
     return found
 
 
-def _bound(var: Any, dom: Range, tag: str, body: Any) -> For:
+def _bound(var: Any, dom: Range, tag: str, body: Stmt) -> For:
     binding = IterVar(None, Var("", var.dtype), IterVar.ThreadIndex, tag)
     return For(var, dom.min, dom.extent, ForKind.THREAD_BINDING, body, binding)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NoReturn, TypeAlias
 
 from ... import tir
-from ...ir.expr import as_expr
+from ...ir.expr import ExprLike, PrimExpr, as_expr
 from ...script.ir_builder import tir as B
 from ...script.ir_builder.base import IRBuilder
-from ...script.ir_builder.tir.frame import PrimFuncFrame
+from ...script.ir_builder.tir.frame import DeclBufferFrame, PrimFuncFrame
 from ...tir.transform.tiles.names import FRAGMENT, VAR
 from .blocks import inside_kernel
 from .regions import TileError, as_dtype
@@ -20,15 +21,22 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _shape(shape: Any) -> tuple[Any, ...]:
-    return tuple(shape) if isinstance(shape, (list, tuple)) else (shape,)
+Shape: TypeAlias = Sequence[PrimExpr | int] | PrimExpr | int
+"""Sizes of a buffer; one alone stands for one dimension."""
+
+
+def _shape(shape: Shape) -> tuple[PrimExpr | int, ...]:
+    if isinstance(shape, (list, tuple)):
+        return tuple(shape)
+    alone: Any = shape
+    return (alone,)
 
 
 class _Tensor:
     """``T.Tensor((M, K), "float16")`` as annotation and, with ``data``, as a buffer over memory that exists."""
 
     def __call__(
-        self, shape: Any = None, dtype: Any = "float32", data: Any = None, strides: Any = None, elem_offset: Any = None,
+        self, shape: Shape | None = None, dtype: object = "float32", data: Any = None, strides: Any = None, elem_offset: Any = None,
         scope: str = "global", align: int = 0, offset_factor: int = 0, buffer_type: str = "", axis_separators: Any = None,
     ) -> Any:  # fmt: skip
         if shape is None:
@@ -49,12 +57,12 @@ Tensor = _Tensor()
 Buffer = Tensor
 
 
-def StridedTensor(shape: Any, strides: Any, dtype: Any = "float32", scope: str = "global") -> Any:
+def StridedTensor(shape: Shape, strides: Shape, dtype: object = "float32", scope: str = "global") -> tir.Buffer:
     """An argument whose rows are not packed: ``strides`` in elements, one for each dimension."""
     return Tensor(shape, dtype, strides=_shape(strides), scope=scope)
 
 
-def ptr(dtype: Any = "float32", storage_scope: str = "global") -> Any:
+def ptr(dtype: object = "float32", storage_scope: str = "global") -> tir.Var:
     """A pointer argument."""
     return B.ptr(as_dtype(dtype), storage_scope)
 
@@ -90,7 +98,7 @@ class _Dyn:
 dyn = _Dyn()
 
 
-def _allocate(what: str, shape: Any, dtype: Any, scope: str) -> Any:
+def _allocate(what: str, shape: Shape, dtype: object, scope: str) -> tir.Buffer:
     inside_kernel(what)
     extents = [as_expr(e) for e in _shape(shape)]
     if not all(isinstance(e, tir.IntImm) and e.value > 0 for e in extents):
@@ -98,24 +106,24 @@ def _allocate(what: str, shape: Any, dtype: Any, scope: str) -> Any:
     return B.alloc_buffer(extents, as_dtype(dtype), scope=scope)
 
 
-def alloc_shared(shape: Any, dtype: Any, scope: str = "shared.dyn") -> Any:
+def alloc_shared(shape: Shape, dtype: object, scope: str = "shared.dyn") -> tir.Buffer:
     """Memory that all threads of a block see."""
     if scope not in ("shared", "shared.dyn"):
         raise TileError(f"T.alloc_shared(scope=...) is 'shared' or 'shared.dyn', not {scope!r}")
     return _allocate("T.alloc_shared", shape, dtype, "shared" if as_dtype(dtype) == "bool" else scope)
 
 
-def alloc_fragment(shape: Any, dtype: Any, scope: str = FRAGMENT) -> Any:
+def alloc_fragment(shape: Shape, dtype: object, scope: str = FRAGMENT) -> tir.Buffer:
     """A tile in the registers of a block's threads together, indexed as a whole; who holds what is the compiler's."""
     return _allocate("T.alloc_fragment", shape, dtype, scope)
 
 
-def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> Any:
+def alloc_local(shape: Shape, dtype: object, scope: str = "local") -> tir.Buffer:
     """Registers of one thread: each iteration of a parallel loop, or each thread, has its own."""
     return _allocate("T.alloc_local", shape, dtype, scope)
 
 
-def alloc_var(dtype: Any, init: Any = None, scope: str = VAR) -> Any:
+def alloc_var(dtype: object, init: ExprLike | None = None, scope: str = VAR) -> tir.Buffer:
     """A variable, read by its name and written by assignment; ``init`` is its first value."""
     made = _allocate("T.alloc_var", (1,), dtype, scope)
     if init is not None:
@@ -123,7 +131,7 @@ def alloc_var(dtype: Any, init: Any = None, scope: str = VAR) -> Any:
     return made
 
 
-def alloc_global(shape: Any, dtype: Any, scope: str = "global") -> Any:
+def alloc_global(shape: Shape, dtype: object, scope: str = "global") -> tir.Buffer:
     """Memory of the device for the run of one function: all blocks of its kernels see it."""
     function = IRBuilder.current().find(PrimFuncFrame)
     if function is None:
@@ -136,7 +144,7 @@ def alloc_global(shape: Any, dtype: Any, scope: str = "global") -> Any:
 empty = alloc_global
 
 
-def alloc_reducer(shape: Any, dtype: Any, op: str = "sum", replication: str | None = None) -> Any:
+def alloc_reducer(shape: Shape, dtype: object, op: str = "sum", replication: str | None = None) -> tir.Buffer:
     """A fragment into which iterations of parallel loops reduce (``+=`` for sum, ``T.max``, ``T.min``); clear or fill it
     first, and read it after ``T.finalize_reducer``."""
     if op not in ("sum", "max", "min"):
@@ -148,7 +156,7 @@ def alloc_reducer(shape: Any, dtype: Any, op: str = "sum", replication: str | No
     return made
 
 
-def alloc_tmem(shape: Any, dtype: Any) -> Any:
+def alloc_tmem(shape: Shape, dtype: object) -> NoReturn:
     """Tensor memory is Blackwell's (sm_100), which this compiler does not write for."""
     raise TileError(
         f"T.alloc_tmem({shape}, {dtype!r}) needs the tensor memory of sm_100; programs here are for sm_53 to sm_90a and run there as "
@@ -156,7 +164,7 @@ def alloc_tmem(shape: Any, dtype: Any) -> Any:
     )
 
 
-def view(source: Any, shape: Any = None, dtype: Any = None) -> Any:
+def view(source: tir.Buffer, shape: Shape | None = None, dtype: object = None) -> DeclBufferFrame:
     """The memory of a buffer in another shape, or as elements of another type. Assign it to a name."""
     kind = source.dtype if dtype is None else as_dtype(dtype)
     extents = [as_expr(e) for e in (source.shape if shape is None else _shape(shape))]
@@ -183,7 +191,7 @@ def _element_bits(dtype: str) -> int:
     return int(dt.bits(dtype))
 
 
-def _bits(shape: Any, dtype: str) -> int | None:
+def _bits(shape: Sequence[PrimExpr], dtype: str) -> int | None:
     total = _element_bits(dtype)
     for e in shape:
         if not isinstance(e, tir.IntImm):
@@ -192,6 +200,6 @@ def _bits(shape: Any, dtype: str) -> int | None:
     return total
 
 
-def reshape(source: Any, shape: Any) -> Any:
+def reshape(source: tir.Buffer, shape: Shape) -> DeclBufferFrame:
     """The memory of a buffer in another shape. Assign it to a name."""
     return view(source, shape)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
 
 from ...ir import dtype as dt
-from ...ir.expr import as_expr
+from ...ir.expr import ExprLike, PrimExpr, as_expr
 from ...ir.prim import And, IntImm, const
 from ...ir.primops import cast
 from ...script.ir_builder import tir as B
-from ...tir import if_then_else
+from ...tir import Buffer, if_then_else
 from ...tir.transform.tiles.names import CLEAR, FRAGMENT, OPTIONS, EVICTIONS, POLICY, SHARED, WIDTH
 from .blocks import at, inside_kernel, tile_block
-from .regions import Region, TileError, as_dtype, pair_regions, region_of, takes_regions, tile_region, width_of
+from .regions import Region, Tile, TileError, as_dtype, pair_regions, region_of, takes_regions, tile_region, width_of
 
 __all__ = [
-    "GemmWarpPolicy", "async_copy", "c2d_im2col", "clear", "copy", "fill", "gemm", "gemm_sp", "im2col", "tcgen05_gemm",
+    "GemmWarpPolicy", "async_copy", "c2d_im2col", "clear", "copy", "fill", "gemm", "im2col", "tcgen05_gemm",
     "tma_copy", "transpose", "wgmma_gemm",
 ]  # fmt: skip
 
@@ -31,8 +32,8 @@ class GemmWarpPolicy(IntEnum):
 
 @takes_regions
 def copy(
-    src: Any,
-    dst: Any,
+    src: Tile,
+    dst: Tile,
     *,
     coalesced_width: int | None = None,
     disable_tma: bool = False,
@@ -69,23 +70,23 @@ def copy(
 
 
 @takes_regions
-def async_copy(src: Any, dst: Any, **options: Any) -> None:
+def async_copy(src: Tile, dst: Tile, **options: Any) -> None:
     """``T.copy``; whether it waits is the compiler's business, and it is complete where it is needed."""
     copy(src, dst, **options)
 
 
 @takes_regions
-def tma_copy(src: Any, dst: Any, **options: Any) -> None:
+def tma_copy(src: Tile, dst: Tile, **options: Any) -> None:
     """``T.copy`` that asks for the tensor memory accelerator where there is one."""
     copy(src, dst, prefer_instruction="tma", **options)
 
 
 @takes_regions
-def transpose(src: Any, dst: Any) -> None:
+def transpose(src: Tile, dst: Tile) -> None:
     """``dst[j, i] = src[i, j]`` of two tiles in the memory of the block."""
     a, dims_a, extents = tile_region(src, "T.transpose")
     b, dims_b, other = tile_region(dst, "T.transpose")
-    if len(extents) != 2 or len(other) != 2 or _values(extents) != _values(other)[::-1]:
+    if len(extents) != 2 or len(other) != 2 or values_of(extents) != values_of(other)[::-1]:
         raise TileError(f"T.transpose: {a.text()} is not the transpose of {b.text()}")
 
     def body(v: list[Any]) -> None:
@@ -95,12 +96,13 @@ def transpose(src: Any, dst: Any) -> None:
     tile_block("copy", other, "SS", body, name="transpose")
 
 
-def _values(extents: Any) -> list[Any]:
+def values_of(extents: Sequence[Any]) -> list[Any]:
+    """Constants as numbers, other extents as they are."""
     return [e.value if isinstance(e, IntImm) else e for e in extents]
 
 
 @takes_regions
-def fill(buffer: Any, value: Any) -> None:
+def fill(buffer: Tile, value: ExprLike) -> None:
     """Set every element of a region."""
     region, dims, extents = tile_region(buffer, "T.fill")
 
@@ -110,12 +112,12 @@ def fill(buffer: Any, value: Any) -> None:
     tile_block("fill", extents, "S" * len(extents), body)
 
 
-def _scalar(value: Any, dtype: str) -> Any:
+def _scalar(value: ExprLike, dtype: str) -> PrimExpr:
     return const(value, dtype) if isinstance(value, (int, float)) else cast(dtype, as_expr(value))
 
 
 @takes_regions
-def clear(buffer: Any) -> None:
+def clear(buffer: Tile) -> None:
     """Set every element of a region to zero."""
     fill(buffer, 0)
 
@@ -131,9 +133,9 @@ _PRODUCTS = {
 
 @takes_regions
 def gemm(
-    A: Any,
-    B_: Any = None,
-    C: Any = None,
+    A: Tile,
+    B_: Tile | None = None,
+    C: Tile | None = None,
     transpose_A: bool = False,
     transpose_B: bool = False,
     policy: int = GemmWarpPolicy.Square,
@@ -154,20 +156,17 @@ def gemm(
     if mbar is not None:
         raise TileError("T.gemm(mbar=...): products are complete where they are read; leave it out")
     del k_pack, wg_wait
-    a, dims_a, shape_a = tile_region(A, "T.gemm")
-    b, dims_b, shape_b = tile_region(B_, "T.gemm")
-    c, dims_c, shape_c = tile_region(C, "T.gemm")
-    a, dims_a, shape_a = _matrix(a, dims_a, shape_a, "A")
-    b, dims_b, shape_b = _matrix(b, dims_b, shape_b, "B")
-    c, dims_c, shape_c = _matrix(c, dims_c, shape_c, "C")
-    m, k = _values(shape_a)[::-1] if transpose_A else _values(shape_a)
-    n, depth = _values(shape_b) if transpose_B else _values(shape_b)[::-1]
-    if [m, n] != _values(shape_c) or k != depth:
+    a, dims_a, shape_a = matrix_of(A, "T.gemm", "A")
+    b, dims_b, shape_b = matrix_of(B_, "T.gemm", "B")
+    c, dims_c, shape_c = matrix_of(C, "T.gemm", "C")
+    m, k = values_of(shape_a)[::-1] if transpose_A else values_of(shape_a)
+    n, depth = values_of(shape_b) if transpose_B else values_of(shape_b)[::-1]
+    if [m, n] != values_of(shape_c) or k != depth:
         raise TileError(
-            f"T.gemm: C{_values(shape_c)} += {'A^T' if transpose_A else 'A'}{_values(shape_a)} @ "
-            f"{'B^T' if transpose_B else 'B'}{_values(shape_b)} does not fit"
+            f"T.gemm: C{values_of(shape_c)} += {'A^T' if transpose_A else 'A'}{values_of(shape_a)} @ "
+            f"{'B^T' if transpose_B else 'B'}{values_of(shape_b)} does not fit"
         )
-    _check_product(a, b, c)
+    check_product("T.gemm", a, b, c)
 
     def body(v: list[Any]) -> None:
         i, j, r = v
@@ -185,11 +184,12 @@ def gemm(
     tile_block("gemm", [as_expr(m), as_expr(n), as_expr(k)], "SSR", body, attrs)
 
 
-def _matrix(region: Region, dims: list[int], shape: list[Any], what: str) -> tuple[Region, list[int], list[Any]]:
-    """The region as a matrix: dimensions of size 1 count where there are not two others."""
+def matrix_of(x: Tile | None, op: str, what: str) -> tuple[Region, list[int], list[Any]]:
+    """An operand as a matrix: dimensions of size 1 count where there are not two others. Raises TileError."""
+    region, dims, shape = tile_region(x, op)
     rank = len(region.bases)
     if len(dims) > 2 or rank < 2:
-        raise TileError(f"T.gemm: {what} is a matrix, not {region.text()}")
+        raise TileError(f"{op}: {what} is a matrix, not {region.text()}")
     if len(dims) < 2:
         dims = [rank - 2, rank - 1]
         assert region.extents is not None
@@ -197,27 +197,26 @@ def _matrix(region: Region, dims: list[int], shape: list[Any], what: str) -> tup
     return region, dims, shape
 
 
-def _check_product(a: Region, b: Region, c: Region) -> None:
+def check_product(op: str, a: Region, b: Region, c: Region) -> None:
+    """Raise TileError where operands lie in other memory than a product takes, or have types that it does not sum."""
     if c.buffer.scope() != FRAGMENT:
-        raise TileError(f"T.gemm: C is a fragment (T.alloc_fragment), {c.buffer.name} has scope {c.buffer.scope()!r}")
+        raise TileError(f"{op}: C is a fragment (T.alloc_fragment), {c.buffer.name} has scope {c.buffer.scope()!r}")
     if a.buffer.scope() not in (*SHARED, FRAGMENT):
-        raise TileError(
-            f"T.gemm: A lies in shared memory or a fragment, {a.buffer.name} has scope {a.buffer.scope()!r}"
-        )
+        raise TileError(f"{op}: A lies in shared memory or a fragment, {a.buffer.name} has scope {a.buffer.scope()!r}")
     if b.buffer.scope() not in SHARED:
         raise TileError(
-            f"T.gemm: B lies in shared memory (T.alloc_shared), {b.buffer.name} has scope {b.buffer.scope()!r}"
+            f"{op}: B lies in shared memory (T.alloc_shared), {b.buffer.name} has scope {b.buffer.scope()!r}"
         )
     same = a.dtype == b.dtype or {a.dtype, b.dtype} <= {"int8", "uint8"} or (dt.bits(a.dtype) == dt.bits(b.dtype) == 8)
     if not same or c.dtype not in _PRODUCTS.get(a.dtype, ()):
         raise TileError(
-            f"T.gemm: no product of {a.dtype} and {b.dtype} with sums of {c.dtype}; sums of {a.dtype} are "
+            f"{op}: no product of {a.dtype} and {b.dtype} with sums of {c.dtype}; sums of {a.dtype} are "
             f"{' or '.join(_PRODUCTS.get(a.dtype, ('not made',)))}"
         )
 
 
 @takes_regions
-def wgmma_gemm(A: Any, B: Any, C: Any, **options: Any) -> None:
+def wgmma_gemm(A: Tile, B: Tile, C: Tile, **options: Any) -> None:
     """``T.gemm``: the planner takes ``wgmma`` where the target has it and the tile fits."""
     gemm(A, B, C, **options)
 
@@ -230,15 +229,19 @@ def tcgen05_gemm(*args: Any, **options: Any) -> None:
     )
 
 
-def gemm_sp(*args: Any, **options: Any) -> None:
-    """Products with 2:4 sparse operands."""
-    raise TileError("T.gemm_sp: sparse operands are not supported; use T.gemm on the dense matrix")
-
-
 # -- images
 
 
-def im2col(img: Any, col: Any, nhw_step: Any, c_step: Any, kernel: int, stride: int, dilation: int, pad: int) -> None:
+def im2col(
+    img: Buffer,
+    col: Tile,
+    nhw_step: PrimExpr | int,
+    c_step: PrimExpr | int,
+    kernel: int,
+    stride: int,
+    dilation: int,
+    pad: int,
+) -> None:
     """Fetch a tile of the matrix that a convolution multiplies: rows are places of the output, columns (kernel row, kernel
     column, channel). ``img`` is NHWC; the tile begins at row ``nhw_step * rows`` and column ``c_step * columns``."""
     inside_kernel("T.im2col")

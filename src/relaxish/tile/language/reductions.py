@@ -6,14 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
 from ...ir.prim import EQ, IntImm, const
 from ...ir.primops import cast, max_, min_
 from ...script.ir_builder import tir as B
 from ...tir import abs as abs_
-from ...tir import bitwise_and, bitwise_or, bitwise_xor, if_then_else, max_value, min_value
+from ...tir import Buffer, bitwise_and, bitwise_or, bitwise_xor, if_then_else, max_value, min_value
 from ...tir.transform.tiles.names import REDUCER
 from .blocks import at, inside_kernel, tile_block
-from .regions import TileError, is_one, known_extents, region_of, takes_regions
+from .regions import Tile, TileError, is_one, known_extents, region_of, takes_regions
 
 __all__ = [
     "cummax", "cumsum", "finalize_reducer", "reduce", "reduce_absmax", "reduce_abssum", "reduce_bitand", "reduce_bitor",
@@ -21,15 +22,15 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _lowest(dtype: str) -> Any:
+def _lowest(dtype: str) -> PrimExpr:
     return const(float("-inf"), dtype) if dt.is_float(dtype) and dt.bits(dtype) > 8 else min_value(dtype)
 
 
-def _highest(dtype: str) -> Any:
+def _highest(dtype: str) -> PrimExpr:
     return const(float("inf"), dtype) if dt.is_float(dtype) and dt.bits(dtype) > 8 else max_value(dtype)
 
 
-def _ones(dtype: str) -> Any:
+def _ones(dtype: str) -> PrimExpr:
     return const(-1, dtype) if dt.is_int(dtype) and not dt.is_uint(dtype) else max_value(dtype)
 
 
@@ -47,7 +48,7 @@ _KINDS: dict[str, tuple[Callable[[str], Any], Callable[[Any, Any], Any], Callabl
 
 
 @takes_regions
-def reduce(buffer: Any, out: Any, reduce_type: str, dim: int = -1, clear: bool = True) -> None:
+def reduce(buffer: Tile, out: Tile, reduce_type: str, dim: int = -1, clear: bool = True) -> None:
     """Reduce a dimension of ``buffer`` into ``out``, which lacks it or has it with size 1; ``clear=False`` takes what is in
     ``out`` into the result."""
     if reduce_type not in _KINDS:
@@ -86,12 +87,12 @@ def reduce(buffer: Any, out: Any, reduce_type: str, dim: int = -1, clear: bool =
     )
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: PrimExpr, b: PrimExpr) -> bool:
     return isinstance(a, IntImm) and isinstance(b, IntImm) and a.value == b.value
 
 
 def _reduction(kind: str) -> Callable[..., None]:
-    def run(buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1) -> None:
+    def run(buffer: Tile, out: Tile, dim: int = -1, clear: bool = True, batch: int = 1) -> None:
         del batch
         reduce(buffer, out, kind, dim, clear)
 
@@ -111,12 +112,12 @@ reduce_bitxor = _reduction("bitxor")
 
 
 @takes_regions
-def reduce_abssum(buffer: Any, out: Any, dim: int = -1) -> None:
+def reduce_abssum(buffer: Tile, out: Tile, dim: int = -1) -> None:
     """The sum of absolute values over a dimension."""
     reduce(buffer, out, "abssum", dim, True)
 
 
-def _scan(what: str, src: Any, dst: Any, dim: int, reverse: bool, combine: Callable[[Any, Any], Any]) -> None:
+def _scan(what: str, src: Tile, dst: Tile | None, dim: int, reverse: bool, combine: Callable[[Any, Any], Any]) -> None:
     source = region_of(src, what)
     target = source if dst is None else region_of(dst, what)
     extents = list(known_extents(source, what))
@@ -155,18 +156,18 @@ def _scan(what: str, src: Any, dst: Any, dim: int, reverse: bool, combine: Calla
 
 
 @takes_regions
-def cumsum(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False) -> None:
+def cumsum(src: Tile, dst: Tile | None = None, dim: int = 0, reverse: bool = False) -> None:
     """Running sums along a dimension, in place without ``dst``."""
     _scan("T.cumsum", src, dst, dim, reverse, lambda a, b: a + b)
 
 
 @takes_regions
-def cummax(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False) -> None:
+def cummax(src: Tile, dst: Tile | None = None, dim: int = 0, reverse: bool = False) -> None:
     """Running maxima along a dimension, in place without ``dst``."""
     _scan("T.cummax", src, dst, dim, reverse, max_)
 
 
-def finalize_reducer(reducer: Any) -> None:
+def finalize_reducer(reducer: Buffer) -> None:
     """The end of what is reduced into ``T.alloc_reducer``'s memory: from here it holds the results."""
     frame = inside_kernel("T.finalize_reducer")
     found = [op for buffer, op in frame.reducers if buffer is reducer]

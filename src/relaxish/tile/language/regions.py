@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from ... import tir
 from ...arith import Analyzer
-from ...ir.expr import as_expr
+from ...ir.expr import PrimExpr, as_expr
 from ...support.errors import RelaxishError
 
 __all__ = [
     "Region",
+    "Tile",
     "TileError",
     "as_dtype",
     "known_extents",
@@ -46,9 +48,14 @@ class Region:
         return f"{self.buffer.name}{[_plain(e) for e in shape]}"
 
 
-def takes_regions(function: Any) -> Any:
+Tile: TypeAlias = tir.Buffer | tir.BufferRegion | tir.BufferLoad | Region
+"""What tile operators take: a buffer, a region ``A[0:4]``, or the first element of one."""
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def takes_regions(function: _F) -> _F:
     """Mark a function whose arguments ``A[0:4]`` are regions and not vectors."""
-    function.takes_regions = True
+    vars(function)["takes_regions"] = True
     return function
 
 
@@ -56,7 +63,7 @@ def _plain(e: Any) -> Any:
     return e.value if isinstance(e, tir.IntImm) else e
 
 
-def as_dtype(dtype: Any) -> str:
+def as_dtype(dtype: object) -> str:
     """The name of a type: a string, a scalar constructor such as ``T.float16``, or a torch or NumPy type."""
     if callable(dtype) and not isinstance(dtype, type) and not hasattr(dtype, "itemsize"):
         dtype = dtype().dtype
@@ -65,7 +72,7 @@ def as_dtype(dtype: Any) -> str:
     return {"float": "float32", "half": "float16", "double": "float64", "int": "int32"}.get(name, name)
 
 
-def region_of(x: Any, what: str) -> Region:
+def region_of(x: Tile | None, what: str) -> Region:
     """The region that an argument of a tile operator means. Raises TileError."""
     if isinstance(x, Region):
         return x
@@ -104,7 +111,7 @@ def known_extents(region: Region, what: str) -> tuple[Any, ...]:
     return region.extents
 
 
-def is_one(e: Any) -> bool:
+def is_one(e: PrimExpr | int) -> bool:
     """Whether an extent is the constant 1."""
     return _plain(as_expr(e)) == 1
 
@@ -140,7 +147,7 @@ def pair_regions(a: Region, b: Region, what: str) -> tuple[list[Any], list[int],
     return extents, dims_a, dims_b
 
 
-def tile_region(x: Any, what: str) -> tuple[Region, list[int], list[Any]]:
+def tile_region(x: Tile | None, what: str) -> tuple[Region, list[int], list[Any]]:
     """A region with its dimensions larger than 1 and their extents."""
     region = region_of(x, what)
     extents = known_extents(region, what)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...ir.expr import PrimExpr, as_expr
+from ...ir.expr import ExprLike, PrimExpr, as_expr
 from ...ir.prim import And, IntImm, StringImm, const
 from ...ir.primops import cast, max_, min_
 from ...script.ir_builder import tir as B
@@ -13,6 +13,9 @@ from ...tir import Buffer, BufferLoad, Evaluate, IfThenElse, bitwise_and, bitwis
 from ...tir.op import call_builtin
 from .blocks import inside_kernel
 from .regions import TileError
+
+if TYPE_CHECKING:
+    from .kernel import KernelFrame
 
 __all__ = [
     "activemask", "all_sync", "alloc_barrier", "any_sync", "ballot", "ballot_sync", "barrier_arrive", "barrier_wait",
@@ -24,7 +27,7 @@ _ALL = 0xFFFFFFFF
 _WARP = 32
 
 
-def _one_thread(what: str) -> Any:
+def _one_thread(what: str) -> KernelFrame:
     frame = inside_kernel(what)
     if not frame.thread_vars:
         raise TileError(
@@ -37,7 +40,7 @@ def _one_thread(what: str) -> Any:
 # -- warps
 
 
-def _shuffled(what: str, name: str, value: Any, place: Any, width: int, mask: Any) -> PrimExpr:
+def _shuffled(what: str, name: str, value: ExprLike, place: ExprLike, width: int, mask: ExprLike | None) -> PrimExpr:
     _one_thread(what)
     value = as_expr(value)
     if width not in (1, 2, 4, 8, 16, 32):
@@ -49,34 +52,34 @@ def _shuffled(what: str, name: str, value: Any, place: Any, width: int, mask: An
     return made
 
 
-def shfl_sync(value: Any, lane: Any, width: int = _WARP, mask: Any = None) -> PrimExpr:
+def shfl_sync(value: ExprLike, lane: ExprLike, width: int = _WARP, mask: ExprLike | None = None) -> PrimExpr:
     """The value that thread ``lane`` of the warp (of its part of ``width`` threads) has."""
     return _shuffled("T.shfl_sync", "tvm_warp_shuffle", value, lane, width, mask)
 
 
-def shfl_xor(value: Any, offset: Any, width: int = _WARP, mask: Any = None) -> PrimExpr:
+def shfl_xor(value: ExprLike, offset: ExprLike, width: int = _WARP, mask: ExprLike | None = None) -> PrimExpr:
     """The value of the thread whose number differs in the bits of ``offset``."""
     return _shuffled("T.shfl_xor", "tvm_warp_shuffle_xor", value, offset, width, mask)
 
 
-def shfl_up(value: Any, offset: Any, width: int = _WARP, mask: Any = None) -> PrimExpr:
+def shfl_up(value: ExprLike, offset: ExprLike, width: int = _WARP, mask: ExprLike | None = None) -> PrimExpr:
     """The value of the thread ``offset`` before; the first ones keep theirs."""
     return _shuffled("T.shfl_up", "tvm_warp_shuffle_up", value, offset, width, mask)
 
 
-def shfl_down(value: Any, offset: Any, width: int = _WARP, mask: Any = None) -> PrimExpr:
+def shfl_down(value: ExprLike, offset: ExprLike, width: int = _WARP, mask: ExprLike | None = None) -> PrimExpr:
     """The value of the thread ``offset`` behind; the last ones keep theirs."""
     return _shuffled("T.shfl_down", "tvm_warp_shuffle_down", value, offset, width, mask)
 
 
-def _vote(what: str, name: str, dtype: str, predicate: Any, mask: Any) -> PrimExpr:
+def _vote(what: str, name: str, dtype: str, predicate: ExprLike, mask: ExprLike | None) -> PrimExpr:
     _one_thread(what)
     lanes = const(_ALL, "uint32") if mask is None else cast("uint32", as_expr(mask))
     made: PrimExpr = call_builtin(dtype, "call_extern", StringImm(name), lanes, cast("bool", as_expr(predicate)))
     return made
 
 
-def ballot_sync(predicate: Any, mask: Any = None) -> PrimExpr:
+def ballot_sync(predicate: ExprLike, mask: ExprLike | None = None) -> PrimExpr:
     """A bit for each thread of the warp: whether its condition holds."""
     return _vote("T.ballot", "__ballot_sync", "uint32", predicate, mask)
 
@@ -84,12 +87,12 @@ def ballot_sync(predicate: Any, mask: Any = None) -> PrimExpr:
 ballot = ballot_sync
 
 
-def any_sync(predicate: Any, mask: Any = None) -> PrimExpr:
+def any_sync(predicate: ExprLike, mask: ExprLike | None = None) -> PrimExpr:
     """Whether the condition of some thread of the warp holds."""
     return _vote("T.any_sync", "__any_sync", "int32", predicate, mask) != 0
 
 
-def all_sync(predicate: Any, mask: Any = None) -> PrimExpr:
+def all_sync(predicate: ExprLike, mask: ExprLike | None = None) -> PrimExpr:
     """Whether the conditions of all threads of the warp hold."""
     return _vote("T.all_sync", "__all_sync", "int32", predicate, mask) != 0
 
@@ -102,7 +105,7 @@ def activemask() -> PrimExpr:
 
 
 def _reduction(kind: str, join: Callable[[Any, Any], Any]) -> Callable[[Any], PrimExpr]:
-    def run(value: Any) -> PrimExpr:
+    def run(value: ExprLike) -> PrimExpr:
         _one_thread(f"T.warp_reduce_{kind}")
         value = as_expr(value)
         found = B.alloc_buffer([1], value.dtype, scope="local")
@@ -137,7 +140,7 @@ def alloc_barrier(arrive_count: int | Sequence[int]) -> Buffer:
     In kernels of whole blocks the compiler waits where it must: arriving and waiting are then nothing.
     """
     frame = inside_kernel("T.alloc_barrier")
-    counts = list(arrive_count) if isinstance(arrive_count, (list, tuple)) else [arrive_count]
+    counts: list[Any] = list(arrive_count) if isinstance(arrive_count, (list, tuple)) else [arrive_count]
     if not counts or not all(isinstance(c, int) and 0 < c <= 1024 for c in counts):
         raise TileError(f"T.alloc_barrier takes numbers of threads, 1 to 1024, not {arrive_count}")
     # Nobody loads or stores it: it names a range of the kernel's barriers.
@@ -146,7 +149,7 @@ def alloc_barrier(arrive_count: int | Sequence[int]) -> Buffer:
     return made
 
 
-def _at_barrier(what: str, name: str, barrier: Any, *more: Any) -> None:
+def _at_barrier(what: str, name: str, barrier: Buffer | BufferLoad, *more: ExprLike) -> None:
     frame = inside_kernel(what)
     buffer = barrier.buffer if isinstance(barrier, BufferLoad) else barrier
     if buffer not in frame.barriers:
@@ -162,17 +165,17 @@ def _at_barrier(what: str, name: str, barrier: Any, *more: Any) -> None:
         B.evaluate(call_builtin("", name, number, *(cast("int32", as_expr(x)) for x in more)))
 
 
-def mbarrier_arrive(barrier: Any) -> None:
+def mbarrier_arrive(barrier: Buffer | BufferLoad) -> None:
     """This thread has come to the barrier."""
     _at_barrier("T.mbarrier_arrive", "ptx_arrive_barrier", barrier)
 
 
-def mbarrier_expect_tx(barrier: Any, nbytes: Any) -> None:
+def mbarrier_expect_tx(barrier: Buffer | BufferLoad, nbytes: ExprLike) -> None:
     """This thread has come to the barrier, and copies will bring so many bytes before the phase is over."""
     _at_barrier("T.mbarrier_expect_tx", "ptx_arrive_barrier_expect_tx", barrier, nbytes)
 
 
-def mbarrier_wait_parity(barrier: Any, parity: Any) -> None:
+def mbarrier_wait_parity(barrier: Buffer | BufferLoad, parity: ExprLike) -> None:
     """Wait until the phase of that parity is over: 0 for the first, the third, ..."""
     _at_barrier("T.mbarrier_wait_parity", "ptx_wait_barrier", barrier, parity)
 

@@ -36,7 +36,7 @@ class _Clock:
 
     def time(self, call: Callable[[], Any], number: int = 1) -> float:
         """Seconds of one of ``number`` calls in a row."""
-        if self._flush is not None:
+        if self._flush is not None and self._zeros is not None:
             self._flush.copyfrom(self._zeros)
         if self._timer is not None:
             self._timer.start()

@@ -12,7 +12,7 @@ from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Visitor
 from ...arith.functor import free_vars
 from ...arith.int_set import IntervalSet
-from ...ir.prim import Call, IntImm, Let, Not, Ramp, Var, const, is_one
+from ...ir.prim import Call, IntImm, Let, Not, Ramp, Var, const, const_int, is_one
 from ...ir.primops import max_, min_
 from ..buffer import Buffer
 from ..expr import BufferLoad
@@ -196,7 +196,7 @@ def _infinite(expr: PrimExpr) -> bool:
 
 
 def _point(index: PrimExpr) -> Range:
-    if isinstance(index, Ramp) and isinstance(index.stride, IntImm) and index.stride.value > 0:
+    if isinstance(index, Ramp) and const_int(index.stride, 0) > 0:
         lanes = index.lanes
         return Range.from_min_extent(index.base, (lanes - 1) * index.stride + 1)
     return Range.from_min_extent(index, const(1, index.dtype))

@@ -11,6 +11,7 @@ from ...ir.module import IRModule
 from ...ir.prim import Call
 from ...ir.transform import Pass, PassContext, PassInfo
 from ...support.errors import ScheduleError
+from ...support.sequences import of_kind
 from ..buffer import Buffer
 from ..expr import BufferLoad
 from ..function import PrimFunc
@@ -83,12 +84,11 @@ class _OOBChecker(Pass):
     info = PassInfo(0, "tir.analysis.OOBChecker")
 
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        for func in mod.functions.values():
-            if isinstance(func, PrimFunc):
-                visitor = _Accesses()
-                visitor.visit(func.body)
-                if visitor.found:
-                    raise ScheduleError("ScheduleError: Out of bound memory access\n" + "\n".join(visitor.found))
+        for func in of_kind(mod.functions.values(), PrimFunc):
+            visitor = _Accesses()
+            visitor.visit(func.body)
+            if visitor.found:
+                raise ScheduleError("ScheduleError: Out of bound memory access\n" + "\n".join(visitor.found))
         return mod
 
 

@@ -8,9 +8,10 @@ from ...arith import ConstIntBound
 from ...ir import dtype as dt
 from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Visitor
-from ...ir.module import IRModule
+from ...ir.module import IRModule, functions_of
 from ...ir.node import Node
 from ...ir.prim import BinaryOp, CmpOp, LogicalOp, Select
+from ...support.sequences import of_kind
 from ..expr import BufferLoad, IntImm
 from ..function import PrimFunc
 from ..stmt import Allocate, AttrStmt, Block, BlockRealize, BufferStore, For, IfThenElse, Stmt
@@ -109,10 +110,9 @@ def estimate_tir_flops(stmt_or_mod: Stmt | PrimFunc | IRModule) -> float:
         raise TypeError(f"Expect the input to be either IRModule or Stmt, but gets: {type(stmt_or_mod).__name__}")
     functions = [stmt_or_mod] if isinstance(stmt_or_mod, PrimFunc) else stmt_or_mod.functions.values()
     total = 0.0
-    for func in functions:
-        if isinstance(func, PrimFunc):
-            stated = func.get_attr("estimated_flops")
-            total += sum(_Flops().visit(func.body).values()) if stated is None else float(int(stated))
+    for func in of_kind(functions, PrimFunc):
+        stated = func.get_attr("estimated_flops")
+        total += sum(_Flops().visit(func.body).values()) if stated is None else float(int(stated))
     return total
 
 
@@ -147,7 +147,7 @@ def calculate_allocated_bytes(func_or_mod: PrimFunc | IRModule) -> dict[str, Any
         case PrimFunc():
             functions = {"main": func_or_mod}
         case IRModule():
-            functions = {gv.name_hint: f for gv, f in func_or_mod.functions.items() if isinstance(f, PrimFunc)}
+            functions = {gv.name_hint: f for gv, f in functions_of(func_or_mod, PrimFunc)}
         case _:
             raise TypeError(f"expected an IRModule or a PrimFunc, got {type(func_or_mod).__name__}")
     out = {}

@@ -9,8 +9,9 @@ from ...ir.errors import CheckValueError
 from ...ir.expr import PrimExpr
 from ...ir.functor import Visitor
 from ...ir.module import IRModule
-from ...ir.prim import Cast
+from ...ir.prim import Cast, const_int
 from ...ir.types import PointerType
+from ...support.sequences import of_kind
 from ..buffer import Buffer
 from ..expr import BufferLoad, IntImm
 from ..function import PrimFunc
@@ -128,7 +129,7 @@ class _Usage(Visitor):
     def _count(self, scope: str, dtype: str, extents: Sequence[PrimExpr]) -> None:
         size = _bytes(dtype)
         for extent in extents:
-            size *= int(extent.value) if isinstance(extent, IntImm) else 1
+            size *= const_int(extent, 1)
         if scope.startswith("shared"):
             self.shared += size
             self.static += size if scope == "shared" else 0
@@ -176,10 +177,9 @@ def verify_gpu_code(func: PrimFunc | IRModule, constraints: Mapping[str, int]) -
             raise CheckValueError(f"Invalid check item: {key}; known are {', '.join(_LIMITS)}")
     limits = {key: int(value) for key, value in constraints.items()}
     functions = func.functions.values() if isinstance(func, IRModule) else [func]
-    for one in functions:
-        if isinstance(one, PrimFunc):
-            usage = _Usage(limits)
-            usage.visit(one.body)
-            if not usage.ok:
-                return False
+    for one in of_kind(functions, PrimFunc):
+        usage = _Usage(limits)
+        usage.visit(one.body)
+        if not usage.ok:
+            return False
     return True

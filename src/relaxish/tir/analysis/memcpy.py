@@ -9,11 +9,11 @@ from ...arith.domain_touched import domain_touched
 from ...arith.int_set import eval_set, from_min_extent
 from ...arith.iter_map import IterMapLevel, IterSplitExpr, normalize_iter_map_to_expr
 from ...ir.expr import PrimExpr, Range
-from ...ir.prim import IntImm, StringImm, Var, const
+from ...ir.prim import IntImm, StringImm, Var, const, const_int
 from ..buffer import Buffer
 from ..expr import BufferLoad
 from ...ir.functor import Visitor
-from ..stmt import BufferRegion, BufferStore, For, Stmt
+from ..stmt import BufferRegion, BufferStore, For, Stmt, unnest
 
 __all__ = ["identify_memcpy"]
 
@@ -63,11 +63,10 @@ def _copy_of(loop: For, analyzer: Analyzer) -> Copy:
     """Raises _Refused for a loop that is no copy."""
     ranges: dict[Var, Range] = {}
     steps: PrimExpr = const(1, loop.loop_var.dtype)
-    body: Stmt = loop
-    while isinstance(body, For):
-        ranges[body.loop_var] = Range.from_min_extent(body.min, body.extent)
-        steps = steps * body.extent
-        body = body.body
+    loops, body = unnest(loop)
+    for each in loops:
+        ranges[each.loop_var] = Range.from_min_extent(each.min, each.extent)
+        steps = steps * each.extent
     if not isinstance(body, BufferStore) or body.predicate is not None:
         raise _Refused(f"Expected innermost loop to have BufferStore body, but instead found {body}")
     load = body.value
@@ -106,7 +105,7 @@ def _terms(
 
 
 def _order(term: IterSplitExpr) -> tuple[bool, int, int]:
-    scale, factor = (e.value if isinstance(e, IntImm) else 0 for e in (term.scale, term.lower_factor))
+    scale, factor = (const_int(e, 0) for e in (term.scale, term.lower_factor))
     return isinstance(term.scale, IntImm), scale, factor
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from ...ir.errors import CheckValueError
 from ...ir.expr import PrimExpr
 from ...ir.functor import Visitor, post_order_visit
-from ...ir.module import IRModule
+from ...ir.module import IRModule, functions_of
 from ...ir.prim import Let, Var
 from ..buffer import Buffer
 from ..expr import BufferLoad
@@ -65,7 +65,7 @@ def _functions(obj: IRModule | PrimFunc) -> list[tuple[str, PrimFunc]]:
         case PrimFunc():
             return [("main", obj)]
         case IRModule():
-            return [(gv.name_hint, f) for gv, f in obj.functions.items() if isinstance(f, PrimFunc)]
+            return [(gv.name_hint, f) for gv, f in functions_of(obj, PrimFunc)]
     raise TypeError(f"expected an IRModule or a PrimFunc, got {type(obj).__name__}")
 
 

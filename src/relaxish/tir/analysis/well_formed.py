@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...ir.errors import CheckValueError
+from ...ir.expr import PrimExpr
 from ...ir.functor import Visitor
 from ...ir.module import IRModule
 from ...ir.prim import Let, Reduce
+from ...support.sequences import of_kind
 from ..buffer import Buffer
 from ..expr import IterVar, Var
 from ..function import PrimFunc
@@ -61,6 +63,11 @@ class _OuterLoops(Visitor):
         """The variables of a buffer belong to its declaration."""
 
 
+def _parts(buffer: Buffer) -> tuple[PrimExpr, ...]:
+    """The expressions a buffer is declared with."""
+    return (buffer.data, *buffer.shape, *buffer.strides, buffer.elem_offset)
+
+
 class _Scopes(Visitor):
     """Follows definitions: what is in scope at every use, and what was in scope before."""
 
@@ -106,20 +113,20 @@ class _Scopes(Visitor):
 
     def _define_matched(self, buffer: Buffer, own: set[Any]) -> None:
         """A matched buffer defines those of its variables that are not known yet."""
-        parts = (buffer.data, *buffer.shape, *buffer.strides, buffer.elem_offset)
-        for part in parts:
+        for part in _parts(buffer):
             if isinstance(part, Var) and part not in self.live:
                 self._define(part, own)
-        for part in parts:
-            self.visit(part)
 
     def visit_PrimFunc(self, func: PrimFunc) -> None:
         with self._scope() as own:
             for param in func.params:
                 self._define(param, own)
-            for param in func.params:
-                if param in func.buffer_map:
-                    self._define_matched(func.buffer_map[param], own)
+            buffers = [func.buffer_map[param] for param in func.params if param in func.buffer_map]
+            # The shape of one argument may be made of what the shape of a later one is.
+            for buffer in buffers:
+                self._define_matched(buffer, own)
+            for buffer in buffers:
+                self.visit(_parts(buffer))
             self.visit(func.body)
         self.threads, self.thread_of = set(), {}
 
@@ -152,6 +159,7 @@ class _Scopes(Visitor):
                     self._define_axis(node.node, own)
             elif node.attr_key == "buffer_bind_scope":
                 self._define_matched(node.node[0], own)
+                self.visit(_parts(node.node[0]))
             elif isinstance(node.node, Var):
                 self.visit(node.node)
             self.visit(node.body)
@@ -192,6 +200,7 @@ class _Scopes(Visitor):
             for match in node.match_buffers:
                 self.visit(match.source)
                 self._define_matched(match.buffer, own)
+                self.visit(_parts(match.buffer))
             for part in (node.init, node.body):
                 if part is not None:
                     self.visit(part)
@@ -211,7 +220,7 @@ def verify_well_formed(obj: PrimFunc | IRModule, assert_mode: bool = True) -> bo
         case PrimFunc():
             functions = [obj]
         case IRModule():
-            functions = [f for f in obj.functions.values() if isinstance(f, PrimFunc)]
+            functions = list(of_kind(obj.functions.values(), PrimFunc))
         case _:
             raise TypeError(f"expected an IRModule or a PrimFunc, got {type(obj).__name__}")
     scopes = _Scopes()

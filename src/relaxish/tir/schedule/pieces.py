@@ -40,6 +40,8 @@ def declare_pieces(state: ScheduleState) -> Callable[[], None]:
         # Each once: what a block hides of its accesses, or one without any, has nothing to declare.
         for sref in [state.stmt2ref[block] for block in _outermost(root.stmt)]:
             _declare_outermost(state, sref)
+    # Asked for later they would be those of a later program, and depend on who asks first.
+    state.remember_origins()
 
     def undo() -> None:
         for root, old in before.items():
@@ -124,7 +126,9 @@ def _from_zero(block: Block, values: Sequence[Any], reuse: dict[Any, Any]) -> tu
         return block, tuple(values)
     simplify = Analyzer().simplify
     iters = tuple(IterVar(Range(0, iv.dom.extent), iv.var, iv.iter_type, iv.thread_tag) for iv in block.iter_vars)
-    fields: dict[str, Any] = {name: getattr(block, name) for name in ("body", "init", "match_buffers")}
+    fields: dict[str, Any] = {
+        name: getattr(block, name) for name in ("body", "init", "match_buffers", "reads", "writes")
+    }
     fields = {name: substitute_loops(part, shifted, reuse) for name, part in fields.items() if part is not None}
     made = block.with_fields(iter_vars=iters, **fields)
     return made, tuple(simplify(v - iv.dom.min) for v, iv in zip(values, block.iter_vars, strict=True))

@@ -268,9 +268,15 @@ class ScheduleState:
         def undo() -> None:
             for info, cover, pipeline in before:
                 info.region_cover, info.stage_pipeline = cover, pipeline
+            self._origins.clear()
             self._origins.update(origins)
 
         return undo
+
+    def remember_origins(self) -> None:
+        """Judge flags that are not known yet by the program as it is now, whenever they are asked for."""
+        for root, gvar in self.roots.items():
+            self._remember_origin(gvar, root.stmt)
 
     # -- the edit ------------------------------------------------------------------------------------------
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import ast
+import functools
 import inspect
 import operator
 from typing import TYPE_CHECKING, Any
 
 from ...ir.prim import BinaryOp
+from .. import expr
 from .instruction import kind_table
 
 if TYPE_CHECKING:
@@ -20,11 +22,20 @@ _BINARY = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
 
-_COMPARE = {ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge}
+_COMPARE: dict[type[ast.cmpop], Callable[..., Any]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: expr.EQ,
+    ast.NotEq: expr.NE,
+}
+_LOGIC: dict[type[ast.boolop], Callable[..., Any]] = {ast.And: expr.And, ast.Or: expr.Or}
 
 
 def _fail(node: ast.AST, why: str) -> ValueError:
@@ -66,6 +77,10 @@ def _evaluate(node: ast.expr, env: dict[str, Any]) -> Any:
             }
         case ast.UnaryOp() if isinstance(node.op, ast.USub):
             return -_evaluate(node.operand, env)
+        case ast.UnaryOp() if isinstance(node.op, ast.Not):
+            return expr.Not(_evaluate(node.operand, env))
+        case ast.BoolOp():
+            return functools.reduce(_LOGIC[type(node.op)], [_evaluate(x, env) for x in node.values])
         case ast.BinOp() if type(node.op) in _BINARY:
             return _BINARY[type(node.op)](_evaluate(node.left, env), _evaluate(node.right, env))
         case ast.Compare() if len(node.ops) == 1 and type(node.ops[0]) in _COMPARE:
@@ -88,6 +103,11 @@ _DTYPES = frozenset(
 _FUNCTIONS = (
     "min", "max", "floordiv", "floormod", "truncdiv", "truncmod", "if_then_else", "undef", "all", "any", "vscale",
 )  # fmt: skip
+# Nodes print by name where their operator would fold or rearrange them.
+_NODES = (
+    "Add", "Sub", "Mul", "Div", "Mod", "FloorDiv", "FloorMod", "Min", "Max", "EQ", "NE", "LT", "LE", "GT", "GE", "And",
+    "Or", "Not", "Select",
+)  # fmt: skip
 
 
 def _call(node: ast.Call, env: dict[str, Any]) -> Any:
@@ -101,6 +121,8 @@ def _call(node: ast.Call, env: dict[str, Any]) -> Any:
         return const(args[0], name)
     if name in _FUNCTIONS:
         return getattr(op, name)(*args)
+    if name in _NODES:
+        return getattr(expr, name)(*args)
     if name == "Cast":
         return args[1].astype(args[0])
     raise _fail(node, "this call is not allowed in a trace")

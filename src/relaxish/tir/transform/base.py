@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeGuard
 
 from ...ir.expr import PrimExpr
-from ...ir.module import IRModule
 from ...ir.functor import Mutator, Visitor
+from ...ir.module import IRModule, functions_of
 from ...ir.op import Op
-from ...ir.prim import Call, IntImm, Var
+from ...ir.prim import Call, IntImm, Var, const_int
 from ...ir.transform import Pass, PassContext, PassInfo, make_pass_decorator
 from ...support.errors import InternalError
 from ..buffer import Buffer
@@ -41,11 +41,10 @@ class PrimFuncPass(Pass):
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         mod = self._required(mod, ctx)
         changes: dict[Any, Any] = {}
-        for var, func in mod.functions.items():
-            if isinstance(func, PrimFunc):
-                new = self.function(func, mod, ctx)
-                if new is not func:
-                    changes[var] = new
+        for var, func in functions_of(mod, PrimFunc):
+            new = self.function(func, mod, ctx)
+            if new is not func:
+                changes[var] = new
         if not changes:
             return mod
         out = mod.clone()
@@ -79,7 +78,7 @@ def body_pass(function: Callable[[Stmt], Stmt], name: str) -> PrimFuncPass:
 def config(key: str, default: int | str | None) -> Any:
     """An option of the current pass context; IR constants come as plain values."""
     value = PassContext.current().config.get(key, default)
-    return value.value if isinstance(value, IntImm) else value
+    return const_int(value, value)
 
 
 def options(key: str, defaults: dict[str, Any]) -> dict[str, Any]:
@@ -89,7 +88,7 @@ def options(key: str, defaults: dict[str, Any]) -> dict[str, Any]:
     for name, value in given.items() if hasattr(given, "items") else ():
         if name not in defaults:
             raise AttributeError(f"{key} has no option {name!r}; it takes {sorted(defaults)}")
-        out[name] = value.value if isinstance(value, IntImm) else value
+        out[name] = const_int(value, value)
     return out
 
 

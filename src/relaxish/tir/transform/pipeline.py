@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ...ir.module import IRModule
-from ...ir.prim import IntImm
-from ...ir.transform import Pass, PassContext, Sequential, module_pass
+from ...ir.functor import all_nodes
+from ...ir.prim import IntImm, Ramp, Var
+from ...ir.transform import Pass, PassContext, PassInfo, Sequential, module_pass
 from ...support.config import checks_memory
 from ...target.target import Target
 from ..function import PrimFunc
@@ -31,7 +32,7 @@ from .numerics import (
 from .memory import flatten_buffer
 from .loops import hoist_if_then_else, mark_unroll, unroll_loop, vectorize_loop, whole_vectors
 from .simplify import named_sizes, remove_no_op, rewrite_unsafe_select, shape_arithmetic, simplify  # fmt: skip
-from .base import config, options
+from .base import PrimFuncPass, config, options
 from .tiles.cpu import lower_for_cpu as lower_tiles_for_cpu
 from .tiles.program import has_kernels
 
@@ -43,36 +44,82 @@ __all__ = [
 
 def lower_function_for_cpu(func: PrimFunc, vector_bits: int = 512) -> PrimFunc:
     """One function from blocks to flat loops; vectorized loops expanded, loops to unroll marked as such."""
-    check_unrolled(func.body)
-    sizes = named_sizes.name_sizes(func)
-    func = sizes.func
-    if has_kernels(func):
-        func = lower_tiles_for_cpu(func, vector_bits)
-    func = exact_logarithms.exact_logarithms(exact_extremes.exact_extremes(func))
-    func = empty_reductions.fill_empty_reductions(func)
-    func = wide_accumulators.widen_accumulators(func)
-    func = exact_variances.exact_variances(func)
-    func = _body(func, lower_init_block._Lower().visit)
-    func = plan_allocation.plan(func)
-    func = convert_blocks_to_opaque.convert(func)
-    func = compact_buffer.compact(func)
-    func = lower_match_buffer.lower(func)
-    func = guard_indices.guard(func, all_accesses=checks_memory())
-    func = lower_opaque_block.lower(func)
-    func = flatten_buffer.flatten(func)
-    if _has_sizes(func):
-        func = shape_arithmetic.simplify_shape_arithmetic(func, named=sizes.values)
-        func = sizes.restore(func, named_sizes.is_sum)
-    func = simplify.simplify(func)
-    func = whole_vectors.whole_vectors(func)
-    func = _body(func, lambda s: vectorize_loop.vectorize(s, not config("tir.disable_vectorize", False)))
-    func = _body(func, hoist_if_then_else.hoist)
+    for _, step in _cpu_steps(vector_bits):
+        func = step(func)
+    return func
+
+
+def _cpu_steps(vector_bits: int) -> list[tuple[str, Callable[[PrimFunc], PrimFunc]]]:
+    """The steps of lowering for a CPU and the names of their passes."""
     settings = options("tir.UnrollLoop", unroll_loop.DEFAULTS)
-    if _has_vectors(func):
-        func = simplify.simplify(func)
-    func = _body(func, lambda s: mark_unroll.mark_unrolled(s, settings, vector_bits))
-    func = _body(func, remove_no_op.remove_no_op)
-    return sizes.bind(_body(func, rewrite_unsafe_select.rewrite))
+
+    def on_body(run: Callable[[Any], Any]) -> Callable[[PrimFunc], PrimFunc]:
+        return lambda func: _body(func, run)
+
+    def tiles(func: PrimFunc) -> PrimFunc:
+        check_unrolled(func.body)
+        return lower_tiles_for_cpu(func, vector_bits) if has_kernels(func) else func
+
+    sizes = _Sizes()
+    return [
+        ("NameSizes", sizes.name),
+        ("LowerTiles", tiles),
+        ("ExactExtremes", exact_extremes.exact_extremes),
+        ("ExactLogarithms", exact_logarithms.exact_logarithms),
+        ("FillEmptyReductions", empty_reductions.fill_empty_reductions),
+        ("WidenAccumulators", wide_accumulators.widen_accumulators),
+        ("ExactVariances", exact_variances.exact_variances),
+        ("LowerInitBlock", on_body(lambda s: lower_init_block._Lower().visit(s))),
+        ("PlanAndUpdateBufferAllocationLocation", plan_allocation.plan),
+        ("ConvertBlocksToOpaque", convert_blocks_to_opaque.convert),
+        ("CompactBufferAllocation", compact_buffer.compact),
+        ("LowerMatchBuffer", lower_match_buffer.lower),
+        ("GuardIndices", lambda func: guard_indices.guard(func, all_accesses=checks_memory())),
+        ("LowerOpaqueBlock", lower_opaque_block.lower),
+        ("FlattenBuffer", flatten_buffer.flatten),
+        ("SimplifyShapeArithmetic", sizes.simplify),
+        ("Simplify", simplify.simplify),
+        ("WholeVectors", whole_vectors.whole_vectors),
+        ("VectorizeLoop", on_body(lambda s: vectorize_loop.vectorize(s, not config("tir.disable_vectorize", False)))),
+        ("HoistIfThenElse", on_body(hoist_if_then_else.hoist)),
+        ("Simplify", lambda func: simplify.simplify(func) if _has_vectors(func) else func),
+        ("UnrollLoop", on_body(lambda s: mark_unroll.mark_unrolled(s, settings, vector_bits))),
+        ("RemoveNoOp", on_body(remove_no_op.remove_no_op)),
+        ("RewriteUnsafeSelect", on_body(rewrite_unsafe_select.rewrite)),
+        ("BindSizes", sizes.bind),
+    ]
+
+
+class _Sizes:
+    """The names that computed sizes have between the first step and the last, found again by their variables."""
+
+    def __init__(self) -> None:
+        self.named: dict[Any, named_sizes.NamedSizes] = {}
+
+    def name(self, func: PrimFunc) -> PrimFunc:
+        if not _has_sizes(func):
+            return func
+        made = named_sizes.name_sizes(func)
+        self.named.update(dict.fromkeys(made.values, made))
+        return made.func
+
+    def _of(self, func: PrimFunc) -> named_sizes.NamedSizes | None:
+        if not self.named:
+            return None
+        return next((self.named[x] for x in all_nodes(func.body) if isinstance(x, Var) and x in self.named), None)
+
+    def simplify(self, func: PrimFunc) -> PrimFunc:
+        if not _has_sizes(func):
+            return func
+        made = self._of(func)
+        if made is None:
+            return shape_arithmetic.simplify_shape_arithmetic(func)
+        func = shape_arithmetic.simplify_shape_arithmetic(func, named=made.values)
+        return made.restore(func, named_sizes.is_sum)
+
+    def bind(self, func: PrimFunc) -> PrimFunc:
+        made = self._of(func)
+        return func if made is None else made.bind(func)
 
 
 def _has_sizes(func: PrimFunc) -> bool:
@@ -81,9 +128,6 @@ def _has_sizes(func: PrimFunc) -> bool:
 
 
 def _has_vectors(func: PrimFunc) -> bool:
-    from ...ir.functor import all_nodes
-    from ...ir.prim import Ramp
-
     return any(type(node) is Ramp for node in all_nodes(func.body))
 
 
@@ -93,13 +137,19 @@ def _body(func: PrimFunc, run: Callable[[Any], Any]) -> PrimFunc:
 
 
 def lower_for_cpu(mod: IRModule, target: Target | None = None) -> IRModule:
-    """Lower every PrimFunc of ``mod`` for a CPU: the default pipeline without the steps that only devices need."""
+    """Lower every PrimFunc of ``mod`` for a CPU: the default pipeline without the steps that only devices need.
+
+    Functions go through all steps one after another; under instruments each step is a pass over all functions.
+    """
     changes: dict[Any, PrimFunc] = {}
     vector_bits = getattr(target, "vector_bits", None) or 512
+    watched = bool(PassContext.current().instruments)
+    if watched:
+        mod = Sequential([_as_pass(name, step) for name, step in _cpu_steps(vector_bits)])(mod)
     for var, func in mod.functions.items():
         if not isinstance(func, PrimFunc):
             continue
-        new = lower_function_for_cpu(func, vector_bits)
+        new = func if watched else lower_function_for_cpu(func, vector_bits)
         if target is not None and new.get_attr("target") is None:
             new = new.with_attr("target", target)
         if new is not func:
@@ -110,6 +160,10 @@ def lower_for_cpu(mod: IRModule, target: Target | None = None) -> IRModule:
     for var, new in changes.items():
         out.update_func(var, new)
     return out
+
+
+def _as_pass(name: str, step: Callable[[PrimFunc], PrimFunc]) -> Pass:
+    return PrimFuncPass(lambda func, mod, ctx: step(func), PassInfo(0, f"tir.{name}"))
 
 
 def default_tir_pipeline() -> Pass:

@@ -12,6 +12,7 @@ from typing import Any
 from functools import partial
 
 from ... import te, tir
+from ...ir.prim import const_int
 from ...tir import const, decl_buffer, floordiv, floormod, if_then_else
 from ...tir import Buffer, min as smaller, PrimExpr, Stmt
 from ...tir.ir_builder import BufferVar, create, IRBuilder
@@ -155,7 +156,7 @@ def _program(ins: list[Buffer], outs: list[Buffer], axis: int, is_ascend: bool) 
         return smaller(ib.buffer_ptr(counts[0])[line].astype("int64"), lines.length)
 
     sortable = counted if counts else None
-    known = int(lines.length) if isinstance(lines.length, tir.IntImm) else _STRETCH
+    known = const_int(lines.length, _STRETCH)
     size = max_threads(max(32, min(_STRETCH, 1 << max(known - 1, 0).bit_length())))
     _sort_stretches(ib, source, result, lines, size, before, sortable)
     doublings = ceil_log2(floordiv(lines.length + (size - 1), _i64(size)))

@@ -183,7 +183,7 @@ def _resize(n: int, axes: str) -> Callable[..., te.Tensor]:
         data: te.Tensor,
         roi: Sequence[float],
         size: Sequence[Dim],
-        layout: str,
+        layout: str = ("NCW", "NCHW", "NCDHW")[n - 1],
         method: str = "linear",
         coordinate_transformation_mode: str = "half_pixel",
         rounding_method: str = "",

@@ -24,16 +24,19 @@ _SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 def pad_pair(padding: Padding, kernel: Sequence[Dim]) -> tuple[list[Dim], list[Dim]]:
     """Padding before and after each spatial axis from any of the accepted notations."""
     dim = len(kernel)
-    if isinstance(padding, (tuple, list)):
-        if len(padding) == 2 * dim:
-            return list(padding[:dim]), list(padding[dim:])
-        if len(padding) == dim:
-            return list(padding), list(padding)
-        if len(padding) == 1:
-            return [padding[0]] * dim, [padding[0]] * dim
-        raise CheckValueError(f"padding can only have {dim} or {2 * dim} values for {dim} spatial axes, got {padding}")
-    if isinstance(padding, int) or isinstance(padding, tir.PrimExpr):
-        return [padding] * dim, [padding] * dim
+    match padding:
+        case tuple() | list():
+            if len(padding) == 2 * dim:
+                return list(padding[:dim]), list(padding[dim:])
+            if len(padding) == dim:
+                return list(padding), list(padding)
+            if len(padding) == 1:
+                return [padding[0]] * dim, [padding[0]] * dim
+            raise CheckValueError(
+                f"padding can only have {dim} or {2 * dim} values for {dim} spatial axes, got {padding}"
+            )
+        case int() | tir.PrimExpr():
+            return [padding] * dim, [padding] * dim
     if padding == "VALID":
         return [0] * dim, [0] * dim
     if padding == "SAME":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ...ir.expr import GlobalVar
 from ...ir.module import IRModule
@@ -10,7 +9,7 @@ from ...ir.structural import structural_equal
 from ...ir.transform import Pass
 from ...op.distributed import redistribute_replica_to_shard
 from ...relax.distributed import DTensorStructInfo
-from ...relax.expr import Call, Function, is_call_of
+from ...relax.expr import Call, Expr, Function, is_call_of
 from ...relax.expr_functor import PyExprMutator
 from ...support.errors import InternalError
 from ..base import as_module_pass, map_relax_functions
@@ -19,7 +18,7 @@ __all__ = ["LegalizeRedistribute"]
 
 
 class _Legalizer(PyExprMutator):
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         if not is_call_of(call, "relax.dist.redistribute"):
             return call

@@ -23,7 +23,7 @@ from ...relax.expr import (
     VarBinding,
 )
 from ...relax.expr_functor import PyExprMutator
-from ...relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from ...relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, fields_of
 from ...support.errors import InternalError
 from ...tir import floordiv
 from ..base import as_module_pass, map_relax_functions
@@ -36,7 +36,7 @@ def _is_distributed(func: Function) -> bool:
     found = False
     for param in func.params:
         info = param.struct_info
-        for leaf in info.fields if isinstance(info, TupleStructInfo) else (info,):
+        for leaf in fields_of(info):
             found = found or isinstance(leaf, DTensorStructInfo)
     return found
 
@@ -93,17 +93,18 @@ class _Lower(PyExprMutator):
         pairs, self.pairs = self.pairs, []
         for old, new in pairs:
             info = old.struct_info
-            if isinstance(info, DTensorStructInfo):
-                self.var_remap_[old] = self._distribute(new, info)
-            elif isinstance(info, TupleStructInfo):
-                for index, field in enumerate(info.fields):
-                    if isinstance(field, DTensorStructInfo):
-                        self.fields[old, index] = self._distribute(TupleGetItem(new, index), field)
+            match info:
+                case DTensorStructInfo():
+                    self.var_remap_[old] = self._distribute(new, info)
+                case TupleStructInfo():
+                    for index, field in enumerate(info.fields):
+                        if isinstance(field, DTensorStructInfo):
+                            self.fields[old, index] = self._distribute(TupleGetItem(new, index), field)
         for binding in block.bindings:
             self.visit_binding(binding)
         return self.builder_.end_block()
 
-    def visit_constant_(self, op: Constant) -> Any:
+    def visit_constant_(self, op: Constant) -> Expr:
         info = op.struct_info
         if not isinstance(info, DTensorStructInfo):
             return op
@@ -113,16 +114,17 @@ class _Lower(PyExprMutator):
 
     def visit_var_binding_(self, binding: VarBinding) -> None:
         value = binding.value
-        if isinstance(value, TupleGetItem) and (value.tuple_value, value.index) in self.fields:
-            self.var_remap_[binding.var] = self.fields[value.tuple_value, value.index]
-            return
-        if isinstance(value, Call):
-            value = self._special(value, binding.var)
-            value = self.builder_.normalize(self.visit_expr(value))
-            var = type(binding.var)(binding.var.name_hint, value.struct_info_, binding.var.span)
-            self.var_remap_[binding.var] = var
-            self.builder_.emit_normalized(VarBinding(var, value, binding.span))
-            return
+        match value:
+            case TupleGetItem() if (value.tuple_value, value.index) in self.fields:
+                self.var_remap_[binding.var] = self.fields[value.tuple_value, value.index]
+                return
+            case Call():
+                value = self._special(value, binding.var)
+                value = self.builder_.normalize(self.visit_expr(value))
+                var = type(binding.var)(binding.var.name_hint, value.struct_info_, binding.var.span)
+                self.var_remap_[binding.var] = var
+                self.builder_.emit_normalized(VarBinding(var, value, binding.span))
+                return
         super().visit_var_binding_(binding)
 
     def _special(self, call: Call, var: Var) -> Call:

@@ -9,15 +9,16 @@ from ...arith import Analyzer
 from ...arith.build import is_zero
 from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Mutator, Visitor
-from ...ir.module import IRModule
+from ...ir.module import IRModule, functions_of
 from ...ir.op import Op
 from ...ir.transform import Pass
 from ...op.ccl import allreduce
 from ...relax.distributed import DTensorStructInfo
 from ...relax.expr import Call, Function, VarBinding, is_call_of
 from ...relax.expr_functor import PyExprMutator
-from ...relax.struct_info import StructInfo, TupleStructInfo
+from ...relax.struct_info import StructInfo, TupleStructInfo, fields_of
 from ...support.errors import InternalError
+from ...support.sequences import of_kind
 from ...tir.analysis.buffer_axes import BufferAxisGroups, split_variable
 from ...tir.buffer import Buffer
 from ...tir.expr import BufferLoad, IterVar, Var
@@ -104,7 +105,7 @@ class _Splitter(Mutator):
             made.append(IterVar(dom, iv.var, iv.iter_type, iv.thread_tag) if parts > 1 else iv)
         return made
 
-    def visit_Block(self, block: Block) -> Any:
+    def visit_Block(self, block: Block) -> Stmt:
         """Inner blocks first: the facts are those of the program as it was."""
         facts = _BlockFacts(block)
         made = self.default_visit(block)
@@ -115,7 +116,7 @@ class _Splitter(Mutator):
             self.combiner = facts.combiner
         return made.with_fields(iter_vars=tuple(variables))
 
-    def visit_BlockRealize(self, realize: BlockRealize) -> Any:
+    def visit_BlockRealize(self, realize: BlockRealize) -> Stmt:
         """Notes the loops that drive the variables that were shortened."""
         made = self.default_visit(realize)
         for value, iv in zip(realize.iter_values, realize.block.iter_vars):
@@ -125,7 +126,7 @@ class _Splitter(Mutator):
                 self._loops[value] = self._variables[iv.var]
         return made
 
-    def visit_For(self, loop: For) -> Any:
+    def visit_For(self, loop: For) -> Stmt:
         """Shortens a loop that its body asked for."""
         made = self.default_visit(loop)
         parts = self._loops.get(loop.loop_var, 1)
@@ -162,8 +163,8 @@ def local_part(func: PrimFunc, infos: Sequence[DTensorStructInfo]) -> tuple[Prim
 
 
 def _distributed(info: StructInfo) -> list[DTensorStructInfo]:
-    fields = info.fields if isinstance(info, TupleStructInfo) else (info,)
-    found = [f for f in fields if isinstance(f, DTensorStructInfo)]
+    fields = fields_of(info)
+    found = list(of_kind(fields, DTensorStructInfo))
     if len(found) != len(fields):
         raise InternalError("the inputs and outputs of a call_tir should be distributed tensors")
     return found
@@ -220,8 +221,8 @@ def LowerGlobalViewToLocalView() -> Pass:
     def run(mod: IRModule) -> IRModule:
         lower = _Lower(mod)
         changed: dict[Any, Any] = {}
-        for var, func in mod.functions.items():
-            if isinstance(func, Function) and is_distributed(func):
+        for var, func in functions_of(mod, Function):
+            if is_distributed(func):
                 changed[var] = func.with_fields(body=lower.visit_expr(func.body))
         if not changed:
             return mod

@@ -8,7 +8,7 @@ from typing import Any
 from ... import tir
 from ...ir.expr import GlobalVar
 from ...ir.functor import all_nodes
-from ...ir.module import IRModule
+from ...ir.module import IRModule, functions_of
 from ...ir.op import op_name_of
 from ...ir.structural import structural_equal
 from ...ir.transform import Pass
@@ -20,8 +20,9 @@ from ...relax.expr import Call, Constant, Expr, ExternFunc, Function, Tuple, Tup
 from ...relax.expr_functor import PyExprMutator, PyExprVisitor
 from ...relax.op_table import op_record_of
 from ...relax.scalars import const_int
-from ...relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
+from ...relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, fields_of
 from ...support.errors import InternalError
+from ...support.sequences import of_kind
 from ...tir.analysis.buffer_axes import BufferAxisGroups
 from ...tir.function import PrimFunc
 from ..base import as_module_pass
@@ -52,8 +53,8 @@ def _prim_func(mod: IRModule, callee: GlobalVar) -> PrimFunc | None:
 
 def _tensors_of(info: StructInfo) -> list[TensorStructInfo]:
     """The tensors that a value is made of; none for what holds something else."""
-    fields = info.fields if isinstance(info, TupleStructInfo) else (info,)
-    tensors = [f for f in fields if isinstance(f, TensorStructInfo)]
+    fields = fields_of(info)
+    tensors = list(of_kind(fields, TensorStructInfo))
     return tensors if len(tensors) == len(fields) else []
 
 
@@ -63,7 +64,7 @@ def _join_call_tir(output: Var, call: Call, func: PrimFunc, graph: AxisGroupGrap
     values = [*call_args(call), output]
     values_of = {func.buffer_map[p]: (p, v) for p, v in zip(func.params, values) if p in func.buffer_map}
     info = call.sinfo_args[0]
-    outputs = len(info.fields) if isinstance(info, TupleStructInfo) else 1
+    outputs = len(fields_of(info))
     written = {p: number for number, p in enumerate(func.params[len(func.params) - outputs :])}
     param_of = {func.buffer_map[p]: p for p in func.params if p in func.buffer_map}
     seen: set[Any] = set()
@@ -104,14 +105,15 @@ class _Joiner(PyExprVisitor):
 
     def visit_var_binding_(self, binding: VarBinding) -> None:
         value = binding.value
-        if isinstance(value, Call):
-            self._join_call(binding.var, value)
-        elif isinstance(value, TupleGetItem):
-            self._join_field(binding.var, value)
-        elif isinstance(value, Var):
-            for index, info in enumerate(_tensors_of(binding.var.struct_info)):
-                for dim in range(MESH_AXIS, info.ndim):
-                    self.graph.join(Axis(value, dim, index), Axis(binding.var, dim, index), Edge.DESCEND)
+        match value:
+            case Call():
+                self._join_call(binding.var, value)
+            case TupleGetItem():
+                self._join_field(binding.var, value)
+            case Var():
+                for index, info in enumerate(_tensors_of(binding.var.struct_info)):
+                    for dim in range(MESH_AXIS, info.ndim):
+                        self.graph.join(Axis(value, dim, index), Axis(binding.var, dim, index), Edge.DESCEND)
         super().visit_var_binding_(binding)
 
     def _join_call(self, var: Var, call: Call) -> None:
@@ -172,8 +174,8 @@ class _Conflicts(PyExprVisitor):
                 self.graph.cut(Axis(var, dim))
 
     def visit_call_(self, op: Call) -> None:
-        for arg in call_args(op):
-            if isinstance(arg, Constant) and isinstance(arg.struct_info, TensorStructInfo):
+        for arg in of_kind(call_args(op), Constant):
+            if isinstance(arg.struct_info, TensorStructInfo):
                 if any(self.graph.spec_of(Axis(arg, dim)) for dim in range(arg.struct_info.ndim)):
                     raise InternalError("Constant is not allowed to be sharded. Please convert it into an input param.")
         super().visit_call_(op)
@@ -235,7 +237,7 @@ class _Distribute(PyExprMutator):
     def _placement(self, value: Expr, info: TensorStructInfo, mesh: DeviceMesh, index: int) -> Placement:
         return placement_of(self.graph, value, info.ndim, len(mesh.shape), index)
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call: Call = super().visit_call_(op)
         args = [self._constant(arg) for arg in call_args(call)]
         if op_name_of(call) == "relax.call_tir":
@@ -331,8 +333,8 @@ def PropagateSharding() -> Pass:
     def run(mod: IRModule) -> IRModule:
         out = mod
         distribute = _Distribute(mod)
-        for var, func in mod.functions.items():
-            if isinstance(func, Function) and _is_annotated(func):
+        for var, func in functions_of(mod, Function):
+            if _is_annotated(func):
                 out = mod.clone() if out is mod else out
                 out.update_func(var, distribute.rewrite(func))
         return out

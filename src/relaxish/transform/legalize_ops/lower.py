@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...ir.expr import GlobalVar
-from ...ir.module import IRModule
-from ...ir.op import Op
-from ...ir.prim import IntImm
+from ...ir.module import IRModule, functions_of
+from ...ir.op import Op, op_name_of
+from ...ir.prim import const_int
 from ...ir.structural import structural_hash
 from ...ir.transform import Pass, PassContext
 from ...relax.expr import Call, Constant, Expr, ExternFunc, Function, ShapeExpr, Tuple, Var, is_call_of
 from ...relax.expr_functor import PyExprMutator
 from ...relax.op_table import op_record_of
-from ...relax.struct_info import FuncStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
+from ...relax.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo, is_pure_function
 from ...support.log import get_logger
 from ...target.target import Target
 from ...tir import PrimFunc
@@ -30,12 +30,13 @@ Rule = Callable[[Any, Call], Any]
 
 
 def _known(info: StructInfo | None) -> bool:
-    if isinstance(info, TensorStructInfo):
-        return info.dims() is not None
-    if isinstance(info, ShapeStructInfo):
-        return info.values is not None
-    if isinstance(info, TupleStructInfo):
-        return all(_known(f) for f in info.fields)
+    match info:
+        case TensorStructInfo():
+            return info.dims() is not None
+        case ShapeStructInfo():
+            return info.values is not None
+        case TupleStructInfo():
+            return all(_known(f) for f in info.fields)
     return True
 
 
@@ -51,12 +52,11 @@ class _Legalizer(PyExprMutator):
         self.made_for_device = False
 
     def run(self) -> IRModule:
-        for var, func in list(self.mod.functions.items()):
-            if isinstance(func, Function):
-                self.var_remap_.clear()
-                new = self.visit_expr(func)
-                if new is not func:
-                    self.builder_.update_func(var, new)
+        for var, func in functions_of(self.mod, Function):
+            self.var_remap_.clear()
+            new = self.visit_expr(func)
+            if new is not func:
+                self.builder_.update_func(var, new)
         mod = self.builder_.get()
         if not self.made_for_device:
             return mod
@@ -64,12 +64,12 @@ class _Legalizer(PyExprMutator):
         done: IRModule = ConvertSSA()(DeadCodeElimination()(mod))
         return done
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
-        if not isinstance(call.op, Op):
+        if not op_name_of(call):
             return call
         call = self.builder_.normalize(call)
-        if not isinstance(call, Call) or not isinstance(call.op, Op):
+        if not op_name_of(call):
             return call
         rule = self._rule(call)
         if rule is None:
@@ -142,13 +142,13 @@ def _shapes_known(call: Call) -> bool:
 
 
 def _is_pure(call: Call) -> bool:
-    if isinstance(call.op, Op):
+    if op_name_of(call):
         return bool(call.op.get_attr("FPurity"))
     info = call.op.struct_info_
-    return bool(isinstance(info, FuncStructInfo) and info.purity)
+    return bool(is_pure_function(info))
 
 
-def legalization_key(call: Call) -> Any:
+def legalization_key(call: Call) -> tuple[Any, ...] | None:
     """What decides the legalised form of a call on variables of static or shared symbolic shapes, or None."""
     infos = []
     for arg in call.args:
@@ -158,7 +158,7 @@ def legalization_key(call: Call) -> Any:
         # A rule may look into a constant scalar, but not into a constant tensor.
         if not isinstance(arg, Var) and not (isinstance(arg, Constant) and info.shape.values):
             return None
-        dims = tuple(d.value if isinstance(d, IntImm) else d for d in info.shape.values)
+        dims = tuple(const_int(d, d) for d in info.shape.values)
         infos.append((dims, info.dtype, info.vdevice, isinstance(arg, Var)))
     attrs = None if call.attrs is None else structural_hash(call.attrs)
     return call.op, attrs, tuple(infos), len(set(call.args)) == len(call.args)
@@ -181,12 +181,13 @@ def _again(known: Call, call: Call) -> Call:
 def _target_of(infos: Sequence[StructInfo]) -> Target | None:
     """The target of the first virtual device that results live on, or None."""
     for info in infos:
-        if isinstance(info, TensorStructInfo):
-            target = getattr(info.vdevice, "target", None)
-            if target is not None:
-                return target
-        elif isinstance(info, TupleStructInfo):
-            return _target_of(info.fields)
+        match info:
+            case TensorStructInfo():
+                target = getattr(info.vdevice, "target", None)
+                if target is not None:
+                    return target
+            case TupleStructInfo():
+                return _target_of(info.fields)
     return None
 
 

@@ -205,10 +205,11 @@ def get_trace(in_: Trace | IRModule | Any) -> Trace:
 
     Raises ValueError for anything else.
     """
-    if isinstance(in_, Trace):
-        return in_
-    if isinstance(in_, IRModule):
-        return Trace(in_)
+    match in_:
+        case Trace():
+            return in_
+        case IRModule():
+            return Trace(in_)
     from ...ir.expr import BaseFunc
 
     if isinstance(in_, BaseFunc):

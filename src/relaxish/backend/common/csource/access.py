@@ -9,7 +9,7 @@ from typing import Any
 from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
-from ....ir.prim import Ramp, is_one
+from ....ir.prim import is_consecutive
 from ....support.errors import RelaxishError
 from ....tir.buffer import Buffer
 from .lanes import lane
@@ -36,7 +36,7 @@ def access_of(buffer: Buffer, indices: Sequence[PrimExpr], analyzer: Analyzer) -
     many = dt.lanes(index.dtype)
     if many == 1:
         return Access(element, width, _scaled(index, width, analyzer))
-    if isinstance(index, Ramp) and is_one(index.stride):
+    if is_consecutive(index):
         return Access(element, many * width, _scaled(index.base, width, analyzer))
     starts = [_scaled(lane(index, i), width, analyzer) for i in range(many)]
     places = tuple(analyzer.simplify(start + offset) for start in starts for offset in range(width))

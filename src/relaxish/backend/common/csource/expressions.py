@@ -9,7 +9,8 @@ from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.functor import Visitor
-from ....ir.op import Op
+from ....ir.node import Node
+from ....ir.op import op_name_of
 from ....ir.prim import (
     And, BinaryOp, Broadcast, Call, Cast, FloatImm, IntImm, Let, Not, Or, Ramp, Select, StringImm, Var,
 )  # fmt: skip
@@ -100,7 +101,7 @@ class ExpressionPrinter(IntrinsicPrinter, Visitor[Piece]):
         """The text of an expression."""
         return self.visit(node)
 
-    def default_visit(self, node: Any) -> Any:
+    def default_visit(self, node: Node) -> Any:
         raise RelaxishError(f"{self.language} code generation does not know {type(node).__name__}")
 
     def visit_Var(self, var: Var) -> Piece:
@@ -270,7 +271,7 @@ class ExpressionPrinter(IntrinsicPrinter, Visitor[Piece]):
     # -- calls ---------------------------------------------------------------------------------------------
 
     def visit_Call(self, e: Call) -> Piece:
-        if not isinstance(e.op, Op):
+        if not op_name_of(e):
             raise RelaxishError(f"a compiled function calls {e.op}, which is no intrinsic")
         name = e.op.name.removeprefix("tir.")
         special = getattr(self, f"call_{name}", None)

@@ -105,6 +105,10 @@ class IntrinsicPrinter:
     def call_bitwise_not(self, e: Call) -> Piece:
         return self.narrowed(Piece(f"~{wrapped(self.expr(e.args[0]), UNARY)}", UNARY), e.dtype)
 
+    def call_clz(self, e: Call) -> Piece:
+        made = self.call(self.math_name("clz", e.args[0].dtype), self.expr(e.args[0]))
+        return made if e.args[0].dtype == e.dtype else self.cast(made, e.args[0].dtype, e.dtype)
+
     def call_large_uint_imm(self, e: Call) -> Piece:
         low, high = (int(a.value) for a in e.args)
         return self.constant(low | high << 32, e.dtype)

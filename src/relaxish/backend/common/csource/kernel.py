@@ -10,7 +10,7 @@ from ....ir.expr import PrimExpr
 from ....ir.functor import pre_order_visit
 from ....ir.module import IRModule
 from ....ir.node import Node
-from ....ir.prim import IntImm, Var
+from ....ir.prim import IntImm, Var, const_ints
 from ....ir.types import PointerType, PrimType
 from ....tir import PrimFunc
 from ....tir.stmt import Allocate, AttrStmt
@@ -31,7 +31,7 @@ class KernelFacts:
     def block_size(self) -> tuple[int, int, int] | None:
         """Threads of a block along x, y, z; None where they are not constant."""
         sizes = [self.extents.get(f"threadIdx.{axis}", IntImm("int32", 1)) for axis in "xyz"]
-        if not all(isinstance(s, IntImm) for s in sizes):
+        if const_ints(sizes) is None:
             return None
         x, y, z = (int(s.value) for s in sizes)
         return x, y, z

@@ -33,7 +33,7 @@ def lane(expr: PrimExpr, index: int, variables: Scalars | None = None) -> PrimEx
     return part(expr, index, 1, variables)
 
 
-def part(expr: Any, start: int, width: int, variables: Scalars | None = None) -> Any:
+def part(expr: PrimExpr, start: int, width: int, variables: Scalars | None = None) -> Any:
     """``width`` lanes of ``expr`` from ``start`` on; scalars stay as they are."""
     if dt.lanes(expr.dtype) == 1:
         return _Scalars(variables).visit(expr) if variables else expr
@@ -112,7 +112,7 @@ class _Part(Mutator):
         lanes = [lane(e.value, i, self.variables) for i in range(dt.lanes(e.var.dtype))]
         return part(e.body, self.start, self.width, {**self.variables, e.var: lanes})
 
-    def visit_Call(self, e: Any) -> Any:
+    def visit_Call(self, e: Call) -> PrimExpr:
         name = op_name_of(e)
         widths = {dt.lanes(a.dtype) for a in e.args}
         if name in _ACROSS_LANES or name == "tir.reinterpret" and widths != {dt.lanes(e.dtype)}:
@@ -120,14 +120,14 @@ class _Part(Mutator):
         return Call(dt.with_lanes(dt.element_of(e.dtype), self.width), e.op, [self.visit(a) for a in e.args])
 
 
-def _lane_of_ramp(e: Any, index: int, variables: Scalars) -> Any:
+def _lane_of_ramp(e: Any, index: int, variables: Scalars) -> PrimExpr:
     """A lane of a ramp whose base is itself a vector."""
     outer, inner = divmod(index, dt.lanes(e.base.dtype))
     base, stride = lane(e.base, inner, variables), lane(e.stride, inner, variables)
     return B.add(base, B.mul(stride, IntImm(stride.dtype, outer))) if outer else base
 
 
-def _picked(e: Any, index: int, variables: Scalars) -> Any:
+def _picked(e: Any, index: int, variables: Scalars) -> PrimExpr:
     position = int(e.indices[index].value)
     for vector in e.vectors:
         width = dt.lanes(vector.dtype)

@@ -10,7 +10,7 @@ from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.functor import Visitor, all_nodes
 from ....ir.node import Node
-from ....ir.op import Op
+from ....ir.op import Op, op_name_of
 from ....ir.prim import And, Broadcast, Call, Cast, CmpOp, FloatImm, IntImm, Let, Not, Or, Ramp, Var, is_zero
 from ....ir.prim import (
     BinaryOp,
@@ -292,7 +292,7 @@ class ExpressionWriter(IntrinsicWriter, Visitor):
     # -- calls ---------------------------------------------------------------------------------------------
 
     def visit_Call(self, e: Call) -> str:
-        if not isinstance(e.op, Op):
+        if not op_name_of(e):
             raise RelaxishError(f"a kernel calls {e.op}, which is no intrinsic")
         name = e.op.name.removeprefix("tir.")
         special = getattr(self, f"call_{name}", None)

@@ -21,7 +21,7 @@ from ....relax.block_builder import BlockBuilder
 from ....relax.expr import Call, Constant, Expr, Function, Var, VarBinding, const
 from ....relax.expr_functor import PyExprVisitor
 from ....relax.scalars import const_int, prove_equal
-from ....relax.struct_info import TensorStructInfo
+from ....relax.struct_info import tensor_dims
 
 __all__ = ["Chain", "find_chains"]
 
@@ -79,7 +79,7 @@ class _Uses(PyExprVisitor):
         self.count[var] += 1
 
 
-def _is(value: Any, *names: str) -> bool:
+def _is(value: Expr | None, *names: str) -> bool:
     return isinstance(value, Call) and isinstance(value.op, Op) and value.op.name in {f"relax.{n}" for n in names}
 
 
@@ -173,7 +173,7 @@ class _Reader:
 
 def _shape(expr: Expr) -> tuple[Any, ...] | None:
     info = expr.struct_info
-    return info.dims() if isinstance(info, TensorStructInfo) else None
+    return tensor_dims(info)
 
 
 def _scalar(expr: Expr) -> float | None:

@@ -7,10 +7,10 @@ from typing import Any
 
 from .... import op
 from ....ir.expr import RelaxExpr
-from ....ir.module import IRModule
+from ....ir.module import IRModule, functions_of
 from ....ir.op import op_name_of
 from ....ir.transform import Pass
-from ....relax.expr import Call, Function, const
+from ....relax.expr import Call, Expr, Function, const
 from ....relax.expr_functor import PyExprMutator
 from ....relax.scalars import const_int
 from ....target import Target
@@ -35,11 +35,10 @@ def DecomposeAttention() -> Pass:
 
 def _run(mod: IRModule) -> IRModule:
     rewriter = _Rewrite(mod)
-    for var, func in list(mod.functions.items()):
-        if isinstance(func, Function):
-            made = rewriter.visit_expr(func)
-            if made is not func:
-                rewriter.builder_.update_func(var, made)
+    for var, func in functions_of(mod, Function):
+        made = rewriter.visit_expr(func)
+        if made is not func:
+            rewriter.builder_.update_func(var, made)
     return rewriter.builder_.get() if rewriter.found else mod
 
 
@@ -67,7 +66,7 @@ class _Rewrite(PyExprMutator):
         target = Target.current() if device is None else device.target
         return target is not None and "gpu" in target.keys
 
-    def _written_out(self, call: Call, sizes: Any) -> Any:
+    def _written_out(self, call: Call, sizes: Any) -> Expr:
         emit, dtype = self.builder_.emit, call.struct_info.dtype
         q, k, v = call.args[:3]
         (_, rows, heads, size), (_, keys, kv_heads, _) = sizes[:2]

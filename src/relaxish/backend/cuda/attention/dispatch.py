@@ -9,7 +9,7 @@ from typing import Any
 
 from .... import op
 from ....ir.expr import RelaxExpr
-from ....ir.module import IRModule
+from ....ir.module import IRModule, functions_of
 from ....ir.op import op_name_of
 from ....ir.transform import Pass, PassContext, PassInfo
 from ....relax.analysis import remove_all_unused
@@ -85,11 +85,10 @@ class DispatchAttention(Pass):
         """
         target = self.target if self.target is not None else Target.current()
         rewriter = _Rewrite(mod, target)
-        for gvar, func in list(mod.functions.items()):
-            if isinstance(func, Function):
-                made = rewriter.rewrite(func)
-                if made is not func:
-                    rewriter.builder_.update_func(gvar, made)
+        for gvar, func in functions_of(mod, Function):
+            made = rewriter.rewrite(func)
+            if made is not func:
+                rewriter.builder_.update_func(gvar, made)
         return rewriter.builder_.get() if rewriter.found else mod
 
 

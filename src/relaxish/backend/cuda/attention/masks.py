@@ -28,7 +28,7 @@ from ....relax.expr import (
     is_call_of,
 )
 from ....relax.scalars import const_int
-from ....relax.struct_info import TensorStructInfo
+from ....relax.struct_info import TensorStructInfo, tensor_dims
 from ....transform import FoldConstant, LegalizeOps
 from .views import Lookup, View
 
@@ -112,7 +112,7 @@ def _collect(expr: RelaxExpr, lookup: Lookup, bindings: dict[Any, Any]) -> bool:
 
 
 def _is_small(info: TensorStructInfo) -> bool:
-    dims = info.dims() if isinstance(info, TensorStructInfo) else None
+    dims = tensor_dims(info)
     total = 1
     for extent in dims or ():
         total *= _LARGEST if const_int(extent) is None else const_int(extent) or 0

@@ -86,6 +86,7 @@ class Results:
         width = self._width()
 
         def piece(row: tir.PrimExpr, column: tir.PrimExpr) -> None:
+            assert self.out is not None  # there are no parts
             with only_if(self._inside(row, column)):
                 value = block.shared[_ramp(row * pitch + column, width)]
                 T.buffer_store(self.out, value, [_ramp(self._place(row) + column, width)])
@@ -180,7 +181,7 @@ class Results:
                 if self.partial is not None:
                     place = self._partial_row(row) * problem.value_size + column
                     T.buffer_store(self.partial.sums, value, [_ramp(place, width)])
-                else:
+                elif self.out is not None:
                     kind = problem.dtype if width == 1 else f"{problem.dtype}x{width}"
                     T.buffer_store(self.out, tir.Cast(kind, value), [_ramp(self._place(row) + column, width)])
 

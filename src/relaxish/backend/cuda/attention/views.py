@@ -17,10 +17,10 @@ from typing import Any
 
 from ....arith import Analyzer
 from ....ir.expr import ExprLike, PrimExpr
-from ....ir.op import Op
+from ....ir.op import op_name_of
 from ....relax.expr import Call, Expr, Tuple, TupleGetItem, Var, is_call_of
 from ....relax.scalars import const_int, prove_equal
-from ....relax.struct_info import TensorStructInfo
+from ....relax.struct_info import tensor_dims
 from ....tir import IntImm
 
 __all__ = ["Lookup", "View", "packed_strides", "view_of", "without_repeats"]
@@ -29,7 +29,7 @@ __all__ = ["Lookup", "View", "packed_strides", "view_of", "without_repeats"]
 Lookup = Callable[[Var], Any]
 
 
-def _number(value: PrimExpr) -> Any:
+def _number(value: PrimExpr) -> PrimExpr | int:
     """A constant as an int, anything else as it is."""
     found = const_int(value)
     return value if found is None else found
@@ -60,7 +60,7 @@ class View:
     def whole(source: Expr) -> View | None:
         """A tensor as it is; None if its sizes are not known."""
         info = source.struct_info
-        dims = info.dims() if isinstance(info, TensorStructInfo) else None
+        dims = tensor_dims(info)
         if dims is None or not info.dtype:
             return None
         shape = tuple(_number(d) for d in dims)
@@ -180,7 +180,7 @@ def without_repeats(expr: Any, axis: int, lookup: Lookup) -> tuple[View, int] | 
     reshape then merges with that of the heads.
     """
     value = lookup(expr) if isinstance(expr, Var) else expr
-    if not isinstance(value, Call) or not isinstance(value.op, Op):
+    if not op_name_of(value):
         return None
     name, source = value.op.name, value.args[0] if value.args else None
     if name == "relax.permute_dims" and value.attrs.axes is not None:

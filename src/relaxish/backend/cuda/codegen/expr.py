@@ -13,8 +13,10 @@ from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.functor import Visitor
 from ....ir.node import Node
-from ....ir.op import Op, op_name_of
+from ....ir.op import op_name_of
 from ....ir.prim import (
+    StringImm,
+    is_consecutive,
     BinaryOp,
     Broadcast,
     Call,
@@ -28,7 +30,6 @@ from ....ir.prim import (
     Ramp,
     Select,
     Var,
-    is_one,
     is_zero,
 )
 from ....support.errors import RelaxishError
@@ -123,7 +124,7 @@ class ExprText(Visitor[str]):
     def visit_FloatImm(self, e: FloatImm) -> str:
         return constant(e.value, e.dtype)
 
-    def visit_StringImm(self, e: Any) -> str:
+    def visit_StringImm(self, e: StringImm) -> str:
         return quoted(e.value)
 
     # -- operators -----------------------------------------------------------------------------------------
@@ -280,7 +281,7 @@ class ExprText(Visitor[str]):
 
     def consecutive(self, buffer: Buffer, index: PrimExpr) -> PrimExpr | None:
         """The first of consecutive indices, if they are; volatile memory is accessed by single elements."""
-        if isinstance(index, Ramp) and is_one(index.stride):
+        if is_consecutive(index):
             return None if buffer.data in self.volatile else index.base
         return None
 
@@ -324,7 +325,7 @@ class ExprText(Visitor[str]):
     # -- calls ---------------------------------------------------------------------------------------------
 
     def visit_Call(self, e: Call) -> str:
-        if not isinstance(e.op, Op):
+        if not op_name_of(e):
             raise RelaxishError(f"a kernel calls {e.op}, which is no intrinsic")
         printer = PRINTERS.get(e.op.name)
         if printer is None:

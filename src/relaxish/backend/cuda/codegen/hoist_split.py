@@ -9,13 +9,14 @@ from typing import Any
 from ....ir.module import IRModule
 from ....ir.transform import Pass
 from ....relax.analysis.variables import direct_uses
-from ....relax.expr import Call, Constant, Function, TupleGetItem, Var, VarBinding, is_call_of
+from ....relax.expr import Call, Constant, Expr, Function, TupleGetItem, Var, VarBinding, is_call_of
 from ....relax.expr_functor import PyExprMutator
 from ....relax.op_table import op_function
 from ....relax.scalars import const_int
 from ....relax.struct_info import TensorStructInfo
 from ....transform.base import as_module_pass, map_relax_functions
 from ....ir.plain import plain_int
+from ....relax.utils import followed
 
 __all__ = ["HoistOverSplit", "known_at_compile_time"]
 
@@ -23,12 +24,9 @@ __all__ = ["HoistOverSplit", "known_at_compile_time"]
 _FOLDED = frozenset({"relax.astype", "relax.permute_dims", "relax.reshape", "relax.concat"})
 
 
-def known_at_compile_time(expr: Any, values: Any) -> bool:
+def known_at_compile_time(expr: Expr, values: Any) -> bool:
     """Whether a tensor is made of constants alone; ``values`` are the bindings of variables."""
-    while isinstance(expr, Var):
-        if expr not in values:
-            return False
-        expr = values[expr]
+    expr = followed(expr, values.get)
     if isinstance(expr, Constant):
         return True
     if not is_call_of(expr, *_FOLDED):
@@ -118,16 +116,15 @@ class _Hoister(PyExprMutator):
             if not known_at_compile_time(bias, self.p.values):
                 return None
 
-        def add_all(whole: Any) -> Any:
+        def add_all(whole: Expr) -> Expr:
             together = self.builder_.emit(op_function("concat")([self._constant(b) for b in biases], 0))
             return op_function("add")(whole, together)
 
         return add_all
 
-    def _constant(self, expr: Any) -> Any:
+    def _constant(self, expr: Any) -> Expr:
         """A tensor made of constants, once more: it may be bound further down."""
-        while isinstance(expr, Var):
-            expr = self.p.values[expr]
+        expr = followed(expr, self.p.values.get)
         if isinstance(expr, Constant):
             return expr
         args = [self._constant(a) if isinstance(a.struct_info_, TensorStructInfo) else a for a in expr.args]

@@ -243,6 +243,11 @@ def _extern(gen: ExprText, e: Call) -> str:
         # The language has these of unsigned numbers only, whose bits are the same.
         address, value = (gen.text(a) for a in args)
         return f"(long long){name}((unsigned long long*)({address}), (unsigned long long)({value}))"
+    if name in ("atomicMax", "atomicMin") and not (dt.is_int(e.dtype) or dt.is_uint(e.dtype)):
+        gen.need("extreme")
+        address, value = (gen.text(a) for a in args)
+        largest = "true" if name == "atomicMax" else "false"
+        return f"atomic_extreme<{largest}>({address}, ({type_name(e.dtype)})({value}))"
     return f"{name}({', '.join(gen.text(a) for a in args)})"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .... import topi
-from ....ir.module import IRModule
+from ....ir.module import IRModule, functions_of
 from ....ir.transform import Pass
 from ....relax.expr import Function, TupleGetItem, Var, VarBinding, is_call_of
 from ....relax.expr_functor import PyExprMutator
@@ -61,12 +61,11 @@ def NormWithCast() -> Pass:
 
     def run(mod: IRModule) -> IRModule:
         out = mod
-        for var, func in mod.functions.items():
-            if isinstance(func, Function):
-                rewrite = _Rewrite(out, func)
-                if rewrite.casts:
-                    rewrite.builder_.update_func(var, rewrite.visit_expr(func))
-                    out = rewrite.builder_.get()
+        for var, func in functions_of(mod, Function):
+            rewrite = _Rewrite(out, func)
+            if rewrite.casts:
+                rewrite.builder_.update_func(var, rewrite.visit_expr(func))
+                out = rewrite.builder_.get()
         return out
 
     return as_module_pass(run, "NormWithCast")

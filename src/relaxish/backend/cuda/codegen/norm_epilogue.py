@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....ir.expr import GlobalVar, RelaxExpr
-from ....ir.module import IRModule
+from ....ir.module import IRModule, functions_of
 from ....ir.transform import Pass
 from ....relax.expr import Call, Function, ShapeExpr, is_call_of
 from ....relax.expr_functor import PyExprMutator
@@ -55,11 +55,10 @@ def NormsTakeEpilogues() -> Pass:
 
     def run(mod: IRModule) -> IRModule:
         rewrite = _Rewrite(mod)
-        for var, func in mod.functions.items():
-            if isinstance(func, Function):
-                made = rewrite.visit_expr(func)
-                if made is not func:
-                    rewrite.builder_.update_func(var, made)
+        for var, func in functions_of(mod, Function):
+            made = rewrite.visit_expr(func)
+            if made is not func:
+                rewrite.builder_.update_func(var, made)
         return rewrite.builder_.get()
 
     return as_module_pass(run, "NormsTakeEpilogues")

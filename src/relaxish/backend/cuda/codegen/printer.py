@@ -21,7 +21,7 @@ from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr, Range
 from ....ir.module import IRModule
-from ....ir.prim import IntImm, Var, is_zero
+from ....ir.prim import IntImm, Var, const_int, is_zero
 from ....ir.types import PointerType, PrimType
 from ....support.errors import RelaxishError
 from ....tir import ForKind, PrimFunc
@@ -247,7 +247,7 @@ class _Kernel(ExprText):
         self.analyzer.bind(var, Range.from_min_extent(0, stmt.value), True)
         if tag.startswith("threadIdx."):
             axis = tag[-1]
-            extent = int(stmt.value.value) if isinstance(stmt.value, IntImm) else 0
+            extent = const_int(stmt.value, 0)
             self.threads[axis] = max(self.threads[axis], extent) if extent else 0
 
     # -- memory --------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from ....ir.node import Node
 from ....ir.op import op_name_of
 from ....ir.functor import all_nodes, mentions, pre_order_visit
 from ....ir.prim import Call, IntImm, Var
+from ....support.sequences import of_kind
 from ....tir import BufferLoad, BufferStore, PrimFunc
 from ....tir.stmt import For
 
@@ -57,10 +58,11 @@ def indexes_registers(loop: For, registers: set[Any]) -> bool:
     """Whether the loop's variable is in an index of one of these buffers."""
     for node in all_nodes(loop.body):
         indices: Iterable[Any] = ()
-        if isinstance(node, (BufferLoad, BufferStore)) and node.buffer.data in registers:
-            indices = node.indices
-        elif isinstance(node, Call):
-            indices = _register_indices(node, registers)
+        match node:
+            case BufferLoad() | BufferStore() if node.buffer.data in registers:
+                indices = node.indices
+            case Call():
+                indices = _register_indices(node, registers)
         if any(mentions(i, loop.loop_var) for i in indices):
             return True
     return False
@@ -68,7 +70,7 @@ def indexes_registers(loop: For, registers: set[Any]) -> bool:
 
 def issues_bulk_copies(loop: For) -> bool:
     """Whether the loop's body gives work to the copy engine and computes no products: unrolling it gains nothing."""
-    names = {op_name_of(node) for node in all_nodes(loop.body) if isinstance(node, Call)}
+    names = {op_name_of(node) for node in of_kind(all_nodes(loop.body), Call)}
     products = any("wgmma" in name or name in _PRODUCTS for name in names)
     return not products and any(name.startswith("tir.ptx_tma_load") for name in names)
 

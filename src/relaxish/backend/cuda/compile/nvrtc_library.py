@@ -87,7 +87,7 @@ class NVRTC:
 
 
 @lru_cache(maxsize=1)
-def _library(folder: Path) -> Any:
+def _library(folder: Path) -> ctypes.CDLL:
     for builtins in sorted(folder.glob("lib/libnvrtc-builtins.so.*"))[-1:]:
         # NVRTC asks the loader for this library by name only.
         ctypes.CDLL(str(builtins), mode=ctypes.RTLD_GLOBAL)

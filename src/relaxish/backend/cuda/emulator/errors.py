@@ -45,7 +45,7 @@ class EmulationError(RelaxishError):
             parts.append("  at: " + self.other_statement.replace("\n", "\n      "))
         return "\n".join(parts)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Any, ...]:
         return RelaxishError, (str(self),)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ....ir.module import IRModule
+from ....ir.module import IRModule, functions_of
 from ....support.errors import RelaxishError
 from ....tir import PrimFunc
 from ...common.native_compile import NativeCode, native_compiler
@@ -27,10 +27,9 @@ class EmulatedKernels:
     def __init__(self, device: IRModule, *, checked: bool = True, level: int = 0) -> None:
         self.checked = checked
         self.programs: dict[str, ThreadProgram] = {}
-        for var, func in device.functions.items():
-            if isinstance(func, PrimFunc):
-                name = str((func.attrs or {}).get("global_symbol") or var.name_hint)
-                self.programs[name] = make_thread_program(name, func, checked)
+        for var, func in functions_of(device, PrimFunc):
+            name = str((func.attrs or {}).get("global_symbol") or var.name_hint)
+            self.programs[name] = make_thread_program(name, func, checked)
         self.code: NativeCode = compile_program(list(self.programs.values()), level)
         self.triple = native_compiler().triple
 

@@ -15,6 +15,7 @@ from typing import Any
 from ....ir.expr import PrimExpr
 from ....script import tir as T
 from ....tir import PrimFunc
+from ....tir.buffer import Buffer
 from . import layout
 from .lane_program import LANE, checked_index, elements, fiber_words, scratch_room, wait_for_warp
 from ....tir.tensor_intrin.mma_fragments import Shape, Sparse
@@ -145,7 +146,7 @@ def _held(dtype: str) -> str:
     return "uint8" if is_nibble(dtype) else dtype
 
 
-def _operand(buffer: Any, first: PrimExpr, i: int, dtype: str, wide: str) -> PrimExpr:
+def _operand(buffer: Buffer, first: PrimExpr, i: int, dtype: str, wide: str) -> PrimExpr:
     """Element ``i`` of a thread's registers; elements of 4 bits are two to a byte."""
     if not is_nibble(dtype):
         return T.cast(buffer[first + T.int64(i)], wide)

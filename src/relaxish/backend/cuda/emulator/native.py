@@ -20,6 +20,7 @@ True
 
 from __future__ import annotations
 
+from ....support.sequences import of_kind
 import ast
 import ctypes
 import inspect
@@ -175,7 +176,7 @@ def declarations() -> str:
 
 def translate_source(source: str, constants: Mapping[str, int]) -> str:
     """The functions of a source text as LLVM text. Raises SyntaxError, with the line, outside of the subset."""
-    functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    functions = list(of_kind(ast.parse(source).body, ast.FunctionDef))
     return "\n".join(_Function(node, constants).text() for node in functions)
 
 

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.op import Op
-from ....ir.prim import Call, Cast, IntImm, Let, Ramp, Shuffle, Var, is_one
+from ....ir.prim import Call, Cast, IntImm, Let, Shuffle, Var, is_consecutive
 from ....support.errors import RelaxishError
 from ....tir import Buffer, BufferLoad, BufferStore, LetStmt, SeqStmt
 from ....tir.buffer import decl_buffer
+from ....tir.stmt import Stmt
 from . import layout
 
 if TYPE_CHECKING:
@@ -41,20 +42,20 @@ def nibble_bytes(count: int) -> int:
     return (count + 1) // 2
 
 
-def unpacked(raw: Any, signed: bool) -> Any:
+def unpacked(raw: Any, signed: bool) -> PrimExpr:
     """The int32 value of an int32 number's lowest four bits."""
     low = _bits("bitwise_and", raw, IntImm("int32", 15))
     return _bits("bitwise_xor", low, IntImm("int32", 8)) - 8 if signed else low
 
 
-def _bits(name: str, a: PrimExpr, b: PrimExpr) -> Any:
+def _bits(name: str, a: PrimExpr, b: PrimExpr) -> PrimExpr:
     return Call("int32", Op.get(f"tir.{name}"), [a, b])
 
 
 def _first(gen: ThreadFunction, buffer: Buffer, index: PrimExpr) -> tuple[Any, int]:
     """The first of consecutive elements, and their number. Raises RelaxishError where they are not consecutive."""
     inner, lanes = dt.lanes(buffer.dtype), dt.lanes(index.dtype)
-    if isinstance(index, Ramp) and is_one(index.stride):
+    if is_consecutive(index):
         index = index.base
     elif lanes > 1:
         raise RelaxishError(f"kernel {gen.name} gathers elements of 4 bits from {buffer.name}, which the device cannot")
@@ -101,7 +102,7 @@ def load_nibbles(gen: ThreadFunction, e: BufferLoad) -> PrimExpr:
     return Let(at, _checked(gen, e.buffer, first, count, layout.SITE_LOAD), value)
 
 
-def store_nibbles(gen: ThreadFunction, stmt: BufferStore) -> Any:
+def store_nibbles(gen: ThreadFunction, stmt: BufferStore) -> Stmt:
     """The statement that replaces a store of 4-bit elements."""
     value = gen.visit(stmt.value)
     first, count = _first(gen, stmt.buffer, gen.visit(gen.flat(stmt.buffer, stmt.indices)))

@@ -9,9 +9,9 @@ import numpy as np
 from ....interp import run_prim_func
 from ....interp.hopper import TensorMap as OtherTensorMap
 from ....interp.intrinsics import EXTERN, Pointer
-from ....ir.expr import BaseFunc, GlobalVar
+from ....ir.expr import BaseFunc, GlobalVar, PrimExpr
 from ....ir.functor import Mutator
-from ....ir.module import IRModule
+from ....ir.module import IRModule, functions_of
 from ....ir.op import Op, op_name_of
 from ....ir.prim import Call, StringImm
 from ....support.errors import RelaxishError
@@ -34,7 +34,7 @@ class _NameLaunches(Mutator):
     def __init__(self, kernels: EmulatedKernels) -> None:
         self.kernels = kernels
 
-    def visit_Call(self, e: Any) -> Any:
+    def visit_Call(self, e: Call) -> PrimExpr:
         name = op_name_of(e)
         if name == "tir.tvm_call_packed" and e.args[0].value in self.kernels.programs:
             return Call("int32", Op.get("tir.call_extern"), [StringImm(_LAUNCH), *e.args])
@@ -54,8 +54,7 @@ class EmulatedModule:
         self.limits = {"shared_limit": _shared_limit(target), **limits}
         self.functions = {
             str((f.attrs or {}).get("global_symbol") or v.name_hint): f.with_body(_NameLaunches(self.kernels).visit(f.body))
-            for v, f in self.host.functions.items()
-            if isinstance(f, PrimFunc)
+            for v, f in functions_of(self.host, PrimFunc)
         }  # fmt: skip
 
     def run(self, name: str, *args: Any) -> None:

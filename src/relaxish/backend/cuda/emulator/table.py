@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ....ir.op import Op
+from ....ir.op import op_name_of
 from ....ir.prim import Call, StringImm
 from ....support.errors import RelaxishError
 
@@ -54,7 +54,7 @@ def emulates_function(*names: str) -> Callable[[Entry], Entry]:
 
 def lookup(call: Call) -> Entry | None:
     """The entry for a call; None where CPU code generation already gives it the right meaning."""
-    if not isinstance(call.op, Op):
+    if not op_name_of(call):
         raise RelaxishError(f"a kernel calls {call.op}, which is no intrinsic")
     if call.op.name in ("tir.call_extern", "tir.call_pure_extern") and isinstance(call.args[0], StringImm):
         return _FUNCTIONS.get(call.args[0].value)

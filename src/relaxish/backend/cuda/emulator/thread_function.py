@@ -25,9 +25,22 @@ from ....ir import dtype as dt
 from ....ir.functor import Mutator, post_order_visit
 from ....ir.op import Op, op_name_of
 from ....ir.expr import PrimExpr, Range, ExprLike
-from ....ir.prim import Call, Cast, IntImm, Ramp, Shuffle, StringImm, Var, const_int, is_call_of, is_one, is_zero
+from ....ir.prim import (
+    Call,
+    Cast,
+    IntImm,
+    Ramp,
+    Shuffle,
+    StringImm,
+    Var,
+    const_int,
+    is_call_of,
+    is_zero,
+    is_consecutive,
+)
 from ....ir.types import PointerType, PrimType
 from ....support.errors import RelaxishError
+from ....support.sequences import of_kind
 from ....tir import (
     Allocate, AttrStmt, Buffer, BufferLoad, DeclBuffer, Evaluate, For, ForKind, LetStmt, PrimFunc, SeqStmt, While,
 )  # fmt: skip
@@ -78,7 +91,7 @@ def registers_of_products(body: Stmt) -> list[Var]:
             found.extend((node.args[4], node.args[6]))
 
     post_order_visit(body, look)
-    return [var for var in found if isinstance(var, Var)]
+    return list(of_kind(found, Var))
 
 
 def meetings_of_clusters(body: Stmt) -> set[int]:
@@ -317,7 +330,7 @@ class ThreadFunction(Mutator):
         if local is not None and held is None and self._within(index, local // unit):
             return index
         scalar = dt.lanes(index.dtype) == 1
-        contiguous = isinstance(index, Ramp) and is_one(index.stride)
+        contiguous = is_consecutive(index)
         span = self.bytes_of(buffer.dtype) * (1 if scalar else dt.lanes(index.dtype))
         wide = (inner > 1 or contiguous) and span & (span - 1) == 0
         site = self.access(Place(buffer.data, buffer.dtype, index), kind, min(16, span) if wide else 0)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
 
 from ....ir.expr import RelaxExpr
 from ....ir.module import IRModule
 from ....ir.transform import Pass
 from ....op import nn
-from ....relax.expr import Call, Function, is_call_of
+from ....relax.expr import Call, Expr, Function, is_call_of
 from ....relax.expr_functor import PyExprMutator
 from ....relax.scalars import const_int
 from ....transform.base import as_module_pass, map_relax_functions
@@ -43,7 +42,7 @@ class _Pad(PyExprMutator):
         return channels is not None and channels < _CHANNELS and known_at_compile_time(weight, self.values)
 
     @staticmethod
-    def _padded(expr: RelaxExpr) -> Any:
+    def _padded(expr: RelaxExpr) -> Expr:
         more = _CHANNELS - (const_int(expr.struct_info.dims()[-1]) or 0)
         return nn.pad(expr, [0] * 7 + [more])
 

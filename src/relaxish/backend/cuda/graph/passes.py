@@ -12,6 +12,7 @@ from ....ir.module import IRModule
 from ....ir.transform import Pass, PassContext, module_pass
 from ....relax.expr import Function, Var, is_call_of
 from ....relax.struct_info import TensorStructInfo
+from ....support.sequences import of_kind
 from ....transform.decompose_ops import decompose_ops_as_written
 from ..attention import DecomposeAttention, DispatchAttention
 from ..codegen.hoist_split import HoistOverSplit, known_at_compile_time
@@ -80,8 +81,8 @@ def _has_small_convolution(mod: IRModule) -> bool:
             found = found or (isinstance(info, TensorStructInfo) and info.dtype in _SMALL)
         return not found
 
-    for func in mod.functions.values():
-        if isinstance(func, Function) and not found:
+    for func in of_kind(mod.functions.values(), Function):
+        if not found:
             pre_order_visit(func.body, look)
     return found
 

@@ -14,15 +14,16 @@ from typing import Any
 
 from .... import transform
 from ....ir.expr import PrimExpr
-from ....ir.module import IRModule
-from ....ir.transform import Sequential
-from ....relax.expr import Constant, Function, Tuple, Var, VarBinding, is_call_of
-from ....relax.struct_info import TensorStructInfo
+from ....ir.module import IRModule, functions_of
+from ....ir.prim import const_int
+from ....ir.transform import Pass, Sequential
+from ....relax.expr import Constant, Function, Var, VarBinding, is_call_of
+from ....relax.struct_info import TensorStructInfo, fields_of
 from ....runtime.external import KernelModule, Program, Step
 from ....runtime.registry import register_func
 from ....support.errors import RelaxishError
 from ....target import Target
-from ....tir import IntImm, PrimFunc
+from ....tir import PrimFunc
 from ...common import stages
 from ..build import build_device
 
@@ -53,14 +54,14 @@ def _lowered(func: Function, target: Target) -> IRModule:
     return out
 
 
-def _composites_as_private() -> Any:
+def _composites_as_private() -> Pass:
     """Composites are functions like others now."""
     from ....transform.base import as_module_pass
 
     def run(mod: IRModule) -> IRModule:
         out = mod.clone()
-        for var, func in mod.functions.items():
-            if isinstance(func, Function) and "Composite" in func.attrs:
+        for var, func in functions_of(mod, Function):
+            if "Composite" in func.attrs:
                 out.update_func(
                     var, func.without_attr("Composite").without_attr("global_symbol").without_attr("WorkspaceSize")
                 )
@@ -92,7 +93,7 @@ class _Programs:
                 names[binding.var] = f"v{len(steps)}"
                 steps.append(self._step(symbol, mod, binding, names))
         body = main.body.body
-        results = body.fields if isinstance(body, Tuple) else (body,)
+        results = fields_of(body)
         return Program(len(main.params), tuple(steps), tuple(names[r] for r in results))
 
     def _step(self, symbol: str, mod: IRModule, binding: VarBinding, names: Mapping[Any, str]) -> Step:
@@ -106,7 +107,7 @@ class _Programs:
         kernel = f"{symbol}_{call.args[0].name_hint}"
         self.kernels[kernel] = mod[call.args[0]].with_attr("global_symbol", kernel)
         inputs = [self._operand(a, names) for a in call.args[1].fields]
-        shape = [int(d) if isinstance(d, IntImm) else -1 for d in info.shape]
+        shape = [const_int(d, -1) for d in info.shape]
         return Step("kernel", tuple(inputs), info.dtype, {"name": kernel, "shape": shape})
 
     def _operand(self, value: PrimExpr, names: Mapping[Any, str]) -> str:

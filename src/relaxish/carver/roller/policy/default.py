@@ -14,6 +14,7 @@ import numpy as np
 
 from ....ir import dtype as dt
 from ....ir.errors import CheckValueError
+from ....support.sequences import of_kind
 from ....tir import PrimFunc
 from ...arch import TileDevice
 from ..hint import Hint, TileDict
@@ -81,7 +82,7 @@ class DefaultPolicy:
         return cls(arch, tags)._take(nodes)
 
     def _take(self, nodes: Sequence[Node]) -> DefaultPolicy:
-        self.ordered_nodes = [n for n in find_topo_sort(nodes) if isinstance(n, PrimFuncNode)]
+        self.ordered_nodes = list(of_kind(find_topo_sort(nodes), PrimFuncNode))
         if not self.ordered_nodes:
             raise CheckValueError("there is nothing to tile: give the OutputNodes of at least one PrimFuncNode")
         for node in self.ordered_nodes:

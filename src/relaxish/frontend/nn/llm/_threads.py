@@ -37,9 +37,9 @@ def each_by_lane(dim: Dim, lane: PrimExpr | None) -> Iterator[PrimExpr]:
             yield d
         return
     with T.serial(tir.floordiv(tir.convert(dim) + (WARP - 1), WARP)) as slot:
-        d = slot * WARP + lane
-        with T.If(d < dim), T.Then():
-            yield d
+        place = slot * WARP + lane
+        with T.If(place < dim), T.Then():
+            yield place
 
 
 @contextmanager

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from . import activation, contrib, control, convolution, creation, elementwise, indexing, linear, normalization
-from . import pooling, quantized, recurrent, reduction, resampling, sequence, shaping, vision
+from . import activation, attention, classic, contrib, control, convolution, creation, elementwise, indexing, linear
+from . import normalization, pooling, quantized, random, recurrent, reduction, regions, resampling, sequence, shaping
+from . import signal, vision
 
 __all__ = [
-    "activation", "contrib", "control", "convolution", "creation", "elementwise", "indexing", "linear", "normalization",
-    "pooling", "quantized", "recurrent", "reduction", "resampling", "sequence", "shaping", "vision",
+    "activation", "attention", "classic", "contrib", "control", "convolution", "creation", "elementwise", "indexing", "linear",
+    "normalization", "pooling", "quantized", "random", "recurrent", "reduction", "regions", "resampling", "sequence",
+    "shaping", "signal", "vision",
 ]  # fmt: skip

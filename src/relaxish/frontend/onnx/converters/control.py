@@ -45,10 +45,11 @@ def _if(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> list[Expr]:
         return ctx.scope.inline(ctx, attrs["then_branch" if known.reshape(-1)[0] else "else_branch"], [])
     condition = _scalar(ctx, inputs[0])
     branches: dict[bool, SeqExpr] = {}
+    forms: dict[bool, list[int | None]] = {}
     errors = []
     for taken, name in ((True, "then_branch"), (False, "else_branch")):
         try:
-            branches[taken] = _branch(ctx, attrs[name])
+            branches[taken], forms[taken] = _branch(ctx, attrs[name])
         except (RelaxishError, ValueError) as error:
             if isinstance(error, OpNotImplemented):
                 raise
@@ -59,13 +60,21 @@ def _if(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> list[Expr]:
         # The sizes of this import fit one branch only: models that serve several forms of input have such.
         (taken,) = branches
         return [
-            _with_dims(ctx, _required(ctx, condition, taken, x))
+            ctx.with_dims(_required(ctx, condition, taken, x))
             for x in _tensors(
                 ctx, ctx.scope.inline(ctx, attrs["then_branch" if taken else "else_branch"], []), "a branch"
             )
         ]
+    if forms[True] != forms[False]:
+        raise OpNotImplemented(
+            "branches, decided when the model runs, that give sequences of different lengths, or an optional with a value "
+            "and one without"
+        )
     chosen = ctx.builder.emit(If(condition, branches[True], branches[False]))
-    return [_with_dims(ctx, ctx.builder.emit(chosen[k])) for k in range(attrs["__outputs__"])]
+    parts = iter(
+        [ctx.with_dims(ctx.builder.emit(chosen[k])) for k in range(len(branches[True].body.struct_info.fields))]
+    )
+    return [next(parts) if n is None else Tuple([next(parts) for _ in range(n)]) for n in forms[True]]
 
 
 def _required(ctx: Context, condition: Expr, wanted: bool, x: Expr) -> Expr:
@@ -75,23 +84,18 @@ def _required(ctx: Context, condition: Expr, wanted: bool, x: Expr) -> Expr:
     return ctx.builder.emit(call)
 
 
-def _with_dims(ctx: Context, x: Expr) -> Expr:
-    """A tensor whose dimensions have names at least."""
-    info = x.struct_info
-    if not isinstance(info, TensorStructInfo) or info.dims() is not None or info.ndim < 0:
-        return x
-    return ctx.builder.match_cast(x, TensorStructInfo([Var("n", "int64") for _ in range(info.ndim)], info.dtype))
-
-
-def _branch(ctx: Context, graph: onnx.GraphProto) -> SeqExpr:
+def _branch(ctx: Context, graph: onnx.GraphProto) -> tuple[SeqExpr, list[int | None]]:
+    """A branch that gives all tensors in a row, and how many of them each result has (None: it is one)."""
     ctx.builder.begin_inner_scope()
     ctx.builder.begin_binding_block()
     try:
-        result = ctx.builder.emit(Tuple(_tensors(ctx, ctx.scope.inline(ctx, graph, []), "a branch")))
+        made = ctx.scope.inline(ctx, graph, [])
+        flat = [part for value in made for part in (value.fields if isinstance(value, Tuple) else [value])]
+        result = ctx.builder.emit(Tuple(_tensors(ctx, flat, "a branch")))
     finally:
         block = ctx.builder.end_block()
         ctx.builder.end_scope()
-    return SeqExpr([block], result)
+    return SeqExpr([block], result), [len(v.fields) if isinstance(v, Tuple) else None for v in made]
 
 
 #: A turn of a loop: from its number and the state to whether to go on (None: yes), the state and what is collected.
@@ -158,14 +162,15 @@ class _Native:
 
     def inside(self, value: Expr) -> Expr:
         """A value around the loop as the function sees it."""
-        if isinstance(value, Tuple):
-            return Tuple([self.inside(f) for f in value.fields])
-        if isinstance(value, Constant):
-            return value
-        if isinstance(value, ShapeExpr):
-            return ShapeExpr([substitute(v, self.fresh) for v in value.values])
-        if isinstance(value, PrimValue):
-            return PrimValue(substitute(value.value, self.fresh))
+        match value:
+            case Tuple():
+                return Tuple([self.inside(f) for f in value.fields])
+            case Constant():
+                return value
+            case ShapeExpr():
+                return ShapeExpr([substitute(v, self.fresh) for v in value.values])
+            case PrimValue():
+                return PrimValue(substitute(value.value, self.fresh))
         param = relax.Var("outer", self.renamed(value.struct_info))
         self.params[param] = value
         return param

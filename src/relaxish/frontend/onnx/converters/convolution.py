@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from .... import op
+from .... import op, te, tir
+from ....ir.expr import PrimExpr
 from ....relax.expr import Expr
 from ....relax.scalars import const_int
+from ....tir import const
 from ..context import Context, attr_ints, convert
 
 
@@ -50,6 +52,7 @@ def window_padding(
 
 
 _CONV = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
+_TRANSPOSED = {1: op.nn.conv1d_transpose, 2: op.nn.conv2d_transpose}
 _LAYOUT = {1: ("NCW", "OIW"), 2: ("NCHW", "OIHW"), 3: ("NCDHW", "OIDHW")}
 
 
@@ -96,7 +99,7 @@ def _conv(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
 def _conv_transpose(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x, weight = ctx.tensor(inputs[0]), ctx.tensor(inputs[1])
     n = ctx.ndim(x) - 2
-    if n not in (1, 2):
+    if n not in (1, 2, 3):
         raise NotImplementedError(f"transposed convolution over {n} spatial axes")
     kernel = _kernel(ctx, weight, attrs)
     strides = attr_ints(attrs, "strides", [1] * n) or []
@@ -114,16 +117,63 @@ def _conv_transpose(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> E
             extra = [max(o + p - s, 0) for s, o, p in zip(spans, target, total)]
         small, large = [t // 2 for t in total], [t - t // 2 for t in total]
         pads = small + large if mode == "SAME_UPPER" else large + small
-    emit = op.nn.conv1d_transpose if n == 1 else op.nn.conv2d_transpose
-    out = emit(
+    groups = int(attrs.get("group", 1))
+    if n == 3:
+        out = _transposed_in_space(ctx, x, weight, kernel, strides, dilation, pads, extra, groups)
+        return add_bias(ctx, out, inputs[2] if len(inputs) > 2 else None, n)
+    data_layout, kernel_layout = _LAYOUT[n]
+    out = _TRANSPOSED[n](
         x,
         weight,
         strides=strides,
         padding=pads,
         output_padding=extra,
         dilation=dilation,
-        groups=int(attrs.get("group", 1)),
-        data_layout="NCW" if n == 1 else "NCHW",
-        kernel_layout="IOW" if n == 1 else "IOHW",
+        groups=groups,
+        data_layout=data_layout,
+        kernel_layout=kernel_layout.replace("OI", "IO"),
     )
     return add_bias(ctx, out, inputs[2] if len(inputs) > 2 else None, n)
+
+
+def _transposed_in_space(
+    ctx: Context,
+    x: Expr,
+    weight: Expr,
+    kernel: list[int],
+    strides: list[int],
+    dilation: list[int],
+    pads: list[int],
+    extra: list[int],
+    groups: int,
+) -> Expr:
+    """A transposed convolution over three axes: a convolution of the elements set apart by zeros."""
+    n = len(kernel)
+    before = [d * (k - 1) - p for k, d, p in zip(kernel, dilation, pads[:n])]
+    after = [d * (k - 1) - p + e for k, d, p, e in zip(kernel, dilation, pads[n:], extra)]
+
+    def apart(data: te.Tensor) -> te.Tensor:
+        sizes = [(d - 1) * s + 1 + b + a for d, s, b, a in zip(data.shape[2:], strides, before, after)]
+
+        def body(*at: PrimExpr) -> PrimExpr:
+            inside: PrimExpr = const(True, "bool")
+            places = []
+            for k, spot in enumerate(at[2:]):
+                moved, extent = spot - before[k], data.shape[2 + k]
+                place = tir.floordiv(moved, strides[k])
+                inside = tir.And(inside, tir.And(tir.floormod(moved, strides[k]) == 0, place >= 0))
+                inside = tir.And(inside, place < extent)
+                places.append(tir.max(tir.min(place, extent - 1), 0))
+            return tir.if_then_else(inside, data(*at[:2], *places), const(0, data.dtype))
+
+        return te.compute([*data.shape[:2], *sizes], body, "apart")
+
+    spread = ctx.builder.emit_te(apart, x, primfunc_name_hint="apart")
+    inner, filters, *window = ctx.dims(weight)
+    for axis in range(2, 2 + n):
+        weight = ctx.emit(op.flip(weight, axis))
+    share = tir.floordiv(inner, groups)
+    weight = ctx.emit(ctx.reshape(weight, [groups, share, filters, *window]))
+    weight = ctx.emit(op.permute_dims(weight, [0, 2, 1, 3, 4, 5]))
+    weight = ctx.emit(ctx.reshape(weight, [filters * groups, share, *window]))
+    return op.nn.conv3d(spread, weight, strides=1, padding=0, dilation=dilation, groups=groups)

@@ -14,8 +14,9 @@ from ....arith import Analyzer
 from ....ir.expr import PrimExpr
 from ....relax.expr import Expr
 from ....relax.scalars import const_int
-from ....support.errors import OpAttributeInvalid, OpNotImplemented
-from ....tir import floordiv, floormod, fmod, truncdiv, truncmod
+from ....support.errors import OpAttributeInvalid
+from ....tir import const, floordiv, floormod, fmod, if_then_else, reinterpret, truncdiv, truncmod
+from ....tir import min as min_
 from ..context import Array, Context, convert, dtype_name, Made
 
 
@@ -265,13 +266,58 @@ def _converted(ctx: Context, x: Expr, to: str, attrs: dict[str, Any]) -> Expr:
     if to == "bool":
         return op.not_equal(x, ctx.const(0, kind))
     if to == "float8_e8m0fnu":
-        raise OpNotImplemented("conversion to float8_e8m0fnu, which rounds in ways of its own")
+        return _as_power_of_two(ctx, x, str(attrs.get("round_mode", "up")), bool(attrs.get("saturate", 1)))
     if to.startswith("float8") and dt.is_float(kind) and not kind.startswith("float8") and attrs.get("saturate", 1):
         import ml_dtypes
 
         most = float(ml_dtypes.finfo(dt.numpy_dtype(to)).max)
         x = ctx.emit(op.maximum(ctx.emit(op.minimum(x, ctx.const(most, kind))), ctx.const(-most, kind)))
     return op.astype(x, to)
+
+
+def _as_power_of_two(ctx: Context, x: Expr, mode: str, saturate: bool) -> Expr:
+    """Numbers as exponents alone: the power of two above, below or nearest; signs are dropped, 255 is NaN."""
+    if mode not in ("up", "down", "nearest"):
+        raise OpAttributeInvalid(f"Cast knows no round_mode {mode!r}")
+    if ctx.dtype(x) != "float32":
+        x = ctx.emit(op.astype(x, "float32"))
+
+    def compute(data: te.Tensor) -> te.Tensor:
+        def body(*at: PrimExpr) -> PrimExpr:
+            bits = reinterpret("uint32", data(*at)) & const(0x7FFFFFFF, "uint32")
+            exponent, rest = bits >> const(23, "uint32"), bits & const(0x7FFFFF, "uint32")
+            limit = {"up": 0, "nearest": 0x3FFFFF, "down": 0x7FFFFF}[mode]
+            raised = exponent + (rest > const(limit, "uint32")).astype("uint32")
+            # Below the smallest power there is none but it itself; what is beyond the largest stays it, or is none.
+            special = exponent == const(255, "uint32")
+            infinite = if_then_else(
+                rest == const(0, "uint32"), const(254 if saturate else 255, "uint32"), const(255, "uint32")
+            )
+            finite = min_(raised, const(254, "uint32")) if saturate else raised
+            return reinterpret("float8_e8m0fnu", if_then_else(special, infinite, finite).astype("uint8"))
+
+        return te.compute(data.shape, body, "power_of_two")
+
+    return ctx.builder.emit_te(compute, x, primfunc_name_hint="cast")
+
+
+@convert("BitCast", 26)
+def _bit_cast(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
+    x, to = ctx.tensor(inputs[0]), dtype_name(int(attrs["to"]))
+    kind = ctx.dtype(x)
+    if kind == to:
+        return x
+    if max(dt.bits(kind), 8) != max(dt.bits(to), 8):  # a truth value takes a byte
+        raise OpAttributeInvalid(f"BitCast of {kind} to {to}, which has another number of bits")
+
+    def compute(data: te.Tensor) -> te.Tensor:
+        def body(*at: PrimExpr) -> PrimExpr:
+            value = data(*at).astype("uint8") if kind == "bool" else data(*at)
+            return value != const(0, value.dtype) if to == "bool" else reinterpret(to, value)
+
+        return te.compute(data.shape, body, "bits")
+
+    return ctx.builder.call_te(compute, x, primfunc_name_hint="bits")
 
 
 @convert("Cast")

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from .... import op
+from .... import op, te, tir
 from ....ir.expr import PrimExpr
 from ....relax.expr import Expr, PrimValue, ShapeExpr
 from ....relax.scalars import const_int
 from ....support.errors import OpAttributeInvalid
 from ....tir import const
-from ..context import Context, convert
+from ..context import Context, convert, Made
 
 
 def _wrapped(ctx: Context, indices: Expr, extent: PrimExpr) -> Expr:
@@ -111,10 +111,12 @@ def _scatter_nd(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
 @convert("Compress")
 def _compress(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     keep = ctx.setting(inputs[1])
-    if keep is None:
-        raise NotImplementedError("Compress with a condition computed at run time")
     x = ctx.tensor(inputs[0])
-    places = ctx.const(np.nonzero(keep.reshape(-1))[0], "int64")
+    if keep is not None:
+        places = ctx.const(np.nonzero(keep.reshape(-1))[0], "int64")
+    else:
+        found = ctx.with_dims(op.nonzero(ctx.tensor(inputs[1])))
+        places = ctx.emit(ctx.reshape(found, ctx.dims(found)[1:]))
     if "axis" not in attrs:
         x = ctx.emit(ctx.reshape(x, [-1]))
     return op.take(x, places, int(attrs.get("axis", 0)))
@@ -122,15 +124,36 @@ def _compress(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
 
 @convert("OneHot")
 def _one_hot(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
-    depth = int(ctx.need_constant(inputs[1], "the depth of OneHot").reshape(-1)[0])
-    values = ctx.need_constant(inputs[2], "the values of OneHot").reshape(-1)
-    kind = str(values.dtype)
-    where = ctx.tensor(inputs[0])
+    where, axis = ctx.tensor(inputs[0]), int(attrs.get("axis", -1))
     if not ctx.dtype(where).startswith("int"):
         where = ctx.emit(op.astype(where, "int64"))
+    size, values = ctx.setting(inputs[1]), ctx.setting(inputs[2])
+    if size is None or values is None:
+        return _one_hot_at_run_time(ctx, where, inputs, axis)
+    values, depth = values.reshape(-1), int(size.reshape(-1)[0])
+    kind = str(values.dtype)
     where = _wrapped(ctx, where, const(depth, "int64"))
     off, on = (PrimValue(const(v.item(), kind)) for v in values[:2])
-    return op.one_hot(where, on, off, depth, int(attrs.get("axis", -1)))
+    return op.one_hot(where, on, off, depth, axis)
+
+
+def _one_hot_at_run_time(ctx: Context, where: Expr, inputs: list[Any], axis: int) -> Expr:
+    """A new axis of a size, or of values, that only the run knows."""
+    depth = inputs[1]
+    if ctx.dtype(depth) != "int64":
+        depth = ctx.emit(op.astype(ctx.tensor(depth), "int64"))
+    (size,) = ctx.named([tir.max(ctx.element(depth), 0)])
+    axis %= ctx.ndim(where) + 1
+
+    def compute(indices: te.Tensor, values: te.Tensor, count: PrimExpr) -> te.Tensor:
+        def body(*at: PrimExpr) -> PrimExpr:
+            spot = indices(*at[:axis], *at[axis + 1 :]).astype("int64")
+            hit = tir.Or(spot == at[axis], spot + count == at[axis])
+            return tir.if_then_else(hit, values(1), values(0))
+
+        return te.compute([*indices.shape[:axis], count, *indices.shape[axis:]], body, "one_hot")
+
+    return ctx.builder.call_te(compute, where, ctx.tensor(inputs[2]), size, primfunc_name_hint="one_hot")
 
 
 @convert("NonZero")
@@ -140,14 +163,16 @@ def _nonzero(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
 
 
 @convert("Unique")
-def _unique(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
-    count = attrs["__outputs__"]
-    axis = attrs.get("axis")
-    return op.unique(
-        ctx.tensor(inputs[0]),
+def _unique(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Made:
+    count, axis = attrs["__outputs__"], attrs.get("axis")
+    x = ctx.tensor(inputs[0])
+    found = op.unique(
+        x,
         sorted=bool(attrs.get("sorted", 1)),
         return_index=count > 1,
         return_inverse=count > 2,
         return_counts=count > 3,
         axis=None if axis is None else int(axis),
     )
+    bound = ctx.builder.emit(found)
+    return [bound] if count == 1 else [ctx.builder.emit(bound[k]) for k in range(count)]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .... import op
+from .... import op, topi
 from ....relax.expr import Expr, Tuple
+from ....relax.scalars import product, simplify
 from ..context import Context, convert
 
 
@@ -37,3 +38,12 @@ def _gemm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
 @convert("Einsum")
 def _einsum(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     return op.einsum(Tuple([ctx.tensor(x) for x in inputs]), attrs["equation"])
+
+
+@convert("Det", 11)
+def _det(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
+    x = ctx.tensor(inputs[0])
+    *lead, rows, columns = ctx.dims(x)
+    stack = ctx.emit(ctx.reshape(x, [simplify(product(lead)), rows, columns]))
+    made = ctx.builder.emit_te(topi.linalg.determinant, stack, primfunc_name_hint="determinant")
+    return ctx.reshape(ctx.builder.emit(made[0]), lead)

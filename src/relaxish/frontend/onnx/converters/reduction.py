@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .... import op
+import numpy as np
+
+from .... import op, tir
 from ....ir import dtype as dt
+from ....ir.expr import PrimExpr
 from ....relax.expr import Expr
 from ....relax.scalars import product, simplify
-from ..context import Context, attr_ints, convert
+from ..context import Context, attr_ints, convert, Made
+from .at_run_time import as_matrix, axis_flags, from_matrix, Halves, kept_dims
 
 
 def _axes(ctx: Context, inputs: list[Any], attrs: dict[str, Any], since: int) -> list[int] | None:
@@ -27,11 +31,33 @@ def _reduction(name: str, emit: Callable[[Context, Expr, list[int] | None, bool]
     @convert(name)
     def run(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
         x = ctx.tensor(inputs[0])
+        keep = attrs.get("keepdims", 1) == 1
+        if len(inputs) > 1 and inputs[1] is not None and ctx.setting(inputs[1]) is None:
+            found = ctx.elements(inputs[1])
+            if found:
+                return _reduced_at_run_time(ctx, x, found, keep, emit)
+            inputs = [inputs[0], ctx.const([], "int64")]
         axes = _axes(ctx, inputs, attrs, ctx.opset)
         if axes == [] or ctx.ndim(x) == 0:
             # Nothing to reduce over, but the rest of the function still holds.
             return _ELEMENTWISE[name](ctx, x) if name in _ELEMENTWISE else x
-        return emit(ctx, x, axes, attrs.get("keepdims", 1) == 1)
+        return emit(ctx, x, axes, keep)
+
+
+def _reduced_at_run_time(
+    ctx: Context,
+    x: Expr,
+    axes: list[PrimExpr],
+    keep: bool,
+    emit: Callable[[Context, Expr, list[int] | None, bool], Expr],
+) -> Expr:
+    """A reduction over axes that the run names: over the rows of a matrix that has them there."""
+    dims = ctx.dims(x)
+    flags = axis_flags(ctx, axes, len(dims))
+    halves = Halves(ctx, dims, flags)
+    out = ctx.emit(emit(ctx, as_matrix(ctx, x, halves), [1], False))
+    shape = halves.sizes[: len(dims)] if keep else kept_dims(ctx, dims, flags, len(axes))
+    return ctx.reshape(out, shape)
 
 
 _ELEMENTWISE: dict[str, Callable[[Context, Any], Any]] = {
@@ -118,12 +144,18 @@ def _running(name: str, emit: Callable[..., Expr]) -> None:
     @convert(name)
     def run(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
         x = ctx.tensor(inputs[0])
-        axis = int(ctx.need_constant(inputs[1], f"the axis of {name}").reshape(-1)[0]) % ctx.ndim(x)
+        dims, halves = ctx.dims(x), None
+        known = ctx.setting(inputs[1])
+        if known is None:  # the axis is the second one of a matrix that has it there
+            halves = Halves(ctx, dims, axis_flags(ctx, ctx.elements(inputs[1]), len(dims)))
+            x = as_matrix(ctx, x, halves)
+        axis = int(known.reshape(-1)[0]) % len(dims) if known is not None else 1
         reverse = bool(attrs.get("reverse", 0))
         if reverse:
             x = ctx.emit(op.flip(x, axis))
-        out = emit(x, axis, exclusive=bool(attrs.get("exclusive", 0)))
-        return op.flip(ctx.emit(out), axis) if reverse else out
+        out = ctx.emit(emit(x, axis, exclusive=bool(attrs.get("exclusive", 0))))
+        out = ctx.emit(op.flip(out, axis)) if reverse else out
+        return out if halves is None else from_matrix(ctx, out, halves, dims)
 
 
 _running("CumSum", op.cumsum)
@@ -131,7 +163,17 @@ _running("CumProd", op.cumprod)
 
 
 @convert("TopK")
-def _topk(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
-    k = int(attrs["k"]) if len(inputs) < 2 else int(ctx.need_constant(inputs[1], "k of TopK").reshape(-1)[0])
-    largest = bool(attrs.get("largest", 1))
-    return op.topk(ctx.tensor(inputs[0]), k, int(attrs.get("axis", -1)), "both", largest, "int64")
+def _topk(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Made:
+    x = ctx.tensor(inputs[0])
+    axis, largest = int(attrs.get("axis", -1)), bool(attrs.get("largest", 1))
+    known = np.asarray(attrs["k"]) if len(inputs) < 2 else ctx.setting(inputs[1])
+    if known is not None:
+        return op.topk(x, int(known.reshape(-1)[0]), axis, "both", largest, "int64")
+    # As many as the run says, of all in order.
+    k = ctx.element(inputs[1])
+    axis %= ctx.ndim(x)
+    (fitting,) = ctx.named([tir.max(tir.min(k, ctx.dims(x)[axis]), 0)])
+    ctx.require([fitting], [k])
+    order = ctx.emit(op.argsort(x, axis, largest, "int64"))
+    ordered = ctx.emit(op.gather_elements(x, order, axis))
+    return [ctx.emit(op.strided_slice(v, [axis], [0], [fitting], assume_inbound=True)) for v in (ordered, order)]

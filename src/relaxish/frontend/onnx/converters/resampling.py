@@ -7,10 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .... import op
+from .... import op, tir
+from ....ir.expr import PrimExpr
 from ....relax.expr import Expr
 from ....relax.scalars import const_int, prove_equal, prove_equal_shapes
+from ....support.errors import OpAttributeInvalid
 from ..context import Array, Context, convert
+from .resampler import Resampler
 
 _METHOD = {"nearest": "nearest_neighbor", "linear": "linear", "cubic": "cubic"}
 
@@ -31,44 +34,51 @@ def _upsample(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
 @convert("Resize", 11)
 def _resize(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x = ctx.tensor(inputs[0])
+    given = [*inputs, *[None] * (4 - len(inputs))]
+    roi, scales, sizes = (None if v is None or ctx.dims(v)[:1] == [] else v for v in given[1:])
+    if scales is not None and const_int(ctx.dims(scales)[0]) == 0:
+        scales = None
+    if (scales is None) == (sizes is None or const_int(ctx.dims(sizes)[0]) == 0):
+        raise OpAttributeInvalid("Resize needs scales or sizes")
+    done = _resized_image(ctx, x, scales, sizes, attrs)
+    return done if done is not None else Resampler(ctx, x, roi, scales, sizes, attrs).run()
+
+
+def _resized_image(
+    ctx: Context, x: Expr, scales: Expr | None, sizes: Expr | None, attrs: dict[str, Any]
+) -> Expr | None:
+    """A batch of images resized by known factors or to sizes; None if it is anything else."""
     ndim = ctx.ndim(x)
-    if ndim != 4:
-        raise NotImplementedError(f"Resize of a tensor with {ndim} dimensions")
-    scales = inputs[2] if len(inputs) > 2 else None
-    sizes = inputs[3] if len(inputs) > 3 else None
-    factors = None if scales is None else ctx.need_constant(scales, "the scales of Resize").reshape(-1)
-    if attrs.get("antialias", 0) or attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
-        raise NotImplementedError("Resize against aliasing or within an aspect ratio")
+    mode = str(attrs.get("coordinate_transformation_mode", "half_pixel"))
+    stretched = attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch" or sizes is None
+    if ndim != 4 or attrs.get("antialias", 0) or not stretched or mode == "tf_crop_and_resize":
+        return None
     dims = ctx.dims(x)
     axes = [a % ndim for a in attrs.get("axes", range(ndim))]
+    factors = None
     if sizes is not None:
-        wanted = dict(zip(axes, ctx.scalars(sizes) or []))
-        if len(wanted) != len(axes):
-            raise NotImplementedError("Resize with sizes computed at run time")
+        wanted = dict(zip(axes, ctx.elements(sizes), strict=True))
         if not all(prove_equal(wanted.get(k, dims[k]), dims[k]) for k in (0, 1)):
-            raise NotImplementedError("Resize of batch or channels")
+            return None
         target: list[Any] = [wanted.get(k, dims[k]) for k in (2, 3)]
-    elif factors is not None and len(factors):
-        given = dict(zip(axes, factors))
-        factors = np.array([given.get(k, 1.0) for k in range(ndim)], "float64")
-        if any(factors[:2] != 1):
-            raise NotImplementedError("Resize of batch or channels")
-        target = []
-        for dim, factor in zip(dims[-2:], factors[-2:]):
-            size = const_int(dim)
-            if size is None:
-                if float(factor) != int(factor):
-                    raise NotImplementedError("Resize of a symbolic dimension by a fraction")
-                target.append(dim * int(factor))
-            else:
-                target.append(int(size * float(factor)))
     else:
-        raise ValueError("Resize needs scales or sizes")
-    mode = attrs.get("coordinate_transformation_mode", "half_pixel")
-    by_one = prove_equal_shapes(target, dims[-2:]) if factors is None or sizes is not None else all(factors[-2:] == 1)
+        known = ctx.setting(scales)
+        if known is None:
+            return None
+        by_axis = dict(zip(axes, known.reshape(-1)))
+        factors = np.array([by_axis.get(k, 1.0) for k in range(ndim)], "float64")
+        if any(factors[:2] != 1) or any(const_int(d) is None and f != int(f) for d, f in zip(dims[2:], factors[2:])):
+            return None
+        target = [
+            dim * int(factor) if (size := const_int(dim)) is None else int(size * float(factor))
+            for dim, factor in zip(dims[-2:], factors[-2:])
+        ]
+    if attrs.get("mode", "nearest") == "nearest" and not all(map(_multiple, target, dims[-2:])):
+        return None  # places halfway between elements are a matter of the very rounding
+    by_one = all(factors[-2:] == 1) if factors is not None else prove_equal_shapes(target, dims[-2:])
     if by_one and mode in (*_SCALED, "align_corners", "half_pixel_symmetric"):
         return x  # a neighbour of no weight counts nothing, be it infinite
-    if sizes is None and factors is not None and mode in _SCALED:
+    if factors is not None and mode in _SCALED:
         lengths = [const_int(d) for d in dims[-2:]]
         if any(n is not None and n * f != int(n * f) for n, f in zip(lengths, factors[-2:])):
             # The new size is rounded, but places are counted by the scale given.
@@ -88,6 +98,14 @@ def _resize(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
         cubic_exclude=int(attrs.get("exclude_outside", 0)),
         extrapolation_value=float(attrs.get("extrapolation_value", 0.0)),
     )
+
+
+def _multiple(new: PrimExpr | int, old: PrimExpr) -> bool:
+    """Whether a size is a known whole multiple of another one."""
+    a, b = const_int(new), const_int(old)
+    if a is not None and b is not None:
+        return b > 0 and a % b == 0
+    return prove_equal(tir.floormod(new, old), 0)
 
 
 _SCALED = ("half_pixel", "pytorch_half_pixel", "asymmetric")

@@ -7,7 +7,9 @@ from typing import Any
 from .... import op
 from ....relax.expr import Expr, Tuple
 from ....relax.scalars import const_int
+from ....support.errors import OpAttributeInvalid
 from ..context import as_list, Context, convert, Made
+from .shaping import split_at_run_time
 
 
 def _position(ctx: Context, x: Expr | None, count: int, default: int) -> int:
@@ -15,6 +17,30 @@ def _position(ctx: Context, x: Expr | None, count: int, default: int) -> int:
         return default
     index = int(ctx.need_constant(x, "a position in a sequence").reshape(-1)[0])
     return index + count if index < 0 else index
+
+
+#: An optional without a value.
+NOTHING = Tuple([])
+
+
+@convert("Optional", 15)
+def _optional(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
+    if not inputs or inputs[0] is None:
+        return NOTHING
+    return inputs[0] if isinstance(inputs[0], Tuple) else ctx.tensor(inputs[0])
+
+
+@convert("OptionalHasElement", 15)
+def _has_element(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
+    return ctx.const(bool(inputs) and inputs[0] is not None and inputs[0] is not NOTHING, "bool")
+
+
+@convert("OptionalGetElement", 15)
+def _get_element(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
+    if inputs[0] is None or inputs[0] is NOTHING:
+        raise OpAttributeInvalid("OptionalGetElement of an optional that has no element")
+    value: Expr = inputs[0]
+    return value
 
 
 @convert("SequenceConstruct")
@@ -66,10 +92,12 @@ def _concat(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
 def _split(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Made:
     x = ctx.tensor(inputs[0])
     axis, keep = int(attrs.get("axis", 0)), attrs.get("keepdims", 1) == 1
+    given = inputs[1] if len(inputs) > 1 else None
+    if given is not None and ctx.setting(given) is None and ctx.ndim(given) == 1:
+        return Tuple(split_at_run_time(ctx, x, axis, ctx.elements(given)))
     extent = const_int(ctx.dims(x)[axis])
     if extent is None:
         raise NotImplementedError("SplitToSequence of a symbolic dimension")
-    given = inputs[1] if len(inputs) > 1 else None
     if given is None:
         sizes = [1] * extent
     else:

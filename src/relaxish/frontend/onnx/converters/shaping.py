@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from .... import op, tir
+from .... import op, te, tir
 from ....ir.expr import PrimExpr
 from ....relax.expr import Constant, Expr, PrimValue, ShapeExpr
 from ....relax.scalars import const_int, product, simplify
 from ....support.errors import OpAttributeInvalid
 from ....tir import const
 from ..context import attr_ints, Context, convert, Dim, Made
+from .at_run_time import axis_flags, chosen, cut, kept_dims, padded, placed_dims, slice_bounds
 
 #: Bounds of slices from here on are beyond any size: exporters write all sorts of large numbers for "to the end".
 _BEYOND = 10**9
@@ -108,6 +109,11 @@ def _transpose(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     return folded if folded is not None else op.permute_dims(ctx.tensor(inputs[0]), perm)
 
 
+def _computed(ctx: Context, inputs: list[Any], place: int) -> bool:
+    """Whether an input is there whose value only the run knows."""
+    return len(inputs) > place and inputs[place] is not None and ctx.setting(inputs[place]) is None
+
+
 def _given_axes(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> list[int] | None:
     if len(inputs) > 1 and inputs[1] is not None:
         return ctx.axes(inputs[1])
@@ -116,8 +122,11 @@ def _given_axes(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> list[
 
 @convert("Unsqueeze")
 def _unsqueeze(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
-    axes = _given_axes(ctx, inputs, attrs) or []
     x = inputs[0]
+    if _computed(ctx, inputs, 1):
+        x = ctx.tensor(x)
+        return ctx.reshape(x, placed_dims(ctx, ctx.dims(x), ctx.elements(inputs[1])))
+    axes = _given_axes(ctx, inputs, attrs) or []
     if isinstance(x, PrimValue) and axes in ([0], [-1]):
         return ShapeExpr([x.value.astype("int64")])
     folded = ctx.fold(lambda v: np.expand_dims(v, tuple(axes)), [x])
@@ -126,8 +135,13 @@ def _unsqueeze(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
 
 @convert("Squeeze")
 def _squeeze(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
-    axes = _given_axes(ctx, inputs, attrs)
     x = inputs[0]
+    if _computed(ctx, inputs, 1):
+        x = ctx.tensor(x)
+        axes_there = ctx.elements(inputs[1])
+        flags = axis_flags(ctx, axes_there, ctx.ndim(x))
+        return ctx.reshape(x, kept_dims(ctx, ctx.dims(x), flags, len(axes_there)))
+    axes = _given_axes(ctx, inputs, attrs)
     if isinstance(x, ShapeExpr) and len(x.values) == 1:
         return PrimValue(x.values[0])
     folded = ctx.fold(lambda v: np.squeeze(v, tuple(axes) if axes is not None else None), [x])
@@ -150,6 +164,8 @@ def _split(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Made:
     x = ctx.tensor(inputs[0])
     axis = int(attrs.get("axis", 0))
     sizes = attr_ints(attrs, "split")
+    if _computed(ctx, inputs, 1):
+        return split_at_run_time(ctx, x, axis, ctx.elements(inputs[1]))
     if len(inputs) > 1 and inputs[1] is not None:
         sizes = ctx.axes(inputs[1], "the sizes of Split")
     if sizes is None:
@@ -166,10 +182,56 @@ def _split(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Made:
     return op.split(x, [int(c) for c in cuts], axis)
 
 
-@convert("Tile")
+def split_at_run_time(ctx: Context, x: Expr, axis: int, sizes: list[PrimExpr]) -> list[Expr]:
+    dims = ctx.dims(x)
+    axis %= len(dims)
+    total, zero = const(0, "int64"), const(0, "int64")
+    starts = []
+    for size in sizes:
+        starts.append(total)
+        total = total + size
+    ctx.require([simplify(total)], [dims[axis]])
+    ctx.require([simplify(tir.max(s, zero)) for s in sizes], sizes)
+    return [
+        cut(
+            ctx,
+            x,
+            [start if d == axis else zero for d in range(len(dims))],
+            [const(1, "int64")] * len(dims),
+            [size if d == axis else dim for d, dim in enumerate(dims)],
+        )
+        for start, size in zip(starts, sizes)
+    ]
+
+
+@convert("Tile", 6)
 def _tile(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     folded = ctx.fold(np.tile, inputs[:2])
-    return folded if folded is not None else op.tile(ctx.tensor(inputs[0]), ctx.axes(inputs[1], "the repeats of Tile"))
+    if folded is not None:
+        return folded
+    x = ctx.tensor(inputs[0])
+    if not _computed(ctx, inputs, 1):
+        return op.tile(x, ctx.axes(inputs[1], "the repeats of Tile"))
+    shape = ctx.named([d * tir.max(r, 0) for d, r in zip(ctx.dims(x), ctx.elements(inputs[1]), strict=True)])
+
+    def compute(data: te.Tensor, size: list[PrimExpr]) -> te.Tensor:
+        def body(*at: PrimExpr) -> PrimExpr:
+            return data(*(tir.floormod(i, tir.max(d, 1)) for i, d in zip(at, data.shape)))
+
+        return te.compute(size, body, "tile")
+
+    return ctx.builder.call_te(compute, x, shape, primfunc_name_hint="tile")
+
+
+@convert("Tile", 1)
+def _tile_once(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
+    """The first version repeats one axis."""
+    x = ctx.tensor(inputs[0])
+    count, axis = (
+        int(ctx.need_constant(v, f"the {what} of Tile").reshape(-1)[0])
+        for v, what in zip(inputs[1:], ("repeats", "axis"))
+    )
+    return op.tile(x, [count if d == axis else 1 for d in range(ctx.ndim(x))])
 
 
 @convert("Expand")
@@ -205,28 +267,35 @@ def _expand_at_run_time(ctx: Context, x: Expr, dims: list[PrimExpr], target: Exp
     return op.broadcast_to(x, [*lead, *wanted])
 
 
-@convert("Pad")
+@convert("Pad", 1)
+def _pad_attr(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
+    pads = attr_ints(attrs, "pads") or attr_ints(attrs, "paddings") or []
+    x = ctx.tensor(inputs[0])
+    value = ctx.const(float(attrs.get("value", 0.0)), ctx.dtype(x))
+    return _pad(ctx, [x, ctx.const(pads, "int64"), value], attrs)
+
+
+@convert("Pad", 11)
 def _pad(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x = ctx.tensor(inputs[0])
-    value = float(attrs.get("value", 0.0))
-    if len(inputs) > 1 and inputs[1] is not None:
-        pads = ctx.axes(inputs[1], "the pads of Pad")
-        if len(inputs) > 2 and inputs[2] is not None:
-            value = float(ctx.need_constant(inputs[2], "the value of Pad").reshape(-1)[0])
-    else:
-        pads = attr_ints(attrs, "pads") or attr_ints(attrs, "paddings") or []
-    ndim = ctx.ndim(x)
-    axes = list(range(ndim))
-    if len(inputs) > 3 and inputs[3] is not None:
-        axes = [a % ndim for a in ctx.axes(inputs[3])]
-    widths = [0] * (2 * ndim)
-    for k, axis in enumerate(axes):
-        widths[2 * axis], widths[2 * axis + 1] = pads[k], pads[k + len(axes)]
-    mode = {"edge": "replicate", "wrap": "circular"}.get(attrs.get("mode", "constant"), attrs.get("mode", "constant"))
+    ndim, mode = ctx.ndim(x), str(attrs.get("mode", "constant"))
+    given = [*inputs, *[None] * (4 - len(inputs))]
+    fill = given[2] if given[2] is not None else ctx.const(0, ctx.dtype(x))
+    axes = [const(d, "int64") for d in range(ndim)] if given[3] is None else ctx.elements(given[3])
+    pads, value = ctx.elements(given[1]), ctx.setting(fill)
+    known = [const_int(p) for p in pads]
+    zero = const(0, "int64")
+    halves = [[chosen(axes, h, d, ndim, zero) for d in range(ndim)] for h in (pads[: len(axes)], pads[len(axes) :])]
+    if None in known or value is None or any(const_int(a) is None for a in axes):
+        fill = ctx.tensor(fill)
+        fill = ctx.emit(ctx.reshape(fill, [])) if ctx.ndim(fill) else fill
+        return padded(ctx, x, halves[0], halves[1], mode, fill)
+    widths = [const_int(w) or 0 for pair in zip(*halves) for w in pair]
     if any(w < 0 for w in widths):
         x = ctx.emit(_crop(ctx, x, widths))
         widths = [max(w, 0) for w in widths]
-    return op.nn.pad(x, widths, mode, value)
+    named = {"edge": "replicate", "wrap": "circular"}.get(mode, mode)
+    return op.nn.pad(x, widths, named, value.reshape(-1)[0].item())
 
 
 def _crop(ctx: Context, x: Expr, widths: list[int]) -> Expr:
@@ -260,10 +329,21 @@ def _slice_bounds(begin: Dim, end: Dim, step: int, extent: Dim) -> tuple[Dim, Di
 
 
 def _slice_dynamic(
-    x: Expr, axes: list[int], starts: list[PrimExpr], ends: list[PrimExpr], steps: list[int], dims: list[PrimExpr]
+    ctx: Context,
+    x: Expr,
+    axes: list[int],
+    starts: list[PrimExpr],
+    ends: list[PrimExpr],
+    steps: list[int],
+    dims: list[PrimExpr],
+    at_run_time: bool,
 ) -> Expr:
-    """A slice of which some bound or dimension is known at run time only; backwards is forwards, then flipped."""
-    begin, end = [], []
+    """A slice of which some bound or dimension is symbolic; backwards is forwards, then flipped.
+
+    ``at_run_time`` tells that bounds are no sizes of tensors, but computed by the model.
+    """
+    begin: list[Dim] = []
+    end: list[Dim] = []
     for a, b, e, s in zip(axes, starts, ends, steps):
         first, last = _slice_bounds(b, e, s, dims[a])
         if s < 0:
@@ -272,24 +352,49 @@ def _slice_dynamic(
             first, last = lowest, simplify(tir.max(lowest, first + 1))
         begin.append(first)
         end.append(last)
+    if at_run_time:
+        both = ctx.named([*begin, *end])
+        begin, end = list(both[: len(begin)]), list(both[len(begin) :])
     out = op.strided_slice(x, axes, begin, end, [abs(s) for s in steps], assume_inbound=True)
     for a in (a for a, s in zip(axes, steps) if s < 0):
         out = op.flip(out, a)
     return out
 
 
+def _slice_at_run_time(ctx: Context, x: Expr, bounds: list[Any]) -> Expr:
+    """A slice of which the run decides the axes or steps."""
+    dims, one = ctx.dims(x), const(1, "int64")
+    begins, ends = ctx.elements(bounds[0]), ctx.elements(bounds[1])
+    given = bounds[2] if bounds[2] is not None else ctx.const(np.arange(len(begins)), "int64")
+    axes = ctx.elements(given)
+    steps = ctx.elements(bounds[3]) if len(bounds) > 3 and bounds[3] is not None else [one] * len(axes)
+    asked = [
+        chosen(axes, values, d, len(dims), default)
+        for d, dim in enumerate(dims)
+        for values, default in ((begins, const(0, "int64")), (ends, dim), (steps, one))
+    ]
+    named = iter(ctx.named(asked))
+    parts = []
+    for dim in dims:
+        begin, end, step = next(named), next(named), next(named)
+        first, count = slice_bounds(begin, end, step, dim)
+        parts.append((first, step, count))
+    starts, strides, counts = zip(*parts)
+    return cut(ctx, x, starts, strides, counts)
+
+
 @convert("Slice")
 def _slice(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     x = inputs[0]
+    if _computed(ctx, inputs, 3) or _computed(ctx, inputs, 4):
+        return _slice_at_run_time(ctx, ctx.tensor(x), inputs[1:])
     if len(inputs) > 1:
-        starts, ends = ctx.scalars(inputs[1]), ctx.scalars(inputs[2])
+        starts, ends = ctx.elements(inputs[1]), ctx.elements(inputs[2])
         axes = ctx.axes(inputs[3]) if len(inputs) > 3 and inputs[3] is not None else None
         steps = ctx.axes(inputs[4], "steps") if len(inputs) > 4 and inputs[4] is not None else None
     else:
         starts, ends = ([PrimValue(int(v)).value for v in attrs[k]] for k in ("starts", "ends"))
         axes, steps = attr_ints(attrs, "axes"), None
-    if starts is None or ends is None:
-        raise NotImplementedError("Slice with bounds computed at run time")
     axes = list(range(len(starts))) if axes is None else axes
     steps = [1] * len(starts) if steps is None else steps
     if isinstance(x, ShapeExpr):
@@ -306,7 +411,8 @@ def _slice(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     dims = ctx.dims(x)
     known = [const_int(v) for v in (*starts, *ends, *(dims[a] for a in axes))]
     if None in known:
-        return _slice_dynamic(x, axes, starts, ends, steps, dims)
+        at_run_time = len(inputs) > 1 and None in (ctx.scalars(inputs[1]), ctx.scalars(inputs[2]))
+        return _slice_dynamic(ctx, x, axes, starts, ends, steps, dims, at_run_time)
     bounds = [_slice_bounds(b, e, s, dims[a]) for a, b, e, s in zip(axes, starts, ends, steps)]
     # Backwards past the first element is what no index that counts from the end can say: far below it.
     far = [-_BEYOND if const_int(e) == -1 else e for _, e in bounds]

@@ -9,7 +9,7 @@ from typing import Any
 from .... import op, te, tir
 from ....ir.expr import PrimExpr
 from ....relax.expr import Expr
-from ....relax.scalars import const_int
+from ....relax.scalars import product
 from ....relax.struct_info import TensorStructInfo
 from ....support.errors import OpAttributeInvalid
 from ....tir import Buffer, const, For, IfThenElse, LetStmt, Stmt, Var
@@ -257,9 +257,7 @@ def _non_max_suppression(ctx: Context, inputs: list[Any], attrs: dict[str, Any])
     given = [*inputs, *[None] * (5 - len(inputs))]
     most, overlap, least = given[2:]
     boxes, scores = ctx.tensor(given[0]), ctx.tensor(given[1])
-    limit = (
-        0 if most is None else int(ctx.need_constant(most, "the number of boxes of NonMaxSuppression").reshape(-1)[0])
-    )
+    limit = const(0, "int64") if most is None else ctx.element(most)
     kind = ctx.dtype(boxes)
 
     def threshold(x: Expr | None, default: float) -> Expr:
@@ -268,14 +266,14 @@ def _non_max_suppression(ctx: Context, inputs: list[Any], attrs: dict[str, Any])
     order = ctx.emit(op.argsort(scores, -1, True, "int64"))
     lowest = threshold(least, float("-inf"))
     bounds = [threshold(overlap, 0.0), lowest]
-    most_of_all = const(max(min(limit, 2**31 - 1), 0), "int64")
+    (most_of_all,) = ctx.named([tir.max(tir.min(limit, const(2**31 - 1, "int64")), const(0, "int64"))])
 
     def choose(
-        places: te.Tensor, grades: te.Tensor, ranks: te.Tensor, share: te.Tensor, grade: te.Tensor
+        places: te.Tensor, grades: te.Tensor, ranks: te.Tensor, share: te.Tensor, grade: te.Tensor, count: PrimExpr
     ) -> list[te.Tensor]:
-        return _choose(places, grades, ranks, share, grade, bool(attrs.get("center_point_box", 0)), most_of_all)
+        return _choose(places, grades, ranks, share, grade, bool(attrs.get("center_point_box", 0)), count)
 
-    kept = ctx.builder.emit_te(choose, boxes, scores, order, *bounds, primfunc_name_hint="choose_boxes")
+    kept = ctx.builder.emit_te(choose, boxes, scores, order, *bounds, most_of_all, primfunc_name_hint="choose_boxes")
     chosen, counts = ctx.builder.emit(kept[0]), ctx.builder.emit(kept[1])
     listed = ctx.builder.emit_te(_listed, chosen, counts, primfunc_name_hint="list_boxes")
     (rows,) = ctx.run_time_shape(ctx.builder.emit(listed[1]))
@@ -309,26 +307,25 @@ def _reverse_sequence(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) ->
 @convert("Col2Im", 18)
 def _col2im(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     """The sum of the windows that an element is in."""
-    sizes = [int(v) for v in ctx.need_constant(inputs[1], "the image of Col2Im")]
-    block = [int(v) for v in ctx.need_constant(inputs[2], "the block of Col2Im")]
+    sizes, block = ctx.elements(inputs[1]), ctx.elements(inputs[2])
     n = len(sizes)
     strides, dilations = ([int(v) for v in attrs.get(name, [1] * n)] for name in ("strides", "dilations"))
     pads = [int(v) for v in attrs.get("pads", [0] * 2 * n)]
-    windows = [
-        (s + pads[k] + pads[n + k] - dilations[k] * (block[k] - 1) - 1) // strides[k] + 1 for k, s in enumerate(sizes)
-    ]
+    windows = ctx.named(
+        [
+            tir.floordiv(s + pads[k] + pads[n + k] - (block[k] - 1) * dilations[k] - 1, strides[k]) + 1
+            for k, s in enumerate(sizes)
+        ]
+    )
     x = ctx.tensor(inputs[0])
     batch, columns, _ = ctx.dims(x)
-    area = 1
-    for b in block:
-        area *= b
-    channels = const_int(columns)
-    if channels is None:
-        raise OpAttributeInvalid("Col2Im needs a known number of channels")
-    x = ctx.emit(ctx.reshape(x, [batch, channels // area, *block, *windows]))
+    area = product(block)
+    (channels,) = ctx.named([tir.floordiv(columns, tir.max(area, 1))])
+    x = ctx.emit(ctx.reshape(x, [batch, channels, *block, *windows]))
 
-    def compute(data: te.Tensor) -> te.Tensor:
-        steps = [te.reduce_axis((0, b), f"k{k}") for k, b in enumerate(block)]
+    def compute(data: te.Tensor, image: list[PrimExpr]) -> te.Tensor:
+        steps = [te.reduce_axis((0, b), f"k{k}") for k, b in enumerate(data.shape[2 : 2 + n])]
+        counts = data.shape[2 + n :]
 
         def body(*at: PrimExpr) -> PrimExpr:
             inside: PrimExpr = const(True, "bool")
@@ -337,11 +334,11 @@ def _col2im(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
                 moved = spot + pads[k] - steps[k].var * dilations[k]
                 place = tir.floordiv(moved, strides[k])
                 inside = tir.And(inside, tir.And(tir.floormod(moved, strides[k]) == 0, place >= 0))
-                inside = tir.And(inside, place < windows[k])
-                places.append(tir.max(tir.min(place, windows[k] - 1), 0))
+                inside = tir.And(inside, place < counts[k])
+                places.append(tir.max(tir.min(place, counts[k] - 1), 0))
             value = data(*at[:2], *(s.var for s in steps), *places)
             return te.sum(tir.if_then_else(inside, value, const(0, data.dtype)), axis=steps)
 
-        return te.compute([*data.shape[:2], *(const(s, "int64") for s in sizes)], body, "col2im")
+        return te.compute([*data.shape[:2], *image], body, "col2im")
 
-    return ctx.builder.call_te(compute, x, primfunc_name_hint="col2im")
+    return ctx.builder.call_te(compute, x, sizes, primfunc_name_hint="col2im")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 import ctypes
 
@@ -12,6 +12,8 @@ from .. import providers
 from ..state import CUDAState, DeviceBlock
 
 __all__ = ["WORKSPACE_BYTES", "LibraryContext", "context"]
+
+_T = TypeVar("_T")
 
 #: Scratch memory a library may use on one stream. It is never given back or moved: captured graphs refer to it.
 WORKSPACE_BYTES = 32 << 20
@@ -44,7 +46,7 @@ class LibraryContext:
             block = self._workspaces[stream] = self.state.allocate(self.device, WORKSPACE_BYTES)
         return block.address
 
-    def plan(self, key: Hashable, make: Callable[[], Any]) -> Any:
+    def plan(self, key: Hashable, make: Callable[[], _T]) -> _T:
         """What was made for ``key`` before, or is made now."""
         found = self.plans.get(key)
         if found is None:

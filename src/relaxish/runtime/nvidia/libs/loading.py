@@ -10,11 +10,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ....support.errors import MissingExtraError, RelaxishError
 
 __all__ = ["LibraryError", "SharedLibrary", "check", "find", "load", "use_library", "wheel_folders"]
+
+_T = TypeVar("_T")
 
 #: Functions of a library by name: (result type, argument types).
 Prototypes = Mapping[str, tuple[Any, tuple[Any, ...]]]
@@ -91,7 +93,7 @@ def load(library: SharedLibrary) -> ctypes.CDLL:
 
 
 @contextmanager
-def use_library(name: str, stand_in: Any) -> Iterator[Any]:
+def use_library(name: str, stand_in: _T) -> Iterator[_T]:
     """Within the block ``stand_in`` is the library: any object with functions of the same names and arguments."""
     before = _IN_PLACE.get(name)
     _IN_PLACE[name] = stand_in

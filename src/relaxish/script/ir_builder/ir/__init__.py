@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ....ir.expr import BaseFunc, GlobalVar, Range
-from ....ir.global_info import DummyGlobalInfo, VDevice
-from ....relax.struct_info import FuncStructInfo
+from ....ir.global_info import DummyGlobalInfo, GlobalInfo, VDevice
+from ....relax.struct_info import FuncStructInfo, StructInfo
 from ....tir.function import PrimFunc
 from ..attrs import plain_attr
 from ..base import IRBuilder, Namer
@@ -46,7 +46,7 @@ def def_function(func_name: str, func: BaseFunc) -> None:
     gv.struct_info_ = _signature(func) or gv.struct_info_
 
 
-def _signature(func: Any) -> Any:
+def _signature(func: BaseFunc) -> StructInfo | None:
     return func.struct_info if isinstance(func, PrimFunc) else getattr(func, "struct_info_", None)
 
 
@@ -71,7 +71,7 @@ def module_get_attr(attr_key: str) -> Any:
     return find_module_frame("I.module_get_attr").attrs.get(attr_key)
 
 
-def module_set_attr(attr_key: str, attr_value: Any, allow_overwrite: bool = False) -> None:
+def module_set_attr(attr_key: str, attr_value: object, allow_overwrite: bool = False) -> None:
     """Set one attribute."""
     # Python runs the class body too, before the parser does.
     if not IRBuilder.is_in_scope():
@@ -103,7 +103,7 @@ def vdevice(target: str | dict[str, Any] | None = None, vdevice_id: int = 0, mem
     return VDevice(target, vdevice_id, memory_scope)
 
 
-def lookup_global_info(kind: str, index: int) -> Any:
+def lookup_global_info(kind: str, index: int) -> GlobalInfo:
     """Global information of the module being written, by kind and position. Raises ValueError."""
     infos = find_module_frame("I.lookup_global_info").global_infos.get(kind, [])
     if not 0 <= index < len(infos):
@@ -111,7 +111,7 @@ def lookup_global_info(kind: str, index: int) -> Any:
     return infos[index]
 
 
-def lookup_vdevice(target_kind: str | None = None, device_index: int = -1) -> Any:
+def lookup_vdevice(target_kind: str | None = None, device_index: int = -1) -> VDevice:
     """A virtual device of the module being written, by kind and position among that kind."""
     frame = find_module_frame("I.lookup_vdevice")
     infos = frame.global_infos.get("vdevice")
@@ -129,7 +129,7 @@ def lookup_vdevice(target_kind: str | None = None, device_index: int = -1) -> An
     raise ValueError("The target VDevice in the GlobalInfos was not found.")
 
 
-def _name_nothing(obj: Any, name: str) -> None:
+def _name_nothing(obj: GlobalVar, name: str) -> None:
     return None
 
 

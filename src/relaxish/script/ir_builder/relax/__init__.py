@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import builtins
 import importlib
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from .... import relax as _relax
 from ....ir.expr import ExprLike, GlobalVar
 from ....ir.global_info import VDevice
+from ....ir.module import IRModule
 from ....relax import ExternFunc, ShapeExpr, TupleGetItem, const
 from ....relax.analysis import free_vars
-from ....relax.expr import ArgLike
+from ....relax.expr import ArgLike, Binding, Expr
 from ....relax.struct_info import StructInfoLike
 from ....relax.utils import convert_to_expr
-from ....runtime.device import device as device_of
+from ....runtime.device import Device, device as device_of
 from ....support.entry_points import load
 from ..attrs import add_func_attrs
 from ..base import IRBuilder, Namer
 from ..ir import IRModuleFrame, decl_function, def_function, lookup_vdevice
 from .distributed import device_mesh
 from .frame import BlockFrame, ElseFrame, FunctionFrame, IfFrame, SeqExprFrame, ThenFrame, current_seq, function_frame
+
+if TYPE_CHECKING:
+    from ....relax.dpl import PatternMatchingRewriter
 
 __all__ = [
     "BindingBlock", "Else", "ExternFunc", "If", "SeqExpr", "ShapeExpr", "Then", "TupleGetItem", "arg", "call_packed",
@@ -51,7 +56,7 @@ def function(is_pure: bool = True, is_private: bool = False) -> FunctionFrame:
     return FunctionFrame(is_pure, is_private)
 
 
-def arg(name: builtins.str, struct_info: StructInfoLike) -> Any:
+def arg(name: builtins.str, struct_info: StructInfoLike) -> _relax.Var:
     """Add a parameter."""
     frame = function_frame("R.Arg")
     var = _relax.Var(name, resolve(struct_info))
@@ -124,7 +129,7 @@ def output(*vars: Any) -> None:
     frame.output_vars = list(vars)
 
 
-def emit(expr: Any, annotate_struct_info: StructInfoLike | None = None) -> Any:
+def emit(expr: ArgLike, annotate_struct_info: StructInfoLike | None = None) -> _relax.Var:
     """Bind an expression to a fresh variable."""
     seq = current_seq()
     frame = IRBuilder.current().last(BlockFrame)
@@ -148,7 +153,7 @@ def emit(expr: Any, annotate_struct_info: StructInfoLike | None = None) -> Any:
     return var
 
 
-def emit_te(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def emit_te(func: Callable[..., Any], *args: Any, **kwargs: Any) -> _relax.Call:
     """A call of the function that a tensor expression makes; the function joins the module."""
     from ....relax.te_bridge import gen_call_tir_inputs
 
@@ -169,12 +174,12 @@ def emit_te(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 class MatchCastPair:
     """A value and the struct info it is checked against, until the binding is named."""
 
-    def __init__(self, value: Any, struct_info: StructInfoLike) -> None:
+    def __init__(self, value: Expr, struct_info: StructInfoLike) -> None:
         self.value = value
         self.struct_info = struct_info
 
 
-def match_cast(value: Any, struct_info: StructInfoLike) -> MatchCastPair:
+def match_cast(value: ArgLike, struct_info: StructInfoLike) -> MatchCastPair:
     """Check a value at run time, defining the symbols in ``struct_info``."""
     if value is None:
         raise ValueError("value of match_cast cannot be None")
@@ -183,18 +188,18 @@ def match_cast(value: Any, struct_info: StructInfoLike) -> MatchCastPair:
     return MatchCastPair(convert_to_expr(value), struct_info)
 
 
-def emit_match_cast(value: Any, struct_info: StructInfoLike) -> Any:
+def emit_match_cast(value: Expr, struct_info: StructInfoLike) -> _relax.Var:
     """Bind a checked value."""
     return current_seq().builder.match_cast(value, resolve(struct_info))
 
 
-def emit_var_binding(value: Any) -> Any:
+def emit_var_binding(value: Binding) -> _relax.Var:
     """Append a binding as it is."""
     current_seq().builder.emit_normalized(value)
     return value.var
 
 
-def If(condition: Any) -> IfFrame:
+def If(condition: Expr) -> IfFrame:
     """A choice; ``Then`` and ``Else`` open inside."""
     return IfFrame(condition)
 
@@ -209,7 +214,12 @@ def Else() -> ElseFrame:
     return ElseFrame()
 
 
-def call_packed(func: Any, *args: Any, sinfo_args: Any = None, **kwargs: Any) -> Any:
+def call_packed(
+    func: builtins.str | Expr,
+    *args: Any,
+    sinfo_args: StructInfoLike | Sequence[StructInfoLike] | None = None,
+    **kwargs: Any,
+) -> _relax.Call:
     """Call a packed function by name; without ``sinfo_args`` its result may be any object."""
     from ....ir.attrs import make_node
 
@@ -226,44 +236,44 @@ def call_packed(func: Any, *args: Any, sinfo_args: Any = None, **kwargs: Any) ->
     return _relax.Call(op, [convert_to_expr(a) for a in args], attrs, infos)
 
 
-def prim_value(value: ExprLike) -> Any:
+def prim_value(value: ExprLike) -> _relax.PrimValue:
     """A scalar as a graph value."""
     return _relax.PrimValue(value)
 
 
-def shape(values: Any) -> Any:
+def shape(values: Sequence[ExprLike]) -> ShapeExpr:
     """A shape as a graph value."""
     return ShapeExpr(values)
 
 
-def str(value: Any) -> Any:
+def str(value: builtins.str) -> _relax.StringImm:
     """A text as a graph value."""
     return _relax.StringImm(value)
 
 
-def dtype(value: Any) -> Any:
+def dtype(value: builtins.str) -> _relax.DataTypeImm:
     """A dtype as a graph value."""
     return _relax.DataTypeImm(value)
 
 
-def tuple(*fields: Any) -> Any:
+def tuple(*fields: Any) -> _relax.Tuple:
     """A tuple as a graph value."""
     if len(fields) == 0:
         return _relax.Tuple([])
     return _relax.Tuple([convert_to_expr(f) for f in fields])
 
 
-def device(dev_type: Any = None, dev_id: int = 0) -> Any:
+def device(dev_type: Any = None, dev_id: int = 0) -> Device:
     """A device."""
     return device_of(dev_type, dev_id)
 
 
-def cpu(dev_id: int = 0) -> Any:
+def cpu(dev_id: int = 0) -> Device:
     """A CPU device."""
     return device("cpu", dev_id)
 
 
-def cuda(dev_id: int = 0) -> Any:
+def cuda(dev_id: int = 0) -> Device:
     """A CUDA device."""
     return device("cuda", dev_id)
 
@@ -271,8 +281,8 @@ def cuda(dev_id: int = 0) -> Any:
 gpu = cuda
 
 
-def _device_of(kind: builtins.str) -> Any:
-    def make(dev_id: int = 0) -> Any:
+def _device_of(kind: builtins.str) -> Callable[..., Device]:
+    def make(dev_id: int = 0) -> Device:
         return device(kind, dev_id)
 
     make.__name__ = kind
@@ -284,12 +294,12 @@ rocm, metal, opencl, vulkan = (_device_of(k) for k in ("rocm", "metal", "opencl"
 hexagon, webgpu, vpi, ext_dev = (_device_of(k) for k in ("hexagon", "webgpu", "vpi", "ext_dev"))
 
 
-def to_vdevice(data: Any, dst_vdevice: Any) -> Any:
+def to_vdevice(data: Expr, dst_vdevice: VDevice | builtins.str) -> Expr:
     """Copy a tensor to a virtual device, which may be named as ``"cuda:1"``."""
     return load("operators").to_vdevice(data, as_vdevice(dst_vdevice))
 
 
-def as_vdevice(value: Any) -> Any:
+def as_vdevice(value: VDevice | builtins.str | None) -> VDevice | None:
     """``"cuda:1"`` as the module's virtual device of that kind and position."""
     if not isinstance(value, builtins.str):
         return value
@@ -297,34 +307,36 @@ def as_vdevice(value: Any) -> Any:
     return lookup_vdevice(kind, int(index.split(":")[0]) if index else 0)
 
 
-def stop_lift_params(x: Any) -> Any:
+def stop_lift_params(x: Expr) -> Expr:
     """Keep what follows of ``x`` from being lifted out of the function."""
     return load("operators").builtin.stop_lift_params(x)
 
 
-def rewriter(mod: Any) -> Any:
+def rewriter(mod: IRModule | type) -> PatternMatchingRewriter:
     """A pattern-matching rewriter from a module class with ``pattern`` and ``replacement``."""
     from ....relax import dpl
 
-    if not hasattr(mod, "functions"):
+    if not isinstance(mod, IRModule):
         from ...parser.core.utils import capture
 
-        mod = load("script.parse")(mod, capture(mod, 2), check_well_formed=False)
-    return dpl.PatternMatchingRewriter.from_module(mod)
+        module: IRModule = load("script.parse")(mod, capture(mod, 2), check_well_formed=False)
+    else:
+        module = mod
+    return dpl.PatternMatchingRewriter.from_module(module)
 
 
 class _OpNamespace:
     """Operators of one module, with script annotations in their arguments resolved."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: ModuleType) -> None:
         self._module = module
 
     def __getattr__(self, name: builtins.str) -> Any:
         return _wrap(getattr(self._module, name))
 
 
-def _wrap(found: Any) -> Any:
-    if type(found).__name__ == "module":
+def _wrap(found: object) -> Any:
+    if isinstance(found, ModuleType):
         return _OpNamespace(found)
     if not callable(found) or isinstance(found, type):
         return found

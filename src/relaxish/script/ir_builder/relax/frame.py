@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from typing_extensions import Self
 
 from .... import relax
 from ....ir.expr import PrimExpr
@@ -16,7 +17,7 @@ from ..ir import IRModuleFrame, decl_function, def_function
 __all__ = ["BlockFrame", "ElseFrame", "FunctionFrame", "IfFrame", "SeqExprFrame", "ThenFrame", "current_seq"]
 
 
-def _name_var(var: Any, name: str) -> None:
+def _name_var(var: relax.Var, name: str) -> None:
     var.name_hint = var.vid.name_hint = name
 
 
@@ -47,7 +48,7 @@ class SeqExprFrame(IRBuilderFrame):
         self.blocks: list[Any] = []
         self.builder: Any = None
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         if self.builder is None:
             around = current_seq()
             self.builder = around.builder
@@ -88,7 +89,7 @@ class FunctionFrame(SeqExprFrame):
         self.outer_symbols: list[Any] = []
         self.builder = relax.BlockBuilder(normalizes_operators=False)
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         self._scope()
         return super().__enter__()
 
@@ -143,13 +144,13 @@ class _Replace(Mutator):
         super().__init__()
         self.values = values
 
-    def visit_Var(self, node: TirVar) -> Any:
+    def visit_Var(self, node: TirVar) -> TirVar | Expr:
         return self.values.get(id(node), node)
 
-    def visit_StructInfo(self, node: StructInfo) -> Any:
+    def visit_StructInfo(self, node: StructInfo) -> StructInfo:
         return node
 
-    def visit_PrimExpr(self, node: PrimExpr) -> Any:
+    def visit_PrimExpr(self, node: PrimExpr) -> PrimExpr:
         return node
 
     def default_visit(self, node: Any) -> Any:
@@ -169,7 +170,7 @@ class BlockFrame(IRBuilderFrame):
         self.ended = False
         self.seq: Any = None
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         self.seq = current_seq()
         self.seq.flush()
         super().__enter__()
@@ -232,7 +233,7 @@ class IfFrame(IRBuilderFrame):
         self.var_name = ""
         self.names: list[str] = []
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         if any(isinstance(f, BlockFrame) and f.is_dataflow for f in IRBuilder.current().frames):
             raise ValueError("Cannot create an IfFrame inside a dataflow block.")
         return super().__enter__()
@@ -258,7 +259,7 @@ class _BranchFrame(SeqExprFrame):
 
     method = ""
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         frame = IRBuilder.current().last(IfFrame)
         if frame is None:
             raise ValueError(f"IfThenElse frame not found. Please ensure '{self.method}' is called under R.If()")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .... import tir as _tir
 from ....ir import primops as _primops
-from ....ir.expr import ExprLike, PrimExpr, Range, as_expr
+from ....ir.expr import ExprLike, PrimExpr, Range, ShapeLike, as_expr
 from ....ir.prim import CommReducer, IterVar, Let as _Let, Reduce
+from ....ir.source import Span
 from ....support.entry_points import load
+from ....target import Target
 from ....tir.intrinsics import named
 from ....tir import (
     EQ, GE, GT, LE, LT, NE, Add, And, Broadcast, BufferLoad, Call, CallEffectKind, Cast, Div, FloatImm, FloorDiv,
@@ -55,7 +57,7 @@ def _as_intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
     if "dtype" in inspect.signature(function).parameters:
         return function
 
-    def call(*args: Any, dtype: Any = None, **kwargs: Any) -> Any:
+    def call(*args: Any, dtype: object | None = None, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
     call.__name__ = function.__name__
@@ -95,7 +97,7 @@ def dp4a(*args: Any) -> PrimExpr:
     return made
 
 
-def abs(x: Any, span: Any = None, dtype: str = "") -> PrimExpr:
+def abs(x: ExprLike, span: Span | None = None, dtype: str = "") -> PrimExpr:
     """Absolute value; its type is that of ``x``, whatever ``dtype`` says."""
     made: PrimExpr = _tir.abs(x, span)
     return made
@@ -104,17 +106,17 @@ def abs(x: Any, span: Any = None, dtype: str = "") -> PrimExpr:
 fabs = abs
 
 
-def min(a: Any, b: Any, span: Any = None) -> PrimExpr:
+def min(a: ExprLike, b: ExprLike, span: Span | None = None) -> PrimExpr:
     """The smaller of two values."""
     return _primops.min_(a, b)
 
 
-def max(a: Any, b: Any, span: Any = None) -> PrimExpr:
+def max(a: ExprLike, b: ExprLike, span: Span | None = None) -> PrimExpr:
     """The larger of two values."""
     return _primops.max_(a, b)
 
 
-def cast(src: ExprLike, dtype: Any, span: Any = None) -> PrimExpr:
+def cast(src: ExprLike, dtype: object, span: Span | None = None) -> PrimExpr:
     """``src`` as ``dtype``."""
     return _primops.cast(str(dtype), src)
 
@@ -127,7 +129,7 @@ def Let(expr: ExprLike, where: dict[Any, Any]) -> PrimExpr:
     return _Let(name, as_expr(value), as_expr(expr))
 
 
-def let(v: Any, value: Any, body: Any = None) -> Any:
+def let(v: Var, value: ExprLike, body: ExprLike | None = None) -> PrimExpr | frame.LetFrame:
     """``T.Let`` or, without ``body``, ``T.LetStmt``."""
     return LetStmt(value, var=v) if body is None else Let(body, {v: value})
 
@@ -138,7 +140,7 @@ _ITER_TYPES = {
 }  # fmt: skip
 
 
-def iter_var(v: Any, dom: Any, iter_type: str, thread_tag: str = "") -> IterVar:
+def iter_var(v: Var | str, dom: Range | Sequence[ExprLike] | None, iter_type: str, thread_tag: str = "") -> IterVar:
     """An iteration variable."""
     if iter_type not in _ITER_TYPES:
         raise ValueError(f"unknown iteration type {iter_type!r}; one of {sorted(_ITER_TYPES)}")
@@ -157,7 +159,12 @@ def comm_reducer(combiner: Callable[..., Any], identity: list[Any]) -> CommReduc
 
 
 def reduce(
-    combiner: Any, source: Any, init: Any = (), axis: Any = (), condition: Any = True, value_index: int = 0
+    combiner: CommReducer,
+    source: ShapeLike,
+    init: ShapeLike = (),
+    axis: Sequence[IterVar] = (),
+    condition: ExprLike = True,
+    value_index: int = 0,
 ) -> Reduce:
     """A reduction expression."""
     return Reduce(combiner, source, axis, condition, value_index, init)
@@ -170,7 +177,7 @@ def index_map(
     return IndexMap.from_func(mapping, inverse_index_map=inverse_index_map, index_dtype=index_dtype)
 
 
-def target(target_config: str | dict[str, Any], host: Any = None) -> Any:
+def target(target_config: str | dict[str, Any], host: Target | str | dict[str, Any] | None = None) -> Target:
     """A target from its dictionary or string."""
     from ....target import Target
 
@@ -185,11 +192,11 @@ class meta_var:
     def __init__(self, value: Any) -> None:
         self.value = value
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[meta_var]:
         return iter(meta_var(i) for i in self.value)
 
 
-def buffer_var(dtype: Any, storage_scope: str = "global") -> Any:
+def buffer_var(dtype: str, storage_scope: str = "global") -> Var:
     """A pointer variable."""
     return ptr(dtype, storage_scope)
 
@@ -205,7 +212,7 @@ def prefetch_extern(*args: Any) -> PrimExpr:
     return made
 
 
-def call_kernel(kernel: Any, launch_args: Any, *args: Any, **kwargs: Any) -> PrimExpr:
+def call_kernel(kernel: object, launch_args: Sequence[Any], *args: Any, **kwargs: Any) -> PrimExpr:
     """Call a kernel of one's own: CUDA C++ source, or the path of a file of it, and ``kernel_name=`` which of its functions.
 
     ``launch_args`` are the sizes of grid and block, ``[(grid_x, ...), (block_x, ...)]``, with the bytes of dynamic shared

@@ -34,16 +34,16 @@ class _Completer(Mutator):
         self.buffers = buffers
         self.outermost = True
 
-    def visit_BlockRealize(self, node: BlockRealize) -> Any:
+    def visit_BlockRealize(self, node: BlockRealize) -> BlockRealize:
         for value in node.iter_values:
             if not dt.is_int(value.dtype):
                 raise TypeError(f"BlockRealize iter_value expected a IntImm, but got {value.dtype}")
         return self.default_visit(node)
 
-    def visit_PrimExpr(self, node: PrimExpr) -> Any:
+    def visit_PrimExpr(self, node: PrimExpr) -> PrimExpr:
         return node
 
-    def visit_DeclBuffer(self, node: DeclBuffer) -> Any:
+    def visit_DeclBuffer(self, node: DeclBuffer) -> DeclBuffer:
         data = node.buffer.data
         if data in self.buffers:
             return self.default_visit(node)
@@ -52,7 +52,7 @@ class _Completer(Mutator):
         del self.buffers[data]
         return made
 
-    def visit_Block(self, node: Block) -> Any:
+    def visit_Block(self, node: Block) -> Block:
         local = [*node.alloc_buffers, *[m.buffer for m in node.match_buffers]]
         for buffer in local:
             self.buffers[buffer.data] = buffer
@@ -72,7 +72,7 @@ class _Completer(Mutator):
         block = node.with_fields(body=body, init=init, annotations=annotations)
         return self._with_accesses(block, int(mask), is_root)
 
-    def _with_accesses(self, block: Any, mask: int, is_root: bool) -> Stmt:
+    def _with_accesses(self, block: Block, mask: int, is_root: bool) -> Block:
         reads, writes, opaque = get_block_access_region(block, self.buffers)
         if opaque:
             raise ValueError(
@@ -89,7 +89,7 @@ class _Completer(Mutator):
         return block.with_fields(**changes)
 
 
-def complete(func: PrimFunc, root_buffers: list[Any]) -> Any:
+def complete(func: PrimFunc, root_buffers: list[Any]) -> PrimFunc:
     """Wrap the body in a root block where one is implied, and infer what the blocks read and write."""
     body = func.body
     if _needs_root(body, root_buffers):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Generic, TypeVar
+from typing_extensions import Self
 
 from .... import tir
 from ....ir.attrs import DictAttrs
 from ....ir.expr import PrimExpr, Range
-from ....ir.prim import IterVar
+from ....ir.prim import IterVar, Var as TirVar
 from ....support.errors import InternalError
 from ....tir.buffer import Buffer
 from ....tir.stmt import Stmt
@@ -21,8 +22,10 @@ __all__ = [
     "RealizeFrame", "TIRFrame", "ThenFrame", "WhileFrame", "add_to_parent",
 ]  # fmt: skip
 
+_Value = TypeVar("_Value")
 
-def as_stmt(stmts: list[Any]) -> Any:
+
+def as_stmt(stmts: list[Any]) -> Stmt:
     """Several statements as one, without no-ops among them."""
     made = tir.SeqStmt.flatten(*stmts)
     if stmts and made.span is None:
@@ -115,7 +118,7 @@ class BlockFrame(TIRFrame):
         attrs = dict(self.annotations or {})
         missing = (1 if self.reads is None else 0) | (2 if self.writes is None else 0)
         if missing:
-            attrs[DETECT_ACCESS] = missing
+            attrs[DETECT_ACCESS] = tir.IntImm("int64", missing)
         block = tir.Block(
             self.iter_vars, self.reads or (), self.writes or (), self.name, as_stmt(self.stmts), self.init,
             self.alloc_buffers, self.match_buffers, attrs, span=self.entry_span,
@@ -134,7 +137,7 @@ class BlockFrame(TIRFrame):
 class BlockInitFrame(TIRFrame):
     """The initialisation of a block's reduction."""
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         frame = IRBuilder.current().find(BlockFrame)
         if frame is None or IRBuilder.current().frames[-1] is not frame:
             raise ValueError("T.init() must be called directly under T.block()")
@@ -151,13 +154,15 @@ class BlockInitFrame(TIRFrame):
 class ForFrame(TIRFrame):
     """One loop, or several made by ``T.grid``."""
 
-    def __init__(self, variables: list[Any], doms: list[Range], make: Callable[[list[Any], list[Range], Any], Any]):
+    def __init__(
+        self, variables: list[TirVar], doms: list[Range], make: Callable[[list[TirVar], list[Range], Stmt], Stmt]
+    ) -> None:
         super().__init__()
         self.vars = variables
         self.doms = doms
         self.make = make
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> TirVar | list[TirVar]:
         super().__enter__()
         return self.vars[0] if len(self.vars) == 1 else self.vars
 
@@ -172,15 +177,23 @@ class ForFrame(TIRFrame):
         add_to_parent(self.make(self.vars, self.doms, as_stmt(self.stmts)))
 
 
-class SimpleFrame(TIRFrame):
+class LoopFrame(ForFrame):
+    """One loop."""
+
+    def __enter__(self) -> TirVar:
+        super().__enter__()
+        return self.vars[0]
+
+
+class SimpleFrame(TIRFrame, Generic[_Value]):
     """A frame whose node is one function of its body."""
 
-    def __init__(self, make: Callable[[Any], Any], value: Buffer | PrimExpr | None = None) -> None:
+    def __init__(self, make: Callable[[Stmt], Stmt], value: _Value) -> None:
         super().__init__()
         self.make = make
         self.value = value
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> _Value:
         super().__enter__()
         return self.value
 
@@ -188,28 +201,28 @@ class SimpleFrame(TIRFrame):
         add_to_parent(self.make(as_stmt(self.stmts)))
 
 
-class AssertFrame(SimpleFrame):
+class AssertFrame(SimpleFrame[None]):
     """``T.Assert``"""
 
 
-class LetFrame(SimpleFrame):
+class LetFrame(SimpleFrame[TirVar]):
     """``T.LetStmt``"""
 
     @property
-    def var(self) -> Any:
+    def var(self) -> TirVar:
         """The variable being defined."""
         return self.value
 
 
-class RealizeFrame(SimpleFrame):
+class RealizeFrame(SimpleFrame[None]):
     """``T.realize``"""
 
 
-class AllocateFrame(SimpleFrame):
+class AllocateFrame(SimpleFrame[TirVar]):
     """``T.allocate``"""
 
     @property
-    def buffer_var(self) -> Any:
+    def buffer_var(self) -> TirVar:
         """The pointer to what is allocated."""
         return self.value
 
@@ -218,19 +231,19 @@ class AllocateConstFrame(AllocateFrame):
     """``T.allocate_const``"""
 
 
-class AttrFrame(SimpleFrame):
+class AttrFrame(SimpleFrame[None]):
     """``T.attr``"""
 
 
-class WhileFrame(SimpleFrame):
+class WhileFrame(SimpleFrame[None]):
     """``T.While``"""
 
 
-class DeclBufferFrame(SimpleFrame):
+class DeclBufferFrame(SimpleFrame[Buffer]):
     """``T.decl_buffer``"""
 
     @property
-    def buffer(self) -> Any:
+    def buffer(self) -> Buffer:
         """The buffer being declared."""
         return self.value
 
@@ -243,7 +256,7 @@ class LaunchThreadFrame(TIRFrame):
         self.iter_var = iter_var
         self.extent = extent
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> TirVar:
         super().__enter__()
         return self.iter_var.var
 
@@ -273,7 +286,7 @@ class IfFrame(TIRFrame):
 class ThenFrame(TIRFrame):
     """The branch taken."""
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         frame = IRBuilder.current().last(IfFrame)
         if frame is None:
             raise ValueError("IfThenElse frame not found. Please ensure 'T.Then' is called under T.If")
@@ -290,7 +303,7 @@ class ThenFrame(TIRFrame):
 class ElseFrame(TIRFrame):
     """The branch not taken."""
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         frame = IRBuilder.current().last(IfFrame)
         if frame is None:
             raise ValueError("IfThenElse frame not found. Please ensure 'T.Else' is called under T.If")

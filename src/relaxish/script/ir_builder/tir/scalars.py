@@ -6,23 +6,25 @@ from collections.abc import Callable
 from typing import Any
 
 from .... import tir
-from ....ir.expr import ExprLike
+from ....ir.expr import ExprLike, PrimExpr
+from ....ir.prim import Var
 from ....ir.primops import cast as _cast
-from ....ir.types import PointerType, PrimType, TupleType
+from ....ir.types import PointerType, PrimType, Type
 
 __all__ = ["SCALARS", "handle", "ptr", "var", "void"]
 
 
 def _constructor(name: str, dtype: str) -> Callable[..., Any]:
-    def build(expr: ExprLike | None = None, *, is_size_var: bool = False) -> Any:
-        if expr is None:
-            return (tir.SizeVar if is_size_var else tir.Var)("", dtype)
-        if isinstance(expr, str):
-            if expr not in ("inf", "-inf", "nan", "-nan"):
-                raise ValueError(f"T.{name} takes a number, an expression, 'inf', '-inf' or 'nan', not {expr!r}")
-            return tir.FloatImm(dtype, float(expr.removeprefix("-nan") or "nan"))
-        if isinstance(expr, (float, int)) and dtype.startswith(("float", "bfloat")) and "x" not in dtype:
-            return tir.FloatImm(dtype, float(expr))
+    def build(expr: ExprLike | None = None, *, is_size_var: bool = False) -> PrimExpr:
+        match expr:
+            case None:
+                return (tir.SizeVar if is_size_var else tir.Var)("", dtype)
+            case str():
+                if expr not in ("inf", "-inf", "nan", "-nan"):
+                    raise ValueError(f"T.{name} takes a number, an expression, 'inf', '-inf' or 'nan', not {expr!r}")
+                return tir.FloatImm(dtype, float(expr.removeprefix("-nan") or "nan"))
+            case float() | int() if dtype.startswith(("float", "bfloat")) and "x" not in dtype:
+                return tir.FloatImm(dtype, float(expr))
         return _cast(dtype, expr)
 
     build.__name__ = build.__qualname__ = name
@@ -55,29 +57,32 @@ for _name, _dtype in _names().items():
     SCALARS[_name] = _constructor(_name, _dtype)
 
 
-def handle(dtype: Any = None, storage_scope: str = "global", *, is_size_var: bool = False) -> Any:
+def handle(
+    dtype: str | Type | Callable[..., Any] | None = None, storage_scope: str = "global", *, is_size_var: bool = False
+) -> Var:
     """A pointer variable; without ``dtype``, one to something unknown."""
     make = tir.SizeVar if is_size_var else tir.Var
     if dtype is None and storage_scope == "global":
         return make("", PrimType("handle"))
     if dtype is None:
         dtype = "void"
-    element: Any = dtype
-    if not isinstance(dtype, (PrimType, PointerType, TupleType)):
+    if isinstance(dtype, Type):
+        element = dtype
+    else:
         element = PrimType(dtype if isinstance(dtype, str) else dtype().dtype)
     return make("", PointerType(element, storage_scope))
 
 
-def ptr(dtype: str, storage_scope: str = "global", is_size_var: bool = False) -> Any:
+def ptr(dtype: str, storage_scope: str = "global", is_size_var: bool = False) -> Var:
     """A pointer variable to elements of ``dtype``."""
     return handle(dtype, storage_scope, is_size_var=is_size_var)
 
 
-def void(expr: ExprLike | None = None, *, is_size_var: bool = False) -> Any:
+def void(expr: ExprLike | None = None, *, is_size_var: bool = False) -> PrimExpr:
     """A variable of no value, or ``expr`` as one."""
     return tir.Var("", "void") if expr is None else _cast("void", expr)
 
 
-def var(dtype: str, name: str = "") -> Any:
+def var(dtype: str, name: str = "") -> Var:
     """A variable."""
     return tir.Var(name, dtype)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeVar
+import numpy as np
 
 from .... import tir
 from ....ir import dtype as dt
-from ....ir.expr import ExprLike, PrimExpr, Range, ShapeLike, as_expr, convert
+from ....ir.expr import ExprLike, PrimExpr, Range, ShapeLike, as_expr, as_exprs, convert
+from ....ir.plain import plain_int
 from ....ir.prim import IterVar, Var as TirVar, const, is_call_of, is_one
 from ....ir.primops import cast, floordiv
-from ....ir.types import PointerType, PrimType
+from ....ir.types import PointerType, PrimType, Type
 from ....support.errors import InternalError
 from ....tir.buffer import Buffer
+from ....tir.expr import BufferLoad
 from ....tir.stmt import BufferRegion, Stmt
 from ..attrs import add_func_attrs
 from ..base import IRBuilder, Namer
@@ -26,6 +29,8 @@ __all__ = [
     "prim_func", "reads", "realize", "serial", "thread_binding", "unroll", "vectorized", "where", "writes",
 ]  # fmt: skip
 
+_Parameter = TypeVar("_Parameter", bound=Buffer | PrimExpr)
+
 
 def _simplify(expr: ExprLike) -> PrimExpr:
     from ....arith import Analyzer
@@ -33,11 +38,11 @@ def _simplify(expr: ExprLike) -> PrimExpr:
     return Analyzer().simplify(as_expr(expr))
 
 
-def _name_var(var: Any, name: str) -> None:
+def _name_var(var: TirVar, name: str) -> None:
     var.name = name
 
 
-def _name_iter_var(iter_var: Any, name: str) -> None:
+def _name_iter_var(iter_var: IterVar, name: str) -> None:
     iter_var.var.name = name
 
 
@@ -87,7 +92,7 @@ def buffer(
     shape: PrimExpr | Sequence[ExprLike],
     dtype: str = "float32",
     data: TirVar | None = None,
-    strides: Any = None,
+    strides: Sequence[ExprLike] | None = None,
     elem_offset: ExprLike | None = None,
     scope: str = "global",
     align: int = 0,
@@ -96,7 +101,7 @@ def buffer(
     axis_separators: Sequence[int] | None = None,
     *,
     name: str = "",
-) -> Any:
+) -> Buffer:
     """A buffer, not yet tied to anything."""
     if buffer_type not in ("auto", "default", ""):
         raise ValueError("`buffer_type` must be `auto` or `default` or empty")
@@ -124,7 +129,7 @@ def prim_func(is_private: bool = False) -> frame.PrimFuncFrame:
     return frame.PrimFuncFrame(is_private)
 
 
-def arg(name: str, obj: Buffer | PrimExpr) -> Any:
+def arg(name: str, obj: _Parameter) -> _Parameter:
     """Add a parameter: a variable or a buffer."""
     func = _func_frame("T.Arg")
     Namer.name(obj, name)
@@ -153,7 +158,7 @@ def func_attr(attrs: dict[str, Any]) -> None:
     add_func_attrs(func, attrs, "prim func annotation")
 
 
-def func_ret(ret_type: Any) -> Any:
+def func_ret(ret_type: Type) -> Type:
     """Set the function's return type."""
     func = _func_frame("T.func_ret")
     if func.ret_type is not None:
@@ -163,10 +168,10 @@ def func_ret(ret_type: Any) -> Any:
 
 
 def match_buffer(
-    param: PrimExpr | BufferRegion,
+    param: Buffer | PrimExpr | BufferRegion,
     shape: Sequence[ExprLike] | None = None,
     dtype: str = "float32",
-    data: Any = None,
+    data: TirVar | None = None,
     strides: Sequence[int | str] | None = None,
     elem_offset: PrimExpr | None = None,
     scope: str = "global",
@@ -174,7 +179,7 @@ def match_buffer(
     offset_factor: int = 0,
     buffer_type: str = "default",
     axis_separators: Sequence[int] | None = None,
-) -> Any:
+) -> Buffer:
     """A buffer over a parameter, or over a region of another buffer (inside a block)."""
     if shape is None:
         if not isinstance(param, tir.BufferRegion):
@@ -182,21 +187,22 @@ def match_buffer(
         dtype = param.buffer.dtype
         shape = [r.extent for r in param.region]
     made = buffer(shape, dtype, data, strides, elem_offset, scope, align, offset_factor, buffer_type, axis_separators)
-    if isinstance(param, tir.Var):
-        func = _func_frame("T.match_buffer")
-        if not any(a is param for a in func.args):
-            raise ValueError("Can not bind non-input param to buffer.")
-        func.buffer_map[param] = made
-    elif isinstance(param, tir.BufferLoad):
-        _block_frame("T.match_buffer").match_buffers.append(tir.MatchBufferRegion(made, _region_of(param)))
-    elif isinstance(param, tir.BufferRegion):
-        _block_frame("T.match_buffer").match_buffers.append(tir.MatchBufferRegion(made, param))
-    else:
-        raise ValueError("Unexpected type for TIR MatchBuffer.")
+    match param:
+        case tir.Var():
+            func = _func_frame("T.match_buffer")
+            if not any(a is param for a in func.args):
+                raise ValueError("Can not bind non-input param to buffer.")
+            func.buffer_map[param] = made
+        case tir.BufferLoad():
+            _block_frame("T.match_buffer").match_buffers.append(tir.MatchBufferRegion(made, _region_of(param)))
+        case tir.BufferRegion():
+            _block_frame("T.match_buffer").match_buffers.append(tir.MatchBufferRegion(made, param))
+        case _:
+            raise ValueError("Unexpected type for TIR MatchBuffer.")
     return made
 
 
-def _region_of(load: Any) -> BufferRegion:
+def _region_of(load: BufferLoad) -> BufferRegion:
     ranges = []
     for index in load.indices:
         if isinstance(index, tir.Ramp):
@@ -235,14 +241,15 @@ def _regions(items: Sequence[Any], what: str) -> list[Any]:
         items = items[0]
     out = []
     for item in items:
-        if isinstance(item, tir.BufferRegion):
-            out.append(item)
-        elif isinstance(item, tir.BufferLoad):
-            out.append(_region_of(item))
-        elif isinstance(item, tir.Buffer):
-            out.append(tir.BufferRegion(item, [Range(0, e) for e in item.shape]))
-        else:
-            raise ValueError(f"Invalid type for buffer {what}.")
+        match item:
+            case tir.BufferRegion():
+                out.append(item)
+            case tir.BufferLoad():
+                out.append(_region_of(item))
+            case tir.Buffer():
+                out.append(tir.BufferRegion(item, [Range(0, e) for e in item.shape]))
+            case _:
+                raise ValueError(f"Invalid type for buffer {what}.")
     return out
 
 
@@ -271,17 +278,17 @@ def block_attr(attrs: dict[str, Any]) -> None:
 
 
 def alloc_buffer(
-    shape: Any,
+    shape: PrimExpr | Sequence[ExprLike],
     dtype: str = "float32",
-    data: Any = None,
-    strides: Any = None,
-    elem_offset: Any = None,
+    data: TirVar | None = None,
+    strides: Sequence[ExprLike] | None = None,
+    elem_offset: ExprLike | None = None,
     scope: str = "global",
     align: int = -1,
     offset_factor: int = 0,
     buffer_type: str = "default",
     axis_separators: Sequence[int] | None = None,
-) -> Any:
+) -> Buffer:
     """Allocate a buffer in the block around, or in the function's root block."""
     made = buffer(shape, dtype, data, strides, elem_offset, scope, align, offset_factor, buffer_type, axis_separators)
     builder = IRBuilder.current()
@@ -300,13 +307,14 @@ def alloc_buffer(
 
 
 def _as_range(dom: ExprLike | Range | Sequence[ExprLike]) -> Range:
-    if isinstance(dom, Range):
-        return dom
-    if isinstance(dom, (list, tuple)):
-        extent = _simplify(dom[1] - dom[0])
-        if isinstance(extent, tir.IntImm):
-            return Range.from_min_extent(dom[0], extent)
-        return Range(dom[0], dom[1])
+    match dom:
+        case Range():
+            return dom
+        case list() | tuple():
+            extent = _simplify(dom[1] - dom[0])
+            if isinstance(extent, tir.IntImm):
+                return Range.from_min_extent(dom[0], extent)
+            return Range(dom[0], dom[1])
     dom = as_expr(dom)
     return Range.from_min_extent(const(0, dom.dtype), dom)
 
@@ -315,14 +323,14 @@ class axis:
     """The iteration variables of a block."""
 
     @staticmethod
-    def _push(kind: int, dom: ExprLike | Range | Sequence[ExprLike], binding: ExprLike, dtype: str) -> PrimExpr:
+    def _push(kind: int, dom: ExprLike | Range | Sequence[ExprLike], binding: ExprLike | None, dtype: str) -> TirVar:
         made_dom = _as_range(dom)
         bits = max(dt.bits(made_dom.min.dtype), dt.bits(made_dom.extent.dtype), dt.bits(dtype))
         made = IterVar(made_dom, tir.Var("", f"{dt.code(dtype)}{bits}"), kind)
         return axis._push_var(made, binding)
 
     @staticmethod
-    def _push_var(made: IterVar, binding: ExprLike) -> PrimExpr:
+    def _push_var(made: IterVar, binding: ExprLike | None) -> TirVar:
         found = IRBuilder.current().last(frame.BlockFrame)
         if found is None:
             raise TypeError("The last frame is not BlockFrame")
@@ -332,22 +340,30 @@ class axis:
         return made.var
 
     @staticmethod
-    def spatial(dom: Any, binding: Any = None, dtype: str = "int32") -> Any:
+    def spatial(
+        dom: ExprLike | Range | Sequence[ExprLike], binding: ExprLike | None = None, dtype: str = "int32"
+    ) -> TirVar:
         """A data-parallel variable."""
         return axis._push(0, dom, binding, dtype)
 
     @staticmethod
-    def reduce(dom: Any, binding: Any = None, dtype: str = "int32") -> Any:
+    def reduce(
+        dom: ExprLike | Range | Sequence[ExprLike], binding: ExprLike | None = None, dtype: str = "int32"
+    ) -> TirVar:
         """A reduction variable."""
         return axis._push(2, dom, binding, dtype)
 
     @staticmethod
-    def scan(dom: Any, binding: Any = None, dtype: str = "int32") -> Any:
+    def scan(
+        dom: ExprLike | Range | Sequence[ExprLike], binding: ExprLike | None = None, dtype: str = "int32"
+    ) -> TirVar:
         """An ordered variable."""
         return axis._push(3, dom, binding, dtype)
 
     @staticmethod
-    def opaque(dom: Any, binding: Any = None, dtype: str = "int32") -> Any:
+    def opaque(
+        dom: ExprLike | Range | Sequence[ExprLike], binding: ExprLike | None = None, dtype: str = "int32"
+    ) -> TirVar:
         """A variable of unknown role."""
         return axis._push(4, dom, binding, dtype)
 
@@ -355,7 +371,7 @@ class axis:
     R = reduce
 
     @staticmethod
-    def remap(kinds: str, bindings: Sequence[PrimExpr], dtype: str = "int32") -> Any:
+    def remap(kinds: str, bindings: Sequence[PrimExpr], dtype: str = "int32") -> TirVar | list[TirVar]:
         """One variable a loop, ``S`` spatial and ``R`` reduction, with the loops' own domains."""
         if len(kinds) != len(bindings):
             raise ValueError(f"T.axis.remap got {len(kinds)} kinds for {len(bindings)} bindings")
@@ -370,7 +386,7 @@ class axis:
         return out[0] if len(out) == 1 else out
 
 
-def _loop_domain(loop_var: Any) -> Range:
+def _loop_domain(loop_var: TirVar) -> Range:
     for item in reversed(IRBuilder.current().frames):
         if isinstance(item, frame.ForFrame):
             for var, dom in zip(item.vars, item.doms):
@@ -380,8 +396,8 @@ def _loop_domain(loop_var: Any) -> Range:
 
 
 def _loop(
-    kind: int, start: ExprLike, stop: ExprLike, annotations: Mapping[str, Any] | None, thread: str | None = None
-) -> frame.ForFrame:
+    kind: int, start: ExprLike, stop: ExprLike | None, annotations: Mapping[str, Any] | None, thread: str | None = None
+) -> frame.LoopFrame:
     if stop is None:
         stop = as_expr(start)
         low = const(0, stop.dtype)
@@ -396,36 +412,48 @@ def _loop(
     if dtype != extent.dtype and isinstance(extent, tir.IntImm):
         extent = const(extent.value, dtype)
 
-    def make(variables: list[Any], doms: list[Range], body: Stmt) -> Any:
+    def make(variables: list[Any], doms: list[Range], body: Stmt) -> Stmt:
         binding = IterVar(None, tir.Var("iter", dtype), 1, thread) if thread is not None else None
         return tir.For(variables[0], doms[0].min, doms[0].extent, kind, body, binding, annotations)
 
-    return frame.ForFrame([tir.Var("v", dtype)], [Range.from_min_extent(low, extent)], make)
+    return frame.LoopFrame([tir.Var("v", dtype)], [Range.from_min_extent(low, extent)], make)
 
 
-def serial(start: Any, stop: Any = None, *, annotations: Mapping[str, Any] | None = None) -> frame.ForFrame:
+def serial(
+    start: ExprLike, stop: ExprLike | None = None, *, annotations: Mapping[str, Any] | None = None
+) -> frame.LoopFrame:
     """A loop run in order."""
     return _loop(0, start, stop, annotations)
 
 
-def parallel(start: Any, stop: Any = None, *, annotations: dict[str, Any] | None = None) -> frame.ForFrame:
+def parallel(
+    start: ExprLike, stop: ExprLike | None = None, *, annotations: dict[str, Any] | None = None
+) -> frame.LoopFrame:
     """A loop run by several threads."""
     return _loop(1, start, stop, annotations)
 
 
-def vectorized(start: Any, stop: Any = None, *, annotations: dict[str, Any] | None = None) -> frame.ForFrame:
+def vectorized(
+    start: ExprLike, stop: ExprLike | None = None, *, annotations: dict[str, Any] | None = None
+) -> frame.LoopFrame:
     """A loop run as vector instructions."""
     return _loop(2, start, stop, annotations)
 
 
-def unroll(start: Any, stop: Any = None, *, annotations: dict[str, Any] | None = None) -> frame.ForFrame:
+def unroll(
+    start: ExprLike, stop: ExprLike | None = None, *, annotations: dict[str, Any] | None = None
+) -> frame.LoopFrame:
     """A loop written out."""
     return _loop(3, start, stop, annotations)
 
 
 def thread_binding(
-    start: Any, stop: Any = None, thread: str | None = None, *, annotations: dict[str, Any] | None = None
-) -> frame.ForFrame:
+    start: ExprLike,
+    stop: ExprLike | None = None,
+    thread: str | None = None,
+    *,
+    annotations: dict[str, Any] | None = None,
+) -> frame.LoopFrame:
     """A loop run by device threads."""
     if thread is None:
         if not isinstance(stop, str):
@@ -438,7 +466,7 @@ def grid(*extents: Any) -> frame.ForFrame:
     """Nested loops, one an extent."""
     exprs = [as_expr(e) for e in extents]
 
-    def make(variables: list[Any], doms: list[Range], body: Stmt) -> Any:
+    def make(variables: list[Any], doms: list[Range], body: Stmt) -> Stmt:
         for var, dom in zip(reversed(variables), reversed(doms)):
             body = tir.For(var, dom.min, dom.extent, 0, body)
         return body
@@ -451,10 +479,12 @@ def Assert(condition: ExprLike, message: ExprLike) -> frame.AssertFrame:
     """Check at run time before the statements that follow."""
     if isinstance(condition, bool):
         condition = tir.IntImm("bool", condition)
-    return frame.AssertFrame(lambda body: tir.AssertStmt(condition, message, body))
+    return frame.AssertFrame(lambda body: tir.AssertStmt(condition, message, body), None)
 
 
-def LetStmt(value: Any, type_annotation: Any = None, *, var: Any = None) -> frame.LetFrame:
+def LetStmt(
+    value: ExprLike, type_annotation: Type | TirVar | Callable[..., Any] | None = None, *, var: TirVar | None = None
+) -> frame.LetFrame:
     """Name a value for the statements that follow."""
     value = as_expr(value)
     if var is None:
@@ -468,7 +498,7 @@ def LetStmt(value: Any, type_annotation: Any = None, *, var: Any = None) -> fram
     return frame.LetFrame(lambda body: tir.LetStmt(var, value, body), var)
 
 
-def _pointer_type(value: ExprLike) -> Any:
+def _pointer_type(value: ExprLike) -> Type | None:
     """The type of a pointer expression, where it can be told."""
     if isinstance(value, tir.Var):
         return value.type_annotation
@@ -488,43 +518,51 @@ def realize(buffer_slice: Buffer | BufferRegion, storage_scope: str, condition: 
     if isinstance(condition, bool):
         condition = tir.IntImm("bool", condition)
 
-    def make(body: Stmt) -> Any:
+    def make(body: Stmt) -> Stmt:
         inner = tir.BufferRealize(region.buffer, region.region, condition, body)
         return tir.AttrStmt(region.buffer, "realize_scope", tir.StringImm(storage_scope), inner)
 
-    return frame.RealizeFrame(make)
+    return frame.RealizeFrame(make, None)
 
 
 def allocate(
-    extents: ShapeLike, dtype: str, scope: str = "global", condition: ExprLike | None = None, annotations: Any = None
+    extents: ShapeLike,
+    dtype: str,
+    scope: str = "global",
+    condition: ExprLike | None = None,
+    annotations: Mapping[str, Any] | None = None,
 ) -> frame.AllocateFrame:
     """Raw memory for the statements that follow."""
     dtype = str(dtype)
     pointer = tir.Var("", PointerType(PrimType(dtype), scope))
     cond = True if condition is None else condition
 
-    def make(body: Stmt) -> Any:
+    def make(body: Stmt) -> Stmt:
         return tir.Allocate(pointer, dtype, extents, cond, body, annotations)
 
     return frame.AllocateFrame(make, pointer)
 
 
-def allocate_const(data: Any, dtype: str, extents: Any, annotations: Any = None) -> frame.AllocateConstFrame:
+def allocate_const(
+    data: np.ndarray[Any, Any] | Sequence[Any],
+    dtype: str,
+    extents: ShapeLike,
+    annotations: Mapping[str, Any] | None = None,
+) -> frame.AllocateConstFrame:
     """Constant memory for the statements that follow."""
-    import numpy as np
-
     array: Any = data
     if isinstance(data, (list, tuple)):
-        array = np.asarray(data, dtype=dt.numpy_dtype(dtype)).reshape([int(e) for e in extents])
+        shape = [plain_int(e) for e in as_exprs(extents)]
+        array = np.asarray(data, dtype=dt.numpy_dtype(dtype)).reshape(shape)
     pointer = tir.Var("", PointerType(PrimType(dtype)))
 
-    def make(body: Any) -> Any:
+    def make(body: Stmt) -> Stmt:
         return tir.AllocateConst(pointer, dtype, extents, array, body, annotations)
 
     return frame.AllocateConstFrame(make, pointer)
 
 
-def attr(node: Any, attr_key: str, value: ExprLike) -> frame.AttrFrame:
+def attr(node: object, attr_key: str, value: ExprLike) -> frame.AttrFrame:
     """Annotate the statements that follow."""
     from ....target import Target
 
@@ -532,21 +570,19 @@ def attr(node: Any, attr_key: str, value: ExprLike) -> frame.AttrFrame:
     made_value: Any = convert(value)
     if isinstance(made_value, str):
         made_value = tir.StringImm(made_value)
-    return frame.AttrFrame(lambda body: tir.AttrStmt(made_node, attr_key, made_value, body))
+    return frame.AttrFrame(lambda body: tir.AttrStmt(made_node, attr_key, made_value, body), None)
 
 
 def While(condition: ExprLike) -> frame.WhileFrame:
     """A loop run as long as the condition holds."""
     if isinstance(condition, bool):
         condition = tir.IntImm("bool", condition)
-    return frame.WhileFrame(lambda body: tir.While(condition, body))
+    return frame.WhileFrame(lambda body: tir.While(condition, body), None)
 
 
-def If(condition: Any) -> frame.IfFrame:
+def If(condition: ExprLike) -> frame.IfFrame:
     """A choice; ``Then`` and ``Else`` open inside."""
-    if isinstance(condition, bool):
-        condition = tir.IntImm("bool", condition)
-    return frame.IfFrame(condition)
+    return frame.IfFrame(tir.IntImm("bool", condition) if isinstance(condition, bool) else as_expr(condition))
 
 
 def Then() -> frame.ThenFrame:
@@ -560,11 +596,11 @@ def Else() -> frame.ElseFrame:
 
 
 def decl_buffer(
-    shape: Any,
+    shape: PrimExpr | Sequence[ExprLike],
     dtype: str = "float32",
-    data: Any = None,
-    strides: Any = None,
-    elem_offset: Any = None,
+    data: TirVar | None = None,
+    strides: Sequence[ExprLike] | None = None,
+    elem_offset: ExprLike | None = None,
     scope: str = "global",
     align: int = 0,
     offset_factor: int = 0,
@@ -574,7 +610,7 @@ def decl_buffer(
     """A buffer over existing memory ``data``, or over memory allocated here."""
     made = buffer(shape, dtype, data, strides, elem_offset, scope, align, offset_factor, buffer_type, axis_separators)
 
-    def make(body: Stmt) -> Any:
+    def make(body: Stmt) -> Stmt:
         inner = tir.DeclBuffer(made, body)
         if data is not None:
             return inner
@@ -583,7 +619,7 @@ def decl_buffer(
     return frame.DeclBufferFrame(make, made)
 
 
-def env_thread(thread_tag: str, dtype: str = "int32") -> Any:
+def env_thread(thread_tag: str, dtype: str = "int32") -> TirVar:
     """A thread index of the device, to be launched later."""
     made = IterVar(None, tir.Var("", dtype), 1, thread_tag)
     func = IRBuilder.current().find(frame.PrimFuncFrame)
@@ -593,7 +629,7 @@ def env_thread(thread_tag: str, dtype: str = "int32") -> Any:
     return made.var
 
 
-def launch_thread(thread: Any, extent: Any) -> frame.LaunchThreadFrame:
+def launch_thread(thread: TirVar | str, extent: ExprLike) -> frame.LaunchThreadFrame:
     """Run the statements that follow on ``extent`` device threads."""
     extent = as_expr(extent)
     if isinstance(thread, str):
@@ -617,7 +653,7 @@ def launch_thread(thread: Any, extent: Any) -> frame.LaunchThreadFrame:
     return frame.LaunchThreadFrame(made, extent)
 
 
-def _store_index(index: Any) -> PrimExpr | int:
+def _store_index(index: ExprLike | slice) -> ExprLike:
     if not isinstance(index, slice):
         return index
     step = 1 if index.step is None else index.step
@@ -628,15 +664,18 @@ def _store_index(index: Any) -> PrimExpr | int:
     return tir.Ramp(start, const(int(step), start.dtype) if isinstance(step, int) else step, lanes)
 
 
-def buffer_store(target: Any, value: ExprLike, indices: Any, predicate: Any = None) -> None:
+def buffer_store(
+    target: Buffer,
+    value: ExprLike,
+    indices: ExprLike | slice | Sequence[ExprLike | slice],
+    predicate: PrimExpr | None = None,
+) -> None:
     """``target[indices] = value``"""
-    if not isinstance(indices, (list, tuple)):
-        indices = [indices]
-    indices = [_store_index(i) for i in indices]
+    places: Sequence[Any] = indices if isinstance(indices, (list, tuple)) else [indices]
     if isinstance(value, bool) and target.dtype == "bool":
         value = tir.IntImm("bool", value)
     value = as_expr(value)
-    exprs = [as_expr(i) for i in indices]
+    exprs = [as_expr(_store_index(i)) for i in places]
     lanes = dt.lanes(exprs[-1].dtype) if exprs else 1
     wanted = dt.with_lanes(target.dtype, dt.lanes(target.dtype) * lanes)
     if value.dtype != wanted:
@@ -648,7 +687,7 @@ def buffer_store(target: Any, value: ExprLike, indices: Any, predicate: Any = No
     frame.add_to_parent(tir.BufferStore(target, value, exprs, predicate))
 
 
-def prefetch(target: Any, bounds: Any) -> None:
+def prefetch(target: Buffer, bounds: Iterable[Range | ExprLike]) -> None:
     """Ask for a region to be brought near."""
     frame.add_to_parent(tir.Prefetch(target, [b if isinstance(b, Range) else Range(0, b) for b in bounds]))
 

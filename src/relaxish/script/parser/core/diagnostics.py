@@ -60,14 +60,15 @@ class Source:
             self.start_column + end_column + 1,
         )
 
-    def span(self, node: Any) -> Span | None:
+    def span(self, node: ast.AST) -> Span | None:
         """Where a syntax node stands."""
         line = getattr(node, "lineno", None)
         if line is None:
             return None
-        end_line = node.end_lineno or line
-        end_column = node.end_col_offset if node.end_col_offset is not None else node.col_offset + 1
-        return self._make(line, node.col_offset, end_line, end_column)
+        column = getattr(node, "col_offset", 0)
+        end_line = getattr(node, "end_lineno", None) or line
+        end_column = getattr(node, "end_col_offset", None)
+        return self._make(line, column, end_line, column + 1 if end_column is None else end_column)
 
     def error(self, node: ast.AST, message: str | BaseException) -> DiagnosticError:
         """An error at a syntax node, ready to be raised."""
@@ -102,7 +103,7 @@ def _indent(text: str) -> int:
     return 0
 
 
-def getsourcelines(program: Any) -> tuple[list[str], int]:
+def getsourcelines(program: type | Callable[..., Any]) -> tuple[list[str], int]:
     """The lines of a function or class, decorators included, and the number of the first."""
     if inspect.isclass(program):
         return _class_lines(program)
@@ -140,7 +141,7 @@ def _class_file(program: type) -> str | None:
         return None
 
 
-def findsource(program: Any) -> tuple[list[str], int]:
+def findsource(program: type | Callable[..., Any]) -> tuple[list[str], int]:
     """All lines of the file that defines a function or class, and the index of its first line there."""
     _, start = getsourcelines(program)
     return linecache.getlines(inspect.getsourcefile(program) or ""), start - 1

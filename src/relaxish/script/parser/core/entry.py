@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from typing import Any
+from collections.abc import Callable
 
 from ....ir.module import IRModule
 from ....relax.analysis import find_ill_formed
@@ -30,7 +31,7 @@ def _default_names() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _annotations(program: Any) -> dict[str, dict[str, Any]]:
+def _annotations(program: str | type | Callable[..., Any]) -> dict[str, dict[str, Any]]:
     if inspect.isfunction(program):
         return {program.__name__: dict(getattr(program, "__annotations__", {}))}
     if inspect.isclass(program):
@@ -42,13 +43,13 @@ def _annotations(program: Any) -> dict[str, dict[str, Any]]:
     return {}
 
 
-def scan_macro(program: Any, extra_vars: dict[str, Any] | None = None) -> tuple[Source, dict[str, Any]]:
+def scan_macro(program: Callable[..., Any], extra_vars: dict[str, Any] | None = None) -> tuple[Source, dict[str, Any]]:
     """The source of a macro and the names its body may use."""
     return Source(program), extra_vars or _default_names()
 
 
 def parse(
-    program: Any,
+    program: str | type | Callable[..., Any],
     extra_vars: dict[str, Any] | None = None,
     check_well_formed: bool = True,
     *,

@@ -7,8 +7,8 @@ import builtins
 import inspect
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ....support.errors import DiagnosticError
 from .dispatch import find_op
@@ -97,7 +97,7 @@ class Evaluator:
         self.note(node, value)
         return value
 
-    def eval_Constant(self, node: ast.Constant) -> Any:
+    def eval_Constant(self, node: ast.Constant) -> object:
         return node.value
 
     def eval_Name(self, node: ast.Name) -> Any:
@@ -126,7 +126,7 @@ class Evaluator:
                 pass
         return self.eval(node)
 
-    def eval_Slice(self, node: ast.Slice) -> Any:
+    def eval_Slice(self, node: ast.Slice) -> slice:
         parts = [None if p is None else self.eval(p) for p in (node.lower, node.upper, node.step)]
         return slice(*parts)
 
@@ -139,16 +139,16 @@ class Evaluator:
                 out.append(self.eval(item))
         return out
 
-    def eval_Tuple(self, node: ast.Tuple) -> Any:
+    def eval_Tuple(self, node: ast.Tuple) -> tuple[Any, ...]:
         return tuple(self._items(node.elts))
 
-    def eval_List(self, node: ast.List) -> Any:
+    def eval_List(self, node: ast.List) -> list[Any]:
         return self._items(node.elts)
 
-    def eval_Set(self, node: ast.Set) -> Any:
+    def eval_Set(self, node: ast.Set) -> set[Any]:
         return set(self._items(node.elts))
 
-    def eval_Dict(self, node: ast.Dict) -> Any:
+    def eval_Dict(self, node: ast.Dict) -> dict[Any, Any]:
         out: dict[Any, Any] = {}
         for key, value in zip(node.keys, node.values):
             if key is None:
@@ -174,7 +174,7 @@ class Evaluator:
                 kwargs[item.arg] = self.eval(item.value)
         return self.call(function, args, kwargs)
 
-    def call(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call(self, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a function."""
         return function(*args, **kwargs)
 
@@ -231,7 +231,7 @@ class Evaluator:
             return overload(test, self.eval(node.body), self.eval(node.orelse))
         return self.eval(node.body) if test else self.eval(node.orelse)
 
-    def eval_Lambda(self, node: ast.Lambda) -> Any:
+    def eval_Lambda(self, node: ast.Lambda) -> Callable[..., Any]:
         signature = self._signature(node.args)
 
         def body(*args: Any, **kwargs: Any) -> Any:
@@ -268,7 +268,9 @@ class Evaluator:
 
         return Evaluator(lookup, self.fail, self.note)
 
-    def _comprehension(self, node: Any, emit: Callable[[Evaluator], None]) -> None:
+    def _comprehension(
+        self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, emit: Callable[[Evaluator], None]
+    ) -> None:
         def run(level: int, scope: Evaluator) -> None:
             if level == len(node.generators):
                 emit(scope)
@@ -283,22 +285,22 @@ class Evaluator:
 
         run(0, self)
 
-    def eval_ListComp(self, node: ast.ListComp) -> Any:
+    def eval_ListComp(self, node: ast.ListComp) -> list[Any]:
         out: list[Any] = []
         self._comprehension(node, lambda scope: out.append(scope.eval(node.elt)))
         return out
 
-    def eval_GeneratorExp(self, node: ast.GeneratorExp) -> Any:
+    def eval_GeneratorExp(self, node: ast.GeneratorExp) -> Iterator[Any]:
         out: list[Any] = []
         self._comprehension(node, lambda scope: out.append(scope.eval(node.elt)))
         return iter(out)
 
-    def eval_SetComp(self, node: ast.SetComp) -> Any:
+    def eval_SetComp(self, node: ast.SetComp) -> set[Any]:
         out: set[Any] = set()
         self._comprehension(node, lambda scope: out.add(scope.eval(node.elt)))
         return out
 
-    def eval_DictComp(self, node: ast.DictComp) -> Any:
+    def eval_DictComp(self, node: ast.DictComp) -> dict[Any, Any]:
         out: dict[Any, Any] = {}
 
         def emit(scope: Evaluator) -> None:
@@ -307,33 +309,34 @@ class Evaluator:
         self._comprehension(node, emit)
         return out
 
-    def eval_JoinedStr(self, node: ast.JoinedStr) -> Any:
+    def eval_JoinedStr(self, node: ast.JoinedStr) -> str:
         return "".join(str(self.eval(v)) for v in node.values)
 
-    def eval_FormattedValue(self, node: ast.FormattedValue) -> Any:
+    def eval_FormattedValue(self, node: ast.FormattedValue) -> str:
         value = self.eval(node.value)
         if node.conversion == ord("r"):
             value = repr(value)
         spec = self.eval(node.format_spec) if node.format_spec is not None else ""
         return format(value, spec)
 
-    def eval_Starred(self, node: ast.Starred) -> Any:
+    def eval_Starred(self, node: ast.Starred) -> NoReturn:
         raise self.fail(node, "starred expression is not allowed here")
 
 
-def _destructure(target: Any, value: Any, given: dict[str, Any]) -> None:
-    if isinstance(target, ast.Name):
-        given[target.id] = value
-    elif isinstance(target, ast.Starred):
-        _destructure(target.value, value, given)
-    elif isinstance(target, (ast.Tuple, ast.List)):
-        for item, one in zip(target.elts, unpack(value, target.elts)):
-            _destructure(item, one, given)
-    else:
-        raise TypeError(f"cannot assign to {type(target).__name__}")
+def _destructure(target: ast.expr, value: Any, given: dict[str, Any]) -> None:
+    match target:
+        case ast.Name():
+            given[target.id] = value
+        case ast.Starred():
+            _destructure(target.value, value, given)
+        case ast.Tuple() | ast.List():
+            for item, one in zip(target.elts, unpack(value, target.elts)):
+                _destructure(item, one, given)
+        case _:
+            raise TypeError(f"cannot assign to {type(target).__name__}")
 
 
-def unpack(value: Any, targets: list[Any]) -> list[Any]:
+def unpack(value: Iterable[Any], targets: Sequence[ast.expr]) -> list[Any]:
     """A value in as many parts as there are targets; a starred one takes the middle. Raises ValueError."""
     star = next((i for i, t in enumerate(targets) if isinstance(t, ast.Starred)), None)
     # Some things can be asked for items without end.
@@ -361,10 +364,10 @@ class ExprEvaluator:
         3
         """
 
-        def fail(at: Any, problem: Any) -> DiagnosticError:
+        def fail(at: ast.AST, problem: str | BaseException) -> DiagnosticError:
             return parser.error(at, problem) if parser is not None else DiagnosticError(str(problem))
 
-        def note(at: Any, value: Any) -> None:
+        def note(at: ast.AST, value: object) -> None:
             if parser is not None:
                 parser.note(at, value)
 
@@ -377,7 +380,7 @@ def eval_expr(parser: Parser | None, node: ast.AST, dict_globals: Mapping[str, A
     return ExprEvaluator.eval(parser, dict_globals or {}, node)
 
 
-def eval_assign(parser: Parser, target: Any, source: Any) -> dict[str, Any]:
+def eval_assign(parser: Parser, target: ast.expr, source: object) -> dict[str, Any]:
     """The names that assigning ``source`` to a target defines."""
     given: dict[str, Any] = {}
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .diagnostics import Source
@@ -32,11 +32,11 @@ class ScriptMacro:
                 return node
         raise ValueError(f"cannot find the definition of macro {self.__name__}")
 
-    def parse_body(self, parser: Parser) -> Any:
+    def parse_body(self, parser: Parser) -> object:
         """Parse the body at the place of the call."""
         raise NotImplementedError
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+    def __get__(self, instance: object, owner: type | None = None) -> Callable[..., Any]:
         # In a class, a macro is a method: its first parameter is the object.
         return self if instance is None else functools.partial(self, instance)
 
@@ -60,7 +60,7 @@ class ScriptMacro:
             finally:
                 parser.var_table = saved
 
-    def _run(self, parser: Parser, arguments: Any) -> Any:
+    def _run(self, parser: Parser, arguments: Mapping[str, Any]) -> object:
         for name, value in arguments.items():
             parser.var_table.add(name, value)
         return self.parse_body(parser)

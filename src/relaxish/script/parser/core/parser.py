@@ -6,7 +6,7 @@ import ast
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from ....ir.expr import PrimExpr
 from ....ir.node import Node
@@ -21,6 +21,7 @@ from .var_table import VarTable, VarTableFrame
 __all__ = ["Parser", "VarTable", "VarTableFrame", "current_parser", "decorator_option", "evaluate_text"]
 
 _LOCAL = threading.local()
+_T = TypeVar("_T")
 BindValue = Callable[["Parser", Any, str, Any], Any]
 
 
@@ -55,22 +56,24 @@ class Parser:
     def _lookup(self, name: str) -> Any:
         return self.var_table.lookup(name)
 
-    def note(self, node: ast.AST, value: Any) -> None:
+    def note(self, node: ast.AST, value: object) -> None:
         """Give a value made just now the position of its expression."""
         # Operands already have their own positions; a node made just now has none yet.
-        if isinstance(value, PrimExpr) and value.span is None:
-            value.span = self.source.span(node)
-        elif isinstance(value, Node) and not isinstance(value, PrimExpr):
-            if "span" in type(value)._specs and getattr(value, "span", True) is None:
-                object.__setattr__(value, "span", self.source.span(node))
+        match value:
+            case PrimExpr():
+                if value.span is None:
+                    value.span = self.source.span(node)
+            case Node():
+                if "span" in type(value)._specs and getattr(value, "span", True) is None:
+                    object.__setattr__(value, "span", self.source.span(node))
 
-    def error(self, node: ast.AST, problem: Any) -> DiagnosticError:
+    def error(self, node: ast.AST, problem: str | BaseException) -> DiagnosticError:
         """A located error, ready to be raised."""
         if isinstance(problem, DiagnosticError):
             return problem
         return self.source.error(node, problem)
 
-    def report_error(self, node: ast.AST, err: Any) -> NoReturn:
+    def report_error(self, node: ast.AST, err: str | BaseException) -> NoReturn:
         """Raise a located error."""
         raise self.error(node, err)
 
@@ -79,25 +82,28 @@ class Parser:
         evaluator = self.evaluator.nested(extra_vars) if extra_vars else self.evaluator
         return evaluator.eval(node)
 
-    def eval_assign(self, target: Any, source: Any, bind_value: BindValue, allow_shadowing: bool = False) -> None:
+    def eval_assign(
+        self, target: ast.expr, source: object, bind_value: BindValue, allow_shadowing: bool = False
+    ) -> None:
         """Bind the names in an assignment's target."""
-        if isinstance(target, ast.Name):
-            bound = self.guard(target, lambda: bind_value(self, target, target.id, source))
-            self.guard(target, lambda: self.var_table.add(target.id, bound, allow_shadowing))
-        elif isinstance(target, (ast.Tuple, ast.List)):
-            self._unpack(target, source, bind_value, allow_shadowing)
-        elif isinstance(target, ast.Starred):
-            self.eval_assign(target.value, source, bind_value, allow_shadowing)
-        else:
-            raise self.error(target, f"cannot assign to {type(target).__name__}")
+        match target:
+            case ast.Name():
+                bound = self.guard(target, lambda: bind_value(self, target, target.id, source))
+                self.guard(target, lambda: self.var_table.add(target.id, bound, allow_shadowing))
+            case ast.Tuple() | ast.List():
+                self._unpack(target, source, bind_value, allow_shadowing)
+            case ast.Starred():
+                self.eval_assign(target.value, source, bind_value, allow_shadowing)
+            case _:
+                raise self.error(target, f"cannot assign to {type(target).__name__}")
 
-    def _unpack(self, target: Any, value: Any, bind: BindValue, shadow: bool) -> None:
+    def _unpack(self, target: ast.Tuple | ast.List, value: Any, bind: BindValue, shadow: bool) -> None:
         elements = target.elts
         values = self.guard(target, lambda: unpack(value, elements))
         for element, item in zip(elements, values):
             self.eval_assign(element, item, bind, shadow)
 
-    def guard(self, node: Any, action: Callable[[], Any]) -> Any:
+    def guard(self, node: ast.AST, action: Callable[[], _T]) -> _T:
         """Run an action; exceptions become errors at ``node``."""
         try:
             return action()
@@ -135,7 +141,7 @@ class Parser:
         finally:
             self.evaluator = saved
 
-    def visit(self, node: ast.AST) -> Any:
+    def visit(self, node: ast.AST) -> object:
         """Parse one statement."""
         name = type(node).__name__
         visitor = dispatch.get(self.dispatch_tokens[-1], name) or dispatch.get("default", name)
@@ -171,7 +177,7 @@ class Parser:
             raise self.error(node, "The parser does not understand the decorator")
         return str(found)
 
-    def visit_function(self, node: ast.FunctionDef, action: str = "FunctionDef") -> Any:
+    def visit_function(self, node: ast.FunctionDef, action: str = "FunctionDef") -> object:
         """Parse (or, with ``tvm_declare_function``, only declare) a function in the dialect of its decorator."""
         token = self.get_dispatch_token(node)
         visitor = dispatch.get(token, action)
@@ -208,7 +214,7 @@ def evaluate_text(text: str, names: Mapping[str, Any]) -> Any:
     DiagnosticError.
     """
 
-    def fail(_: Any, problem: Any) -> DiagnosticError:
+    def fail(_: ast.AST, problem: str | BaseException) -> DiagnosticError:
         return problem if isinstance(problem, DiagnosticError) else DiagnosticError(str(problem))
 
     try:
@@ -220,7 +226,7 @@ def evaluate_text(text: str, names: Mapping[str, Any]) -> Any:
     return kind(names.__getitem__, fail, lambda *_: None).eval(tree.body)
 
 
-def decorator_option(parser: Parser, node: ast.FunctionDef, name: str, default: Any) -> Any:
+def decorator_option(parser: Parser, node: ast.FunctionDef, name: str, default: object) -> object:
     """A keyword of the decorator call, or ``default``."""
     for decorator in node.decorator_list:
         if isinstance(decorator, ast.Call):
@@ -231,26 +237,26 @@ def decorator_option(parser: Parser, node: ast.FunctionDef, name: str, default: 
 
 
 @dispatch.register("default", "FunctionDef")
-def _function(parser: Parser, node: Any) -> None:
+def _function(parser: Parser, node: ast.FunctionDef) -> None:
     parser.visit_function(node)
 
 
-@dispatch.register("default", "Pass", "Import", "ImportFrom")
+@dispatch.register("default", "Pass", "Import", "ImportFrom", "Nonlocal", "Global")
 def _nothing(parser: Parser, node: ast.AST) -> None:
     return None
 
 
 @dispatch.register("default", "Expr")
-def _expression(parser: Parser, node: Any) -> None:
+def _expression(parser: Parser, node: ast.Expr) -> None:
     parser.eval_expr(node.value)
 
 
-def _bind_plain(parser: Parser, node: ast.AST, name: str, value: Any) -> Any:
+def _bind_plain(parser: Parser, node: ast.AST, name: str, value: _T) -> _T:
     return value
 
 
 @dispatch.register("default", "Assign")
-def _assign(parser: Parser, node: Any) -> None:
+def _assign(parser: Parser, node: ast.Assign) -> None:
     value = parser.eval_expr(node.value)
     for target in node.targets:
         parser.eval_assign(target, value, _bind_plain)

@@ -14,9 +14,9 @@ import functools
 import importlib
 import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from .evaluator import Evaluator
 
 __all__ = ["TEXT_BUILTINS", "TextEvaluator", "check_text"]
 
+_T = TypeVar("_T")
 _LONGEST_TEXT = 1 << 26
 _LONGEST = 1_000_000
 _MOST_BITS = 1 << 14
@@ -88,17 +89,18 @@ def check_text(text: str) -> None:
         raise DiagnosticError(f"a script of {len(text)} characters is longer than the {_LONGEST_TEXT} allowed")
 
 
-def _check_size(value: Any) -> Any:
+def _check_size(value: _T) -> _T:
     """``value``. Raises ValueError if it is a number or a sequence beyond the limits."""
-    if isinstance(value, int):
-        if value.bit_length() > _MOST_BITS:
-            raise ValueError(f"an integer of {value.bit_length()} bits is beyond the limit of {_MOST_BITS}")
-    elif isinstance(value, (str, bytes, list, tuple, dict, set, range)) and _length(value) > _LONGEST:
-        raise ValueError(f"a {type(value).__name__} of {_length(value)} items is beyond the limit of {_LONGEST}")
+    match value:
+        case int():
+            if value.bit_length() > _MOST_BITS:
+                raise ValueError(f"an integer of {value.bit_length()} bits is beyond the limit of {_MOST_BITS}")
+        case str() | bytes() | list() | tuple() | dict() | set() | range() if _length(value) > _LONGEST:
+            raise ValueError(f"a {type(value).__name__} of {_length(value)} items is beyond the limit of {_LONGEST}")
     return value
 
 
-def _length(value: Any) -> int:
+def _length(value: Sized) -> int:
     try:
         return len(value)
     except OverflowError:
@@ -141,7 +143,7 @@ class TextEvaluator(Evaluator):
                 self._check_lambda(argument)
         return super().eval_Call(node)
 
-    def call(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call(self, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call what text may call: no decorators, which take Python functions, and of Python's classes but a few."""
         if hasattr(type(function), "dispatch_token") or "dispatch_token" in getattr(function, "__dict__", {}):
             raise TypeError("a decorator can only stand before a definition")
@@ -155,12 +157,12 @@ class TextEvaluator(Evaluator):
             raise self.fail(node, "a lambda in script text takes plain arguments only")
         node.as_argument = True  # type: ignore[attr-defined]
 
-    def eval_Lambda(self, node: ast.Lambda) -> Any:
+    def eval_Lambda(self, node: ast.Lambda) -> Callable[..., Any]:
         if not getattr(node, "as_argument", False):
             raise self.fail(node, "script text may have a lambda as the argument of a call only")
         return super().eval_Lambda(node)
 
-    def _refuse(self, node: ast.AST) -> Any:
+    def _refuse(self, node: ast.AST) -> NoReturn:
         raise self.fail(node, f"{type(node).__name__} expressions are not allowed in script text")
 
     eval_ListComp = eval_SetComp = eval_DictComp = eval_GeneratorExp = _refuse
@@ -196,14 +198,15 @@ class TextEvaluator(Evaluator):
         return _check_size(super().binary(kind, left, right))
 
 
-def _may_read(owner: Any, name: str) -> bool:
+def _may_read(owner: object, name: str) -> bool:
     """Whether text may read an attribute."""
     if name.startswith("_") or name in _NOT_FOR_TEXT:
         return False
-    if isinstance(owner, ModuleType):
-        return _may_read_module(owner, name)
-    if isinstance(owner, type):
-        return str(owner.__module__).startswith("relaxish.") and name in _public_of_class(owner)
+    match owner:
+        case ModuleType():
+            return _may_read_module(owner, name)
+        case type():
+            return str(owner.__module__).startswith("relaxish.") and name in _public_of_class(owner)
     if isinstance(owner, _FUNCTIONS):
         return False
     for kind, allowed in _PLAIN.items():
@@ -254,7 +257,7 @@ def _operators() -> frozenset[str]:
     return frozenset(name for family in families for name in family.__all__)
 
 
-def _is_namespace(owner: Any, name: str, value: ModuleType) -> bool:
+def _is_namespace(owner: object, name: str, value: ModuleType) -> bool:
     """Whether a module that text has reached is one it may go on from."""
     if not isinstance(owner, ModuleType):
         return False

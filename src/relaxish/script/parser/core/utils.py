@@ -7,11 +7,13 @@ import inspect
 import linecache
 import sys
 from typing import Any
+from inspect import FrameInfo
+from types import FrameType
 
 __all__ = ["capture", "in_module_class", "inspect_class_capture", "inspect_function_capture", "is_defined_in_class"]
 
 
-def _is_class_body(frame: Any) -> bool:
+def _is_class_body(frame: FrameType) -> bool:
     return "__module__" in frame.f_locals and "__qualname__" in frame.f_locals
 
 
@@ -58,7 +60,7 @@ def _enclosing_locals(depth: int) -> dict[str, Any]:
     return found
 
 
-def capture(program: Any, depth: int) -> dict[str, Any]:
+def capture(program: type | Callable[..., Any], depth: int) -> dict[str, Any]:
     """The names a decorated function or class may use: its closure, its globals, and the scopes around it."""
     names: dict[str, Any] = {}
     functions = [program] if inspect.isfunction(program) else [
@@ -104,7 +106,7 @@ def in_module_class(depth: int) -> bool:
         number += 1
 
 
-def is_defined_in_class(frames: list[Any], obj: Any) -> bool:
+def is_defined_in_class(frames: list[FrameInfo], obj: object) -> bool:
     """Whether, of ``inspect.stack()`` inside a decorator, the caller's caller defines a module class around it."""
     if len(frames) < 3 or not frames[2].code_context:
         return False

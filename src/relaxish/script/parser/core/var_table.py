@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TYPE_CHECKING
 
-from ....ir.expr import ExprLike, PrimExpr
+from ....ir.expr import PrimExpr
 from ....ir.node import Node
-from ....relax.expr import Expr
 from ....tir.buffer import Buffer
 
 if TYPE_CHECKING:
-    from ..ir.parser import ModuleNames
+    pass
 
 __all__ = ["VarTable", "VarTableFrame"]
 
@@ -37,7 +36,7 @@ class VarTableFrame:
         self.vars.clear()
 
 
-def _same(known: Any, value: ExprLike | Buffer | Expr | ModuleNames) -> bool:
+def _same(known: object, value: object) -> bool:
     """Whether a name may be given its value again without being defined anew."""
     if known is value:
         return True
@@ -74,7 +73,7 @@ class VarTable:
         finally:
             self.frames.pop().pop_all(lambda name: self.name2value[name].pop())
 
-    def add(self, var: str, value: Any, allow_shadowing: bool = False) -> None:
+    def add(self, var: str, value: object, allow_shadowing: bool = False) -> None:
         """Give a name a meaning in the innermost scope. Raises ValueError if it has another one there already."""
         known = self.name2value[var]
         if known and _same(known[-1], value):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, TypeVar, overload
+from collections.abc import Callable
 
+from ....ir.module import IRModule
 from ...ir_builder.ir import (
     Range, decl_function, def_function, dummy_global_info, lookup_vdevice, module_attrs, module_get_attr,
     module_get_attrs, module_global_infos, module_set_attr, vdevice,
@@ -16,9 +18,14 @@ __all__ = [
     "Range", "decl_function", "def_function", "dummy_global_info", "ir_module", "lookup_vdevice", "module_attrs",
     "module_get_attr", "module_get_attrs", "module_global_infos", "module_set_attr", "pyfunc", "vdevice",
 ]  # fmt: skip
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def ir_module(mod: type | None = None, check_well_formed: bool = True) -> Any:
+@overload
+def ir_module(mod: type, check_well_formed: bool = True) -> IRModule: ...
+@overload
+def ir_module(mod: None = None, check_well_formed: bool = True) -> Callable[[type], IRModule]: ...
+def ir_module(mod: type | None = None, check_well_formed: bool = True) -> IRModule | Callable[[type], IRModule]:
     """Turn a class of decorated functions into an IRModule.
 
     >>> from relaxish.script import ir as I, tir as T
@@ -32,7 +39,7 @@ def ir_module(mod: type | None = None, check_well_formed: bool = True) -> Any:
     ['main']
     """
 
-    def decorate(cls: Any, depth: int) -> Any:
+    def decorate(cls: type, depth: int) -> IRModule:
         if not inspect.isclass(cls):
             raise TypeError(f"Expect a class, but got: {cls}")
         return parse(cls, capture(cls, depth), check_well_formed=check_well_formed)
@@ -40,7 +47,7 @@ def ir_module(mod: type | None = None, check_well_formed: bool = True) -> Any:
     if mod is not None:
         return decorate(mod, 3)
 
-    def decorator(cls: Any) -> Any:
+    def decorator(cls: type) -> IRModule:
         return decorate(cls, 3)
 
     decorator.dispatch_token = "ir"  # type: ignore[attr-defined]
@@ -50,9 +57,9 @@ def ir_module(mod: type | None = None, check_well_formed: bool = True) -> Any:
 ir_module.dispatch_token = "ir"  # type: ignore[attr-defined]
 
 
-def pyfunc(func: Any) -> Any:
+def pyfunc(func: _F) -> _F:
     """Marks a function of a module class that stays plain Python."""
-    func.dispatch_token = "pyfunc"
+    func.dispatch_token = "pyfunc"  # type: ignore[attr-defined]
     return func
 
 

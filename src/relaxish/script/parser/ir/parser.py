@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from types import SimpleNamespace
-from typing import Any
 
 from ...ir_builder import ir as I  # noqa: E812
 from ...ir_builder.base import IRBuilder
@@ -36,9 +35,9 @@ def _class(parser: Parser, node: ast.ClassDef) -> None:
                     setattr(names, name, gv)
                 functions = [s for s in node.body if isinstance(s, ast.FunctionDef) and not _is_host(parser, s)]
                 for item in functions:
-                    gv = parser.visit_function(item, "tvm_declare_function")
-                    setattr(names, item.name, gv)
-                    parser.var_table.add(item.name, gv)
+                    declared = parser.visit_function(item, "tvm_declare_function")
+                    setattr(names, item.name, declared)
+                    parser.var_table.add(item.name, declared)
                 for item in functions:
                     IRBuilder.current().span = parser.source.span(item)
                     parser.visit_function(item)
@@ -74,5 +73,5 @@ def _assign(parser: Parser, node: ast.Assign) -> None:
 
 
 @dispatch.register("ir", "Pass")
-def _pass(parser: Parser, node: Any) -> None:
+def _pass(parser: Parser, node: ast.Pass) -> None:
     return None

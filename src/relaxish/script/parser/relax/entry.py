@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+from collections import abc
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, overload
 
+from ....relax.expr import Function
 from ...ir_builder import relax as _builder
 from ...ir_builder.relax import *  # noqa: F403
 from ...ir_builder.relax import distributed
@@ -24,8 +26,8 @@ __all__ = [
 
 
 def function(  # type: ignore[no-redef]
-    f: Any = None, pure: Any = True, private: Any = False, check_well_formed: Any = True
-) -> Any:
+    f: abc.Callable[..., Any] | None = None, pure: bool = True, private: bool = False, check_well_formed: bool = True
+) -> Function | abc.Callable[..., Any]:
     """Turn a Python function into a graph function.
 
     >>> from relaxish.script import relax as R
@@ -37,7 +39,7 @@ def function(  # type: ignore[no-redef]
     1
     """
 
-    def decorate(func: Any, depth: int) -> Any:
+    def decorate(func: abc.Callable[..., Any], depth: int) -> Function | abc.Callable[..., Any]:
         if not inspect.isfunction(func):
             raise TypeError(f"Expect a function, but got: {func}")
         if in_module_class(depth):
@@ -47,7 +49,7 @@ def function(  # type: ignore[no-redef]
     if f is not None:
         return decorate(f, 3)
 
-    def decorator(func: Any) -> Any:
+    def decorator(func: abc.Callable[..., Any]) -> Function | abc.Callable[..., Any]:
         return decorate(func, 3)
 
     decorator.dispatch_token = "relax"  # type: ignore[attr-defined]
@@ -60,7 +62,7 @@ function.dispatch_token = "relax"  # type: ignore[attr-defined]
 class RelaxMacro(ScriptMacro):
     """A macro of graph statements; it returns the value of its ``return``."""
 
-    def parse_body(self, parser: Parser) -> Any:
+    def parse_body(self, parser: Parser) -> object:
         definition = self.definition()
         *statements, last = definition.body
         if not isinstance(last, ast.Return) or last.value is None:
@@ -73,10 +75,14 @@ class RelaxMacro(ScriptMacro):
             return parser.eval_expr(last.value)
 
 
-def macro(*args: Any, hygienic: Any = True) -> Any:
+@overload
+def macro(function: abc.Callable[..., Any], /, *, hygienic: bool = True) -> RelaxMacro: ...
+@overload
+def macro(*, hygienic: bool = True) -> abc.Callable[..., RelaxMacro]: ...
+def macro(*args: Any, hygienic: bool = True) -> RelaxMacro | abc.Callable[..., RelaxMacro]:
     """A function whose body is parsed where it is called."""
 
-    def make(func: Any) -> RelaxMacro:
+    def make(func: abc.Callable[..., Any]) -> RelaxMacro:
         return RelaxMacro(func, capture(func, 2), hygienic)
 
     if not args:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TYPE_CHECKING
 
 from .... import relax, tir
-from ....ir.expr import GlobalVar, PrimExpr
+from ....ir.expr import GlobalVar
 from ....ir.structural import structural_equal
 from ....relax.expr import Expr
 from ....relax.struct_info import StructInfo
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-def _proxy(parser: Parser, node: Any, given: TensorProxy | str | None = None) -> Proxy:
+def _proxy(parser: Parser, node: ast.expr, given: TensorProxy | str | None = None) -> Proxy:
     try:
         found = parser.eval_expr(node)
     except Exception:
@@ -40,39 +40,41 @@ def _proxy(parser: Parser, node: Any, given: TensorProxy | str | None = None) ->
     return made
 
 
-def _sinfo(parser: Parser, node: Any, given: TensorProxy | str | None = None) -> StructInfo:
+def _sinfo(parser: Parser, node: ast.expr, given: TensorProxy | str | None = None) -> StructInfo:
     proxy = _proxy(parser, node, given)
     return parser.guard(node, lambda: proxy.as_struct_info(parser.var_table.get()))
 
 
-def bind_assign(parser: Parser, node: ast.Name, name: str, value: Any, annotation: StructInfo | None = None) -> Any:
+def bind_assign(parser: Parser, node: ast.Name, name: str, value: Any, annotation: StructInfo | None = None) -> object:
     """``name = value``"""
-    if isinstance(value, ModuleNames):
-        return value
-    if isinstance(value, tir.Var):
-        return _bind_symbol(parser, node, name, value)
+    match value:
+        case ModuleNames():
+            return value
+        case tir.Var():
+            return _bind_symbol(parser, node, name, value)
     if type(value).__name__ == "meta_var":
         return value.value
     if isinstance(value, (tuple, list)):
         value = relax.utils.convert_to_expr(tuple(R.resolve(v) for v in value))
     if isinstance(value, numbers.Number):
         value = R.const(value)
-    if isinstance(value, R.MatchCastPair):
-        info = R.resolve(value.struct_info)
-        if annotation is not None and not structural_equal(annotation, info):
-            raise parser.error(node, "Cannot specify inconsistent annotation for a match cast pair. ")
-        var = R.emit_match_cast(value.value, info)
-    elif isinstance(value, tir.PrimExpr):
-        var = R.emit(R.prim_value(value), annotation)
-    elif isinstance(value, relax.Expr):
-        var = R.emit(value, annotation)
-    else:
-        raise parser.error(node, f"Unsupported type {type(value)} in assignment")
+    match value:
+        case R.MatchCastPair():
+            info = R.resolve(value.struct_info)
+            if annotation is not None and not structural_equal(annotation, info):
+                raise parser.error(node, "Cannot specify inconsistent annotation for a match cast pair. ")
+            var = R.emit_match_cast(value.value, info)
+        case tir.PrimExpr():
+            var = R.emit(R.prim_value(value), annotation)
+        case relax.Expr():
+            var = R.emit(value, annotation)
+        case _:
+            raise parser.error(node, f"Unsupported type {type(value)} in assignment")
     IRBuilder.name(name, var)
     return var
 
 
-def _bind_symbol(parser: Parser, node: ast.Name, name: str, value: Any) -> PrimExpr:
+def _bind_symbol(parser: Parser, node: ast.Name, name: str, value: tir.Var) -> tir.Var:
     if value.name and name != value.name:
         raise parser.error(
             node, "Cannot define TIR variables with different names. The LHS of binding should has the same name "
@@ -107,7 +109,7 @@ def _assign(parser: Parser, node: ast.Assign) -> None:
     parser.eval_assign(target, value, bind_assign, allow_shadowing=True)
 
 
-def _projections(parser: Parser, target: Any, value: Expr) -> Any:
+def _projections(parser: Parser, target: ast.Tuple | ast.List, value: Expr) -> list[Expr]:
     """The fields of a tuple-valued expression, computed once."""
     if isinstance(value, relax.Tuple):
         return list(value.fields)
@@ -124,7 +126,7 @@ def _ann_assign(parser: Parser, node: ast.AnnAssign) -> None:
     value = parser.eval_expr(node.value)
     annotation = _sinfo(parser, node.annotation)
 
-    def bind(p: Parser, n: ast.Name, name: str, v: Expr | MatchCastPair | Sequence[Expr]) -> Any:
+    def bind(p: Parser, n: ast.Name, name: str, v: Expr | MatchCastPair | Sequence[Expr]) -> object:
         return bind_assign(p, n, name, v, annotation)
 
     parser.eval_assign(node.target, value, bind, allow_shadowing=True)
@@ -151,7 +153,7 @@ def _with(parser: Parser, node: ast.With) -> None:
             parser.var_table.add(var.name_hint, var, allow_shadowing=True)
 
 
-def _is_output(node: Any) -> bool:
+def _is_output(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
 
 
@@ -199,7 +201,7 @@ def _expr(parser: Parser, node: ast.Expr) -> None:
 
 
 @dispatch.register("relax", "Pass")
-def _pass(parser: Parser, node: Any) -> None:
+def _pass(parser: Parser, node: ast.Pass) -> None:
     return None
 
 
@@ -245,7 +247,7 @@ def _signature(parser: Parser, node: ast.FunctionDef) -> tuple[list[tuple[str, A
     names = parser.var_table.get()
     params = []
     for arg, proxy in zip(node.args.args, proxies):
-        info = parser.guard(arg.annotation, partial(proxy.as_struct_info, names))
+        info = parser.guard(arg, partial(proxy.as_struct_info, names))
         params.append((arg.arg, info))
     ret = None
     if node.returns is not None:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import abc
+from typing import Any, TypeAlias
+from collections.abc import Iterable, Sequence
 
 from .... import relax, tir
 from ....ir.expr import ExprLike, PrimExpr, Range
 from ....ir.global_info import VDevice
 from ....relax import distributed
 from ....relax.distributed import DeviceMesh, Placement
+from ....relax.expr import Expr
+from ....relax.struct_info import StructInfo
 from ....support.errors import DiagnosticError
 from ...ir_builder.relax import as_vdevice
 from ...ir_builder.relax.distributed import as_mesh, as_placement
 from ..core.parser import evaluate_text
 
 __all__ = ["Callable", "DTensor", "Object", "Prim", "Proxy", "Shape", "Tensor", "Tuple", "normalize"]
+
+
+# What may stand in an annotation: functions are called for it, ``R.Tensor`` for ``R.Tensor()``.
+Annotation: TypeAlias = "Proxy | StructInfo | abc.Callable[[], object] | None"
 
 
 class Proxy:
@@ -24,11 +32,11 @@ class Proxy:
         """Names that the annotation introduces."""
         return set()
 
-    def as_struct_info(self, names: dict[str, Any] | None = None) -> Any:
+    def as_struct_info(self, names: dict[str, Any] | None = None) -> StructInfo:
         """The struct info, with names looked up in ``names``."""
         raise NotImplementedError
 
-    def asobject(self) -> Any:
+    def asobject(self) -> StructInfo:
         """What the annotation stands for, where an object is wanted."""
         return self.as_struct_info()
 
@@ -37,7 +45,7 @@ def _names_of(text: str) -> set[str]:
     return {text} if text.isidentifier() else set()
 
 
-def _evaluate(value: Any, names: dict[str, Any] | None) -> Any:
+def _evaluate(value: ExprLike, names: dict[str, Any] | None) -> Any:
     if not isinstance(value, str):
         return value
     try:
@@ -47,7 +55,7 @@ def _evaluate(value: Any, names: dict[str, Any] | None) -> Any:
         raise ValueError(f"cannot evaluate {value!r} in an annotation: {problem}") from problem
 
 
-def _dims(values: Any, names: dict[str, Any] | None) -> list[Any]:
+def _dims(values: Iterable[ExprLike], names: dict[str, Any] | None) -> list[Any]:
     out = []
     for value in values:
         made = _evaluate(value, names)
@@ -58,14 +66,16 @@ def _dims(values: Any, names: dict[str, Any] | None) -> list[Any]:
 class ObjectProxy(Proxy):
     """``R.Object``"""
 
-    def as_struct_info(self, names: dict[str, Any] | None = None) -> Any:
+    def as_struct_info(self, names: dict[str, Any] | None = None) -> relax.ObjectStructInfo:
         return relax.ObjectStructInfo()
 
 
 class TensorProxy(Proxy):
     """``R.Tensor(...)``"""
 
-    def __init__(self, shape: Any, dtype: str | None, vdevice: VDevice | str | None, ndim: int) -> None:
+    def __init__(
+        self, shape: Expr | Sequence[ExprLike] | None, dtype: str | None, vdevice: VDevice | str | None, ndim: int
+    ) -> None:
         self.shape, self.dtype, self.vdevice, self.ndim = shape, dtype, vdevice, ndim
 
     def symbols(self) -> set[str]:
@@ -73,7 +83,7 @@ class TensorProxy(Proxy):
             return set()
         return {n for s in self.shape if isinstance(s, str) for n in _names_of(s)}
 
-    def as_struct_info(self, names: dict[str, Any] | None = None) -> Any:
+    def as_struct_info(self, names: dict[str, Any] | None = None) -> relax.TensorStructInfo:
         vdevice = as_vdevice(self.vdevice)
         if self.shape is None:
             return relax.TensorStructInfo(None, self.dtype, vdevice, self.ndim)
@@ -85,13 +95,13 @@ class TensorProxy(Proxy):
 class ShapeProxy(Proxy):
     """``R.Shape(...)``"""
 
-    def __init__(self, values: Any, ndim: int) -> None:
+    def __init__(self, values: Sequence[ExprLike] | None, ndim: int) -> None:
         self.values, self.ndim = values, ndim
 
     def symbols(self) -> set[str]:
         return {n for s in self.values or () if isinstance(s, str) for n in _names_of(s)}
 
-    def as_struct_info(self, names: dict[str, Any] | None = None) -> Any:
+    def as_struct_info(self, names: dict[str, Any] | None = None) -> relax.ShapeStructInfo:
         values = None if self.values is None else _dims(self.values, names)
         return relax.ShapeStructInfo(values, self.ndim)
 
@@ -107,7 +117,7 @@ class PrimProxy(Proxy):
     def symbols(self) -> set[str]:
         return _names_of(self.value) if isinstance(self.value, str) else set()
 
-    def as_struct_info(self, names: dict[str, Any] | None = None) -> Any:
+    def as_struct_info(self, names: dict[str, Any] | None = None) -> relax.PrimStructInfo:
         if self.value is None:
             return relax.PrimStructInfo(self.dtype)
         value = _evaluate(self.value, names)
@@ -119,24 +129,30 @@ class PrimProxy(Proxy):
 class TupleProxy(Proxy):
     """``R.Tuple(...)``"""
 
-    def __init__(self, fields: Any) -> None:
+    def __init__(self, fields: Iterable[Annotation]) -> None:
         self.fields = [normalize(f) for f in fields]
 
     def symbols(self) -> set[str]:
         return set().union(*[f.symbols() for f in self.fields])
 
-    def as_struct_info(self, names: dict[str, Any] | None = None) -> Any:
+    def as_struct_info(self, names: dict[str, Any] | None = None) -> relax.TupleStructInfo:
         return relax.TupleStructInfo([f.as_struct_info(names) for f in self.fields])
 
 
 class CallableProxy(Proxy):
     """``R.Callable(...)``"""
 
-    def __init__(self, params: Any, ret: Any, purity: bool, derive_func: Any) -> None:
+    def __init__(
+        self,
+        params: Annotation | Sequence[Annotation],
+        ret: Annotation,
+        purity: bool,
+        derive_func: str | abc.Callable[..., StructInfo] | None,
+    ) -> None:
         if params is None:
             self.params = None
         else:
-            items = params if isinstance(params, (list, tuple)) else [params]
+            items: abc.Sequence[Any] = params if isinstance(params, (list, tuple)) else [params]
             self.params = [normalize(p) for p in items]
         # The rule of a derived result leaves nothing to be said of the result here.
         self.ret = (
@@ -147,7 +163,7 @@ class CallableProxy(Proxy):
     def symbols(self) -> set[str]:
         return set().union(*[p.symbols() for p in self.params or ()])
 
-    def as_struct_info(self, names: dict[str, Any] | None = None) -> Any:
+    def as_struct_info(self, names: dict[str, Any] | None = None) -> relax.FuncStructInfo:
         ret = None if self.ret is None else self.ret.as_struct_info(names)
         if self.params is None:
             return relax.FuncStructInfo.opaque_func(ret=ret, derive_func=self.derive_func, purity=bool(self.purity))
@@ -158,28 +174,30 @@ class CallableProxy(Proxy):
 class KnownProxy(Proxy):
     """Struct info given as such."""
 
-    def __init__(self, info: Any) -> None:
+    def __init__(self, info: StructInfo) -> None:
         self.info = info
 
-    def as_struct_info(self, names: dict[str, Any] | None = None) -> Any:
+    def as_struct_info(self, names: dict[str, Any] | None = None) -> StructInfo:
         return self.info
 
 
-def normalize(annotation: Any) -> Proxy:
+def normalize(annotation: Annotation) -> Proxy:
     """What stands in an annotation as a proxy. Raises TypeError for anything else."""
-    if isinstance(annotation, Proxy):
-        return annotation
-    if annotation is None:
-        return TupleProxy([])
-    if isinstance(annotation, relax.StructInfo):
-        return KnownProxy(annotation)
+    match annotation:
+        case Proxy():
+            return annotation
+        case None:
+            return TupleProxy([])
+        case relax.StructInfo():
+            return KnownProxy(annotation)
     if callable(annotation):
         # `R.Tensor` for `R.Tensor()`, and `T.int64` for a scalar of that type.
         made = annotation()
-        if isinstance(made, tir.Var):
-            return PrimProxy(made.dtype, None)
-        if isinstance(made, (Proxy, relax.StructInfo)):
-            return normalize(made)
+        match made:
+            case tir.Var():
+                return PrimProxy(made.dtype, None)
+            case Proxy() | relax.StructInfo():
+                return normalize(made)
     raise TypeError(f"Expected StructInfoProxy but got {type(annotation).__name__}")
 
 
@@ -189,7 +207,10 @@ def Object() -> ObjectProxy:
 
 
 def Tensor(
-    shape: Any = None, dtype: str | None = None, vdevice: VDevice | str | None = None, ndim: int = -1
+    shape: Expr | Sequence[ExprLike] | str | None = None,
+    dtype: str | None = None,
+    vdevice: VDevice | str | None = None,
+    ndim: int = -1,
 ) -> TensorProxy:
     """A tensor; dimensions are numbers, symbolic expressions, or names in quotes."""
     if isinstance(shape, str) and dtype is None:
@@ -200,7 +221,7 @@ def Tensor(
     return TensorProxy(shape, dtype, vdevice, ndim)
 
 
-def Shape(values: Any = None, ndim: int = -1) -> ShapeProxy:
+def Shape(values: Sequence[ExprLike] | None = None, ndim: int = -1) -> ShapeProxy:
     """A shape."""
     return ShapeProxy(values, ndim)
 
@@ -217,7 +238,12 @@ def Tuple(*fields: Any) -> TupleProxy:
     return TupleProxy(fields)
 
 
-def Callable(params: Any = None, ret: Any = None, purity: bool | None = None, derive_func: Any = None) -> CallableProxy:
+def Callable(
+    params: Annotation | Sequence[Annotation] | None = None,
+    ret: Annotation | None = None,
+    purity: bool | None = None,
+    derive_func: str | abc.Callable[..., StructInfo] | None | None = None,
+) -> CallableProxy:
     """A function."""
     if purity is None:
         purity = params is not None
@@ -233,13 +259,13 @@ class DTensorProxy(Proxy):
     def symbols(self) -> set[str]:
         return self.tensor.symbols()
 
-    def as_struct_info(self, names: dict[str, Any] | None = None) -> Any:
+    def as_struct_info(self, names: dict[str, Any] | None = None) -> distributed.DTensorStructInfo:
         mesh, placement = as_mesh(self.device_mesh), as_placement(self.placement)
         return distributed.DTensorStructInfo(self.tensor.as_struct_info(names), mesh, placement)
 
 
 def DTensor(
-    shape: Any = None,
+    shape: Expr | Sequence[ExprLike] | str | None = None,
     dtype: str | None = None,
     device_mesh: DeviceMesh | str | None = None,
     placement: Placement | str = "",

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 from ....ir.expr import ExprLike, PrimExpr
+from ....ir.prim import Var
+from ....tir import PrimFunc
+from ....tir.buffer import Buffer as BufferOf
 from ...ir_builder import tir as _builder
 from ...ir_builder.tir import *  # noqa: F403
 from ...ir_builder.tir.scalars import SCALARS, ptr
@@ -19,9 +22,15 @@ from ..core.utils import capture, in_module_class
 __all__ = [*_builder.__all__, "Buffer", "Ptr", "bool", "inline", "macro", "prim_func"]
 
 
-def prim_func(  # type: ignore[no-redef]
+@overload  # type: ignore[no-redef]
+def prim_func(func: Callable[..., Any], private: bool = False, check_well_formed: bool = True) -> PrimFunc: ...
+@overload
+def prim_func(
+    func: None = None, private: bool = False, check_well_formed: bool = True
+) -> Callable[[Callable[..., Any]], PrimFunc]: ...
+def prim_func(
     func: Callable[..., Any] | None = None, private: bool = False, check_well_formed: bool = True
-) -> Any:
+) -> PrimFunc | Callable[..., Any]:
     """Turn a Python function into a PrimFunc.
 
     >>> from relaxish.script import tir as T
@@ -35,14 +44,14 @@ def prim_func(  # type: ignore[no-redef]
     if func is not None:
         return _decorate(func, check_well_formed)
 
-    def decorator(inner: Callable[..., Any]) -> Any:
+    def decorator(inner: Callable[..., Any]) -> PrimFunc | Callable[..., Any]:
         return _decorate(inner, check_well_formed)
 
     decorator.dispatch_token = "tir"  # type: ignore[attr-defined]
     return decorator
 
 
-def _decorate(func: Callable[..., Any], check_well_formed: bool) -> Any:
+def _decorate(func: Callable[..., Any], check_well_formed: bool) -> PrimFunc | Callable[..., Any]:
     if not inspect.isfunction(func):
         raise TypeError(f"Expect a function, but got: {func}")
     if in_module_class(3):
@@ -57,12 +66,16 @@ prim_func.dispatch_token = "tir"  # type: ignore[attr-defined]
 class TIRMacro(ScriptMacro):
     """A macro of tensor statements."""
 
-    def parse_body(self, parser: Parser) -> Any:
+    def parse_body(self, parser: Parser) -> None:
         with parser.with_dispatch_token("tir"):
             parser.visit_body(self.definition().body)
 
 
-def macro(*args: Any, hygienic: bool = True) -> Any:
+@overload
+def macro(function: Callable[..., Any], /, *, hygienic: bool = True) -> TIRMacro: ...
+@overload
+def macro(*, hygienic: bool = True) -> Callable[[Callable[..., Any]], TIRMacro]: ...
+def macro(*args: Any, hygienic: bool = True) -> TIRMacro | Callable[..., TIRMacro]:
     """A function whose body is parsed where it is called; see :class:`TIRMacro`."""
 
     def make(func: Callable[..., Any]) -> TIRMacro:
@@ -86,15 +99,15 @@ class _BufferProxy:
         self,
         shape: PrimExpr | Sequence[ExprLike] | None = None,
         dtype: str = "float32",
-        data: Any = None,
-        strides: Any = None,
-        elem_offset: Any = None,
+        data: Var | None = None,
+        strides: Sequence[ExprLike] | None = None,
+        elem_offset: ExprLike | None = None,
         scope: str = "global",
         align: int = 0,
         offset_factor: int = 0,
         buffer_type: str = "",
-        axis_separators: Any = None,
-    ) -> Any:
+        axis_separators: Sequence[int] | None = None,
+    ) -> BufferOf:
         if shape is None:
             raise TypeError("T.Buffer needs a shape")
         return _buffer(
@@ -103,7 +116,7 @@ class _BufferProxy:
 
     __iter__ = None  # by index it would not end
 
-    def __getitem__(self, keys: Any) -> Any:
+    def __getitem__(self, keys: Any) -> BufferOf:
         if not isinstance(keys, tuple):
             return self(keys)
         if len(keys) >= 2 and not isinstance(keys[1], str):
@@ -114,14 +127,12 @@ class _BufferProxy:
 class _PtrProxy:
     """``T.Ptr("float32", "shared")``"""
 
-    def __call__(self, dtype: Any, storage_scope: str = "global") -> Any:
-        if callable(dtype):
-            dtype = dtype().dtype
-        return ptr(dtype, storage_scope)
+    def __call__(self, dtype: str | Callable[..., Any], storage_scope: str = "global") -> Var:
+        return ptr(dtype().dtype if callable(dtype) else dtype, storage_scope)
 
     __iter__ = None  # by index it would not end
 
-    def __getitem__(self, keys: Any) -> Any:
+    def __getitem__(self, keys: Any) -> Var:
         return self(*keys) if isinstance(keys, tuple) else self(keys)
 
 

@@ -32,18 +32,20 @@ __all__: list[str] = []
 
 def _literal(value: ExprLike, other: ExprLike | None) -> PrimExpr:
     """A Python number in the type of the other operand."""
-    if isinstance(value, IterVar):
-        return value.var
-    if isinstance(value, PrimExpr):
-        return value
-    if isinstance(value, bool):
-        return tir.IntImm("bool", value)
+    match value:
+        case IterVar():
+            return value.var
+        case PrimExpr():
+            return value
+        case bool():
+            return tir.IntImm("bool", value)
     if isinstance(other, (PrimExpr, IterVar)):
         element = dt.element_of(other.dtype)
-        if isinstance(value, int) and (dt.is_int(element) or dt.is_uint(element)):
-            return tir.IntImm(element, value)
-        if isinstance(value, (int, float)) and dt.is_float(element):
-            return tir.FloatImm(element, float(value))
+        match value:
+            case int() if dt.is_int(element) or dt.is_uint(element):
+                return tir.IntImm(element, value)
+            case int() | float() if dt.is_float(element):
+                return tir.FloatImm(element, float(value))
     return as_expr(value)
 
 
@@ -54,7 +56,7 @@ def _register(node_class: type, apply: Callable[..., Any]) -> None:
 
 
 def _comparison(node_class: type, make: type, function: Callable[..., Any]) -> None:
-    def apply(a: ExprLike, b: ExprLike) -> Any:
+    def apply(a: ExprLike, b: ExprLike) -> object:
         if not isinstance(a, (PrimExpr, IterVar, int, float)) or not isinstance(b, (PrimExpr, IterVar, int, float)):
             return function(a, b)
         left, right = _literal(a, b), _literal(b, a)
@@ -82,7 +84,7 @@ _comparison(ast.GtE, tir.GE, lambda a, b: a >= b)
 
 
 def _logical(node_class: type, make: type, elementwise: Callable[..., Any]) -> None:
-    def apply(a: PrimExpr, b: PrimExpr) -> Any:
+    def apply(a: PrimExpr, b: PrimExpr) -> object:
         left, right = _literal(a, None), _literal(b, None)
         if dt.lanes(left.dtype) > 1 or dt.lanes(right.dtype) > 1:
             return elementwise(left, right)
@@ -106,27 +108,29 @@ def _enter(value: IRBuilderFrame) -> Buffer | PrimExpr | None:
     return value.__enter__()
 
 
-def bind_with(parser: Parser, node: ast.Name, name: str, value: BlockFrame | PrimExpr) -> Any:
+def bind_with(parser: Parser, node: ast.Name, name: str, value: BlockFrame | PrimExpr) -> object:
     """``with ... as name``"""
-    if isinstance(value, (list, tuple)):
-        for i, item in enumerate(value):
-            bind_with(parser, node, f"{name}_{i}", item)
-        return value
-    if isinstance(value, (tir.Buffer, tir.Var)):
-        IRBuilder.name(name, value)
-        return value
+    match value:
+        case list() | tuple():
+            for i, item in enumerate(value):
+                bind_with(parser, node, f"{name}_{i}", item)
+            return value
+        case tir.Buffer() | tir.Var():
+            IRBuilder.name(name, value)
+            return value
     raise TypeError(f"Do not know how to bind type: {type(value).__name__} in with statement")
 
 
-def bind_for(parser: Parser, node: ast.Name, name: str, value: PrimExpr) -> Any:
+def bind_for(parser: Parser, node: ast.Name, name: str, value: PrimExpr) -> object:
     """``for name in ...``"""
-    if isinstance(value, (list, tuple)):
-        for i, item in enumerate(value):
-            bind_for(parser, node, f"{name}_{i}", item)
-        return value
-    if isinstance(value, tir.Var):
-        IRBuilder.name(name, value)
-        return value
+    match value:
+        case list() | tuple():
+            for i, item in enumerate(value):
+                bind_for(parser, node, f"{name}_{i}", item)
+            return value
+        case tir.Var():
+            IRBuilder.name(name, value)
+            return value
     raise TypeError(f"Do not know how to bind type: {type(value).__name__} in for statement")
 
 
@@ -134,22 +138,23 @@ def bind_for(parser: Parser, node: ast.Name, name: str, value: PrimExpr) -> Any:
 ASSIGNED: list[Callable[[Any, Any], bool]] = []
 
 
-def bind_assign(parser: Parser, node: ast.Name, name: str, value: Any) -> Any:
+def bind_assign(parser: Parser, node: ast.Name, name: str, value: Any) -> object:
     """``name = ...``"""
     if ASSIGNED:
         known = parser.var_table.name2value.get(name)
         if known and any(take(known[-1], value) for take in ASSIGNED):
             return known[-1]
-    if isinstance(value, T.meta_var):
-        return value.value
-    if isinstance(value, (list, tuple)):
-        for i, item in enumerate(value):
-            bind_assign(parser, node, f"{name}_{i}", item)
-        return value
-    if isinstance(value, IRBuilderFrame):
-        result = _enter(value)
-        IRBuilder.name(name, result)
-        return result
+    match value:
+        case T.meta_var():
+            return value.value
+        case list() | tuple():
+            for i, item in enumerate(value):
+                bind_assign(parser, node, f"{name}_{i}", item)
+            return value
+        case IRBuilderFrame():
+            result = _enter(value)
+            IRBuilder.name(name, result)
+            return result
     if isinstance(value, (tir.Buffer, IterVar)) or (isinstance(value, tir.Var) and not parser.var_table.exist(value)):
         IRBuilder.name(name, value)
         return value
@@ -168,13 +173,14 @@ def bind_assign(parser: Parser, node: ast.Name, name: str, value: Any) -> Any:
 @dispatch.register("tir", "For")
 def _for(parser: Parser, node: ast.For) -> None:
     frame = parser.eval_expr(node.iter)
-    if isinstance(frame, ForFrame):
-        with parser.var_table.with_frame(), frame as names:
-            parser.eval_assign(node.target, names, bind_for)
-            parser.visit_body(node.body)
-        return
-    if isinstance(frame, T.meta_var):
-        frame = list(frame.value)
+    match frame:
+        case ForFrame():
+            with parser.var_table.with_frame(), frame as names:
+                parser.eval_assign(node.target, names, bind_for)
+                parser.visit_body(node.body)
+            return
+        case T.meta_var():
+            frame = list(frame.value)
     if not isinstance(frame, (list, tuple)):
         raise parser.error(
             node.iter,
@@ -233,7 +239,7 @@ def _aug_assign(parser: Parser, node: ast.AugAssign) -> None:
         parser.eval_assign(target, value, bind_assign)
 
 
-def annotation_var(annotation: Any) -> Any:
+def annotation_var(annotation: object) -> object:
     """The variable an annotation asks for."""
     if callable(annotation) and not isinstance(annotation, Node):
         annotation = annotation()
@@ -294,18 +300,19 @@ def _expr(parser: Parser, node: ast.Expr) -> None:
 def _if(parser: Parser, node: ast.If) -> None:
     with parser.var_table.with_frame():
         cond = parser.eval_expr(node.test)
-        if isinstance(cond, bool):
-            with parser.var_table.with_frame():
-                parser.visit_body(node.body if cond else node.orelse)
-        elif isinstance(cond, PrimExpr):
-            with T.If(cond):
-                with T.Then(), parser.var_table.with_frame():
-                    parser.visit_body(node.body)
-                if node.orelse:
-                    with T.Else(), parser.var_table.with_frame():
-                        parser.visit_body(node.orelse)
-        else:
-            raise parser.error(node.test, f"If condition must be a boolean expression, but got {cond}")
+        match cond:
+            case bool():
+                with parser.var_table.with_frame():
+                    parser.visit_body(node.body if cond else node.orelse)
+            case PrimExpr():
+                with T.If(cond):
+                    with T.Then(), parser.var_table.with_frame():
+                        parser.visit_body(node.body)
+                    if node.orelse:
+                        with T.Else(), parser.var_table.with_frame():
+                            parser.visit_body(node.orelse)
+            case _:
+                raise parser.error(node.test, f"If condition must be a boolean expression, but got {cond}")
 
 
 @dispatch.register("tir", "Assert")
@@ -329,14 +336,14 @@ def _pass(parser: Parser, node: ast.Pass) -> None:
 
 
 @dispatch.register("tir", "Break", "Continue")
-def _jump(parser: Parser, node: Any) -> None:
+def _jump(parser: Parser, node: ast.Break | ast.Continue) -> None:
     raise parser.error(node, f"{type(node).__name__.lower()} is not supported in tensor functions")
 
 
 # Functions.
 
 
-def return_type(value: Any) -> Any:
+def return_type(value: Any) -> Type:
     """The type a return annotation names."""
     if value is None:
         return TupleType(())
@@ -363,7 +370,7 @@ def _argument(parser: Parser, arg: ast.arg, given: dict[str, Any]) -> Buffer | P
     return found
 
 
-def _fresh(param: Any) -> PrimExpr:
+def _fresh(param: Buffer | PrimExpr) -> Buffer | PrimExpr:
     """Annotations made once and shared by several functions must not share variables."""
     if isinstance(param, tir.Var):
         return type(param)("", param.type_annotation or param.dtype)

@@ -68,6 +68,8 @@ class AnnotateBufferAccess(InstructionKind):
     """A region of a block stated by hand."""
 
     name, method = "AnnotateBufferAccess", "annotate_buffer_access"
+    # The ranges given are of the block's variables as its user sees them, whose domains begin where their piece does.
+    takes_pieces = True
     inputs = ("block", "buffer_index", "buf_type", "gen_new_ranges")
 
     def apply(

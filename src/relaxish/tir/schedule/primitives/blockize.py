@@ -72,7 +72,7 @@ def divide(realize: BlockRealize, inner_loops: Sequence[For], outer_loops: Seque
         realize.predicate,
         simplify_trivial_iterators=not keep_units,
     )
-    if found:
+    if found and all(_has_no_holes(mark) for pair in found[:-1] for mark in pair):
         return [(pair[0], pair[1]) for pair in found]
     quick = _trivial(realize, inner, outer)
     if quick is None:
@@ -81,6 +81,12 @@ def divide(realize: BlockRealize, inner_loops: Sequence[For], outer_loops: Seque
             [realize.block, inner_loops[0] if inner_loops else realize],
         )
     return quick
+
+
+def _has_no_holes(mark: IterMark) -> bool:
+    """Whether the values of a part step by one: those of ``i * 2`` reach beyond the number of them."""
+    parts = mark.source.args if isinstance(mark.source, IterSumExpr) else ()
+    return not parts or any(checks.is_one(part.scale) for part in parts)
 
 
 class _Derived:

@@ -206,17 +206,26 @@ def partition_loop(state: ScheduleState, loop: StmtSRef, ends: Sequence[Any]) ->
 
 
 def _check_no_reduction(state: ScheduleState, loop: StmtSRef) -> None:
-    """Refuse a loop that a block with an initialisation reduces over: every piece would begin anew."""
-    for child in state.child_blocks(loop):
+    """Refuse a loop that a block with an initialisation reduces over, at any depth: every piece would begin anew."""
+    _check_below(state, loop, loop, {loop.stmt.loop_var})
+
+
+def _check_below(state: ScheduleState, loop: StmtSRef, parent: StmtSRef, driven: set[Var]) -> None:
+    """Of the blocks in ``parent``, with the variables that the loop drives there."""
+    for child in state.child_blocks(parent):
         realize = realize_of(child)
+        below = set(driven)
         for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
-            reduces = iv.iter_type == IterVar.CommReduce and loop.stmt.loop_var in vars_in(value)
-            if reduces and realize.block.init is not None:
+            if driven.isdisjoint(vars_in(value)):
+                continue
+            below.add(iv.var)
+            if iv.iter_type == IterVar.CommReduce and realize.block.init is not None:
                 raise PrimitiveError(
                     "The loop {0} drives a reduction of {1}, which would be initialised again in every piece.",
                     [loop, realize.block],
                     hint="decompose the reduction first",
                 )
+        _check_below(state, loop, child, below)
 
 
 def _first_block_name(stmt: Stmt) -> str:

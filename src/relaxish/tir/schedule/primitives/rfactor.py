@@ -20,7 +20,7 @@ from ..instruction import Decision, InstructionKind, plain, register_kind
 from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
 from ..subst import and_predicate, conjuncts, realize_of
-from ..walk import block_realizes_below, seq_or_single, vars_in
+from ..walk import block_realizes_below, seq_or_single, uses_var, vars_in
 from .reducers import Reducer
 from .reduction import copy_var
 
@@ -259,7 +259,15 @@ class _Place(ScopeRewriter):
         if node is self.factor.realize:
             self.reuse[node.block] = self.write_back.block
             return self.write_back
+        self._check_independent(node)
         return node
+
+    def _check_independent(self, node: BlockRealize) -> None:
+        """A block that follows the reduction under its loops stays there, without those that only reduce."""
+        if uses_var(node, self.gone.__contains__):
+            raise PrimitiveError(
+                "{0} depends on a loop that only the reduction {1} is to keep.", [node.block, self.factor.block_sref]
+            )
 
 
 @register_kind

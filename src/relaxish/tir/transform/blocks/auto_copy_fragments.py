@@ -15,6 +15,7 @@ from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...functor import substitute
 from ...stmt import (
+    unnest,
     AttrStmt,
     Block,
     BlockRealize,
@@ -27,7 +28,7 @@ from ...stmt import (
     SeqStmt,
     Stmt,
 )  # fmt: skip
-from .auto_copy_nests import Copy, Stage, coalesce, fragment_load, nest, the_store, unnest
+from .auto_copy_nests import Copy, Stage, coalesce, fragment_load, nest, the_store
 from ..base import LoweringError, StmtMutator, call
 
 _WMMA, _MMA = 16, 8

@@ -15,7 +15,7 @@ from ....ir.types import PointerType, PrimType
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...functor import substitute
-from ...stmt import BufferRegion, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
+from ...stmt import BufferRegion, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt, unnest
 from ..base import LoweringError
 from .rank_promotion import promoted_shape
 
@@ -35,15 +35,6 @@ class Copy:
     vector_bytes: int
     allocated: list[Buffer] = field(default_factory=list)
     padding: dict[Buffer, int] = field(default_factory=dict)
-
-
-def unnest(stmt: Stmt) -> tuple[list[For], Any]:
-    """The loops of a nest, outermost first, and what they hold."""
-    loops: list[For] = []
-    while isinstance(stmt, For):
-        loops.append(stmt)
-        stmt = stmt.body
-    return loops, stmt
 
 
 def nest(loops: Sequence[For], body: Stmt) -> Stmt:

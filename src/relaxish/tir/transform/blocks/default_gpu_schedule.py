@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....ir.module import IRModule
-from ....ir.prim import IntImm, IterVar
+from ....ir.module import IRModule, functions_of
+from ....ir.prim import IterVar, const_int
 from ....ir.transform import Pass, PassContext, module_pass
+from ....support.sequences import of_kind
 from ....target import Target
 from ...function import PrimFunc
 from ...schedule.rv import BlockRV
@@ -27,7 +28,7 @@ def _bind(sch: Schedule, block: BlockRV, max_threads: int) -> None:
         return
     fused = sch.fuse(*parallel, preserve_unit_iters=False)
     extent = sch.get(fused).extent
-    size = extent.value if isinstance(extent, IntImm) else (1 << 63) - 1
+    size = const_int(extent, (1 << 63) - 1)
     if size > max_threads * _MAX_BLOCKS:
         outer, blocks, threads = sch.split(fused, [None, _MAX_BLOCKS, max_threads])
         sch.reorder(blocks, threads, outer)
@@ -41,7 +42,7 @@ def _leaf_blocks(sch: Schedule, func: PrimFunc, name: str) -> list[Any]:
     from ....ir.functor import all_nodes
     from ...stmt import Block
 
-    names = [node.name_hint for node in all_nodes(func.body) if isinstance(node, Block)]
+    names = [node.name_hint for node in of_kind(all_nodes(func.body), Block)]
     blocks = [sch.get_block(n, name) for n in names]
     return [b for b in blocks if not sch.get_child_blocks(b)]
 
@@ -51,8 +52,8 @@ def schedule(mod: IRModule) -> IRModule:
     from ...schedule import Schedule
 
     chosen: dict[str, Any] = {}
-    for var, func in mod.functions.items():
-        if not isinstance(func, PrimFunc) or func.get_attr("tir.is_scheduled"):
+    for var, func in functions_of(mod, PrimFunc):
+        if func.get_attr("tir.is_scheduled"):
             continue
         target = func.get_attr("target") or Target.current(True)
         if target is None:

@@ -136,7 +136,7 @@ class _Lower(StmtMutator):
         if not self.blocks:
             return self.default_visit(realize)
         loops = self._reduction_loops(realize)
-        if any(_tag(loop).startswith("threadIdx") for loop in loops):
+        if any(_tag(loop).startswith(("threadIdx", "blockIdx")) for loop in loops):
             self._lower(realize, loops)
             return realize
         made = self.default_visit(realize)
@@ -314,14 +314,14 @@ def _write_back(
     indices = substitute(reduction.indices, values)
     stores = [BufferStore(b, BufferLoad(c, [0]), indices) for b, c in zip(reduction.buffers, cross)]
     predicate: Any = IntImm("bool", 1)
-    reducing = {loop.loop_var for loop in loops}
-    for part in conjuncts(realize.predicate):
-        if not uses_var(part, lambda v: v in reducing):
-            predicate = B.and_(predicate, part)
     if reduction.buffers[0].scope() != "local":
         # All threads hold the result; one of them is enough to write it where all can see it.
         for loop in bound:
             predicate = B.and_(predicate, EQ(loop.loop_var, const(0, loop.loop_var.dtype)))
+    reducing = {loop.loop_var for loop in loops}
+    for part in conjuncts(realize.predicate):
+        if not uses_var(part, lambda v: v in reducing):
+            predicate = B.and_(predicate, part)
     made = Block(
         iter_vars, _cells(cross), substitute(block.writes, values), f"{block.name_hint}_write_back", _sequence(stores)
     )

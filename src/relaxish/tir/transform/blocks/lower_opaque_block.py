@@ -10,7 +10,7 @@ from typing import Any
 
 from ....arith import build as B
 from ....ir.expr import PrimExpr
-from ....ir.prim import IntImm, IterVar, StringImm, Var
+from ....ir.prim import IntImm, IterVar, StringImm, Var, is_one
 from ...buffer import Buffer
 from ...function import PrimFunc
 from ...functor import Substitute
@@ -71,7 +71,7 @@ class _Lower(SeqMutator, Substitute):
                 self.values[buffer.elem_offset] = IntImm(buffer.elem_offset.dtype, 0)
         body = self.visit(block.body)
         predicate = self.visit(realize.predicate)
-        if not (isinstance(predicate, IntImm) and predicate.value):
+        if not is_one(predicate):
             body = IfThenElse(predicate, body)
         for buffer in reversed(block.alloc_buffers):
             body = self._allocate(self.visit(buffer), body)

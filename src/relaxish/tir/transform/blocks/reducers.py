@@ -9,10 +9,11 @@ from ....arith import build as B
 from ....ir.expr import PrimExpr
 from ....ir.node import Node
 from ....ir.prim import EQ, GE, GT, LE, LT, Add, And, CommReducer, Max, Min, Mul, Or, Select, Var, const
+from ....support.sequences import of_kind
 from ...expr import BufferLoad
-from ...functor import substitute
+from ...functor import substitute, without_lets
 from ...op import max_value, min_value
-from ...stmt import Block, BufferStore, LetStmt, Stmt, stmt_list
+from ...stmt import Block, BufferStore, Stmt, stmt_list
 
 Combiner = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
 Identity = Callable[[Sequence[str]], list[Any]]
@@ -80,20 +81,23 @@ class Reduction:
     def __init__(self, block: Block) -> None:
         inits = _stores(block.init)
         lets, updates = _updates(block.body)
-        by_buffer = {s.buffer: s for s in updates}
-        self.buffers = [s.buffer for s in inits]
-        if len(by_buffer) != len(updates) or set(by_buffer) != set(self.buffers):
+        starts, ends = ({s.buffer: s for s in stores} for stores in (inits, updates))
+        if not len(starts) == len(inits) == len(ends) == len(updates) or set(starts) != set(ends):
             raise ReductionError("the init and the update of the block write different buffers")
-        self.stores = [by_buffer[b] for b in self.buffers]
-        self.indices = tuple(self.stores[0].indices)
-        for store in (*inits, *self.stores):
+        self.indices = tuple(updates[0].indices)
+        for store in (*inits, *updates):
             if not all(map(B.deep_equal, store.indices, self.indices)):
                 raise ReductionError("the stores of the block are not all at the same indices")
-        identities = [s.value for s in inits]
-        values = [substitute(s.value, lets) for s in self.stores]
-        self.reducer, self.rhs = self._match(identities, values)
+        # Which is the position and which the value is told by what they are, in the order of either sequence.
+        for buffers in (list(ends), list(starts)):
+            self.buffers, self.stores = buffers, [ends[b] for b in buffers]
+            found = self._match([starts[b].value for b in buffers], [substitute(s.value, lets) for s in self.stores])
+            if found is not None:
+                self.reducer, self.rhs = found
+                return
+        raise ReductionError("the update of the block is no known commutative reduction")
 
-    def _match(self, identities: list[Any], values: list[Any]) -> tuple[CommReducer, list[Any]]:
+    def _match(self, identities: list[Any], values: list[Any]) -> tuple[CommReducer, list[Any]] | None:
         own = [BufferLoad(b, self.indices) for b in self.buffers]
         dtypes = [v.dtype for v in values]
         for count, combine, identity in KNOWN:
@@ -110,7 +114,7 @@ class Reduction:
                 found = _find(result, values, lhs + rhs)
                 if found is not None and all(B.deep_equal(found.get(v), o) for v, o in zip(mine, own)):
                     return CommReducer(lhs, rhs, result, start), [found[v] for v in other]
-        raise ReductionError("the update of the block is no known commutative reduction")
+        return None
 
 
 def _find(patterns: list[Any], exprs: list[Any], variables: list[Var]) -> dict[Any, Any] | None:
@@ -133,15 +137,12 @@ def _find(patterns: list[Any], exprs: list[Any], variables: list[Var]) -> dict[A
 
 def _stores(stmt: Stmt | None) -> list[BufferStore]:
     parts = [] if stmt is None else stmt_list(stmt)
-    stores = [part for part in parts if isinstance(part, BufferStore)]
+    stores = list(of_kind(parts, BufferStore))
     if not stores or len(stores) != len(parts):
         raise ReductionError("the init or update of the block is not a sequence of stores")
     return stores
 
 
 def _updates(body: Stmt) -> tuple[dict[Any, Any], list[BufferStore]]:
-    lets: dict[Any, Any] = {}
-    while isinstance(body, LetStmt):
-        lets[body.var] = substitute(body.value, lets)
-        body = body.body
+    lets, body = without_lets(body)
     return lets, _stores(body)

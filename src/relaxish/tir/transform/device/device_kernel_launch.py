@@ -8,7 +8,7 @@ from ....arith import build as B
 from ....ir import dtype as dt
 from ....ir.expr import CallingConv, GlobalVar, PrimExpr
 from ....ir.functor import Visitor
-from ....ir.module import IRModule
+from ....ir.module import IRModule, functions_of
 from ....ir.prim import Call, StringImm
 from ....ir.transform import Pass, PassContext, module_pass
 from ....ir.types import VoidType
@@ -125,7 +125,7 @@ def _annotate(launch: _Launch, var: GlobalVar, func: PrimFunc) -> PrimFunc:
 
 def lower(mod: IRModule) -> IRModule:
     """Rewrite launches in all functions, then mark the kernels."""
-    funcs = {v: f for v, f in mod.functions.items() if isinstance(f, PrimFunc)}
+    funcs = dict(functions_of(mod, PrimFunc))
     launch = _Launch({v: _Info(v, f) for v, f in funcs.items()})
     made: dict[GlobalVar, PrimFunc] = {}
     for var, func in funcs.items():

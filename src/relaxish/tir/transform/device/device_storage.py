@@ -9,6 +9,7 @@ from ....arith import build as B
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.prim import Call, IntImm, StringImm, Var
+from ....runtime.registry import get_global_func
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
@@ -18,8 +19,9 @@ from ..base import LoweringError, PrimFuncPass, StmtExprMutator, StmtMutator, ca
 
 # Scope tags that are ordinary memory of their kind.
 _PLAIN_TAGS = ("", ".dyn", ".workspace", ".barrier", ".vtcm")
-MEMORY_INFO: dict[str, Any] = {}
-"""What is known of special memories, by scope: a mapping with ``head_address`` (an expression or None)."""
+_ABOUT = "tvm.info.mem."
+"""What is known of a special memory is what the global function of this name and its scope gives: attributes with
+``unit_bits`` (of one address) and ``head_address`` (where it begins, an expression or None)."""
 
 
 def _address(pointer: Var, dtype: str, offset: PrimExpr) -> Call:
@@ -39,9 +41,10 @@ class _Access(StmtExprMutator):
         tag = scope[scope.index(".") :] if "." in scope else ""
         if tag in _PLAIN_TAGS or scope.startswith(("wmma", "m16n8k8", "texture", "global.texture", "metal")):
             return self.default_visit(stmt)
-        info = MEMORY_INFO.get(scope)
-        if info is None:
-            raise LoweringError(f"Cannot find memory info of {scope}")
+        about = get_global_func(_ABOUT + scope, allow_missing=True)
+        if about is None:
+            raise LoweringError(f"Cannot find memory info of {scope}: register a global function {_ABOUT}{scope}")
+        info = about()
         self.special[stmt.buffer_var] = info
         body = self.visit(stmt.body)
         head = info.get("head_address")
@@ -51,11 +54,13 @@ class _Access(StmtExprMutator):
         if not is_call(e, "tvm_access_ptr"):
             return self.default_visit(e)
         kind, pointer, offset = e.args[0], e.args[1], self.visit(e.args[2])
-        if pointer in self.special:
-            unit = int(self.special[pointer].get("unit_bits", 8))
-            size = dt.bits(kind.dtype) * dt.lanes(kind.dtype)
-            return B.cast(e.dtype, offset * B.const(offset.dtype, size // unit))
-        return _address(pointer, kind.dtype, offset)
+        if e.dtype == "handle" or pointer not in self.special:
+            return _address(pointer, kind.dtype, offset)
+        unit = int(self.special[pointer].get("unit_bits", 8))
+        size = dt.bits(kind.dtype) * dt.lanes(kind.dtype)
+        if unit % size:
+            raise LoweringError(f"a unit of {unit} bits of {pointer.name}'s memory is not a multiple of {kind.dtype}")
+        return B.cast(e.dtype, B.floordiv(offset, B.const(offset.dtype, unit // size)))
 
 
 def LowerDeviceStorageAccessInfo() -> PrimFuncPass:

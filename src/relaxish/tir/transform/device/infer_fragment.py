@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ....ir.prim import Call, IntImm, StringImm
+from ....ir.prim import Call, StringImm, const_ints
 from ...function import PrimFunc
 from ...stmt import Allocate, AttrStmt, Stmt
 from ..base import LoweringError, PrimFuncPass, StmtExprVisitor, StmtMutator, func_pass, is_call, pointer_scope
@@ -36,7 +36,7 @@ class _Collect(StmtExprVisitor):
             self.visit(arg)
 
     def _note(self, e: Call, layout: str, scope: str) -> None:
-        if not all(isinstance(a, IntImm) for a in e.args[1:4]):
+        if const_ints(e.args[1:4]) is None:
             raise LoweringError("the shape of a fragment must be constant")
         made = _Fragment(tuple(int(a) for a in e.args[1:4]), layout, scope)  # type: ignore[arg-type]
         known = self.found.setdefault(e.args[0], made)

@@ -12,7 +12,7 @@ from ....ir.expr import PrimExpr, Range
 from ....ir.prim import IntImm
 from ...expr import BufferLoad
 from ...function import PrimFunc
-from ...stmt import AttrStmt, BufferStore, Evaluate, For, SeqStmt, Stmt
+from ...stmt import AttrStmt, BufferStore, Evaluate, For, SeqStmt, Stmt, unnest
 from ..base import PrimFuncPass, StmtMutator, call, config, func_pass
 
 
@@ -69,11 +69,7 @@ class _Lower(StmtMutator):
 
     def _copy(self, loop: For) -> Stmt | None:
         """A loop nest that copies consecutive elements, as one transfer."""
-        loops: list[For] = []
-        body: Any = loop
-        while isinstance(body, For):
-            loops.append(body)
-            body = body.body
+        loops, body = unnest(loop)
         if not isinstance(body, BufferStore) or not isinstance(body.value, BufferLoad):
             return None
         load = body.value

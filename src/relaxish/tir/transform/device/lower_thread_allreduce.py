@@ -12,6 +12,7 @@ from ....ir.expr import ExprLike, PrimExpr
 from ....ir.module import IRModule
 from ....ir.prim import Call, Cast, CommReducer, IntImm, IterVar, Select, StringImm, Var
 from ....ir.transform import PassContext, PassInfo
+from ....support.sequences import of_kind
 from ....target.target import Target
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
@@ -284,7 +285,7 @@ class _Lower(StmtExprMutator):
     def _group(self, args: Sequence[PrimExpr]) -> _Group:
         # Narrowed indices come with a cast around the thread variable.
         plain = [a.value if isinstance(a, Cast) else a for a in args]
-        wanted = {a for a in plain if isinstance(a, Var)}
+        wanted = set(of_kind(plain, Var))
         reducing: list[_Thread] = []
         others: list[_Thread] = []
         for attr in self.threads:

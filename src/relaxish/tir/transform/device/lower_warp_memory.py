@@ -10,7 +10,7 @@ from ....arith.functor import uses_var
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr, Range
 from ....ir.module import IRModule
-from ....ir.prim import Call, IntImm, Ramp, Var
+from ....ir.prim import Call, IntImm, Ramp, Var, const_int
 from ....ir.transform import PassContext, PassInfo
 from ....ir.types import PointerType, PrimType
 from ...buffer import Buffer
@@ -45,7 +45,7 @@ class _WarpIndex(StmtExprVisitor):
 
     def visit_AttrStmt(self, attr: AttrStmt) -> None:
         if attr.attr_key == "thread_extent" and attr.node.thread_tag == "threadIdx.x":
-            size = attr.value.value if isinstance(attr.value, IntImm) else 0
+            size = const_int(attr.value, 0)
             if not 0 < size <= self.warp_size or self.warp_size % size:
                 raise LoweringError(
                     f"Expect threadIdx.x 's size to be no larger than, and a factor of warp size({self.warp_size}) to "

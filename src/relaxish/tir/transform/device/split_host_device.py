@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ....ir.expr import GlobalVar
-from ....ir.module import IRModule
+from ....ir.module import IRModule, functions_of
 from ....ir.prim import EQ, Call, IntImm, StringImm, Var
 from ....ir.transform import Pass, PassContext, module_pass
 from ....ir.types import PrimType, VoidType
@@ -55,9 +55,7 @@ def split(mod: IRModule) -> IRModule:
     taken = {v.name_hint for v in mod.functions}
     kernels: dict[GlobalVar, PrimFunc] = {}
     changes: dict[GlobalVar, PrimFunc] = {}
-    for var, func in mod.functions.items():
-        if not isinstance(func, PrimFunc):
-            continue
+    for var, func in functions_of(mod, PrimFunc):
         prefix = str(func.get_attr("global_symbol") or var.name_hint) + "_kernel"
 
         def fresh(prefix: str = prefix) -> GlobalVar:

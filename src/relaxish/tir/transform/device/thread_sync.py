@@ -12,6 +12,7 @@ from ....arith.int_set import from_min_extent, int_set_of_vector
 from ....ir.expr import PrimExpr
 from ....ir.functor import all_nodes
 from ....ir.prim import Call, IntImm, IterVar, StringImm, Var
+from ....support.sequences import of_kind
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...stmt import AttrStmt, BufferStore, Evaluate, For, IfThenElse, LetStmt, SeqStmt, Stmt, While
@@ -167,9 +168,8 @@ class _Accesses(StmtExprVisitor):
             if self.device and self.current is not None and str(e.args[0].value) != "warp":
                 self.current.accesses.append(Access(SYNC, tuple(self.threads)))
         else:
-            for arg in e.args:
-                if isinstance(arg, PrimExpr):
-                    self.visit(arg)
+            for arg in of_kind(e.args, PrimExpr):
+                self.visit(arg)
 
     def _pointer(self, e: Call) -> None:
         pointer, offset, extent, flag = e.args[1:5]

@@ -32,6 +32,7 @@ from ....ir.node import Node
 from ....ir.plain import plain
 from ....ir.prim import LT, Add, And, Cast, IntImm, Mul, Var, const
 from ....ir.structural import same_expression
+from ....support.sequences import of_kind
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...functor import substitute
@@ -223,8 +224,8 @@ class _Parser:
         _require(kept.buffer is store.buffer, "the product does not add to its result")
         term = _as(Mul, total.b, "what is summed is no product")
         loads = [_as(BufferLoad, _uncast(x), "the factors are not plain elements") for x in (term.a, term.b)]
-        target = {i for i in store.indices if isinstance(i, Var)}
-        inside = [{i for i in x.indices if isinstance(i, Var)} for x in loads]
+        target = set(of_kind(store.indices, Var))
+        inside = [set(of_kind(x.indices, Var)) for x in loads]
         depth = [v.var for v in gemm.iter_vars if v.iter_type == 2]
         rows = [v for v in target & inside[0] if v not in inside[1]]
         columns = [v for v in target & inside[1] if v not in inside[0]]

@@ -6,9 +6,10 @@ from typing import Any
 
 from ....ir.expr import GlobalVar
 from ....ir.functor import all_nodes
-from ....ir.module import IRModule
+from ....ir.module import IRModule, functions_of
 from ....ir.prim import Call, Var
 from ....ir.transform import Pass, PassContext, module_pass
+from ....support.sequences import of_kind
 from ...buffer import Buffer
 from ...function import PrimFunc
 from ...functor import Substitute, renew_defs
@@ -18,7 +19,7 @@ from ..simplify.convert_ssa import ConvertSSA
 
 
 def _callees(func: PrimFunc) -> set[GlobalVar]:
-    return {node.op for node in all_nodes(func.body) if isinstance(node, Call) and isinstance(node.op, GlobalVar)}
+    return {node.op for node in of_kind(all_nodes(func.body), Call) if isinstance(node.op, GlobalVar)}
 
 
 def _recursive(funcs: dict[GlobalVar, PrimFunc]) -> set[GlobalVar]:
@@ -86,7 +87,7 @@ def _body(callee: PrimFunc, e: Call) -> Stmt:
 
 def inline(mod: IRModule) -> IRModule:
     """Inline what can be inlined, and drop functions that nothing calls any more."""
-    funcs: dict[GlobalVar, PrimFunc] = {v: f for v, f in mod.functions.items() if isinstance(f, PrimFunc)}
+    funcs: dict[GlobalVar, PrimFunc] = dict(functions_of(mod, PrimFunc))
     loops = _recursive(funcs)
     chosen = {v: f for v, f in funcs.items() if v not in loops and _inlinable(f)}
     if not chosen:
@@ -97,7 +98,7 @@ def inline(mod: IRModule) -> IRModule:
         if body is not func.body:
             out.update_func(var, func.with_body(body))
     for var in chosen:
-        used = any(var in _callees(f) for v, f in out.functions.items() if isinstance(f, PrimFunc) and v not in chosen)
+        used = any(var in _callees(f) for v, f in functions_of(out, PrimFunc) if v not in chosen)
         if not used:
             del out[var]
     return out

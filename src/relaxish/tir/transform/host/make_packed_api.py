@@ -7,7 +7,7 @@ from typing import Any
 from ....arith import build as B
 from ....ir import dtype as dt
 from ....ir.expr import CallingConv, GlobalVar, PrimExpr
-from ....ir.module import IRModule
+from ....ir.module import IRModule, functions_of
 from ....ir.prim import EQ, Call, IntImm, Not, Or, StringImm, Var
 from ....ir.transform import Pass, PassContext, module_pass
 from ....ir.types import PointerType, PrimType
@@ -226,9 +226,7 @@ def lower(mod: IRModule) -> IRModule:
         if symbol is not None:
             packed[var] = symbol
     out, changed = mod.clone(), False
-    for var, func in mod.functions.items():
-        if not isinstance(func, PrimFunc):
-            continue
+    for var, func in functions_of(mod, PrimFunc):
         body = _Calls(packed).visit(func.body)
         new = func if body is func.body else func.with_body(body)
         if var in packed:

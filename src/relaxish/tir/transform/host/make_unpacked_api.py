@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 from ....ir.expr import GlobalVar, PrimExpr
-from ....ir.module import IRModule
+from ....ir.module import IRModule, functions_of
 from ....ir.prim import Call
 from ....ir.transform import Pass, PassContext, module_pass
 from ....ir.types import PrimType
@@ -55,11 +55,9 @@ def make_unpacked(func: PrimFunc) -> PrimFunc:
 
 def lower(mod: IRModule) -> IRModule:
     """Give all externally visible functions the unpacked convention."""
-    unpacked = {v for v, f in mod.functions.items() if isinstance(f, PrimFunc) and requires_unpacked_api(f)}
+    unpacked = {v for v, f in functions_of(mod, PrimFunc) if requires_unpacked_api(f)}
     out, changed = mod.clone(), False
-    for var, func in mod.functions.items():
-        if not isinstance(func, PrimFunc):
-            continue
+    for var, func in functions_of(mod, PrimFunc):
         body = _Calls(unpacked).visit(func.body)
         new = func if body is func.body else func.with_body(body)
         if var in unpacked:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....ir.expr import PrimExpr
-from ....ir.module import IRModule
+from ....ir.module import IRModule, functions_of
 from ....ir.prim import IntImm
 from ....ir.transform import Pass, PassContext, module_pass
+from ....support.sequences import of_kind
 from ...function import PrimFunc
 from ...stmt import Allocate, AttrStmt, Evaluate, For, ForKind, IfThenElse, LetStmt, SeqStmt, Stmt
 from ..base import StmtExprVisitor, StmtMutator, call, config
@@ -54,13 +55,15 @@ class _Analyze(StmtExprVisitor):
         """How many loops are nested below a statement, at most; only plain nests are looked into."""
         match stmt:
             case SeqStmt():
-                return self._siblings([s for s in stmt.seq if isinstance(s, For)], depth, parallel)
+                return self._siblings(list(of_kind(stmt.seq, For)), depth, parallel)
             case For():
                 return self._siblings([stmt], depth, parallel)
             case IfThenElse():
                 branches = [stmt.then_case] if stmt.else_case is None else [stmt.then_case, stmt.else_case]
                 return max(self._height(s, depth, parallel) for s in branches)
-        return self._height(stmt.body, depth, parallel) if isinstance(stmt, (LetStmt, AttrStmt, Allocate)) else 0
+            case LetStmt() | AttrStmt() | Allocate():
+                return self._height(stmt.body, depth, parallel)
+        return 0
 
     def _siblings(self, loops: list[For], depth: int, parallel: bool) -> int:
         height = 0
@@ -130,9 +133,7 @@ def InstrumentProfileIntrinsics() -> Pass:
         depth, height = int(config("tir.lwp_max_depth", 0)), int(config("tir.lwp_min_height", 1))
         if config("tir.reset_start_id", False):
             _Numbers.next = 0
-        for var, func in mod.functions.items():
-            if not isinstance(func, PrimFunc):
-                continue
+        for var, func in functions_of(mod, PrimFunc):
             own = _Numbers.take()
             analyze = _Analyze()
             analyze.visit(func.body)

@@ -23,10 +23,11 @@ from ....ir.expr import PrimExpr
 from ....ir.functor import Mutator, all_nodes, pre_order_visit
 from ....ir.prim import Call, IntImm, StringImm, Var
 from ....ir.structural import same_expression
+from ....support.sequences import of_kind
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...limits import MAX_UNROLLED
-from ...stmt import BufferStore, Evaluate, For, ForKind, Stmt
+from ...stmt import BufferStore, Evaluate, For, ForKind, Stmt, unnest
 from ..base import LoweringError
 from .unroll_loop import _Unroll
 
@@ -103,10 +104,7 @@ class _RegisterTiles(Mutator):
         return buffer
 
     def visit_For(self, loop: For) -> Stmt:
-        nest = [loop]
-        while isinstance(nest[-1].body, For):
-            nest.append(nest[-1].body)
-        update = nest[-1].body
+        nest, update = unnest(loop)
         if isinstance(update, BufferStore) and self._accumulates(update):
             room = self.registers // _vectors(update, self.vector_bits)
             tile = self._tile(nest, update.indices, room)
@@ -127,7 +125,7 @@ class _RegisterTiles(Mutator):
     def _accumulates(store: BufferStore) -> bool:
         if dt.lanes(store.value.dtype) == 1:
             return False
-        loads = (item for item in all_nodes(store.value) if isinstance(item, BufferLoad))
+        loads = of_kind(all_nodes(store.value), BufferLoad)
         return any(
             load.buffer.data is store.buffer.data
             and all(same_expression(a, b) for a, b in zip(load.indices, store.indices, strict=True))

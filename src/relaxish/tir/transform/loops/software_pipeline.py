@@ -10,7 +10,7 @@ from ....arith import Analyzer
 from ....arith import build as B
 from ....arith.int_set import from_min_extent
 from ....ir.expr import ExprLike, PrimExpr, Range
-from ....ir.prim import And, Call, GE, IntImm, LE, LT, Var
+from ....ir.prim import And, Call, GE, IntImm, LE, Var
 from ...analysis.block_access import get_block_read_write_region
 from ...buffer import Buffer
 from ...expr import BufferLoad
@@ -263,8 +263,10 @@ class PipelineRewriter:
     # -- emission ------------------------------------------------------------------------------------------
 
     def _emit(self, start: PrimExpr, end: PrimExpr, unroll: bool, extra: PrimExpr | None = None) -> Stmt:
-        """All statements for iterations [start, end) of the skewed loop; ``unroll`` for its ends, which need checks."""
+        """All statements for iterations [start, end) of the skewed loop; ``unroll`` for its ends."""
         extent = self.analyzer.simplify(end - start)
+        if self.analyzer.can_prove(B.le(extent, B.const(extent.dtype, 0))):
+            return _realize(make_block(Evaluate(0), {}))
         unit = self.analyzer.can_prove_equal(extent, B.const(extent.dtype, 1))
         normalized = Analyzer()
         var: Any = start
@@ -276,7 +278,7 @@ class PipelineRewriter:
         local: dict[int, _Local] = {}
         groups: dict[Buffer, int] = {}
         for block in self.ordered:
-            inbound = self._inbound(block, var, unroll, extra)
+            inbound = self._inbound(block, var, extra)
             if self.analyzer.can_prove(B.not_(inbound)):
                 continue
             made = _Versions(self.buffers, self.remap, self.loop).visit(block)
@@ -305,14 +307,12 @@ class PipelineRewriter:
             self.states[stage].producer_head = known + extent if exact else None
         return _realize(make_block(body, self.buffers))
 
-    def _inbound(self, block: Block, var: PrimExpr, check: bool, extra: PrimExpr | None) -> PrimExpr:
-        if not check:
-            return IntImm("bool", 1)
-        skewed = var - B.const(var.dtype, self.info[block].stage)
-        condition: Any = And(LE(self.loop.min, skewed), LT(skewed, self.loop.min + self.loop.extent))
-        if extra is not None:
-            condition = And(condition, GE(var, extra))
-        return self.analyzer.simplify(condition)
+    def _inbound(self, block: Block, var: PrimExpr, extra: PrimExpr | None) -> PrimExpr:
+        """Whether there is an iteration of the statement at ``var``; the upper bound stays as it is, for Simplify."""
+        skewed = B.sub(var, B.const(var.dtype, self.info[block].stage))
+        begun = self.analyzer.simplify(LE(self.loop.min, skewed))
+        condition = B.and_(begun, B.lt(skewed, B.add(self.loop.min, self.loop.extent)))
+        return condition if extra is None else self.analyzer.simplify(And(condition, GE(var, extra)))
 
     # -- asynchronous stages -------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from ....arith import build as B
 from ....arith.functor import free_vars
 from ....ir.expr import PrimExpr
 from ....ir.functor import Mutator
-from ....ir.prim import IntImm
+from ....ir.prim import IntImm, const_int
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...limits import MAX_UNROLLED, too_many_copies
@@ -141,7 +141,7 @@ class _Unroll(Mutator):
         extent = loop.extent
         if not isinstance(extent, IntImm):
             extent = self.analyzer.simplify(extent)
-        return extent.value if isinstance(extent, IntImm) else -1
+        return const_int(extent, -1)
 
 
 def unroll(loop: For) -> Stmt:

@@ -14,9 +14,12 @@ from ....arith import Analyzer
 from ....arith import build as B
 from ....arith.functor import substitute
 from ....ir import dtype as dt
-from ....ir.expr import ExprLike, PrimExpr
+from ....ir.expr import ExprLike, PrimExpr, as_expr
 from ....ir.functor import all_nodes
-from ....ir.prim import Add, BinaryOp, Broadcast, Call, Cast, IntImm, Let, Mul, Not, Ramp, Select, Shuffle, Sub, Var  # fmt: skip
+from ....ir.prim import (
+    Add, BinaryOp, Broadcast, Call, Cast, IntImm, Let, Mul, Not, Ramp, Select, Shuffle, StringImm, Sub, Var, const_int,
+)  # fmt: skip
+from ....support.sequences import of_kind
 from ...expr import BufferLoad
 from ...limits import MAX_LANES, lanes_of_loops, too_many_lanes
 from ...stmt import (
@@ -35,9 +38,10 @@ from ...stmt import (
     While,
 )  # fmt: skip
 from ....target import Target
+from ....target.codegen import llvm_get_intrinsic_name
 from ...buffer import Buffer
 from ...function import PrimFunc
-from ...intrinsics import named
+from ...intrinsics import LLVM_LANEWISE, named
 from ..base import (
     LoweringError,
     PrimFuncPass,
@@ -52,6 +56,20 @@ from ..base import (
 from .vector_memory import OwnCopies, predicated
 
 _VECTOR_CALLS = frozenset(named(lambda record: record.lanewise))
+
+
+def _operands_from(e: Call) -> int | None:
+    """Where the operands of a call begin that is computed lane by lane; None where it is not."""
+    if op_name_of(e).removeprefix("tir.") in _VECTOR_CALLS:
+        return 0
+    if not is_call(e, "call_llvm_pure_intrin"):
+        return None
+    first = e.args[0]
+    name = first.value if isinstance(first, StringImm) else llvm_get_intrinsic_name(int(first.value))
+    if name.removeprefix("llvm.") not in LLVM_LANEWISE:
+        return None
+    # An old form carries the number of overloading arguments first.
+    return 2 if isinstance(e.args[1], IntImm) and e.args[1].dtype == "uint32" else 1
 
 
 class NeedsScalar(Exception):
@@ -203,11 +221,12 @@ class _Vectorizer(SeqMutator):
         args = tuple(self.visit(a) for a in e.args)
         if all(a is b for a, b in zip(args, e.args)):
             return e
-        if name.removeprefix("tir.") not in _VECTOR_CALLS:
+        fixed = _operands_from(e)
+        if fixed is None:
             raise NeedsScalar(f"{name or e.op} has no vector form")
         lanes = _widest(*args)
         dtype = dt.with_lanes(dt.element_of(e.dtype), lanes)
-        return Call(dtype, e.op, tuple(spread(a, lanes) for a in args), e.annotations)
+        return Call(dtype, e.op, (*args[:fixed], *(spread(a, lanes) for a in args[fixed:])), e.annotations)
 
     def _check_index(self, e: Call) -> PrimExpr:
         """Lanes may have indices of their own; what they must stay below is the same for all."""
@@ -289,7 +308,7 @@ class _Vectorizer(SeqMutator):
         return For(fresh, B.const(fresh.dtype, 0), self._extent(fresh.dtype), ForKind.SERIAL, body)
 
     def _extent(self, dtype: str) -> PrimExpr:
-        return B.const(dtype, self.lanes) if isinstance(self.lanes, int) else B.cast(dtype, self.lanes)
+        return B.const(dtype, self.lanes) if isinstance(self.lanes, int) else B.cast(dtype, as_expr(self.lanes))
 
     def visit_SeqStmt(self, stmt: SeqStmt) -> Stmt:
         made = [self.statement(s) for s in stmt.seq]
@@ -421,21 +440,22 @@ class _Loops(SeqMutator):
         if not self.enabled:
             return self.visit(loop.with_fields(kind=ForKind.SERIAL))
         extent = loop.extent
-        constant = isinstance(extent, IntImm) and extent.value >= 1
+        constant = const_int(extent, 0) >= 1
         if not constant and not (_is_scalable(extent) and _has_scalable_vectors(self.target)):
-            raise LoweringError(f"Failed to vectorize loop with extent {extent} for target {self.target}")
+            target = "(nullptr)" if self.target is None else self.target
+            raise LoweringError(f"Failed to vectorize loop with extent {extent} for target {target}")
         body = self.visit(loop.body)
         if B.is_one(extent):
             return substitute(body, {loop.loop_var: loop.min})
         if not B.is_zero(loop.min):
             body = substitute(body, {loop.loop_var: B.add(loop.loop_var, loop.min)})
-        vectorizer = _Vectorizer(loop.loop_var, extent.value if isinstance(extent, IntImm) else extent, self.masks)
+        vectorizer = _Vectorizer(loop.loop_var, const_int(extent, extent), self.masks)
         return vectorizer.statement(body)
 
 
 def _longest(stmt: Stmt) -> str:
     """The name of the vectorized loop with most iterations."""
-    loops = (node for node in all_nodes(stmt) if isinstance(node, For) and node.kind == ForKind.VECTORIZED)
+    loops = (node for node in of_kind(all_nodes(stmt), For) if node.kind == ForKind.VECTORIZED)
     return max((loop.extent.value, loop.loop_var.name) for loop in loops if isinstance(loop.extent, IntImm))[1]
 
 

@@ -17,7 +17,7 @@ from ....arith import build as B
 from ....arith.int_set import IntervalSet, eval_set
 from ....arith.functor import free_vars
 from ....ir.expr import PrimExpr, Range
-from ....ir.prim import IntImm
+from ....ir.prim import IntImm, Var
 from ....ir.structural import same_expression
 from ...buffer import Buffer
 from ...functor import substitute
@@ -60,10 +60,12 @@ def innermost_whole(
     if not any(n is not None and n.thread_binding is None for n in map(loop_of, _path(scope, None, parent))):
         return scope
     at: _S | None = scope
+    outermost = scope
     while at is not None and not _is_whole(buffer, accesses, at, parent, loop_of, shared_under):
+        outermost = at
         loop = loop_of(at)
         at = None if loop is not None and loop.thread_binding is not None else parent(at)
-    return scope if at is None else at
+    return outermost if at is None else at
 
 
 def _path(scope: _S, stop: _S | None, parent: Callable[[_S], _S | None]) -> list[_S]:
@@ -151,8 +153,11 @@ def _seen(region: Sequence[Range], inside: Sequence[For], former: For | None, an
         extents = [n.extent for n in inside if n.loop_var in used]
         turns = analyzer.simplify(_product([*extents, *(r.extent for r in region)]))
     elif former.loop_var in used:
-        one = B.const(former.loop_var.dtype, 1)
-        domains[former.loop_var] = IntervalSet(former.min, former.loop_var - one)
+        # By another name: its domain is stated in terms of the iteration that is running.
+        now, one = former.loop_var, B.const(former.loop_var.dtype, 1)
+        before = Var(f"{now.name}_before", now.dtype)
+        region = in_loops(region, {now: before})
+        domains[before] = IntervalSet(former.min, now - one)
     return _Seen(_relaxed(region, domains, analyzer), B.as_int(turns))
 
 
@@ -204,10 +209,11 @@ def _has_gaps(written: _Seen, buffer: Buffer, analyzer: Analyzer) -> bool:
     for dim, size in zip(written.box, buffer.shape, strict=False):
         if not (dim.has_lower() and dim.has_upper()):
             return False
-        count = analyzer.simplify(dim.max_value - dim.min_value)
-        if not (isinstance(count, IntImm) and isinstance(size, IntImm)):
+        if not isinstance(size, IntImm):
             return False
-        volume *= min(count.value + 1, size.value)
+        # A part that starts anywhere in a tile of the dimension before has a box of more tiles at some iterations.
+        fewest = analyzer.const_int_bound(analyzer.simplify(dim.max_value - dim.min_value)).min_value
+        volume *= min(max(fewest, 0) + 1, size.value)
     return written.turns is not None and written.turns < volume
 
 

@@ -10,7 +10,7 @@ from ....arith import Analyzer
 from ....arith import build as B
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr, Range
-from ....ir.prim import Call, IntImm, Ramp, Shuffle, Var
+from ....ir.prim import Call, IntImm, Ramp, Shuffle, Var, is_consecutive
 from ....ir.types import PointerType, PrimType
 from ...buffer import Buffer
 from ...expr import BufferLoad
@@ -126,7 +126,7 @@ class _Accesses(StmtExprVisitor):
         used = dt.lanes(info.element)
         if index_lanes * used != dt.lanes(dtype):
             used = 1
-        if isinstance(last, Ramp) and B.is_one(last.stride) and isinstance(last.lanes, IntImm):
+        if is_consecutive(last) and isinstance(last.lanes, IntImm):
             lanes = last.lanes.value
             coeff, base = self.analyzer.modular_set.entry(last.base)
             if coeff % lanes == 0 and base % lanes == 0:
@@ -178,7 +178,7 @@ class _Rewrite(StmtExprMutator):
         indices, lane = list(made.indices), None
         if factor > 1 and indices:
             last = indices[-1]
-            if isinstance(last, Ramp) and B.is_one(last.stride):
+            if is_consecutive(last):
                 lanes = B.as_int(last.lanes) or factor
                 new: Any = B.truncdiv(last.base, B.const(last.base.dtype, lanes))
                 if lanes != factor:

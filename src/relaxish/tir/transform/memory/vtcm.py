@@ -6,6 +6,7 @@ from __future__ import annotations
 from ....ir.module import IRModule
 from ....ir.prim import IntImm, StringImm
 from ....support.errors import RelaxishError
+from ....support.sequences import of_kind
 from ....ir.transform import Pass, PassContext, module_pass
 from ....target.target import Target
 from ...function import PrimFunc
@@ -45,9 +46,7 @@ def VerifyVTCMLimit(default_target: Target | None = None) -> Pass:
     def verify(mod: IRModule, _ctx: PassContext) -> IRModule:
         from ...analysis import calculate_allocated_bytes
 
-        for func in mod.functions.values():
-            if not isinstance(func, PrimFunc):
-                continue
+        for func in of_kind(mod.functions.values(), PrimFunc):
             target = func.get_attr("target") or default_target
             limit = int(config("tir.vtcm_capacity", 0) or 0) or int(getattr(target, "vtcm_capacity", 0) or 0)
             sizes = calculate_allocated_bytes(func)

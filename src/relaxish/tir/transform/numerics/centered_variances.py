@@ -18,15 +18,26 @@ from ....ir.expr import PrimExpr, Range
 from ....ir.functor import pre_order_visit
 from ....ir.module import IRModule
 from ....ir.node import Node
-from ....ir.prim import Add, Cast, Div, FloatImm, IntImm, IterVar, Max, Mul, Sub, Var, const
+from ....ir.prim import Add, Cast, Div, FloatImm, IntImm, IterVar, Max, Mul, Sub, Var, const, is_one
 from ....ir.structural import same_expression
 from ....ir.types import PointerType, PrimType
 from ...analysis.block_access import get_block_access_region
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
-from ...functor import substitute
-from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, LetStmt, MatchBufferRegion, Stmt, stmt_list
+from ...functor import substitute, without_lets
+from ...stmt import (
+    Block,
+    BlockRealize,
+    BufferRegion,
+    BufferStore,
+    For,
+    LetStmt,
+    MatchBufferRegion,
+    Stmt,
+    stmt_list,
+    unnest,
+)
 from ..base import PrimFuncPass, StmtExprMutator, StmtExprVisitor, flatten_seq, func_pass
 from .wide_accumulators import widen_module
 
@@ -264,9 +275,7 @@ def _loaded(e: Node) -> set[Buffer]:
 
 def _moments_of(nest: For) -> _Moments | None:
     """The pair of sums that a nest of loops around one block makes, if it does nothing else."""
-    inner: Stmt = nest
-    while isinstance(inner, For):
-        inner = inner.body
+    _, inner = unnest(nest)
     if not isinstance(inner, BlockRealize) or inner.block.init is None or inner.block.match_buffers:
         return None
     block = inner.block
@@ -292,7 +301,7 @@ def _checked(nest: For, realize: BlockRealize, sums: BufferStore, squares: Buffe
         return None
     if any(iv.iter_type not in (IterVar.DataPar, IterVar.CommReduce) or iv.dom is None for iv in axes):
         return None
-    if not (isinstance(realize.predicate, IntImm) and realize.predicate.value):
+    if not is_one(realize.predicate):
         return None
     reduced = [iv.dom.extent for iv in axes if iv.iter_type == IterVar.CommReduce]
     if not reduced or _loaded(e) & {sums.buffer, squares}:
@@ -313,10 +322,7 @@ def _checked(nest: For, realize: BlockRealize, sums: BufferStore, squares: Buffe
 
 def _stores_of(body: Stmt) -> list[BufferStore] | None:
     """The stores of a body that does nothing else, with what was bound to names in its place."""
-    values: dict[Var, Any] = {}
-    while isinstance(body, LetStmt):
-        values[body.var] = substitute(body.value, values)
-        body = body.body
+    values, body = without_lets(body)
     stores: list[BufferStore] = []
     for part in stmt_list(body):
         stored = substitute(part, values)
@@ -499,11 +505,7 @@ class _Rewrite(StmtExprMutator):
 
 def _in_loops(nest: For, realize: BlockRealize) -> Stmt:
     """A block inside loops like those of a nest, which are others."""
-    loops: list[For] = []
-    inner: Stmt = nest
-    while isinstance(inner, For):
-        loops.append(inner)
-        inner = inner.body
+    loops, _ = unnest(nest)
     fresh = {loop.loop_var: Var(loop.loop_var.name, loop.loop_var.dtype) for loop in loops}
     made: Any = realize.with_fields(iter_values=substitute(realize.iter_values, fresh))
     for loop in reversed(loops):

@@ -22,6 +22,7 @@ from ....ir.expr import PrimExpr
 from ....ir.functor import Mutator
 from ....ir.node import Node
 from ....ir.prim import (
+    uncast,
     EQ,
     GE,
     GT,
@@ -30,7 +31,6 @@ from ....ir.prim import (
     And,
     Broadcast,
     Call,
-    Cast,
     CommReducer,
     FloatImm,
     IntImm,
@@ -44,7 +44,7 @@ from ....ir.prim import (
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
-from ...functor import pre_order_visit, substitute
+from ...functor import pre_order_visit, substitute, without_lets
 from ...op import isnan, max_value, min_value
 from ...stmt import Block, BufferStore, LetStmt, SeqStmt, Stmt
 from ..base import PrimFuncPass, StmtExprMutator, StmtExprVisitor, func_pass, is_call
@@ -154,10 +154,7 @@ def _pair(first: PrimExpr, second: PrimExpr) -> tuple[_Pair, bool]:
 
 def _pair_stores(body: Stmt) -> tuple[_Pair, BufferStore, BufferStore, bool] | None:
     """(pair, store of the position, store of the value, values bound first) of an update."""
-    values: dict[Any, Any] = {}
-    while isinstance(body, LetStmt):
-        values[body.var] = substitute(body.value, values)
-        body = body.body
+    values, body = without_lets(body)
     stores: Sequence[Any] = body.seq if isinstance(body, SeqStmt) else ()
     if len(stores) != 2 or not all(isinstance(s, BufferStore) and s.predicate is None for s in stores):
         return None
@@ -330,9 +327,7 @@ def _guarded(value: PrimExpr, kind: type) -> TypeGuard[Call]:
 
 
 def _reads(expr: PrimExpr) -> bool:
-    while isinstance(expr, Cast):
-        expr = expr.value
-    return isinstance(expr, BufferLoad)
+    return isinstance(uncast(expr), BufferLoad)
 
 
 def _widened(value: Call, kind: type) -> Call:

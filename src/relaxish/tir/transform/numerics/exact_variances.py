@@ -17,6 +17,7 @@ from ....ir.functor import pre_order_visit
 from ....ir.node import Node
 from ....ir.prim import Add, And, Broadcast, Cast, Div, FloatImm, IntImm, Mul, Select, Sub, Var
 from ....ir.structural import same_expression
+from ....support.sequences import of_kind
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
@@ -178,7 +179,7 @@ class _Sums(Accumulators):
         values = self.values.get(buffer, ())
         if any(isinstance(v, Add) and buffer in self._loaded(v) for v in values):
             return True
-        copied = [v.buffer for v in values if isinstance(v, BufferLoad)]
+        copied = [v.buffer for v in of_kind(values, BufferLoad)]
         return any(b not in seen and self._accumulates(b, seen | {buffer}) for b in copied)
 
     def _behind(self, buffer: Buffer, kept: frozenset[Buffer]) -> tuple[set[Buffer], list[PrimExpr]]:

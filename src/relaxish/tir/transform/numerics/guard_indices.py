@@ -28,6 +28,8 @@ from ....ir.node import Node
 from ....ir.op import Op, op_name_of
 from ....ir.pass_config import register_config
 from ....ir.prim import (
+    uncast,
+    is_one,
     LT,
     Add,
     Call,
@@ -170,7 +172,7 @@ class _Guard(ExprAnalyzerMutator):
 
     def visit_BlockRealize(self, realize: BlockRealize) -> Stmt:
         predicate = realize.predicate
-        if isinstance(predicate, IntImm) and predicate.value:
+        if is_one(predicate):
             return self.default_visit(realize)
         predicate = self.visit(predicate)
         fact = predicate.args[0] if is_call(predicate, "likely") else predicate
@@ -438,14 +440,10 @@ def _counted_from_end(e: Add) -> PrimExpr | None:
     for value, shift in ((e.a, e.b), (e.b, e.a)):
         one = B.const(e.dtype, 1)
         for flag, size in ((shift.a, shift.b), (shift.b, shift.a)) if type(shift) is Mul else ((shift, one),):
-            match _uncast(flag):
-                case LT(a=counted, b=IntImm(value=0)) if B.deep_equal(_uncast(counted), _uncast(value)):
+            match uncast(flag):
+                case LT(a=counted, b=IntImm(value=0)) if B.deep_equal(uncast(counted), uncast(value)):
                     return size
     return None
-
-
-def _uncast(e: PrimExpr) -> PrimExpr:
-    return _uncast(e.value) if isinstance(e, Cast) else e
 
 
 def _divides(e: PrimExpr) -> bool:

@@ -100,6 +100,8 @@ class _Plan(StmtExprVisitor):
 class ComputeLegalizer(RetypingMutator):
     """Promotes values where they are computed with; loads and stores of outer memory keep the narrow type."""
 
+    convert = staticmethod(convert_float)
+
     def __init__(self, match: Match, promoted: str) -> None:
         self.match = match
         self.promoted = promoted
@@ -122,7 +124,7 @@ class ComputeLegalizer(RetypingMutator):
             return value
         if isinstance(value, Cast) and value.value.dtype == self._wide(value.dtype):
             return value.value
-        return convert_float(value, self._wide(value.dtype))
+        return self.convert(value, self._wide(value.dtype))
 
     def _visited(self, value: PrimExpr) -> PrimExpr:
         return self._promote(self.visit(value))
@@ -192,7 +194,7 @@ class ComputeLegalizer(RetypingMutator):
             raise LoweringError("Predicated buffer store is not currently supported in data type legalizer pass.")
         lanes = (dt.lanes(indices[-1].dtype) if indices else 1) * dt.lanes(buffer.dtype)
         if self.match(buffer.dtype) and not self.match(value.dtype):
-            value = convert_float(value, dt.with_lanes(dt.element_of(buffer.dtype), lanes))
+            value = self.convert(value, dt.with_lanes(dt.element_of(buffer.dtype), lanes))
         elif value.dtype != dt.with_lanes(dt.element_of(buffer.dtype), lanes) and self.match(value.dtype):
             value = B.cast(dt.with_lanes(dt.element_of(buffer.dtype), dt.lanes(value.dtype)), value)
         return BufferStore(buffer, value, indices, None, span=store.span)

@@ -24,6 +24,8 @@ _PREDICATED = "Predicated buffer {} is not currently supported in data type lega
 class StorageLegalizer(RetypingMutator):
     """Retypes pointers and buffers; values stay bits from load to store."""
 
+    convert = staticmethod(convert_float)
+
     def __init__(self, match: Match) -> None:
         self.match = match
         self.variables: dict[Var, Var] = {}
@@ -104,7 +106,7 @@ class StorageLegalizer(RetypingMutator):
         if self.match(e.value.dtype) and not self.match(e.dtype):
             # What was copied into promoted memory: the bits say nothing as an integer.
             wide = dt.with_lanes("float32", dt.lanes(e.dtype))
-            return B.cast(e.dtype, self.visit(convert_float(e.value, wide)))
+            return B.cast(e.dtype, self.visit(self.convert(e.value, wide)))
         return self.default_visit(e)
 
     def visit_Call(self, e: Call) -> PrimExpr:

@@ -7,7 +7,7 @@ from typing import Any
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.module import IRModule
-from ....ir.op import Op
+from ....ir.op import op_name_of
 from ....ir.prim import BinaryOp, Call, Cast, CmpOp, FloatImm, Var
 from ....ir.transform import PassContext, PassInfo
 from ....ir.types import PointerType, PrimType
@@ -78,7 +78,7 @@ class _Lower(StmtExprMutator):
         made: Any = self.default_visit(e)
         if not is_custom(e.dtype):
             return made
-        if not isinstance(e.op, Op):
+        if not op_name_of(e):
             raise LoweringError("Lowering non-intrinsic Calls not implemented")
         return self._lowered(f"Call.intrin.{e.op.name}.{_name(e.dtype)}", "Intrinsic", made)
 

@@ -8,7 +8,7 @@ from typing import Any
 from ....arith import build as B
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
-from ....ir.op import Op
+from ....ir.op import Op, op_name_of
 from ....ir.prim import (
     Add, And, Broadcast, Call, CmpOp, EQ, FloorDiv, FloorMod, GE, IntImm, LT, Let, Max, Mul, NE, Select, Var,
 )  # fmt: skip
@@ -67,7 +67,7 @@ class _Lower(ExprAnalyzerMutator):
         return buffer
 
     def visit_Call(self, e: Call) -> PrimExpr:
-        if isinstance(e.op, Op):
+        if op_name_of(e):
             for source in self.sources:
                 rule = self._rule(e.op, *source)
                 made = rule(e) if rule is not None else None

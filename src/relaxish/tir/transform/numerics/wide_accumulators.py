@@ -12,8 +12,9 @@ from ....ir.functor import pre_order_visit
 from ....ir.module import IRModule
 from ....ir.node import Node
 from ....ir.op import Op
-from ....ir.prim import Call, Cast, CmpOp, FloatImm, IntImm, IterVar, Let, Max, Min, Select, Var, const
+from ....ir.prim import Call, Cast, CmpOp, FloatImm, IntImm, IterVar, Let, Max, Min, Select, Var, const, same_int
 from ....ir.types import PointerType, PrimType
+from ....support.sequences import of_kind
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
@@ -235,7 +236,7 @@ def _repeats(iter_var: IterVar) -> bool:
 
 
 def _same(a: Sequence[PrimExpr], b: Sequence[PrimExpr]) -> bool:
-    return all(x is y or (isinstance(x, IntImm) and isinstance(y, IntImm) and x.value == y.value) for x, y in zip(a, b))
+    return all(x is y or same_int(x, y) for x, y in zip(a, b))
 
 
 def _loads_of(value: PrimExpr, buffer: Buffer, lets: dict[Var, Any]) -> list[BufferLoad]:
@@ -276,9 +277,7 @@ def _filled_by(block: Block) -> list[Buffer]:
     filled: list[Buffer] = []
     if block.init is None:
         return filled
-    for store in stmt_list(block.init):
-        if not isinstance(store, BufferStore):
-            continue
+    for store in of_kind(stmt_list(block.init), BufferStore):
         whole = {iv.var: iv.dom for iv in block.iter_vars if iv.iter_type == IterVar.DataPar}
         used: set[Var] = set()
         for index, extent in zip(store.indices, store.buffer.shape):
@@ -298,7 +297,7 @@ def _is(e: PrimExpr, value: int) -> bool:
 
 
 def _both(a: PrimExpr, b: PrimExpr) -> bool:
-    return isinstance(a, IntImm) and isinstance(b, IntImm) and a.value == b.value
+    return same_int(a, b)
 
 
 # ---- widening

@@ -14,6 +14,7 @@ from ....ir.expr import PrimExpr, Range
 from ....ir.module import IRModule
 from ....ir.prim import IterVar, Let, Var
 from ....ir.transform import PassContext, PassInfo
+from ....support.sequences import of_kind
 from ...buffer import Buffer
 from ...function import PrimFunc
 from ...functor import Substitute
@@ -162,7 +163,7 @@ class _SSA(Substitute):
         self._parameters(func.params)
         for buffer in func.buffer_map.values():
             symbols = (*buffer.shape, *buffer.strides, buffer.elem_offset)
-            self._parameters(e for e in symbols if isinstance(e, Var))
+            self._parameters(of_kind(symbols, Var))
             self._parameters([buffer.data])
         params = tuple(self.values.get(p, p) for p in func.params)
         buffer_map = {self.values.get(p, p): self.visit(b) for p, b in func.buffer_map.items()}

@@ -259,13 +259,14 @@ class Counter:
 
     def _add(self, node: PrimExpr | Stmt, table: Table) -> None:
         while True:
-            if isinstance(node, PrimExpr):
-                for key, e in self._computed(node):
-                    table.add(key, e, 1)
-                return
-            if isinstance(node, (IfThenElse, For, While)):
-                table.merge(self._shared(node))
-                return
+            match node:
+                case PrimExpr():
+                    for key, e in self._computed(node):
+                        table.add(key, e, 1)
+                    return
+                case IfThenElse() | For() | While():
+                    table.merge(self._shared(node))
+                    return
             # The last part is gone on with here: bodies nest deeply.
             last = None
             for child in node.iter_children():
@@ -294,13 +295,14 @@ class Counter:
     def _shared(self, node: IfThenElse | For | While) -> Table:
         known = self._branching.get(id(node))
         if known is None:
-            if isinstance(node, IfThenElse):
-                other = Table() if node.else_case is None else self.of(node.else_case)
-                table = Table.shared(self.of(node.condition), self.of(node.then_case), other)
-            elif isinstance(node, For):
-                table = Table.shared(self.of(node.min), self.of(node.extent), self.of(node.body))
-            else:
-                table = Table.shared(self.of(node.condition), self.of(node.body))
+            match node:
+                case IfThenElse():
+                    other = Table() if node.else_case is None else self.of(node.else_case)
+                    table = Table.shared(self.of(node.condition), self.of(node.then_case), other)
+                case For():
+                    table = Table.shared(self.of(node.min), self.of(node.extent), self.of(node.body))
+                case _:
+                    table = Table.shared(self.of(node.condition), self.of(node.body))
             known = self._branching[id(node)] = (node, table)
         return known[1]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.module import IRModule
+from ....ir.module import IRModule, functions_of
 from ....ir.prim import IntImm
 from ....ir.transform import Pass, PassContext, module_pass
 from ....runtime.ndarray import NDArray
@@ -60,11 +60,10 @@ def ExtractPrimFuncConstants() -> Pass:
         count = len(constants)
         extract = _Extract(constants)
         out = mod.clone()
-        for var, func in mod.functions.items():
-            if isinstance(func, PrimFunc):
-                body = extract.visit(func.body)
-                if body is not func.body:
-                    out.update_func(var, func.with_body(body))
+        for var, func in functions_of(mod, PrimFunc):
+            body = extract.visit(func.body)
+            if body is not func.body:
+                out.update_func(var, func.with_body(body))
         return out.with_attr("constants", constants) if len(constants) > count else out
 
     return run

@@ -47,6 +47,9 @@ from ..base import SeqMutator, is_call
 _BUILD: dict[type, Callable[[Any, Any], Any]] = {
     Add: B.add, Sub: B.sub, Mul: B.mul, FloorDiv: B.floordiv, FloorMod: B.floormod, Min: B.minimum, Max: B.maximum,
 }  # fmt: skip
+_OF_WIDTH = (
+    "clz", "popcount", "reinterpret", "call_extern", "call_pure_extern", "call_llvm_intrin", "call_llvm_pure_intrin",
+)  # fmt: skip
 
 
 def match_types(a: PrimExpr, b: PrimExpr) -> tuple[Any, Any]:
@@ -127,10 +130,25 @@ class IndexTypeRewriter(SeqMutator):
             a, b = match_types(a, b)
             return Call(a.dtype, e.op, (cond, a, b), e.annotations)
         made = self.default_visit(e)
+        if made is not e and is_call(e, *_OF_WIDTH):
+            return self._of_width(e, made)
         if made is e or not is_call(e, "shift_right", "shift_left", "bitwise_and", "bitwise_or", "bitwise_xor", "pow"):
             return made
         a, b = match_types(*made.args)
         return Call(a.dtype, e.op, (a, b), e.annotations)
+
+    @staticmethod
+    def _of_width(e: Call, made: Call) -> PrimExpr:
+        """What a call gives depends on how wide its operands are, or somebody else has declared them."""
+        if is_call(e, "clz"):
+            before, after = dt.bits(e.args[0].dtype), dt.bits(made.args[0].dtype)
+            count = Call(e.dtype, e.op, made.args, e.annotations)
+            return count if before == after else count - after + before
+        args = [
+            B.cast(old.dtype, new) if dt.is_integral(old.dtype) and new.dtype != old.dtype else new
+            for old, new in zip(e.args, made.args, strict=True)
+        ]
+        return Call(e.dtype, e.op, args, e.annotations)
 
     def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         buffer, indices = self.buffer(load.buffer), self._index(load.indices)

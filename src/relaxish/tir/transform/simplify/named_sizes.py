@@ -73,8 +73,6 @@ def is_sum(size: PrimExpr) -> bool:
 
 
 class _Namer(Substitute):
-    _table: dict[Any, Any] = {}
-
     def __init__(self, names: Mapping[Var, PrimExpr]) -> None:
         super().__init__({})
         self.names = names

@@ -27,9 +27,12 @@ def new_analyzer() -> Analyzer:
 
 def conjuncts(e: PrimExpr) -> list[Any]:
     """The conditions that ``e`` joins by "and"."""
-    if isinstance(e, And):
-        return [*conjuncts(e.a), *conjuncts(e.b)]
-    return [] if isinstance(e, IntImm) and e.value else [e]
+    match e:
+        case And():
+            return [*conjuncts(e.a), *conjuncts(e.b)]
+        case IntImm() if e.value:
+            return []
+    return [e]
 
 
 def disjuncts(e: PrimExpr) -> list[Any]:

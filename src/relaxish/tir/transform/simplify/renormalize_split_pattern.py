@@ -8,7 +8,7 @@ from typing import Any
 
 from ....arith import build as B
 from ....ir.expr import PrimExpr
-from ....ir.prim import GE, GT, LE, LT, Add, Broadcast, FloorDiv, FloorMod, IntImm, Mul, Not
+from ....ir.prim import GE, GT, LE, LT, Add, Broadcast, FloorDiv, FloorMod, Mul, Not, const_int
 from ...function import PrimFunc
 from ..base import PrimFuncPass, func_pass
 from .simplify import ExprAnalyzerMutator
@@ -85,7 +85,7 @@ class _Renormalize(ExprAnalyzerMutator):
     def visit_LT(self, e: LT) -> PrimExpr:
         """``x < c`` is ``x // c < 1``."""
         a, b = self.visit(e.a), self.visit(e.b)
-        bound = b.value if isinstance(b, IntImm) else 0
+        bound = const_int(b, 0)
         if bound > 0 and not (bound == 1 and self.depth):
             return self._again(LT(B.floordiv(a, b), B.const(b.dtype, 1)))
         return e if a is e.a and b is e.b else LT(a, b)

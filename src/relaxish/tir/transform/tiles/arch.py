@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from ....target import Target
 
 __all__ = ["Arch", "arch_of"]
 
@@ -42,7 +43,7 @@ _SHARED = {
 }
 
 
-def arch_of(target: Any) -> Arch:
+def arch_of(target: Target) -> Arch:
     """What a target's devices can do."""
     if target.kind.name != "cuda":
         kind = str(target.kind.name)

@@ -12,6 +12,7 @@ from typing import Any
 from ....ir.expr import PrimExpr
 from ....ir.functor import all_nodes
 from ....ir.prim import Var, const
+from ....support.sequences import of_kind
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...stmt import AttrStmt, Evaluate, For, IfThenElse, LetStmt, SeqStmt, Stmt, While
@@ -69,13 +70,13 @@ class Steps:
         number = const(len(self.accesses) - 1, "int32")
         return AttrStmt(const(0, "int32"), _STEP, number, body)
 
-    def place(self, body: Any) -> Any:
+    def place(self, body: Any) -> Stmt:
         """The program with barriers."""
         made, _ = self._place(body, _Access())
         return made
 
     def _reads(self, e: PrimExpr) -> _Access:
-        found = {self.views.get(n.buffer, n.buffer.data) for n in all_nodes(e) if isinstance(n, BufferLoad)}
+        found = {self.views.get(n.buffer, n.buffer.data) for n in of_kind(all_nodes(e), BufferLoad)}
         return _Access(found & self.tracked)
 
     def _before(self, access: _Access, pending: _Access) -> tuple[list[Stmt], _Access]:
@@ -85,30 +86,31 @@ class Steps:
 
     def _place(self, stmt: Any, pending: _Access) -> tuple[Any, _Access]:
         number: Any = getattr(stmt, "value", None)
-        if isinstance(stmt, SeqStmt):
-            made = []
-            for item in stmt.seq:
-                item, pending = self._place(item, pending)
-                made.append(item)
-            return seq(made), pending
-        if isinstance(stmt, AttrStmt) and stmt.attr_key == _STEP:
-            first, pending = self._before(self.accesses[int(number.value)], pending)
-            return seq([*first, stmt.body]), pending
-        if isinstance(stmt, Evaluate):
-            return stmt, _Access() if is_call(stmt.value, "tvm_storage_sync") else pending
-        if isinstance(stmt, IfThenElse):
-            first, pending = self._before(self._reads(stmt.condition), pending)
-            then, after = self._place(stmt.then_case, pending)
-            other, otherwise = stmt.else_case, pending
-            if other is not None:
-                other, otherwise = self._place(other, pending)
-            return seq([*first, IfThenElse(stmt.condition, then, other)]), after.joined(otherwise)
-        if isinstance(stmt, (For, While)):
-            return self._loop(stmt, pending)
-        if isinstance(stmt, LetStmt):
-            first, pending = self._before(self._reads(stmt.value), pending)
-            body, after = self._place(stmt.body, pending)
-            return seq([*first, stmt.with_fields(body=body)]), after
+        match stmt:
+            case SeqStmt():
+                made = []
+                for item in stmt.seq:
+                    item, pending = self._place(item, pending)
+                    made.append(item)
+                return seq(made), pending
+            case AttrStmt() if stmt.attr_key == _STEP:
+                first, pending = self._before(self.accesses[int(number.value)], pending)
+                return seq([*first, stmt.body]), pending
+            case Evaluate():
+                return stmt, _Access() if is_call(stmt.value, "tvm_storage_sync") else pending
+            case IfThenElse():
+                first, pending = self._before(self._reads(stmt.condition), pending)
+                then, after = self._place(stmt.then_case, pending)
+                other, otherwise = stmt.else_case, pending
+                if other is not None:
+                    other, otherwise = self._place(other, pending)
+                return seq([*first, IfThenElse(stmt.condition, then, other)]), after.joined(otherwise)
+            case For() | While():
+                return self._loop(stmt, pending)
+            case LetStmt():
+                first, pending = self._before(self._reads(stmt.value), pending)
+                body, after = self._place(stmt.body, pending)
+                return seq([*first, stmt.with_fields(body=body)]), after
         if hasattr(stmt, "body"):
             body, after = self._place(stmt.body, pending)
             return stmt.with_fields(body=body), after

@@ -14,13 +14,14 @@ from ....ir.node import Node
 from ....ir.expr import PrimExpr
 from ....arith.affine import coefficient
 from ....ir import dtype as dt
-from ....ir.prim import Cast, IntImm, Var, const, is_one
+from ....ir.prim import Cast, IntImm, Var, const, const_int, is_one
 from ....ir.types import PointerType, PrimType
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...functor import Mutator, Substitute, renew_defs, substitute
 from ...stmt import (
+    stmt_list,
     Allocate,
     Block,
     BlockRealize,
@@ -52,6 +53,7 @@ from .program import (
     written_for_threads,
 )
 from .register_tiles import product_loops, tile_of
+from .sparse import expand
 from .updates import InParallel, atomic_update, element_of, joined
 
 __all__ = ["CpuKernel", "lower_for_cpu"]
@@ -59,7 +61,7 @@ __all__ = ["CpuKernel", "lower_for_cpu"]
 
 def lower_for_cpu(func: PrimFunc, vector_bits: int) -> PrimFunc:
     """The function with its tile kernels as loops for a CPU with vectors of ``vector_bits``."""
-    return rewrite_kernels(func, lambda kernel: CpuKernel(kernel, vector_bits).lower())
+    return rewrite_kernels(func, lambda kernel: CpuKernel(expand(kernel, lambda p: False), vector_bits).lower())
 
 
 class _Uses:
@@ -73,19 +75,19 @@ class _Uses:
         uses = self
 
         class Look(Walk):
-            def nest(self, nest: Nest) -> Any:
+            def nest(self, nest: Nest) -> Stmt:
                 uses.note(nest)
                 return nest.body
 
-            def atomic(self, how: str, body: Any) -> Any:
+            def atomic(self, how: str, body: Stmt) -> Stmt:
                 uses.others |= {n.buffer for n in accesses(body)}
                 return body
 
-            def visit_BufferStore(self, node: Any) -> Any:
+            def visit_BufferStore(self, node: BufferStore) -> Stmt:
                 uses.others |= {n.buffer for n in accesses(node)}
                 return node
 
-            def visit_DeclBuffer(self, node: Any) -> Any:
+            def visit_DeclBuffer(self, node: DeclBuffer) -> Stmt:
                 uses.viewed.add(node.buffer.data)
                 return self.default_visit(node)
 
@@ -209,7 +211,7 @@ class CpuKernel(Walk):
 
     # -- statements
 
-    def loop(self, node: Any) -> Any:
+    def loop(self, node: For) -> Stmt:
         annotations = {k: v for k, v in node.annotations.items() if not k.startswith("tile.")}
         around, self.around = self.around, None if self.around is None else [*self.around, node]
         made = self._statements(node.body, node)
@@ -218,16 +220,16 @@ class CpuKernel(Walk):
             return made.stmt
         return node.with_fields(body=made, annotations=annotations)
 
-    def visit_IfThenElse(self, node: Node) -> Any:
+    def visit_IfThenElse(self, node: Node) -> Stmt:
         return self._perhaps(node)
 
-    def visit_While(self, node: Node) -> Any:
+    def visit_While(self, node: Node) -> Stmt:
         return self._perhaps(node)
 
-    def visit_LetStmt(self, node: Node) -> Any:
+    def visit_LetStmt(self, node: Node) -> Stmt:
         return self._perhaps(node)
 
-    def _perhaps(self, node: Any) -> Any:
+    def _perhaps(self, node: Any) -> Stmt:
         """Statements that are not run by all blocks, or know names that others do not."""
         around, self.around = self.around, None
         made = self.default_visit(node)
@@ -236,7 +238,7 @@ class CpuKernel(Walk):
 
     def _statements(self, stmt: Any, loop: For | None) -> Any:
         """What stands in a loop's body, or in the kernel's, together: copies become panels, or are not made at all."""
-        items = list(stmt.seq) if isinstance(stmt, SeqStmt) else [stmt]
+        items = stmt_list(stmt)
         nests = [nest_of(item) for item in items]
         read = self._read_in_place(items)
         for n in range(len(items)):
@@ -289,11 +291,11 @@ class CpuKernel(Walk):
             and not any(loads_of(i) for i in value.indices)
         )
 
-    def atomic(self, how: str, body: Any) -> Any:
+    def atomic(self, how: str, body: Stmt) -> Stmt:
         """An update as one instruction, or said to be impossible."""
         return atomic_update(how, body, _refused)
 
-    def nest(self, nest: Nest) -> Any:
+    def nest(self, nest: Nest) -> Stmt:
         """An operator as loops."""
         if nest.op == "gemm":
             return self._gemm(nest)
@@ -316,7 +318,7 @@ class CpuKernel(Walk):
             return plain
         return IfThenElse(inside, self._vectors(loops, without_guards(body)), renew_defs(plain))
 
-    def _vectors(self, loops: Sequence[tuple[Var, Any]], body: Any) -> Stmt:
+    def _vectors(self, loops: Sequence[tuple[Var, Any]], body: Stmt) -> Stmt:
         if not loops:
             return body
         order = list(loops)
@@ -329,7 +331,7 @@ class CpuKernel(Walk):
             return serial_loops([*order, (var, extent)], body)
         return serial_loops(order, vector_loop(var, extent, body, max(1, self.bits // widest(body))))
 
-    def _turns(self, others: Any, var: Var, body: Any) -> bool:
+    def _turns(self, others: Any, var: Var, body: Stmt) -> bool:
         if not isinstance(body, BufferStore) or not others:
             return False
         loads = [x for x in loads_of(body.value) if coefficient(x.indices[-1], var) == 0 and len(x.indices) > 1]
@@ -339,7 +341,7 @@ class CpuKernel(Walk):
             and any(coefficient(i, var) == 1 for x in loads for i in x.indices[:-1])
         )
 
-    def _vector_axis(self, loops: Sequence[tuple[Var, Any]], body: Any) -> int | None:
+    def _vector_axis(self, loops: Sequence[tuple[Var, Any]], body: Stmt) -> int | None:
         stores = stores_of(body)
         for position in reversed(range(len(loops))):
             var, extent = loops[position]
@@ -361,7 +363,7 @@ class CpuKernel(Walk):
         store = nest.body
         start = [] if nest.init is None else [self._vectors(outer, nest.init)]
         lanes = self.bits // max(32, widest(store))
-        by_rows = position == len(nest.loops) - 1 and isinstance(extent, IntImm) and extent.value >= 2 * lanes
+        by_rows = position == len(nest.loops) - 1 and const_int(extent, 0) >= 2 * lanes
         if not by_rows:
             return seq([*start, serial_loops([(reduced, extent)], self._vectors(outer, store))])
         row = self._lanes_of_row(store, reduced, as_int(extent, "an extent"), lanes)
@@ -468,18 +470,18 @@ class _Retarget(Substitute):
         self.memory = memory
         self.turned = turned
 
-    def _place(self, buffer: Any, indices: Sequence[PrimExpr]) -> list[Any]:
+    def _place(self, buffer: Buffer, indices: Sequence[PrimExpr]) -> list[Any]:
         made = [self.visit(i) for i in indices]
         return [*made[:-2], made[-1], made[-2]] if buffer in self.turned else made
 
-    def visit_BufferLoad(self, node: Any) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> PrimExpr:
         new = self.memory.get(node.buffer)
         if new is None:
             return self.default_visit(node)
         load = BufferLoad(new, self._place(node.buffer, node.indices))
         return load if new.dtype == node.buffer.dtype else Cast(node.buffer.dtype, load)
 
-    def visit_BufferStore(self, node: Any) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         new = self.memory.get(node.buffer)
         if new is None:
             return self.default_visit(node)

@@ -19,6 +19,7 @@ from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad, Select
 from ...functor import substitute
 from ...stmt import (
+    While,
     Allocate,
     AttrStmt,
     Block,
@@ -43,6 +44,7 @@ from .nests import serial_loops
 from .pipelines import Pipeline
 from .program import Kernel, Nest, TileLoweringError, Walk, accesses, as_int, loads_of, options_of, stores_of
 from .shared import Shared
+from .sparse import expand
 from .spread import Memory, Spread
 from .updates import ACQUIRES, RELEASES, InParallel, element_of, joined, update_on
 
@@ -57,14 +59,14 @@ class GpuKernel(Walk):
 
     def __init__(self, kernel: Kernel, arch: Arch) -> None:
         super().__init__()
-        self.kernel = kernel
         self.arch = arch
         self.threads = math.prod(kernel.threads)
+        self.products = Products(arch, self.threads)
+        self.kernel = kernel = expand(kernel, self.products.takes_sparse)
         self.thread = Var("tx", "int32")
         self.body = _Views(kernel).visit(kernel.block.body)
         self.nests = nests_of(self.body)
         self.reducers = {n.store.buffer for n in self.nests if n.op == "finalize"}
-        self.products = Products(arch, self.threads)
         self.memory = Memory()
         self.memory.layouts = infer_layouts(kernel, self.nests, self.threads, self.products.layouts)
         self.arena = Var("arena", PointerType(PrimType("uint8"), "shared.dyn"))
@@ -84,7 +86,7 @@ class GpuKernel(Walk):
 
     # -- the kernel ------------------------------------------------------------------------------------------------------
 
-    def lower(self) -> Any:
+    def lower(self) -> Stmt:
         """The kernel as statements of one thread under its launch."""
         self._plan()
         self.spread = Spread(self.memory, self.thread, self.threads)
@@ -108,13 +110,13 @@ class GpuKernel(Walk):
             )
         return self._launch(body)
 
-    def _launch(self, body: Any) -> Any:
+    def _launch(self, body: Any) -> Stmt:
         body = self._in_panels(self._keeping(body))
         made = launch("threadIdx.x", const(self.threads, "int32"), lambda tx: substitute(body, {self.thread: tx}))
         for (var, extent), axis in reversed(list(zip(self.kernel.grid, "xyz", strict=False))):
             inner = made
 
-            def inside(block: Var, inner: Any = inner, var: Var = var) -> Any:
+            def inside(block: Var, inner: Stmt = inner, var: Var = var) -> Stmt:
                 return substitute(inner, {var: block if block.dtype == var.dtype else Cast(var.dtype, block)})
 
             count = extent if extent.dtype == "int32" else Cast("int32", extent)
@@ -123,7 +125,7 @@ class GpuKernel(Walk):
             made = AttrStmt(const(0, "int32"), "explicit_sync", const(1, "int32"), made)
         return made
 
-    def _keeping(self, body: Any) -> Any:
+    def _keeping(self, body: Stmt) -> Stmt:
         """Loads that tell the second-level cache how much of what they touch to keep."""
         known = {x.buffer.name: x.buffer for x in loads_of(self.body) if x.buffer.scope() == "global"}
         for name, ratio in self.kernel.annotations.get(L2, ()):
@@ -140,7 +142,7 @@ class GpuKernel(Walk):
                 f"{what}: loads of {self.arch.name} say nothing to the second-level cache, those of sm_80 and later do; leave it out"
             )
 
-    def _in_panels(self, body: Any) -> Any:
+    def _in_panels(self, body: Stmt) -> Stmt:
         """Blocks visited in panels: the program's places of a block are worked out from the launch's."""
         wish = self.kernel.annotations.get(SWIZZLE)
         if wish is None or len(self.kernel.grid) < 2:
@@ -247,31 +249,31 @@ class GpuKernel(Walk):
         """A step of the block."""
         return self.steps.step(body, reads, writes, [*managed, *self.pipelines.managed])
 
-    def touching(self, body: Any, source: Any) -> Stmt:
+    def touching(self, body: Stmt, source: Any) -> Stmt:
         """A step that touches what ``source`` (in the program's own buffers) does."""
         return self.step(body, [x.buffer for x in loads_of(source)], [x.buffer for x in stores_of(source)])
 
-    def loop(self, node: For) -> Any:
+    def loop(self, node: For) -> Stmt:
         return self.pipelines.loop(node)
 
-    def plain_loop(self, node: Any) -> Any:
+    def plain_loop(self, node: For) -> Stmt:
         """A loop run in order."""
         node = self.products.around(self, node)
         annotations = {k: v for k, v in node.annotations.items() if not k.startswith("tile.")}
         node = node.with_fields(annotations=annotations, extent=self._uniform(node.extent))
         return self.products.leave(self, node.with_fields(body=self.visit(node.body)))
 
-    def visit_IfThenElse(self, node: Any) -> Any:
+    def visit_IfThenElse(self, node: IfThenElse) -> Stmt:
         other = None if node.else_case is None else self.visit(node.else_case)
         return IfThenElse(self._uniform(node.condition), self.visit(node.then_case), other)
 
-    def visit_While(self, node: Any) -> Any:
+    def visit_While(self, node: While) -> Stmt:
         return node.with_fields(condition=self._uniform(node.condition), body=self.visit(node.body))
 
-    def visit_LetStmt(self, node: Any) -> Any:
+    def visit_LetStmt(self, node: LetStmt) -> Stmt:
         return node.with_fields(value=self._uniform(node.value), body=self.visit(node.body))
 
-    def _uniform(self, e: Any) -> Any:
+    def _uniform(self, e: Any) -> PrimExpr:
         """An expression that all threads compute alike."""
         for load in loads_of(e):
             if load.buffer.scope() == FRAGMENT and self.memory.layouts[load.buffer].copies != self.threads:
@@ -281,7 +283,7 @@ class GpuKernel(Walk):
                 )
         return self.spread.place(e, _ANALYZER())
 
-    def visit_BufferStore(self, node: Any) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         scope = node.buffer.scope()
         placed = self.spread.place(node.with_fields(value=node.value), _ANALYZER())
         self._uniform(node.value)
@@ -296,10 +298,10 @@ class GpuKernel(Walk):
             return self.touching(_when(terms, placed), node)
         return self.touching(_when([self.thread.equal(0)], placed), node)
 
-    def visit_Evaluate(self, node: Any) -> Any:
+    def visit_Evaluate(self, node: Evaluate) -> Stmt:
         return self.step(Evaluate(self._uniform(node.value)), [x.buffer for x in loads_of(node.value)], [])
 
-    def atomic(self, how: str, body: Any) -> Any:
+    def atomic(self, how: str, body: Stmt) -> Stmt:
         made = self.spread.place(self._update(how, body), _ANALYZER())
         first = self.touching(_when([self.thread.equal(0)], made), body)
         # The fence is one thread's: it speaks for those that it has waited for, and others wait for it.
@@ -318,16 +320,16 @@ class GpuKernel(Walk):
             first, self.step(_when([self.thread.equal(0)], give), [], [room]), self.step(take, [room], []),
         ])  # fmt: skip
 
-    def _update(self, how: str, body: Any) -> Any:
+    def _update(self, how: str, body: Stmt) -> Stmt:
         return update_on(self.arch, how, body)
 
-    def _inner_loops(self, nest: Nest) -> Any:
+    def _inner_loops(self, nest: Nest) -> Stmt:
         """A parallel loop inside of one: a thread runs it as it is."""
         return serial_loops(nest.loops, InParallel(self._update, self._inner_loops).visit(nest.body))
 
-    def nest(self, nest: Nest) -> Any:
+    def nest(self, nest: Nest) -> Stmt:
         """An operator, as steps."""
-        if nest.op == "gemm":
+        if nest.op in ("gemm", "gemm_sp"):
             return self.products.lower(self, nest)
         if nest.op == "reduce":
             return self._reduce(nest)
@@ -339,7 +341,7 @@ class GpuKernel(Walk):
             return self._print(nest)
         return self.elementwise(nest)
 
-    def elementwise(self, nest: Nest, managed: Any = ()) -> Any:
+    def elementwise(self, nest: Nest, managed: Any = ()) -> Stmt:
         """Independent iterations, shared out."""
         source = nest.body
         body = InParallel(self._update, self._inner_loops).visit(source)
@@ -374,7 +376,7 @@ class GpuKernel(Walk):
         target = self.memory.registers[store.buffer]
         element = element_of(store)
 
-        def join(a: Any, b: Any) -> Any:
+        def join(a: PrimExpr, b: PrimExpr) -> Any:
             return joined(store, a, b)
 
         start = _identity(nest)
@@ -428,7 +430,7 @@ class GpuKernel(Walk):
             steps.append(self.step(_registers(r, count, whole), [buffer], []))
         return steps
 
-    def _reduce_to_shared(self, nest: Nest, dim: int) -> Any:
+    def _reduce_to_shared(self, nest: Nest, dim: int) -> Stmt:
         """Into shared memory: a thread takes a whole row."""
         if any(x.buffer.scope() == FRAGMENT for x in loads_of(nest.body)):
             raise TileLoweringError(
@@ -442,7 +444,7 @@ class GpuKernel(Walk):
         made = self.spread.in_turn(outer, body)
         return self.touching(made, nest.body)
 
-    def _finalize(self, nest: Nest) -> Any:
+    def _finalize(self, nest: Nest) -> Stmt:
         """Add up what threads with copies of a reducer have each gathered."""
         buffer = nest.store.buffer
         kind = _REDUCERS[str(nest.attrs[REDUCER])]
@@ -452,7 +454,7 @@ class GpuKernel(Walk):
 
     # -- prints ------------------------------------------------------------------------------------------------------------
 
-    def _print(self, nest: Nest) -> Any:
+    def _print(self, nest: Nest) -> Stmt:
         """The first thread prints, in order; what lies in fragments comes to shared memory for it."""
         rooms: dict[Any, Any] = {}
         steps = []
@@ -468,7 +470,7 @@ class GpuKernel(Walk):
 
     # -- running sums --------------------------------------------------------------------------------------------------------
 
-    def _scan(self, nest: Nest) -> Any:
+    def _scan(self, nest: Nest) -> Stmt:
         """A thread runs along each row; fragments go through shared memory."""
         store = nest.store
         buffers = {x.buffer for x in accesses(store)}
@@ -488,7 +490,7 @@ class GpuKernel(Walk):
             steps.append(self._between(store.buffer, swapped[store.buffer]))
         return seq(steps)
 
-    def _between(self, target: Any, source: Any) -> Any:
+    def _between(self, target: Buffer, source: Buffer) -> Stmt:
         """A whole copy."""
         loops = tuple((Var(n, "int32"), e) for n, e in zip("ijklmn", source.shape, strict=False))
         at = [v for v, _ in loops]
@@ -497,19 +499,19 @@ class GpuKernel(Walk):
         )
 
 
-def _ANALYZER() -> Any:
+def _ANALYZER() -> Analyzer:
 
     return Analyzer()
 
 
-def _when(terms: Sequence[Any], body: Any) -> Any:
+def _when(terms: Sequence[Any], body: Stmt) -> Stmt:
     from .spread import conjunction
 
     condition = conjunction(list(terms))
     return body if condition is None else IfThenElse(condition, body)
 
 
-def _registers(r: Var, count: int, body: Any) -> Any:
+def _registers(r: Var, count: int, body: Stmt) -> Stmt:
     """``body`` for each register."""
     if count == 1:
         return substitute(body, {r: const(0, "int32")})
@@ -517,7 +519,7 @@ def _registers(r: Var, count: int, body: Any) -> Any:
     return For(fresh, const(0, "int32"), const(count, "int32"), ForKind.UNROLLED, substitute(body, {r: fresh}))
 
 
-def _identity(nest: Nest) -> Any:
+def _identity(nest: Nest) -> PrimExpr:
     """What a reduction begins with."""
     if nest.init is not None:
         assert isinstance(nest.init, BufferStore)
@@ -587,12 +589,12 @@ class _Views(Mutator):
             flat = flat // extent
         return [analyzer.simplify(flat), *reversed(places)]
 
-    def visit_BufferLoad(self, node: Any) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> PrimExpr:
         if node.buffer in self.views:
             return BufferLoad(self.views[node.buffer], self._place(node))
         return self.default_visit(node)
 
-    def visit_BufferStore(self, node: Any) -> Any:
+    def visit_BufferStore(self, node: BufferStore) -> Stmt:
         if node.buffer in self.views:
             return BufferStore(self.views[node.buffer], self.visit(node.value), self._place(node))
         return self.default_visit(node)

@@ -15,11 +15,12 @@ from ....arith.affine import coefficient
 from ....ir.expr import PrimExpr, Range
 from ....ir.functor import Mutator
 from ....support.log import get_logger
+from ....support.sequences import of_kind
 from ....ir.prim import Cast, IterVar, LT, Var, const, is_zero
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
 from ...functor import substitute
-from ...stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
+from ...stmt import Block, BlockRealize, BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt, stmt_list
 from ..hopper.kernel import build_kernel
 from ..hopper.layout import tile_layout
 from ..hopper.tiles import GEMM, STAGES, HopperError, parse_tiles
@@ -39,7 +40,7 @@ class _Other(Exception):
     """The program is not one product."""
 
 
-def _require(condition: Any) -> None:
+def _require(condition: object) -> None:
     if not condition:
         raise _Other
 
@@ -61,10 +62,6 @@ def _groups(kernel: Kernel) -> list[int]:
     return [wanted, *(g for g in (2, 1) if g != wanted)]
 
 
-def _items(stmt: Any) -> list[Any]:
-    return list(stmt.seq) if isinstance(stmt, SeqStmt) else [stmt]
-
-
 class _Rewrite:
     def __init__(self, kernel: Kernel, groups: int) -> None:
         self.kernel = kernel
@@ -73,18 +70,18 @@ class _Rewrite:
         for var, extent in kernel.grid:
             self.analyzer.bind(var, Range.from_min_extent(const(0, var.dtype), extent))
 
-    def build(self) -> Any:
+    def build(self) -> Stmt:
         """The program in the other notation. Raises _Other."""
         if L2 in self.kernel.annotations:
             _log.warning(
                 "T.annotate_l2_hit_ratio: bulk copies say nothing to the cache here; the product is mma.sync, not wgmma"
             )
             raise _Other
-        items = _items(self.kernel.block.body)
+        items = stmt_list(self.kernel.block.body)
         at = next((n for n, s in enumerate(items) if isinstance(s, For) and TURNS in s.annotations), None)
         _require(at is not None)
         assert at is not None
-        loop = items[at]
+        loop: Any = items[at]
         copies, product = self._turn(loop)
         before = [nest_of(s) for s in items[:at]]
         after = [nest_of(s) for s in items[at + 1 :]]
@@ -116,7 +113,7 @@ class _Rewrite:
     # -- reading -----------------------------------------------------------------------------------------------------------
 
     def _turn(self, loop: Any) -> tuple[dict[Buffer, Nest], Product]:
-        nests = [nest_of(s) for s in _items(loop.body)]
+        nests = [nest_of(s) for s in stmt_list(loop.body)]
         _require(len(nests) == 3 and all(n is not None for n in nests))
         found = [n for n in nests if n is not None]
         products = [n for n in found if n.op == "gemm"]
@@ -145,7 +142,7 @@ class _Rewrite:
         _require(store.buffer is p.c and getattr(store.value, "value", None) == 0)
         _require(nests[0].extents == [p.m, p.n])
 
-    def _coordinates(self, p: Product, copies: dict[Buffer, Nest], loop: Any) -> None:
+    def _coordinates(self, p: Product, copies: dict[Buffer, Nest], loop: For) -> None:
         """Where the tile begins along rows, columns and depth, and how far each goes."""
         row, depth_a = self._bases(copies[p.a.buffer], p.a, p.i, p.k, (p.m, p.depth), p.turned_a)
         column, depth_b = self._bases(copies[p.b.buffer], p.b, p.j, p.k, (p.n, p.depth), not p.turned_b)
@@ -185,7 +182,7 @@ class _Rewrite:
 
     # -- writing -----------------------------------------------------------------------------------------------------------
 
-    def _whole(self, buffer: Any, roles: list[Var]) -> Buffer:
+    def _whole(self, buffer: Buffer, roles: list[Var]) -> Buffer:
         name = buffer.name
         scope = "local" if buffer.scope() == FRAGMENT else buffer.scope()
         known: dict[Any, Any] = self.__dict__.setdefault("wholes", {})
@@ -195,7 +192,7 @@ class _Rewrite:
 
     def _block(
         self, name: str, roles: list[Var], body: Any, init: Any, annotations: dict[str, Any], reduced: Any = None
-    ) -> Any:
+    ) -> Stmt:
         """Loops over a tile around a block in the product's coordinates. ``body`` gets them."""
         loops = {r: Var(r.name, r.dtype) for r in roles}
         axes = {r: Var(f"v{r.name}", r.dtype) for r in roles}
@@ -227,23 +224,23 @@ class _Rewrite:
         order = [p.i if i is p.i else p.j if i is p.j else p.k for i in load.indices]
         whole = self._whole(load.buffer, order)
 
-        def body(axes: dict[Var, Var]) -> Any:
+        def body(axes: dict[Var, Var]) -> Stmt:
             values = {v: self._local(r, axes[r]) for v, r in zip(nest.variables, order, strict=True)}
             return BufferStore(whole, self._plain(substitute(nest.store.value, values)), [axes[r] for r in order])
 
         return self._block("copy", order, body, None, {})
 
-    def _plain(self, e: Any) -> PrimExpr:
+    def _plain(self, e: PrimExpr) -> PrimExpr:
         return _Simplify(self.analyzer).visit(e)
 
     def _product(self, p: Product) -> Stmt:
-        a, b = (self._whole(x.buffer, [v for v in x.indices if isinstance(v, Var)]) for x in (p.a, p.b))
+        a, b = (self._whole(x.buffer, list(of_kind(x.indices, Var))) for x in (p.a, p.b))
         c = self._whole(p.c, [p.i, p.j])
 
-        def widened(x: Any) -> PrimExpr:
+        def widened(x: PrimExpr) -> PrimExpr:
             return x if x.dtype == c.dtype else Cast(c.dtype, x)
 
-        def body(axes: dict[Any, Any]) -> Any:
+        def body(axes: dict[Any, Any]) -> Stmt:
             left = BufferLoad(a, [axes[i] for i in p.a.indices])
             right = BufferLoad(b, [axes[i] for i in p.b.indices])
             place = [axes[p.i], axes[p.j]]
@@ -278,12 +275,12 @@ class _Rewrite:
         c = self._whole(p.c, [p.i, p.j])
         value = self._value(store.value, known, p.c)
 
-        def body(axes: dict[Var, Var]) -> Any:
+        def body(axes: dict[Var, Var]) -> Stmt:
             places = dict(zip(last.variables, (self._local(r, axes[r]) for r in (p.i, p.j)), strict=True))
             where = {p.i: axes[p.i], p.j: axes[p.j]}
 
             class Result(Mutator):
-                def visit_BufferLoad(self, node: Any) -> Any:
+                def visit_BufferLoad(self, node: BufferLoad) -> PrimExpr:
                     if node.buffer is p.c:
                         return BufferLoad(c, [where[p.i], where[p.j]])
                     return self.default_visit(node)

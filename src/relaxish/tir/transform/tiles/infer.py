@@ -25,11 +25,11 @@ def nests_of(body: Stmt) -> list[Nest]:
     found: list[Nest] = []
 
     class Look(Walk):
-        def nest(self, nest: Nest) -> Any:
+        def nest(self, nest: Nest) -> Stmt:
             found.append(nest)
             return nest.body
 
-        def atomic(self, how: str, body: Any) -> Any:
+        def atomic(self, how: str, body: Stmt) -> Stmt:
             return body
 
     Look().visit(body)
@@ -124,7 +124,7 @@ def infer_layouts(
     """A layout for each fragment. ``product`` gives what a product wants of its operands. Raises TileLoweringError."""
     layouts: dict[Buffer, Layout] = {}
     for nest in nests:
-        if nest.op != "gemm":
+        if nest.op not in ("gemm", "gemm_sp"):
             continue
         for buffer, layout in product(nest).items():
             if layouts.setdefault(buffer, layout) != layout:
@@ -132,7 +132,7 @@ def infer_layouts(
                     f"fragment {buffer.name} has two layouts: two products want its elements in different threads. Give both "
                     "T.gemm the same policy (GemmWarpPolicy.FullRow where one takes the other's result), or copy through shared memory"
                 )
-    others = [n for n in nests if n.op not in ("gemm", "scan", "print")]
+    others = [n for n in nests if n.op not in ("gemm", "gemm_sp", "scan", "print")]
     _follow(others, layouts)
     fragments = [b for b in kernel.block.alloc_buffers if b.scope() == FRAGMENT]
     while True:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ....ir.expr import PrimExpr
-from ....ir.prim import IntImm, Var, const
+from ....ir.prim import IntImm, Var, const, uncast
 from ....ir.types import PointerType, PrimType
 from ....support.log import get_logger
 from ...buffer import Buffer, decl_buffer
@@ -14,11 +14,13 @@ from ...functor import substitute
 from ...stmt import Allocate, BufferStore, DeclBuffer, Evaluate, For, ForKind, Stmt
 from ..base import call, seq
 from .arch import Arch
-from .layout import Layout, by_rows, outer_product
+from .layout import Layout, accumulator, by_rows, outer_product
 from .mma import Mma, form_of, is_unbuilt
+from .mma_sparse import SparseMma, sparse_form_of
 from .names import FRAGMENT
-from .product import Product, product_of, uncast
+from .product import Product, product_of
 from .program import Nest, TileLoweringError, accesses, loads_of
+from .sparse import SparseProduct, sparse_product_of
 
 if TYPE_CHECKING:
     from .gpu import GpuKernel
@@ -68,6 +70,20 @@ class Products:
                     return ("wmma", *grid)
         return "simt", 0, 0
 
+    def sparse_grid(self, p: SparseProduct) -> tuple[int, int] | None:
+        """(warps along rows, along columns) of a sparse product by the matrix unit; None where it has no instruction for it,
+        or the tile is not whole pieces of it."""
+        form = sparse_form_of(p)
+        if self.arch.unit != "mma" or self.threads % 32 or form is None or not self._whole(p):
+            return None
+        if self.arch.level < form.level or p.depth % form.depth:
+            return None
+        return warp_grid(p.m, p.n, self.threads // 32, p.policy, 8, form.rows)
+
+    def takes_sparse(self, p: SparseProduct) -> bool:
+        """Whether the matrix unit multiplies a sparse product as it is."""
+        return self.sparse_grid(p) is not None
+
     def _say_why(self, p: Product) -> None:
         """A note where threads multiply, though the architecture has a unit for such products or the types one elsewhere."""
         form, kinds = form_of(p), f"{p.a.buffer.dtype} x {p.b.buffer.dtype} -> {p.c.dtype}"
@@ -91,6 +107,9 @@ class Products:
 
     def layouts(self, nest: Nest) -> dict[Any, Layout]:
         """What a product wants of its fragments."""
+        if nest.op == "gemm_sp":
+            sparse = sparse_product_of(nest)
+            return {sparse.c: accumulator(sparse.m, sparse.n, *self._warps(sparse))}
         p = product_of(nest)
         if not self._whole(p):
             raise TileLoweringError(
@@ -116,8 +135,10 @@ class Products:
 
     # -- lowering ----------------------------------------------------------------------------------------------------------
 
-    def lower(self, kernel: GpuKernel, nest: Nest) -> Any:
+    def lower(self, kernel: GpuKernel, nest: Nest) -> Stmt:
         """A product as steps."""
+        if nest.op == "gemm_sp":
+            return self._lower_sparse(kernel, sparse_product_of(nest))
         p = product_of(nest)
         unit, rows, across = self.unit(p)
         made = []
@@ -135,6 +156,18 @@ class Products:
             made.append(self._simt(kernel, p))
         return seq(made)
 
+    def _warps(self, p: SparseProduct) -> tuple[int, int]:
+        grid = self.sparse_grid(p)
+        assert grid is not None, "others were expanded"
+        return grid
+
+    def _lower_sparse(self, kernel: GpuKernel, p: SparseProduct) -> Stmt:
+        form = sparse_form_of(p)
+        assert form is not None, "others were expanded"
+        body = SparseMma(kernel, p, form, *self._warps(p)).build()
+        step = kernel.step(body, [p.a.buffer, p.b.buffer, p.e.buffer], [])
+        return seq([self._zero(kernel, p), step]) if p.clear else step
+
     def _zero(self, kernel: GpuKernel, p: Product) -> Any:
         loops = ((Var("i", "int32"), p.c.shape[0]), (Var("j", "int32"), p.c.shape[1]))
         body = BufferStore(p.c, const(0, p.c.dtype), [v for v, _ in loops])
@@ -151,7 +184,7 @@ class Products:
         kernel.tile_in_passing(other)
         return [kernel._between(other, buffer)], _Swap({buffer: other}).visit(p.store)
 
-    def _simt(self, kernel: GpuKernel, p: Product) -> Any:
+    def _simt(self, kernel: GpuKernel, p: Product) -> Stmt:
         first, store = self._in_shared(kernel, p)
         layout = kernel.memory.layouts[p.c]
         loops = ((p.i, const(p.m, p.i.dtype)), (p.j, const(p.n, p.j.dtype)))
@@ -175,14 +208,14 @@ class Products:
                 entered.append(p.c)
         return loop
 
-    def leave(self, kernel: GpuKernel, stmt: Any) -> Any:
+    def leave(self, kernel: GpuKernel, stmt: Stmt) -> Stmt:
         """After it: they come back."""
         for c in self.entered.pop():
             sums = self.open.pop(c)
             stmt = seq([kernel.step(sums.fill(), [], []), stmt, *sums.add_to(kernel, c)])
         return stmt
 
-    def _wmma(self, kernel: GpuKernel, p: Product, rows: int, across: int) -> Any:
+    def _wmma(self, kernel: GpuKernel, p: Product, rows: int, across: int) -> Stmt:
         first, store = self._in_shared(kernel, p)
         sums = self.open.get(p.c)
         alone = sums is None
@@ -201,7 +234,7 @@ class Products:
         self.allocations.append(made)
         return made
 
-    def wrap(self, body: Any) -> Any:
+    def wrap(self, body: Stmt) -> Stmt:
         """The kernel with the unit's registers around."""
         for buffer in self.allocations:
             body = Allocate(
@@ -210,7 +243,7 @@ class Products:
         return body
 
 
-def _uses(body: Any) -> tuple[list[Product], set[Any]]:
+def _uses(body: Stmt) -> tuple[list[Product], set[Any]]:
     """(products, buffers that other statements touch) of a loop's body."""
     from .infer import nests_of
 

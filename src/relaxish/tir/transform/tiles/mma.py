@@ -21,7 +21,7 @@ from .product import Product
 if TYPE_CHECKING:
     from .gpu import GpuKernel
 
-__all__ = ["Mma", "MmaForm", "form_of", "is_unbuilt"]
+__all__ = ["Mma", "MmaForm", "form_of", "is_unbuilt", "ptx_type", "unrolled"]
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,14 @@ class MmaForm:
     level: int
 
     @property
+    def stored(self) -> int:
+        """Elements of a row of the left operand that there are."""
+        return self.depth
+
+    @property
     def left(self) -> int:
         """Elements of the left operand in a thread."""
-        return self.rows * self.depth // 32
+        return self.rows * self.stored // 32
 
     @property
     def right(self) -> int:
@@ -50,14 +55,14 @@ class MmaForm:
         """Elements of the result in a thread."""
         return self.rows * 8 // 32
 
-    def left_place(self, lane: PrimExpr, e: Any) -> tuple[PrimExpr, PrimExpr]:
+    def left_place(self, lane: PrimExpr, e: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
         """(row, depth) of an element of the left operand."""
         r = self.run
         if self.rows == 8:
             return lane // 4, lane % 4 * r + e
         return lane // 4 + e // r % 2 * 8, lane % 4 * r + e % r + e // (2 * r) * (4 * r)
 
-    def right_place(self, lane: PrimExpr, e: Any) -> tuple[PrimExpr, PrimExpr]:
+    def right_place(self, lane: PrimExpr, e: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
         """(depth, column) of an element of the right operand."""
         r = self.run
         return lane % 4 * r + e % r + e // r * (4 * r), lane // 4
@@ -86,6 +91,11 @@ _FORMS: dict[tuple[str, str, str], MmaForm] = {
 _TYPES = {
     "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2",
 }  # fmt: skip
+
+
+def ptx_type(dtype: str) -> str:
+    """What the instruction calls a type."""
+    return _TYPES.get(dtype, dtype)
 
 
 def form_of(p: Product) -> MmaForm | None:
@@ -124,13 +134,13 @@ class Mma:
         k = Var("k16", "int32")
         body: list[Any] = []
         if not self.a_registers:
-            body.append(_unrolled("mi", self.tall, lambda t: self._left(t, k)))
-        body += self._right(k)
-        body.append(_unrolled("mi", self.tall, lambda t: _unrolled("nj", self.wide, lambda w: self._multiply(t, w, k))))
+            body.append(unrolled("mi", self.tall, lambda t: self.left(t, k)))
+        body += self.right(k)
+        body.append(unrolled("mi", self.tall, lambda t: unrolled("nj", self.wide, lambda w: self.multiply(t, w, k))))
         steps = const(p.depth // self.form.depth, "int32")
         return For(k, const(0, "int32"), steps, ForKind.UNROLLED, seq(body))
 
-    def _matrices_fit(self, load: BufferLoad, turned: bool) -> bool:
+    def matrices_fit(self, load: BufferLoad, turned: bool) -> bool:
         """Whether ``ldmatrix`` brings an operand: it moves 16 bits, so that smaller elements must lie along the depth, in
         rows of whole pieces of 16 bytes."""
         bits = dt.bits(load.buffer.dtype)
@@ -139,41 +149,41 @@ class Mma:
             return False
         return bits == 16 or (bits == 8 and not turned and kept.aligned(16))
 
-    def _address(self, load: BufferLoad, at: dict[Var, PrimExpr]) -> tuple[Buffer, Any]:
+    def address(self, load: BufferLoad, at: dict[Var, PrimExpr]) -> tuple[Buffer, Any]:
         kept = self.kernel.memory.shared[load.buffer]
         indices = [substitute(i, at) for i in load.indices]
         return kept.view, kept.offset(indices, self.kernel.memory.turns.get(load.buffer))
 
-    def _left(self, t: PrimExpr, k: PrimExpr) -> Stmt:
+    def left(self, t: PrimExpr, k: PrimExpr) -> Stmt:
         lane, p, form = self.lane, self.p, self.form
         first = self.row * (self.tall * form.rows) + t * form.rows
-        if not self._matrices_fit(p.a, p.turned_a):
+        if not self.matrices_fit(p.a, p.turned_a):
 
-            def element(e: Any) -> Stmt:
+            def element(e: PrimExpr) -> Stmt:
                 row, deep = form.left_place(lane, e)
-                return self._element(p.a, {p.i: first + row, p.k: k * form.depth + deep}, self.a, t * form.left + e)
+                return self.element(p.a, {p.i: first + row, p.k: k * form.stored + deep}, self.a, t * form.left + e)
 
-            return _unrolled("e", form.left, element)
+            return unrolled("e", form.left, element)
         piece = 4 * form.run
         if p.turned_a:
             row, deep = lane // 8 % 2 * 8, lane % 8 + lane // 16 * 8
         else:
             row, deep = lane % 16, lane // 16 * piece
-        view, place = self._address(p.a, {p.i: first + row, p.k: k * form.depth + deep})
-        return self._matrices(p.turned_a, 4, self.a, t * form.left, view, place)
+        view, place = self.address(p.a, {p.i: first + row, p.k: k * form.stored + deep})
+        return self.matrices(p.turned_a, 4, self.a, t * form.left, view, place)
 
-    def _right(self, k: PrimExpr) -> list[Stmt]:
-        if not self._matrices_fit(self.p.b, not self.p.turned_b):
+    def right(self, k: PrimExpr) -> list[Stmt]:
+        if not self.matrices_fit(self.p.b, not self.p.turned_b):
             p, form = self.p, self.form
 
             def element(w: PrimExpr, e: PrimExpr) -> Stmt:
                 deep, column = form.right_place(self.lane, e)
                 at = {p.j: self.column * (self.wide * 8) + w * 8 + column, p.k: k * form.depth + deep}
-                return self._element(p.b, at, self.b, w * form.right + e)
+                return self.element(p.b, at, self.b, w * form.right + e)
 
-            return [_unrolled("nj", self.wide, lambda w: _unrolled("e", form.right, lambda e: element(w, e)))]
+            return [unrolled("nj", self.wide, lambda w: unrolled("e", form.right, lambda e: element(w, e)))]
         pairs = self.wide // 2
-        made = [_unrolled("nj", pairs, lambda w: self._columns(w * 2, k, 4))] if pairs else []
+        made = [unrolled("nj", pairs, lambda w: self._columns(w * 2, k, 4))] if pairs else []
         return [*made, self._columns(const(self.wide - 1, "int32"), k, 2)] if self.wide % 2 else made
 
     def _columns(self, w: PrimExpr, k: PrimExpr, count: int) -> Stmt:
@@ -186,33 +196,33 @@ class Mma:
             # Addresses of the other sixteen lanes are not read; they stay inside of the tile.
             column = lane % 8 if p.turned_b else const(0, "int32")
         at = {p.j: self.column * (self.wide * 8) + w * 8 + column, p.k: k * self.form.depth + deep}
-        view, place = self._address(p.b, at)
-        return self._matrices(not p.turned_b, count, self.b, w * self.form.right, view, place)
+        view, place = self.address(p.b, at)
+        return self.matrices(not p.turned_b, count, self.b, w * self.form.right, view, place)
 
-    def _element(self, load: BufferLoad, at: dict[Var, PrimExpr], to: Buffer, index: PrimExpr) -> Stmt:
-        view, place = self._address(load, at)
+    def element(self, load: BufferLoad, at: dict[Var, PrimExpr], to: Buffer, index: PrimExpr) -> Stmt:
+        view, place = self.address(load, at)
         return BufferStore(to, BufferLoad(view, [place]), [index])
 
-    def _matrices(self, turn: bool, count: int, to: Buffer, at: Any, view: Buffer, place: Any) -> Stmt:
+    def matrices(self, turn: bool, count: int, to: Buffer, at: Any, view: Buffer, place: Any) -> Stmt:
         # The offset counts elements of the pointer's own type: bytes of the arena.
         place = place * (dt.bits(to.dtype) // 8)
         return Evaluate(call(
             to.dtype, "ptx_ldmatrix", const(turn, "bool"), const(count, "int32"), ".b16", to.data, at, view.data, place
         ))  # fmt: skip
 
-    def _multiply(self, t: PrimExpr, w: PrimExpr, k: PrimExpr) -> Stmt:
+    def multiply(self, t: PrimExpr, w: PrimExpr, k: PrimExpr) -> Stmt:
         p, form = self.p, self.form
         left = t * form.left
         if self.a_registers:
             left = t * (form.left * (p.depth // form.depth)) + k * form.left
-        a, b, c = (_TYPES.get(x, x) for x in (p.a.buffer.dtype, p.b.buffer.dtype, p.c.dtype))
+        a, b, c = (ptx_type(x.dtype) for x in (p.a.buffer, p.b.buffer, p.c))
         return Evaluate(call(
             p.c.dtype, "ptx_mma", form.name, "row", "col", a, b, c, self.a.data, left, self.b.data, w * form.right,
             self.result.data, (t * self.wide + w) * form.sums, const(False, "bool"),
         ))  # fmt: skip
 
 
-def _unrolled(name: str, count: int, body: Callable[[Any], Stmt]) -> Stmt:
+def unrolled(name: str, count: int, body: Callable[[Any], Stmt]) -> Stmt:
     if count == 1:
         return body(const(0, "int32"))
     var = Var(name, "int32")

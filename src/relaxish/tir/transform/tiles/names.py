@@ -15,7 +15,7 @@ __all__ = [
 KERNEL = "tile.kernel"
 """Annotation of a kernel's block: threads along x, y and z."""
 OP = "tile.op"
-"""Annotation of a tile operator's block: copy, gemm, fill, reduce, scan, atomic, finalize, print."""
+"""Annotation of a tile operator's block: copy, gemm, gemm_sp, fill, reduce, scan, atomic, finalize, print."""
 LOOPS = "tile.loops"
 """Annotation of a tile operator's block: how many of the loops around are its own."""
 OPTIONS = "tile.options"

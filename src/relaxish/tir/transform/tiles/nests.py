@@ -72,7 +72,7 @@ def _conditions(body: Stmt) -> list[Stmt]:
     return found
 
 
-def _corner(term: Any, loops: Sequence[tuple[Var, PrimExpr]]) -> Any:
+def _corner(term: PrimExpr, loops: Sequence[tuple[Var, PrimExpr]]) -> PrimExpr | None:
     """The comparison at the iteration where it is hardest to hold."""
     if not isinstance(term, (LT, LE, GT, GE)) or loads_of(term):
         return None
@@ -98,7 +98,7 @@ class _Unguard(Mutator):
         return self.visit(node.then_case)
 
 
-def without_guards(body: Stmt) -> Any:
+def without_guards(body: Stmt) -> Stmt:
     """The body where all its conditions hold."""
     return _Unguard().visit(body)
 
@@ -113,7 +113,7 @@ class _Selects(Mutator):
         return made
 
 
-def plain_selects(body: Stmt) -> Any:
+def plain_selects(body: Stmt) -> Stmt:
     """``if_then_else`` of values that are always there to read, as ``Select``."""
     return _Selects().visit(body)
 
@@ -142,21 +142,22 @@ def vectorizable(body: Stmt, var: Var, private: Sequence[Any] = ()) -> bool:
 
     def look(node: Any) -> None:
         nonlocal fine
-        if isinstance(node, BufferStore):
-            factors = [coefficient(i, var) for i in node.indices]
-            fine = fine and node.buffer not in private and any(f not in (None, 0) for f in factors)
-        elif isinstance(node, IfThenElse):
-            fine = fine and not mentions(node.condition, var)
-        elif op_name(node) == "if_then_else":
-            fine = fine and not mentions(node.args[0], var)
-        elif isinstance(node, Stmt) and not isinstance(node, SeqStmt):
-            fine = False
+        match node:
+            case BufferStore():
+                factors = [coefficient(i, var) for i in node.indices]
+                fine = fine and node.buffer not in private and any(f not in (None, 0) for f in factors)
+            case IfThenElse():
+                fine = fine and not mentions(node.condition, var)
+            case _ if op_name(node) == "if_then_else":
+                fine = fine and not mentions(node.args[0], var)
+            case Stmt() if not isinstance(node, SeqStmt):
+                fine = False
 
     post_order_visit(body, look)
     return fine
 
 
-def vector_loop(var: Var, extent: Any, body: Stmt, lanes: int) -> Stmt:
+def vector_loop(var: Var, extent: PrimExpr, body: Stmt, lanes: int) -> Stmt:
     """A loop in vectors of ``lanes``, the rest one by one (or in one shorter vector where that divides)."""
     if not isinstance(extent, IntImm) or lanes < 2 or extent.value < 2:
         return serial_loops([(var, extent)], body)
@@ -184,7 +185,7 @@ def _power(count: int, limit: int) -> int:
     return best
 
 
-def widest(body: Any) -> int:
+def widest(body: Stmt) -> int:
     """Bits of the widest element that the body loads or stores."""
     sizes = [dt.bits(n.buffer.dtype) for n in accesses(body)]
     return max([8, *sizes])

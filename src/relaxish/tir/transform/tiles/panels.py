@@ -18,7 +18,7 @@ from ....arith.affine import coefficient
 from ....arith.functor import free_vars
 from ....ir import dtype as dt
 from ....ir.functor import Mutator, post_order_visit
-from ....ir.prim import IntImm, IterVar, Var, const
+from ....ir.prim import IntImm, IterVar, Var, const, const_ints
 from ....ir.types import PointerType, PrimType
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
@@ -74,7 +74,7 @@ class Panel:
 class Panels:
     """The panels of a kernel."""
 
-    def __init__(self, kernel: CpuKernel, body: Any) -> None:
+    def __init__(self, kernel: CpuKernel, body: Stmt) -> None:
         self.kernel = kernel
         self.fills: list[Any] = []
         self.buffers: list[Buffer] = []
@@ -82,12 +82,13 @@ class Panels:
         post_order_visit(body, self._note)
 
     def _note(self, node: Node) -> None:
-        if isinstance(node, For):
-            self.bound.add(node.loop_var)
-        elif isinstance(node, LetStmt):
-            self.bound.add(node.var)
-        elif isinstance(node, IterVar):
-            self.bound.add(node.var)
+        match node:
+            case For():
+                self.bound.add(node.loop_var)
+            case LetStmt():
+                self.bound.add(node.var)
+            case IterVar():
+                self.bound.add(node.var)
 
     # -- which copies are panels
 
@@ -106,7 +107,7 @@ class Panels:
         if any(v in self.bound and v not in own for v in used):
             return None
         bounds = [e for _, e in axes] + [e for f in around for e in (f.min, f.extent)]
-        if not all(isinstance(e, IntImm) for e in bounds):
+        if const_ints(bounds) is None:
             return None
         outer: list[tuple[Var, PrimExpr, int]] = [
             (v, const(0, v.dtype), as_int(e, "an extent")) for v, e in axes if v in used
@@ -146,7 +147,7 @@ class Panels:
         everywhere = [p for p in k.uses.products if old in (p.a.buffer, p.b.buffer)]
         return users if users and len(users) == len(everywhere) and self._alike(store, users) else None
 
-    def _alike(self, store: Any, users: Sequence[Product]) -> bool:
+    def _alike(self, store: BufferStore, users: Sequence[Product]) -> bool:
         """Whether products read all of a tile in the same way."""
         shape = [getattr(e, "value", None) for e in store.buffer.shape]
         ways = set()
@@ -304,5 +305,5 @@ class Replace(Mutator):
         super().__init__()
         self.loads = loads
 
-    def visit_BufferLoad(self, node: Any) -> Any:
+    def visit_BufferLoad(self, node: BufferLoad) -> PrimExpr:
         return self.loads[node] if node in self.loads else self.default_visit(node)

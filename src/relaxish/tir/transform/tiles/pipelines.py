@@ -12,12 +12,12 @@ from ....ir.functor import post_order_visit
 from ....ir.prim import IntImm, Var, const
 from ...expr import BufferLoad
 from ...functor import substitute
-from ...stmt import AttrStmt, BufferStore, Evaluate, For, ForKind, IfThenElse, SeqStmt, Stmt
+from ...stmt import AttrStmt, BufferStore, Evaluate, For, ForKind, IfThenElse, SeqStmt, Stmt, stmt_list
 from ..base import call, op_name, seq
 from .barriers import barrier
 from .names import SHARED, STAGES
 from .program import Nest, TileLoweringError, accesses, loads_of, nest_of, stores_of
-from .skewed import Plan, commit_copies, is_skewed, items_of, stage_count, wait_for_copies
+from .skewed import Plan, commit_copies, is_skewed, stage_count, wait_for_copies
 
 if TYPE_CHECKING:
     from .gpu import GpuKernel
@@ -43,7 +43,7 @@ class Pipeline:
         stages, skewed = stage_count(node), is_skewed(node)
         if not skewed and (stages < 2 or not copies_ahead):
             return
-        nests = [nest_of(item) for item in items_of(node.body)]
+        nests = [nest_of(item) for item in stmt_list(node.body)]
         stored: dict[Any, int] = {}
         for store in stores_of(node.body):
             stored[store.buffer] = stored.get(store.buffer, 0) + 1
@@ -79,7 +79,7 @@ class Pipeline:
 
     # -- lowering ------------------------------------------------------------------------------------------------------------
 
-    def loop(self, node: Any) -> Any:
+    def loop(self, node: Any) -> Stmt:
         """A loop, pipelined where it asks for it and has copies that can run ahead."""
         plan = self.plans.get(node.loop_var)
         if plan is not None:
@@ -118,7 +118,7 @@ class Pipeline:
         for buffer in buffers:
             k.memory.turns[buffer] = turn % stages
         rest = [
-            item for item in (node.body.seq if isinstance(node.body, SeqStmt) else [node.body])
+            item for item in stmt_list(node.body)
             if not ((n := nest_of(item)) is not None and isinstance(n.body, BufferStore) and n.body.buffer in targets and n.op == "copy")
         ]  # fmt: skip
         body = k.visit(substitute(seq(rest), {node.loop_var: start + turn})) if rest else Evaluate(const(0, "int32"))
@@ -147,20 +147,21 @@ class _Async:
 
     def convert(self, stmt: Stmt) -> Stmt:
         """The statement with asynchronous copies where there are such."""
-        if isinstance(stmt, SeqStmt):
-            return seq([self.convert(s) for s in stmt.seq])
-        if isinstance(stmt, AttrStmt):
-            return stmt.with_fields(body=self.convert(stmt.body))
-        if isinstance(stmt, IfThenElse):
-            other = None if stmt.else_case is None else self.convert(stmt.else_case)
-            return IfThenElse(stmt.condition, self.convert(stmt.then_case), other)
-        if isinstance(stmt, For):
-            lanes: Any = stmt.extent
-            if stmt.kind == ForKind.VECTORIZED and isinstance(stmt.body, BufferStore):
-                return self._vector(stmt.body, stmt.loop_var, lanes.value) or stmt
-            return stmt.with_fields(body=self.convert(stmt.body))
-        if isinstance(stmt, BufferStore):
-            return self._vector(stmt, None, 1) or stmt
+        match stmt:
+            case SeqStmt():
+                return seq([self.convert(s) for s in stmt.seq])
+            case AttrStmt():
+                return stmt.with_fields(body=self.convert(stmt.body))
+            case IfThenElse():
+                other = None if stmt.else_case is None else self.convert(stmt.else_case)
+                return IfThenElse(stmt.condition, self.convert(stmt.then_case), other)
+            case For():
+                lanes: Any = stmt.extent
+                if stmt.kind == ForKind.VECTORIZED and isinstance(stmt.body, BufferStore):
+                    return self._vector(stmt.body, stmt.loop_var, lanes.value) or stmt
+                return stmt.with_fields(body=self.convert(stmt.body))
+            case BufferStore():
+                return self._vector(stmt, None, 1) or stmt
         return stmt
 
     def _vector(self, store: Any, var: Var | None, width: int) -> Stmt | None:

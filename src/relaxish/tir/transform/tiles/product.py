@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....arith.affine import coefficient
-from ....ir.prim import Cast, Var
+from ....ir.prim import Var, uncast
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...stmt import BufferStore
 from .names import CLEAR, POLICY
 from .program import Nest, as_int
 
-__all__ = ["Product", "product_of", "uncast"]
+__all__ = ["Product", "operands_of", "product_of"]
 
 
 @dataclass(frozen=True)
@@ -41,21 +41,18 @@ class Product:
         return made
 
 
-def uncast(e: Any) -> Any:
-    """What is converted, without the conversions."""
-    while isinstance(e, Cast):
-        e = e.value
-    return e
+def operands_of(nest: Nest) -> tuple[BufferLoad, BufferLoad]:
+    """The elements that a product multiplies."""
+    terms: Any = nest.store.value
+    return uncast(terms.b.a), uncast(terms.b.b)
 
 
 def product_of(nest: Nest) -> Product:
     """The parts of a product. Raises TileLoweringError where a side is not constant."""
     (i, m), (j, n), (k, depth) = nest.loops
-    store = nest.store
-    terms: Any = store.value
-    a, b = uncast(terms.b.a), uncast(terms.b.b)
+    a, b = operands_of(nest)
     policy = int(getattr(nest.attrs[POLICY], "value", nest.attrs[POLICY]))
     return Product(
         i, j, k, as_int(m, "a side of T.gemm"), as_int(n, "a side of T.gemm"), as_int(depth, "the depth of T.gemm"),
-        store, a, b, coefficient(a.indices[-1], k) == 0, coefficient(b.indices[-1], k) == 1, policy, CLEAR in nest.attrs,
+        nest.store, a, b, coefficient(a.indices[-1], k) == 0, coefficient(b.indices[-1], k) == 1, policy, CLEAR in nest.attrs,
     )  # fmt: skip

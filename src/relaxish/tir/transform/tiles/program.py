@@ -10,7 +10,7 @@ from typing import Any
 from ....ir.expr import PrimExpr
 from ....ir.functor import Mutator, all_nodes, post_order_visit
 from ....ir.node import Node
-from ....ir.prim import IntImm, Var
+from ....ir.prim import IntImm, Var, is_one
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
@@ -35,7 +35,8 @@ class TileLoweringError(LoweringError):
 class Nest:
     """An operator: independent loops (reduced and ordered ones last come to ``kinds``) around one statement.
 
-    ``op`` is copy, fill, gemm, reduce, scan, atomic, finalize, print or parallel. In ``body`` and ``init`` all names are loop variables.
+    ``op`` is copy, fill, gemm, gemm_sp, reduce, scan, atomic, finalize, print or parallel. In ``body`` and ``init`` all names
+    are loop variables.
     """
 
     op: str
@@ -92,10 +93,11 @@ class Kernel:
 
 def as_int(e: PrimExpr, what: str) -> int:
     """A constant. Raises TileLoweringError."""
-    if isinstance(e, int):
-        return e
-    if isinstance(e, IntImm):
-        return int(e.value)
+    match e:
+        case int():
+            return e
+        case IntImm():
+            return int(e.value)
     raise TileLoweringError(f"{what} is {e}; it must be constant for tiles in registers and shared memory")
 
 
@@ -152,7 +154,7 @@ def opened(realize: BlockRealize) -> tuple[Any, Any]:
     block = realize.block
     names = {v.var: value for v, value in zip(block.iter_vars, realize.iter_values, strict=True)}
     body = substitute(block.body, names)
-    if not (isinstance(realize.predicate, IntImm) and realize.predicate.value):
+    if not is_one(realize.predicate):
         body = IfThenElse(realize.predicate, body)
     return body, None if block.init is None else substitute(block.init, names)
 
@@ -221,7 +223,7 @@ class Walk(Mutator):
         """An operator."""
         raise NotImplementedError
 
-    def atomic(self, how: str, body: Stmt) -> Any:
+    def atomic(self, how: str, body: Stmt) -> Stmt:
         """An update of one element that other blocks update, too."""
         raise NotImplementedError
 

@@ -33,21 +33,22 @@ _CALLS = {
 
 def index_values(e: PrimExpr, places: Mapping[Var, Indices]) -> Indices:
     """An index for all iterations (arrays that broadcast). Raises KeyError for what it does not know."""
-    if isinstance(e, IntImm):
-        return np.asarray(e.value, dtype=np.int64)
-    if isinstance(e, Var):
-        return places[e]
-    if isinstance(e, Cast):
-        return index_values(e.value, places)
-    if isinstance(e, Select):
-        c, a, b = (index_values(x, places) for x in (e.condition, e.true_value, e.false_value))
-        return np.where(c, a, b)
-    if isinstance(e, BinaryOp):
-        found = _BINARY[type(e).__name__](index_values(e.a, places), index_values(e.b, places))
-        return np.asarray(found, dtype=np.int64)
-    if isinstance(e, Call):
-        a, b = (index_values(x, places) for x in e.args)
-        return np.asarray(_CALLS[getattr(e.op, "name", "")](a, b), dtype=np.int64)
+    match e:
+        case IntImm():
+            return np.asarray(e.value, dtype=np.int64)
+        case Var():
+            return places[e]
+        case Cast():
+            return index_values(e.value, places)
+        case Select():
+            c, a, b = (index_values(x, places) for x in (e.condition, e.true_value, e.false_value))
+            return np.where(c, a, b)
+        case BinaryOp():
+            found = _BINARY[type(e).__name__](index_values(e.a, places), index_values(e.b, places))
+            return np.asarray(found, dtype=np.int64)
+        case Call():
+            a, b = (index_values(x, places) for x in e.args)
+            return np.asarray(_CALLS[getattr(e.op, "name", "")](a, b), dtype=np.int64)
     raise KeyError(type(e).__name__)
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ....ir.expr import PrimExpr
-from ....ir.prim import LT, IntImm, Max, Var, const
+from ....ir.prim import LT, Max, Var, const, const_int
 from ...buffer import Buffer
 from ...functor import renew_defs, substitute
-from ...stmt import BufferStore, Evaluate, For, ForKind, IfThenElse, SeqStmt, Stmt
+from ...stmt import BufferStore, Evaluate, For, ForKind, IfThenElse, Stmt, stmt_list
 from ..base import call, seq
 from .barriers import barrier
 from .infer import plain_dims
@@ -25,7 +25,7 @@ from .program import TileLoweringError, accesses, as_int, loads_of, nest_of, sto
 if TYPE_CHECKING:
     from .gpu import GpuKernel
 
-__all__ = ["Plan", "commit_copies", "is_skewed", "items_of", "stage_count", "wait_for_copies"]
+__all__ = ["Plan", "commit_copies", "is_skewed", "stage_count", "wait_for_copies"]
 
 
 def commit_copies() -> Stmt:
@@ -36,11 +36,6 @@ def commit_copies() -> Stmt:
 def wait_for_copies(groups: int) -> Stmt:
     """Wait until at most so many groups, the last ones, are under way."""
     return Evaluate(call("", "ptx_wait_group", const(groups, "int32")))
-
-
-def items_of(stmt: Stmt) -> list[Stmt]:
-    """The statements of a body."""
-    return list(stmt.seq) if isinstance(stmt, SeqStmt) else [stmt]
 
 
 def is_skewed(loop: For) -> bool:
@@ -79,7 +74,7 @@ class Plan:
 
         Raises TileLoweringError for numbers that fit no statements, and for orders that change results.
         """
-        items = items_of(loop.body)
+        items = stmt_list(loop.body)
         stage = _stages(loop, items, runs_ahead)
         order = _order(loop, items)
         made = Plan(items, stage, order)
@@ -233,7 +228,7 @@ class _Turns:
     def lower(self) -> Stmt:
         """All turns, in order."""
         plan, count = self.plan, self.loop.extent
-        known = int(count.value) if isinstance(count, IntImm) else None
+        known = const_int(count)
         made: list[Stmt] = []
         for t in range(plan.last):
             made += self._turn(const(t, self.dtype), t, known)

@@ -17,7 +17,7 @@ from ....ir.prim import And, IntImm, Var, const, is_zero
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...functor import substitute
-from ...stmt import BlockRealize, BufferStore, Evaluate, For, ForKind, IfThenElse, Stmt
+from ...stmt import Block, BlockRealize, BufferStore, Evaluate, For, ForKind, IfThenElse, Stmt
 from ..base import op_name
 from .layout import Layout
 from .names import FRAGMENT
@@ -165,7 +165,7 @@ class Spread:
         body: Stmt,
         layout: Layout,
         reducers: Container[Buffer] = (),
-    ) -> Any:
+    ) -> Stmt:
         """Each thread runs the iterations that its registers are for.
 
         Where threads hold copies of elements, what others see (memory, ``reducers``, prints) is done by one of them.
@@ -179,7 +179,7 @@ class Spread:
             conditions += digits.copies
         inside = interior(plain_selects(body), loops)
 
-        def threads_part(part: Any) -> Any:
+        def threads_part(part: Stmt) -> Stmt:
             once = conjunction(digits.copies)
             if seen.others and seen.held and once is not None:
                 part = seen.only(once, part)
@@ -191,7 +191,7 @@ class Spread:
         condition = conjunction(conditions)
         return made if condition is None else IfThenElse(condition, made)
 
-    def _registers(self, digits: _Digits, body: Stmt) -> Any:
+    def _registers(self, digits: _Digits, body: Stmt) -> Stmt:
         loops = list(digits.loops)
         vector: tuple[Var, int] | None = None
         for n, (var, extent, digit) in enumerate(loops):
@@ -214,7 +214,7 @@ class Spread:
             body = For(var, const(0, "int32"), const(extent, "int32"), ForKind.UNROLLED, body)
         return substitute(body, digits.of_thread)
 
-    def check(self, op: str, loops: Sequence[tuple[Var, Any]], body: Any, layout: Layout) -> None:
+    def check(self, op: str, loops: Sequence[tuple[Var, Any]], body: Stmt, layout: Layout) -> None:
         """Raise TileLoweringError where a thread would need an element that it does not hold."""
         threads = np.arange(min(layout.threads, self.threads), dtype=np.int64)[:, None]
         registers = np.arange(layout.registers, dtype=np.int64)[None, :]
@@ -244,16 +244,16 @@ class Spread:
 
     # -- without fragments ---------------------------------------------------------------------------------------------
 
-    def in_turn(self, loops: Sequence[tuple[Var, PrimExpr]], body: Stmt) -> Any:
+    def in_turn(self, loops: Sequence[tuple[Var, PrimExpr]], body: Stmt) -> Stmt:
         """Threads take vectors of the innermost loop in turn."""
         inside = interior(plain_selects(body), loops)
 
-        def part(one: Any) -> Any:
+        def part(one: Stmt) -> Stmt:
             return self._turns(loops, one)
 
         return alternatives(inside, plain_selects(body), part)
 
-    def _turns(self, loops: Sequence[tuple[Var, PrimExpr]], body: Stmt) -> Any:
+    def _turns(self, loops: Sequence[tuple[Var, PrimExpr]], body: Stmt) -> Stmt:
         analyzer = Analyzer()
         for var, extent in loops:
             analyzer.bind(var, Range.from_min_extent(const(0, var.dtype), extent))
@@ -309,12 +309,12 @@ class Spread:
 
     # -- vectors ---------------------------------------------------------------------------------------------------------
 
-    def narrowest(self, body: Any) -> int:
+    def narrowest(self, body: Stmt) -> int:
         """Bits of the narrowest element in memory that the body touches."""
         sizes = [dt.bits(n.buffer.dtype) for n in accesses(body) if n.buffer not in self.memory.private]
         return max(8, min(sizes, default=32))
 
-    def vector_width(self, body: Any, var: Var, limit: int, analyzer: Analyzer) -> int:
+    def vector_width(self, body: Stmt, var: Var, limit: int, analyzer: Analyzer) -> int:
         """How many iterations of ``var`` can be one vector access of at most 16 bytes, aligned."""
         if not vectorizable(body, var, list(self.memory.private)) or widest(body) > 64:
             return 1
@@ -323,7 +323,7 @@ class Spread:
             width //= 2 if width % 2 == 0 else width
         return max(1, width)
 
-    def _fits(self, body: Any, var: Var, width: int, analyzer: Analyzer) -> bool:
+    def _fits(self, body: Stmt, var: Var, width: int, analyzer: Analyzer) -> bool:
         for node in accesses(body):
             if width * dt.bits(node.buffer.dtype) > _VECTOR_BITS or width & (width - 1):
                 return False
@@ -345,7 +345,7 @@ class Spread:
                 return False
         return True
 
-    def _rows_fit(self, buffer: Any, width: int, analyzer: Analyzer) -> bool:
+    def _rows_fit(self, buffer: Buffer, width: int, analyzer: Analyzer) -> bool:
         kept = self.memory.shared.get(buffer)
         if kept is not None:
             return kept.aligned(width)
@@ -360,11 +360,11 @@ class Spread:
         return _Place(self.memory, analyzer).visit(body)
 
 
-def _is_zero(e: Any) -> bool:
+def _is_zero(e: PrimExpr) -> bool:
     return e is None or is_zero(e)
 
 
-def _divides(e: Any, width: int, analyzer: Analyzer) -> bool:
+def _divides(e: PrimExpr, width: int, analyzer: Analyzer) -> bool:
     if isinstance(e, IntImm):
         return int(e.value) % width == 0
     facts = analyzer.modular_set(e)
@@ -385,7 +385,7 @@ class _Place(Mutator):
         self.memory = memory
         self.analyzer = analyzer
 
-    def _where(self, buffer: Any, indices: Sequence[PrimExpr]) -> tuple[Any, list[Any]] | None:
+    def _where(self, buffer: Buffer, indices: Sequence[PrimExpr]) -> tuple[Any, list[Any]] | None:
         m = self.memory
         indices = [self.visit(i) for i in indices]
         if buffer in m.registers:
@@ -421,7 +421,7 @@ class _Place(Mutator):
             return BufferStore(node.buffer, value, [self.visit(i) for i in node.indices])
         return BufferStore(found[0], value, found[1])
 
-    def visit_Block(self, node: Any) -> Any:
+    def visit_Block(self, node: Block) -> Stmt:
         return self.visit(node.body)
 
     def visit_BlockRealize(self, node: BlockRealize) -> Stmt:

@@ -16,7 +16,7 @@ from ..base import call, seq
 from .arch import Arch
 from .names import ATOMIC, FRAGMENT, VAR
 from .nests import serial_loops
-from .product import uncast
+from ....ir.prim import uncast
 from .program import Nest, TileLoweringError, nest_of, opened
 
 __all__ = ["ACQUIRES", "RELEASES", "InParallel", "Updates", "atomic_update", "element_of", "joined", "update_on"]
@@ -105,7 +105,8 @@ def atomic_update(kind: str, body: Stmt, refused: Refusal, fence: Stmt | None = 
     return seq([*[fence] * (order in RELEASES), made, *[fence] * (order in ACQUIRES)])
 
 
-# Types that CUDA's atomic functions take -> the compute capability that has them; extremes and bits are of integers only.
+# Types that CUDA's atomic functions take -> the compute capability that has them; bits are of integers only, and extremes of
+# floats are found by compare-and-swap.
 _CUDA_TYPES = {
     "int32": 0,
     "uint32": 0,
@@ -123,7 +124,11 @@ def update_on(arch: Arch, kind: str, body: Stmt) -> Stmt:
 
     def refused(how: str, dtype: str) -> str:
         integer = dt.is_int(dtype) or dt.is_uint(dtype)
-        known = dtype in _CUDA_TYPES and (integer or how in ("add", "exch")) and (how != "exch" or dt.bits(dtype) >= 32)
+        known = (
+            dtype in _CUDA_TYPES
+            and (integer or how in ("add", "exch", "max", "min"))
+            and (how != "exch" or dt.bits(dtype) >= 32)
+        )
         level = _CUDA_TYPES.get(dtype, 0)
         if arch.atomics and known and arch.level >= level:
             return ""

@@ -1,0 +1,7 @@
+"""Helpers for tile programs' data."""
+
+from __future__ import annotations
+
+from . import sparse
+
+__all__ = ["sparse"]
