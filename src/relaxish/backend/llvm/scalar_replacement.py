@@ -19,10 +19,10 @@ from ...arith.functor import free_vars
 from ...ir import dtype as dt
 from ...ir.functor import all_nodes, pre_order_visit
 from ...ir.prim import (
-    Add, Broadcast, Call, Cast, FloorDiv, FloorMod, IntImm, Mul, Ramp, StringImm, Sub, Var,
+    Add, Broadcast, Call, Cast, FloorDiv, FloorMod, IntImm, is_call_of, Mul, Ramp, StringImm, Sub, Var,
 )  # fmt: skip
 from ...ir.structural import same_expression
-from ...tir import BufferLoad, BufferStore, For, ForKind
+from ...tir import Allocate, BufferLoad, BufferStore, For, ForKind, LetStmt, While
 from ...tir.stmt import Stmt
 from .ltypes import llvm_type
 
@@ -74,6 +74,20 @@ def find_accumulators(gen: StmtGen, loop: For) -> list[tuple[Any, bool]]:
         elif isinstance(item, For):
             if item.kind == ForKind.PARALLEL:
                 blocked.add(None)
+            elif _unrolls(item):
+                unrolled.add(item.loop_var)
+            else:
+                moving.add(item.loop_var)
+        elif isinstance(item, While):
+            _block_all(item, blocked)
+        elif isinstance(item, Allocate):
+            blocked.add(item.buffer_var)
+        elif isinstance(item, LetStmt):
+            moving.add(item.var)
+        elif isinstance(item, Call) and passes_pointer(item):
+            blocked.add(None)
+        elif is_call_of(item, "tir.call_extern", "tir.ret"):
+            blocked.add(None)
         return True
 
     pre_order_visit(loop.body, look)
