@@ -13,6 +13,8 @@ from relaxish import tir
 from relaxish.backend.common.native_compile import native_compiler
 from relaxish.backend.llvm.dynamic_tiles import split_ragged
 from relaxish.backend.llvm.index_set_splitting import split_loop
+from relaxish.backend.llvm.sizes import Sizes
+from relaxish.ir.functor import all_nodes
 from relaxish.script import tir as T
 from relaxish.tir import BufferLoad, BufferStore, For, ForKind, IfThenElse, IntImm, LetStmt, SeqStmt, Var, decl_buffer
 
@@ -87,6 +89,22 @@ def test_transpose(rows: int, columns: int, dtype: str) -> None:
     assert ("shufflevector" in compiled.llvm_text) == (min(rows, columns) >= 4)
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (15, 40), (16, 16), (33, 5), (50, 37)])
+def test_transpose_of_sizes_known_at_run_time(rows: int, columns: int) -> None:
+    m, n = Var("m", "int64"), Var("n", "int64")
+    a, b = decl_buffer((m, n), "float32", "A"), decl_buffer((n, m), "float32", "B")
+    # Programs are lowered to flat memory.
+    flat_a, flat_b = (decl_buffer((m * n,), "float32", buffer.name, data=buffer.data) for buffer in (a, b))
+    i, j = Var("i", "int64"), Var("j", "int64")
+    store = BufferStore(flat_b, BufferLoad(flat_a, [j * n + i]), [i * m + j])
+    inner = For(j, IntImm("int64", 0), m, ForKind.SERIAL, store)
+    compiled = compiled_func([a, b], For(i, IntImm("int64", 0), n, ForKind.SERIAL, inner))
+    x, out = np.random.rand(rows, columns).astype("float32"), np.zeros((columns, rows), "float32")
+    call(compiled, x, out)
+    np.testing.assert_array_equal(out, x.T)
+    assert "shufflevector" in compiled.llvm_text
+
+
 def test_two_sums_in_one_loop() -> None:
     a = decl_buffer((100,), "float32", "A")
     s, q = decl_buffer((1,), "float32", "S"), decl_buffer((1,), "float32", "Q")
@@ -126,6 +144,79 @@ def test_nested_reduction_keeps_vectors() -> None:
     assert " x float>" in compiled.llvm_text
 
 
+def padded_image(h: Any, w: Any, a: Any, b: Any) -> tuple[For, For]:
+    """Three columns of nothing on the left, one on the right, two rows above; the loop over columns, and all loops."""
+    y, x, c = Var("y", "int64"), Var("x", "int64"), Var("c", "int64")
+    inside = tir.And(tir.And(y >= 2, x >= 3), x < w + 3)
+    value = tir.if_then_else(inside, BufferLoad(a, [((y - 2) * w + x - 3) * 8 + c]), tir.const(7.0, "float32"))
+    store = BufferStore(b, value, [(y * (w + 4) + x) * 8 + c])
+    # The loop is longer than the row is.
+    columns = loop(x, 50, IfThenElse(x < w + 4, loop(c, 8, store)))
+    return columns, For(y, IntImm("int64", 0), h + 2, ForKind.SERIAL, columns)
+
+
+def test_padding_of_a_size_known_at_run_time() -> None:
+    h, w = Var("h", "int64"), Var("w", "int64")
+    a, b = decl_buffer((h, w, 8), "float32", "A"), decl_buffer((h + 2, w + 4, 8), "float32", "B")
+    flat_a = decl_buffer((h * w * 8,), "float32", "A", data=a.data)
+    flat_b = decl_buffer(((h + 2) * (w + 4) * 8,), "float32", "B", data=b.data)
+    columns, whole = padded_image(h, w, flat_a, flat_b)
+    pieces = split_loop(columns, {}, frozenset(), id, Sizes({h, w}))
+    # Left border, row, right border, and what of the loop is too much.
+    assert pieces is not None and len(pieces) == 4
+    assert not any(isinstance(node, IfThenElse) for piece in pieces[:3] for node in all_nodes(piece))
+    compiled = compiled_func([a, b], whole)
+    for rows, width in [(1, 1), (4, 2), (3, 17), (2, 46)]:
+        image = np.random.rand(rows, width, 8).astype("float32")
+        out = np.zeros((rows + 2, width + 4, 8), "float32")
+        call(compiled, image, out)
+        np.testing.assert_array_equal(out, np.pad(image, [(2, 0), (3, 1), (0, 0)], constant_values=7))
+
+
+@pytest.mark.parametrize("runs", [0, 1, 7, 40])
+def test_limits_in_any_order(runs: int) -> None:
+    """Where nothing is known of two limits, the loop is right whichever is the larger."""
+    m, n, k = (Var(name, "int64") for name in "mnk")
+    shapes = [decl_buffer((size,), "float32", name) for size, name in ((m, "M"), (n, "N"), (k, "B"))]
+    j = Var("j", "int64")
+    value = tir.if_then_else(tir.And(j >= m, j < n), tir.const(1.0, "float32"), tir.const(2.0, "float32"))
+    body = For(j, IntImm("int64", 0), k, ForKind.SERIAL, BufferStore(shapes[2], value, [j]))
+    pieces = split_loop(body, {}, frozenset(), id, Sizes({m, n, k}))
+    assert pieces is not None and len(pieces) == 3
+    compiled = compiled_func(shapes, body)
+    at = np.arange(runs)
+    for first, second in [(0, 0), (3, 20), (20, 3), (5, 5), (1, 60), (60, 1), (6, 7)]:
+        out = np.zeros(runs, "float32")
+        call(compiled, np.zeros(first, "float32"), np.zeros(second, "float32"), out)
+        np.testing.assert_array_equal(out, np.where((at >= first) & (at < second), 1, 2))
+
+
+@pytest.mark.parametrize("rows", [1, 5, 6, 13, 48, 49, 100])
+def test_ragged_tiles_of_tasks(rows: int) -> None:
+    """Eight tiles of six rows a task; the last task, and the last tile of it, may be partial."""
+    m = Var("m", "int64")
+    a, b = decl_buffer((m, 8), "float32", "A"), decl_buffer((m,), "float32", "B")
+    flat = decl_buffer((m * 8,), "float32", "A", data=a.data)
+    task, io, k = Var("task", "int64"), Var("io", "int64"), Var("k", "int64")
+
+    def tiled(value: Any) -> For:
+        ii = Var("ii", "int64")
+        at = task * 48 + io * 6 + ii
+        store = BufferStore(b, value(at), [at])
+        return For(ii, IntImm("int64", 0), IntImm("int64", 6), ForKind.UNROLLED, IfThenElse(at < m, store))
+
+    start = tiled(lambda at: tir.const(0.0, "float32"))
+    update = loop(k, 8, tiled(lambda at: BufferLoad(b, [at]) + BufferLoad(flat, [at * 8 + k])))
+    tiles = loop(io, 8, SeqStmt([start, update]))
+    pieces = split_ragged(tiles)
+    assert pieces is not None and len(pieces) == 4
+    assert all("if " not in str(piece) for piece in pieces)
+    x, out = np.random.rand(rows, 8).astype("float32"), np.zeros(rows, "float32")
+    whole = For(task, IntImm("int64", 0), tir.floordiv(m + 47, 48), ForKind.SERIAL, tiles)
+    call(compiled_func([a, b], whole), x, out)
+    np.testing.assert_allclose(out, x.sum(1), rtol=1e-6)
+
+
 @pytest.mark.parametrize("rows", [1, 5, 6, 13, 48])
 def test_ragged_tiles(rows: int) -> None:
     m = Var("m", "int64")
@@ -142,7 +233,7 @@ def test_ragged_tiles(rows: int) -> None:
     update = loop(k, 8, tiled(lambda at: BufferLoad(b, [at]) + BufferLoad(a, [at, k])))
     outer = For(io, IntImm("int64", 0), tir.floordiv(m + 5, 6), ForKind.SERIAL, SeqStmt([start, update]))
     pieces = split_ragged(outer)
-    assert pieces is not None and len(pieces) == 2
+    assert pieces is not None and len(pieces) == 4
     assert all("if " not in str(piece) for piece in pieces)
     x, out = np.random.rand(rows, 8).astype("float32"), np.zeros(rows, "float32")
     call(compiled_func([a, b], outer), x, out)

@@ -52,6 +52,9 @@ ROWS_TO_TURN = 8
 # So many rows share a strip before packing it can pay.
 _ROWS_TO_PACK = 32
 _MOST_ROWS = 16
+# Rows of a tile, and about how many of a task, where it is not known how many there are.
+_ROWS_OF_UNKNOWN = (4, 6, 8, 12, 14)
+_TASK_OF_UNKNOWN = 64
 _MOST_VECTORS = 6
 #: A parallel region costs about a microsecond: loops with less work than this stay serial.
 PARALLEL_WORK = 16384
@@ -103,7 +106,7 @@ class CpuTile:
         if rows is not None:
             place = spatial.index(rows)
             count = hint.thread[place]
-            task = 0 if rows.dom is None or hint.block[place] == rows.dom else hint.block[place]
+            task = 0 if hint.block[place] == rows.dom else hint.block[place]
         return CpuTile(lanes, max(1, width // lanes), count, depth, tuple(hint.packed), task, hint.order or "mixed")
 
 
@@ -222,7 +225,8 @@ class _Problem:
         for vectors, rows in self._register_tiles(lanes):
             for packed in ((), packable) if packable else ((),):
                 for depth in self._depths(lanes * vectors):
-                    for row_task in self._row_tasks(rows, lanes * vectors) if packed or depth else (0,):
+                    unknown = self.rows is not None and self.rows.dom is None
+                    for row_task in self._row_tasks(rows, lanes * vectors) if packed or depth or unknown else (0,):
                         for order in ("mixed",) if packed or depth or row_task else self._orders():
                             tile = CpuTile(lanes, vectors, rows, depth, packed, row_task, order)
                             if self._holds(tile):
@@ -248,7 +252,7 @@ class _Problem:
             return [1]
         height = self.rows.dom
         if height is None:
-            return [6]
+            return [n for n in _ROWS_OF_UNKNOWN if n <= self._rows_side_by_side()]
         whole = _divisors(height, self._rows_side_by_side())
         # No divisor fits (a prime, say): the last tile is partial.
         return whole if height <= _MOST_ROWS or max(whole) >= 4 else [*whole, 6, 12]
@@ -295,6 +299,8 @@ class _Problem:
     def _row_tasks(self, rows: int, width: int) -> list[int]:
         """Rows of a task: all (0), or parts of them where strips alone do not keep the cores busy."""
         height, strips = self.rows.dom if self.rows is not None else None, (self.vector.dom or 1) // width
+        if self.rows is not None and height is None:
+            return [_TASK_OF_UNKNOWN // rows * rows]
         strips *= prod(it.dom or _UNKNOWN for it in self.others)
         if height is None or height % rows or strips >= 4 * self.machine.cores:
             return [0]

@@ -30,6 +30,7 @@ from ..op.nn import conv2d
 from ..relax.expr import BindingBlock, Call, Constant, DataflowBlock, Expr, Function, Var, const, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..relax.op_table import op_record_of
+from ..relax.scalars import const_int
 from ..relax.struct_info import TensorStructInfo
 from ..target import Target
 from .base import as_module_pass, map_relax_functions
@@ -41,20 +42,11 @@ _FROM = (0, 3, 1, 2)
 _POOL = {"nn.max_pool2d", "nn.avg_pool2d", "nn.adaptive_avg_pool2d"}
 
 
-def _shape(expr: Expr) -> tuple[int, ...] | None:
+def _shape(expr: Expr) -> tuple[int | None, ...] | None:
+    """The extents of a tensor, None for each that is known only at run time; None where not even their number is."""
     info = expr.struct_info_
-    if not isinstance(info, TensorStructInfo) or info.shape is None:
-        return None
-    values = getattr(info.shape, "values", None)
-    if values is None:
-        return None
-    out = []
-    for value in values:
-        number = getattr(value, "value", None)
-        if not isinstance(number, int):
-            return None
-        out.append(number)
-    return tuple(out)
+    dims = info.dims() if isinstance(info, TensorStructInfo) else None
+    return None if dims is None else tuple(const_int(extent) for extent in dims)
 
 
 class _Layout(PyExprMutator):
@@ -188,12 +180,12 @@ class _Layout(PyExprMutator):
             elif shape is None:
                 return call
             elif len(shape) == 4:
-                if shape[2] * shape[3] != 1 and not isinstance(arg, Constant):
+                if shape[2:] != (1, 1) and not isinstance(arg, Constant):
                     return call
                 out.append(self._forced(arg))
             elif all(extent == 1 for extent in shape):
                 out.append(arg)
-            elif len(shape) == 3 and shape[1:] == (1, 1):
+            elif len(shape) == 3 and shape[1:] == (1, 1) and shape[0] is not None:
                 out.append(self.builder_.emit(reshape(arg, (1, 1, shape[0]))))
             else:
                 return call

@@ -22,6 +22,7 @@ from .ltypes import float_literal, llvm_type, scalar_type, splat, zero_of
 from .mathlib import VectorMath
 from .matrix import added_words
 from .memory_gen import MemoryGen
+from .sizes import Sizes
 
 _INT_OPS = {Add: "add", Sub: "sub", Mul: "mul"}
 _FLOAT_OPS = {Add: "fadd", Sub: "fsub", Mul: "fmul", Div: "fdiv"}
@@ -44,6 +45,7 @@ class ExprGen(IndexGen, MemoryGen):
         self.wider = WideFloat(is_narrow_float, lambda e: e)
         self.vars: dict[Any, str] = {}
         self.nonneg: set[str] = set()
+        self.sizes = Sizes()
         self.lin_cache: dict[Any, Lin] = {}
         self.pointers: dict[Any, str] = {}
         self.ranges: dict[Any, tuple[int, int]] = {}

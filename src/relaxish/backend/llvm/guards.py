@@ -38,6 +38,7 @@ from ...runtime.failures import FAIL, site_text
 from ..common.divisors import constant_of, is_safe_divisor
 from .emit import FunctionWriter, Lines
 from .ltypes import llvm_type, scalar_type, splat, zero_of
+from .sizes import Sizes
 
 __all__ = ["GuardGen", "is_index_check"]
 
@@ -62,6 +63,7 @@ class GuardGen:
 
     w: FunctionWriter
     nonneg: set[str]
+    sizes: Sizes
     # Conditions, each with its lanes, of the selects around: where one is false, a value is thrown away.
     active: list[tuple[str, int]]
 
@@ -179,6 +181,11 @@ class GuardGen:
         if is_safe_divisor(expr):
             return b
         dtype = dtype or expr.dtype
+        if dtype == "int64" and self.sizes.is_positive(expr.b):
+            # The same number; but the division may be moved to where it is not positive yet.
+            made = self.w.pure(f"call i64 @llvm.smax.i64(i64 {b}, i64 1)", b, hint="m")
+            self.nonneg.add(made)
+            return made
         lanes, ty, scalar = dt.lanes(dtype), llvm_type(dtype), scalar_type(dtype)
         w = self.w
         flags = llvm_type(dt.with_lanes("bool", lanes))

@@ -15,28 +15,33 @@ After::
     B[i, 57] = 0
 
 so that each loop can be made of vectors.
+
+Where sizes are parameters, loops around such loops are cut as well, at places that are computed at run time:
+the pieces are as long as it then turns out, which may be nothing.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ...arith.affine import affine
 from ...arith.effects import CallEffectKind, side_effect
 from ...arith.functor import uses_var
 from ...ir.expr import PrimExpr
-from ...ir.functor import Mutator, Visitor, pre_order_visit
+from ...ir.functor import Mutator, Visitor, all_nodes, pre_order_visit
 from ...ir.op import Op
 from ...ir.prim import (
-    const_int,
-    EQ, GE, GT, LE, LT, NE, And, Call, CmpOp, Div, FloorDiv, FloorMod, IntImm, Mod, Not, Or, Select, Sub,
+    EQ, GE, GT, LE, LT, NE, Add, And, Call, CmpOp, Div, FloorDiv, FloorMod, IntImm, Max, Min, Mod, Mul, Not, Or, Select,
+    Sub, const_int,
 )  # fmt: skip
 from ...ir.structural import same_expression
-from ...tir import BufferLoad, BufferStore, For, ForKind, IfThenElse, SeqStmt
+from ...tir import BufferLoad, BufferStore, Evaluate, For, ForKind, IfThenElse, SeqStmt
 from ...tir.stmt import Stmt
 from .ranges import Ranges, prove
+from .sizes import Sizes
 
 _CHOICE = Op.get("tir.if_then_else")
 _LIKELY = Op.get("tir.likely")
@@ -44,13 +49,18 @@ _MAX_PIECES = 8
 _HOLDS = {LT: operator.lt, LE: operator.le, GT: operator.gt, GE: operator.ge, EQ: operator.eq, NE: operator.ne}
 
 
-def split_loop(loop: For, ranges: Ranges, writes: frozenset[Any], key: Callable[[Any], Any]) -> list[Any] | None:
+def split_loop(
+    loop: For, ranges: Ranges, writes: frozenset[Any], key: Callable[[Any], Any], sizes: Sizes = Sizes()
+) -> list[Any] | None:
     """Statements that do the same as ``loop`` with fewer conditions inside; None when there is nothing to gain.
 
     ``writes`` is what memory the loop writes, by the ``key`` of a buffer's data; None in it stands for any memory.
+    ``sizes`` is what is known of sizes, where these are parameters.
     """
-    if loop.kind != ForKind.SERIAL or not _only_stores(loop.body):
+    if loop.kind != ForKind.SERIAL:
         return None
+    if not _only_stores(loop.body):
+        return _split_by_sizes(loop, sizes) if sizes.known and _is_copying(loop.body) else None
     conditions = _conditions(loop.body)
     if not conditions:
         return None
@@ -73,9 +83,117 @@ def split_loop(loop: For, ranges: Ranges, writes: frozenset[Any], key: Callable[
         None,
     )
     if fixed is None:
-        return None
+        return _split_by_sizes(loop, sizes) if sizes.known else None
     yes, no = (_with_body(loop, _Fold({}, fixed, value).visit(loop.body)) for value in (True, False))
     return [IfThenElse(fixed, yes, no)]
+
+
+def _is_copying(body: Stmt) -> bool:
+    """Whether nested loops and branches end in plain stores, whose conditions choose values by position."""
+    while isinstance(body, For | IfThenElse):
+        if isinstance(body, For) and body.kind != ForKind.SERIAL or isinstance(body, IfThenElse) and body.else_case:
+            return False
+        body = body.body if isinstance(body, For) else body.then_case
+    return _only_stores(body)
+
+
+@dataclass(frozen=True)
+class _Limit:
+    """A condition of a loop's body that is ``x >= at``, or with ``from_there`` false ``x < at``."""
+
+    cond: CmpOp
+    at: PrimExpr
+    from_there: bool
+
+
+def _split_by_sizes(loop: For, sizes: Sizes) -> list[Any] | None:
+    """The loop in pieces between limits that are computed when it is reached; None where there are none.
+
+    A piece ends not before it begins: limits in another order make empty pieces. In a piece, ``x`` has passed all limits
+    before it and not that at its end; nor those behind, as far as they are known to be no smaller.
+    """
+    found = _limits(loop, sizes)
+    if not found:
+        return None
+    line = _line_of([limit.at for limit in found], sizes)
+    end: PrimExpr = Add(loop.min, loop.extent)
+    edges: list[PrimExpr] = [loop.min]
+    for at in line:
+        edges.append(Max(edges[-1], Min(at, end)))
+    edges.append(end)
+    pieces = []
+    for number, (begin, stop) in enumerate(zip(edges, edges[1:], strict=False)):
+        body: Any = loop.body
+        for limit in found:
+            passed = any(same_expression(limit.at, at) for at in line[:number])
+            passed = passed or (number > 0 and _in_order([limit.at, line[number - 1]], sizes))
+            if passed or (number < len(line) and _no_smaller(limit.at, line[number], sizes)):
+                body = _Fold({}, limit.cond, passed == limit.from_there).visit(body)
+        pieces.append(_with_body(loop, body).with_fields(min=begin, extent=Sub(stop, begin)))
+    return pieces
+
+
+def _limits(loop: For, sizes: Sizes) -> list[_Limit]:
+    """The conditions of a loop's body that one place in the loop decides, and that may be asked before it."""
+    inside = {inner.loop_var for inner in all_nodes(loop.body) if isinstance(inner, For)} | {loop.loop_var}
+    found = []
+    for cond, _ in _conditions(loop.body):
+        at = _limit(cond, loop.loop_var)
+        if at is not None and not uses_var(at[0], lambda var: var in inside) and _is_total(cond, sizes):
+            found.append(_Limit(cond, *at))
+    return found
+
+
+def _line_of(limits: Sequence[PrimExpr], sizes: Sizes) -> list[PrimExpr]:
+    """At most three different limits, in an order that is as certain as can be told."""
+    line: list[PrimExpr] = []
+    for at in limits:
+        if len(line) == 3 or any(same_expression(at, other) for other in line):
+            continue
+        place = next((i for i, other in enumerate(line) if _in_order([at, other], sizes)), len(line))
+        line.insert(place, at)
+    return line
+
+
+def _no_smaller(limit: PrimExpr, than: PrimExpr, sizes: Sizes) -> bool:
+    return same_expression(limit, than) or _in_order([than, limit], sizes)
+
+
+def _in_order(limits: Sequence[PrimExpr], sizes: Sizes) -> bool:
+    """Whether each limit is certainly no larger than the next one."""
+    for low, high in zip(limits, limits[1:], strict=False):
+        form = affine(Sub(high, low), digits=False, casts=False)
+        if form.const < 0 or form.rests or any(t.coef < 0 or t.var not in sizes.known for t in form.terms):
+            return False
+    return True
+
+
+def _limit(cond: CmpOp, var: PrimExpr) -> tuple[PrimExpr, bool] | None:
+    """The limit ``l`` for which ``cond`` is ``var >= l``, or with False ``var < l``; None for other conditions."""
+    low, high, strict = cond.a, cond.b, isinstance(cond, LT | GT)
+    if isinstance(cond, GT | GE):
+        low, high = high, low
+    elif not isinstance(cond, LT | LE):
+        return None
+    # low < high (or <=) says 0 < high - low.
+    form = affine(Sub(high, low), digits=False, casts=False)
+    factors: dict[Any, int] = {term.var: term.coef for term in form.terms}
+    step = factors.pop(var, 0)
+    if form.rests or step not in (1, -1) or cond.a.dtype != var.dtype:
+        return None
+    rest: PrimExpr = IntImm(var.dtype, form.const)
+    for other, factor in factors.items():
+        rest = Add(rest, Mul(other, IntImm(var.dtype, factor)))
+    zero, one = IntImm(var.dtype, 0), IntImm(var.dtype, 1)
+    if step == 1:
+        # var + rest > 0, or >= 0
+        limit: PrimExpr = Sub(one if strict else zero, rest)
+    else:
+        # var < rest, or <= rest
+        limit = rest if strict else Add(rest, one)
+    if not factors:
+        limit = IntImm(var.dtype, (int(strict) - form.const) if step == 1 else form.const + int(not strict))
+    return limit, step == 1
 
 
 def _only_stores(body: Stmt) -> bool:
@@ -111,6 +229,15 @@ class _Conditions(Visitor):
         self.visit(call.args[2])
         self.guarded = before
 
+    def visit_IfThenElse(self, node: IfThenElse) -> None:
+        self._atoms(node.condition, self.guarded)
+        self.visit(node.condition)
+        before, self.guarded = self.guarded, True
+        self.visit(node.then_case)
+        if node.else_case is not None:
+            self.visit(node.else_case)
+        self.guarded = before
+
     def visit_Select(self, node: Select) -> None:
         self._atoms(node.condition, self.guarded)
         self.default_visit(node)
@@ -128,7 +255,7 @@ class _Conditions(Visitor):
                 self.found.append((cond, guarded))
 
 
-def _is_total(cond: PrimExpr) -> bool:
+def _is_total(cond: PrimExpr, sizes: Sizes = Sizes()) -> bool:
     """Whether a condition may be asked where it would not have been: no memory, no division that can fail, no calls."""
     total = True
 
@@ -138,7 +265,7 @@ def _is_total(cond: PrimExpr) -> bool:
             case BufferLoad() | Call():
                 total = False
             case Div() | Mod() | FloorDiv() | FloorMod():
-                total = total and const_int(item.b, 0) > 0
+                total = total and sizes.is_positive(item.b)
         return total
 
     pre_order_visit(cond, look)
@@ -213,6 +340,17 @@ class _Fold(Mutator):
         if isinstance(cond, bool):
             return self.visit(node.true_value if cond else node.false_value)
         return Select(cond, self.visit(node.true_value), self.visit(node.false_value))
+
+    def visit_IfThenElse(self, node: IfThenElse) -> Stmt:
+        cond = self.condition(node.condition)
+        if not isinstance(cond, bool):
+            return node.with_fields(
+                condition=cond,
+                then_case=self.visit(node.then_case),
+                else_case=None if node.else_case is None else self.visit(node.else_case),
+            )
+        chosen = node.then_case if cond else node.else_case
+        return Evaluate(IntImm("int32", 0)) if chosen is None else self.visit(chosen)
 
     def condition(self, cond: PrimExpr) -> PrimExpr | bool:
         """True, False, or what is left to ask."""

@@ -63,6 +63,7 @@ def _generate(module: ModuleWriter, name: str, func: PrimFunc, never: set[Any]) 
         params.append(f"i64 {arg}")
         gen.lin_cache[var] = ({arg: 1}, 0)
         gen.nonneg.add(arg)
+        gen.sizes.known.add(var)
     for param in func.params:
         buffer = func.buffer_map.get(param)
         if buffer is not None:

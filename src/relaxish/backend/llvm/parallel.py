@@ -84,6 +84,7 @@ def _emit_body(gen: StmtGen, node: For, name: str, captured: list[tuple[Any, str
     child.roots = dict(gen.roots)
     child.never_promote = gen.never_promote
     child.ranges = dict(gen.ranges)
+    child.sizes = gen.sizes.copy()
     child.room = {var: room for var, room in gen.room.items() if not room[0]}
     params = ["i64 %begin", "i64 %end"]
     for i, (var, ty, operand) in enumerate(captured):
@@ -105,7 +106,8 @@ def _emit_body(gen: StmtGen, node: For, name: str, captured: list[tuple[Any, str
         child.lin_cache[node.loop_var] = ({index: 1}, 0)
         if not low[0] and not extent[0]:
             child.ranges[node.loop_var] = (low[1], low[1] + extent[1] - 1)
-        child.stmt(node.body)
+        with child.sizes.inside(node.extent):
+            child.stmt(node.body)
 
     child.counted_loop("%begin", "%end", child.writes_of(node), False, body)
     child.finish()

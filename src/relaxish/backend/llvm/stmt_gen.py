@@ -12,7 +12,7 @@ from ...ir import dtype as dt
 from ...ir.expr import PrimExpr
 from ...ir.functor import pre_order_visit
 from ...ir.node import Node
-from ...ir.prim import Call, IntImm, Var
+from ...ir.prim import Call, IntImm, SizeVar, Var
 from ...support.errors import RelaxishError
 from ...tir import BufferLoad, BufferStore, For, ForKind
 from .amx import TileFile, amx_call, chain_products, keep_result_tiles
@@ -127,6 +127,12 @@ class StmtGen(ExprGen):
                 self.roots[var] = self.roots.get(source, source)
         elif var.dtype in ("int32", "int64"):
             self.lin_cache[var] = self.lin(node.value)
+            if isinstance(var, SizeVar) and self.lin_cache[var][0]:
+                # The size of an array is not negative, whatever it is computed from.
+                self.sizes.known.add(var)
+                name = self.materialize(self.lin_cache[var])
+                self.nonneg.add(name)
+                self.lin_cache[var] = {name: 1}, 0
         else:
             self.vars[var] = self.visit(node.value)
         self.stmt(node.body)
@@ -289,8 +295,8 @@ class StmtGen(ExprGen):
             self.ranges[var] = (value[1], value[1])
 
     def _serial(self, node: For, low: Lin, extent: Lin) -> None:
-        pieces = split_loop(node, self.ranges, self.writes_of(node), self.alias_key) or (
-            split_ragged(node) if extent[0] else None
+        pieces = split_loop(node, self.ranges, self.writes_of(node), self.alias_key, self.sizes) or (
+            split_ragged(node) if extent[0] or self.sizes.known else None
         )
         if pieces is not None:
             for piece in pieces:
@@ -318,6 +324,12 @@ class StmtGen(ExprGen):
         if not vector_loop(self, node, low, extent):
             self._loop_plain(node, low, extent)
 
+    def one_by_one(self, node: For) -> None:
+        """A loop as it stands; what it encloses may be made of vectors."""
+        low, extent = self.lin(node.min), self.lin(node.extent)
+        if extent[0] or extent[1] > 0:
+            self._loop_plain(node, low, extent)
+
     def _loop_plain(self, node: For, low: Lin, extent: Lin) -> None:
         begin = self.materialize(low)
         end = self.materialize(_sum(low, extent))
@@ -341,7 +353,8 @@ class StmtGen(ExprGen):
             self.ranges.pop(node.loop_var, None)
             if not low[0] and not extent[0]:
                 self.ranges[node.loop_var] = (low[1], low[1] + extent[1] - 1)
-            self.stmt(node.body)
+            with self.sizes.inside(node.extent):
+                self.stmt(node.body)
 
         self.counted_loop(begin, end, self.writes_of(node), certain, body)
         if self.tiles is not None:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from .index_gen import VecLin
 from ...arith.affine import coefficient
+from ...arith.functor import uses_var
 from ...ir import dtype as dt
-from ...ir.prim import IntImm
+from ...ir.prim import FloorDiv, IntImm, Mul, Sub
 from ...tir import BufferLoad, BufferStore, For, ForKind
 from .ltypes import scalar_type
 
@@ -29,21 +30,12 @@ def transpose_loops(gen: StmtGen, outer: Any) -> bool:
     if side is None:
         return False
     inner: Any = outer.body
-    store = inner.body
+    if not all(isinstance(loop.extent, IntImm) for loop in (outer, inner)):
+        _sized(gen, outer, inner, side)
+        return True
 
     def tile(i: str, j: str) -> None:
-        first, other = _first(gen, outer, i, side), _first(gen, inner, j, side)
-        vectors = []
-        for r in range(side):
-            _bind(gen, outer, first, 0)
-            _bind(gen, inner, other, r)
-            vectors.append(_load(gen, store.value, side))
-        for r, vector in enumerate(_transposed(gen, vectors, store.value.dtype)):
-            _bind(gen, outer, first, r)
-            _bind(gen, inner, other, 0)
-            terms, consts = _place(gen, store)
-            offset = terms, tuple(consts[0] + lane for lane in range(side))
-            gen.store_elements(store.buffer, offset, vector, dt.with_lanes(store.value.dtype, side))
+        _tile(gen, outer, inner, (_first(gen, outer, i, side), _first(gen, inner, j, side)), side)
 
     writes = gen.writes_of(outer)
     rows, columns = (-(-loop.extent.value // side) for loop in (outer, inner))
@@ -52,6 +44,48 @@ def transpose_loops(gen: StmtGen, outer: Any) -> bool:
         lambda i: gen.counted_loop("0", str(columns), writes, True, lambda j: tile(i, j)),
     )  # fmt: skip
     return True
+
+
+def _tile(gen: StmtGen, outer: Any, inner: Any, at: tuple[str, str], side: int) -> None:
+    """The tile that begins at these iterations of the two loops."""
+    store = inner.body
+    vectors = []
+    for r in range(side):
+        _bind(gen, outer, at[0], 0)
+        _bind(gen, inner, at[1], r)
+        vectors.append(_load(gen, store.value, side))
+    for r, vector in enumerate(_transposed(gen, vectors, store.value.dtype)):
+        _bind(gen, outer, at[0], r)
+        _bind(gen, inner, at[1], 0)
+        terms, consts = _place(gen, store)
+        offset = terms, tuple(consts[0] + lane for lane in range(side))
+        gen.store_elements(store.buffer, offset, vector, dt.with_lanes(store.value.dtype, side))
+
+
+def _sized(gen: StmtGen, outer: Any, inner: Any, side: int) -> None:
+    """Tiles of loops whose extents are known only at run time, then what they leave over."""
+    writes = gen.writes_of(outer)
+    rows, columns = (gen.materialize(gen.lin(FloorDiv(loop.extent, _number(loop, side)))) for loop in (outer, inner))
+
+    def start(index: str) -> str:
+        name = gen.w.pure(f"mul nuw i64 {index}, {side}", index)
+        gen.nonneg.add(name)
+        return name
+
+    def row(i: str) -> None:
+        gen.counted_loop("0", columns, writes, False, lambda j: _tile(gen, outer, inner, (start(i), start(j)), side))
+
+    gen.counted_loop("0", rows, writes, False, row)
+    whole, right = (Mul(FloorDiv(loop.extent, _number(loop, side)), _number(loop, side)) for loop in (outer, inner))
+    for part in (
+        outer.with_fields(extent=whole, body=inner.with_fields(min=right, extent=Sub(inner.extent, right))),
+        outer.with_fields(min=whole, extent=Sub(outer.extent, whole)),
+    ):
+        gen.one_by_one(part)
+
+
+def _number(loop: For, value: int) -> IntImm:
+    return IntImm(loop.loop_var.dtype, value)
 
 
 def _side(gen: StmtGen, outer: For) -> int | None:
@@ -67,18 +101,20 @@ def _side(gen: StmtGen, outer: For) -> int | None:
         return None
     if gen.alias_key(store.buffer.data) == gen.alias_key(load.buffer.data):
         return None
-    numbers: tuple[Any, ...] = (outer.min, outer.extent, inner.min, inner.extent)
-    if not all(isinstance(n, IntImm) for n in numbers):
+    if not isinstance(outer.min, IntImm) or not isinstance(inner.min, IntImm):
         return None
-    most = min(gen.vector_bits // dt.bits(load.dtype), numbers[1].value, numbers[3].value)
+    extents = [loop.extent.value for loop in (outer, inner) if isinstance(loop.extent, IntImm)]
+    most = min(gen.vector_bits // dt.bits(load.dtype), *extents, _SIDES[0])
     side = next((n for n in _SIDES if n <= most), None)
     if side is None:
         return None
     i, j = outer.loop_var, inner.loop_var
     steps = [coefficient(index[0], var) for index in (store.indices, load.indices) for var in (i, j)]
-    if any(s is None for s in steps) or steps[1] != 1 or steps[2] != 1 or steps[3] == 1:
+    if steps[1] != 1 or steps[2] != 1 or steps[3] == 1 or uses_var(inner.extent, i):
         return None
-    return side
+    # The distance of rows may be a size that is known only at run time.
+    known = steps[0] is not None and steps[3] is not None
+    return side if known or len(extents) < 2 else None
 
 
 def _first(gen: StmtGen, loop: Any, index: str, side: int) -> str:

@@ -13,6 +13,7 @@ from ...tir import BlockRealize, PrimFunc
 from ...tir.transform.numerics.empty_reductions import fill_empty_reductions, has_empty_loop
 from ...tir.transform.numerics.exact_extremes import exact_extremes
 from ...tir.transform.simplify.shape_arithmetic import simplify_shape_arithmetic
+from ...tir.transform.simplify.named_sizes import name_sizes
 from .schedule_rule import ScheduleRule
 
 _LOG = get_logger("dlight")
@@ -71,6 +72,9 @@ class ApplyDefaultSchedule(Pass):
     def _apply(self, name: str, func: PrimFunc, target: Target) -> PrimFunc | None:
         if self.simplify_shapes:
             func = simplify_shape_arithmetic(func)
+        # Rules for other devices keep the sizes as they are written.
+        sizes = name_sizes(func) if self.simplify_shapes and target.get_target_device_type() == 1 else None
+        func = func if sizes is None else sizes.func
         for rule in self.rules:
             try:
                 space = rule.apply(func, target, False)
@@ -83,5 +87,7 @@ class ApplyDefaultSchedule(Pass):
             schedule = space[0] if isinstance(space, list) else space
             _LOG.debug("%s: %s", name, type(rule).__name__)
             made = schedule.mod["main"]
+            if sizes is not None:
+                made = sizes.restore(made)
             return made.with_attr("tir.is_scheduled", True)
         return None

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ...carver.cpu_hints import PARALLEL_WORK
+from ...ir.prim import IntImm
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
 from ...tir.schedule.errors import ScheduleError
+from .collapse import collapse_axes
 from .facts import BlockInfo, IterInfo, access_stride, block_info, flat_stride, is_conditional, is_costly
 from .normalize import simplify_blocks
 
@@ -69,7 +71,7 @@ def attempt(action: Callable[..., Any], *args: Any) -> bool:
 def inline_injective(sch: Schedule, keep_conditional_for_reductions: bool = True) -> Schedule:
     """Fold elementwise stages into their consumers, but never work that a reduction would then repeat.
 
-    Returns a schedule of the result with its indices simplified.
+    Returns a schedule of the result with its indices simplified and runs of axes of unknown extent made one.
     """
     inlined = False
     changed = True
@@ -90,7 +92,9 @@ def inline_injective(sch: Schedule, keep_conditional_for_reductions: bool = True
             if attempt(sch.compute_inline, info.rv):
                 changed = inlined = True
                 break
-    return Schedule(simplify_blocks(sch.mod["main"])) if inlined else sch
+    func = sch.mod["main"]
+    made = collapse_axes(simplify_blocks(func) if inlined else func)
+    return sch if made is func else Schedule(made)
 
 
 def work_of(info: BlockInfo) -> int | None:
@@ -163,10 +167,17 @@ def transposed_axis(info: BlockInfo) -> IterInfo | None:
     if store is None or len(loads) != 1 or store.value is not loads[0]:
         return None
     last = info.spatial[-1]
-    if access_stride(store.indices, last.var) != "unit" or flat_stride(loads[0], last.var) in (None, 0, 1):
+    if access_stride(store.indices, last.var) != "unit":
+        return None
+    jump = flat_stride(loads[0], last.var)
+    if jump is None:
+        # Perhaps by sizes that are known only at run time: then it is for an index of its own.
+        sized = any(not isinstance(extent, IntImm) for extent in loads[0].buffer.shape)
+        jump = 2 if sized and last.var in tuple(loads[0].indices[:-1]) else 0
+    if jump in (0, 1):
         return None
     for it in info.spatial[:-1]:
-        if flat_stride(loads[0], it.var) == 1 and it.dom is not None and it.dom >= 8:
+        if flat_stride(loads[0], it.var) == 1 and (it.dom is None or it.dom >= 8):
             return it
     return None
 
@@ -179,8 +190,8 @@ def _schedule_transpose(
     sch.reorder(
         *[it.loop for it in spatial if it is not turned and it is not spatial[-1]], turned.loop, spatial[-1].loop
     )
-    assert turned.dom is not None
-    strip = next((s for s in (64, 48, 32, 16) if turned.dom % s == 0 and turned.dom > s), None)
+    known = turned.dom or 0
+    strip = next((s for s in (64, 48, 32, 16) if known % s == 0 and known > s), None)
     if others:
         parallel_outer(sch, others, work, target.num_cores)
     elif strip is not None:

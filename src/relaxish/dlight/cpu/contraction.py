@@ -12,7 +12,7 @@ The tile is ``rows`` x ``vectors`` accumulators held in registers over all reduc
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...carver import CpuModel, Hint, recommend
@@ -160,6 +160,9 @@ def tile_block(
     """Give a reduction block the register tile of a hint, with ``epilogue`` computed on each finished tile."""
     rows_iter = row_axis(anchor, vector)
     tile = CpuTile.of(hint, anchor)
+    if tile.row_task and len({sch.get(it.loop).loop_var.dtype for it in anchor.spatial}) > 1:
+        # Tasks of rows and columns are numbered together, which takes numbers of one type.
+        tile = replace(tile, row_task=0)
     height = rows_iter.dom if rows_iter is not None else 0
     partial = height is None or height % tile.rows != 0
     column = [iter_var.var for iter_var in anchor.block.iter_vars].index(vector.var)
@@ -170,10 +173,16 @@ def tile_block(
     reductions = [it.loop for it in anchor.reductions]
     start = reductions[0]
     if rows_iter is not None:
-        r_outer, r_inner = sch.split(rows_iter.loop, [None, tile.rows])
+        task = None
+        if rows_iter.dom is None and tile.row_task:
+            # At once: of two splits each would check its own limit.
+            task, r_outer, r_inner = sch.split(rows_iter.loop, [None, tile.row_task // tile.rows, tile.rows])
+        else:
+            r_outer, r_inner = sch.split(rows_iter.loop, [None, tile.rows])
         order = [*others[:1], v_outer, *others[1:], r_outer] if len(others) > 1 else [*others, v_outer, r_outer]
-        if tile.row_task:
+        if tile.row_task and task is None:
             task, r_outer = sch.split(r_outer, [None, tile.row_task // tile.rows])
+        if task is not None:
             order = [*order[:-1], task, r_outer]
         if tile.order == "columns-inside":
             order = [*others, v_outer, r_outer]

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ...ir.module import IRModule
+from ...ir.functor import all_nodes
+from ...ir.prim import IntImm, Ramp, Var
 from ...ir.transform import Pass, PassContext, PassInfo, Sequential, module_pass
 from ...support.config import checks_memory
 from ...target.target import Target
@@ -29,7 +31,7 @@ from .numerics import (
 )
 from .memory import flatten_buffer
 from .loops import hoist_if_then_else, mark_unroll, unroll_loop, vectorize_loop, whole_vectors
-from .simplify import remove_no_op, rewrite_unsafe_select, simplify  # fmt: skip
+from .simplify import named_sizes, remove_no_op, rewrite_unsafe_select, shape_arithmetic, simplify  # fmt: skip
 from .base import PrimFuncPass, config, options
 from .tiles.cpu import lower_for_cpu as lower_tiles_for_cpu
 from .tiles.program import has_kernels
@@ -58,7 +60,9 @@ def _cpu_steps(vector_bits: int) -> list[tuple[str, Callable[[PrimFunc], PrimFun
         check_unrolled(func.body)
         return lower_tiles_for_cpu(func, vector_bits) if has_kernels(func) else func
 
+    sizes = _Sizes()
     return [
+        ("NameSizes", sizes.name),
         ("LowerTiles", tiles),
         ("ExactExtremes", exact_extremes.exact_extremes),
         ("ExactLogarithms", exact_logarithms.exact_logarithms),
@@ -73,6 +77,7 @@ def _cpu_steps(vector_bits: int) -> list[tuple[str, Callable[[PrimFunc], PrimFun
         ("GuardIndices", lambda func: guard_indices.guard(func, all_accesses=checks_memory())),
         ("LowerOpaqueBlock", lower_opaque_block.lower),
         ("FlattenBuffer", flatten_buffer.flatten),
+        ("SimplifyShapeArithmetic", sizes.simplify),
         ("Simplify", simplify.simplify),
         ("WholeVectors", whole_vectors.whole_vectors),
         ("VectorizeLoop", on_body(lambda s: vectorize_loop.vectorize(s, not config("tir.disable_vectorize", False)))),
@@ -81,13 +86,48 @@ def _cpu_steps(vector_bits: int) -> list[tuple[str, Callable[[PrimFunc], PrimFun
         ("UnrollLoop", on_body(lambda s: mark_unroll.mark_unrolled(s, settings, vector_bits))),
         ("RemoveNoOp", on_body(remove_no_op.remove_no_op)),
         ("RewriteUnsafeSelect", on_body(rewrite_unsafe_select.rewrite)),
+        ("BindSizes", sizes.bind),
     ]
 
 
-def _has_vectors(func: PrimFunc) -> bool:
-    from ...ir.functor import all_nodes
-    from ...ir.prim import Ramp
+class _Sizes:
+    """The names that computed sizes have between the first step and the last, found again by their variables."""
 
+    def __init__(self) -> None:
+        self.named: dict[Any, named_sizes.NamedSizes] = {}
+
+    def name(self, func: PrimFunc) -> PrimFunc:
+        if not _has_sizes(func):
+            return func
+        made = named_sizes.name_sizes(func)
+        self.named.update(dict.fromkeys(made.values, made))
+        return made.func
+
+    def _of(self, func: PrimFunc) -> named_sizes.NamedSizes | None:
+        if not self.named:
+            return None
+        return next((self.named[x] for x in all_nodes(func.body) if isinstance(x, Var) and x in self.named), None)
+
+    def simplify(self, func: PrimFunc) -> PrimFunc:
+        if not _has_sizes(func):
+            return func
+        made = self._of(func)
+        if made is None:
+            return shape_arithmetic.simplify_shape_arithmetic(func)
+        func = shape_arithmetic.simplify_shape_arithmetic(func, named=made.values)
+        return made.restore(func, named_sizes.is_sum)
+
+    def bind(self, func: PrimFunc) -> PrimFunc:
+        made = self._of(func)
+        return func if made is None else made.bind(func)
+
+
+def _has_sizes(func: PrimFunc) -> bool:
+    """Whether extents of parameters are known only at run time."""
+    return any(not isinstance(extent, IntImm) for buffer in func.buffer_map.values() for extent in buffer.shape)
+
+
+def _has_vectors(func: PrimFunc) -> bool:
     return any(type(node) is Ramp for node in all_nodes(func.body))
 
 

@@ -6,6 +6,8 @@ element apart into coordinates, only to make an offset of them again, would spen
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 from ....arith import build as B
 from ....arith.mixed_radix import MixedRadix
@@ -176,9 +178,12 @@ def _sizes(func: PrimFunc) -> list[Var]:
     return list(found)
 
 
-def simplify_shape_arithmetic(func: PrimFunc, truncate: bool = False) -> PrimFunc:
-    """See :func:`SimplifyShapeArithmetic`; ``truncate`` makes divisions round towards zero where that is the same."""
-    sizes = _sizes(func)
+def simplify_shape_arithmetic(func: PrimFunc, truncate: bool = False, named: Iterable[Var] = ()) -> PrimFunc:
+    """See :func:`SimplifyShapeArithmetic`; ``truncate`` makes divisions round towards zero where that is the same.
+
+    ``named`` are variables that are sizes, too, besides those in the shapes of parameters.
+    """
+    sizes = [*_sizes(func), *named]
     if not sizes:
         return func
     radix = MixedRadix()
