@@ -247,7 +247,8 @@ def test_corrupt_artifacts_are_records():
     runner = LocalRunner(timeout_sec=6, evaluator_config=ONCE, initializer=offer_fake)
     with use_cuda_provider(_fake()):
         (artifact,) = artifacts("good")
-        inputs = [RunnerInput(broken, "cuda", ARGS) for broken in (artifact[:200], b"", artifact)]
+        part = Path(artifact).read_bytes()[:200]
+        inputs = [RunnerInput(broken, "cuda", ARGS) for broken in (part, b"", artifact)]
         try:
             results = [future.result() for future in runner.run(inputs)]
         finally:
