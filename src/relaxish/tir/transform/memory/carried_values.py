@@ -54,8 +54,9 @@ def innermost_whole(
     """The innermost scope from ``scope`` outwards in which all that is read has been written in the same instance.
 
     ``accesses`` are in program order. ``parent`` gives the scope around one, ``loop_of`` its loop if it is one, and
-    ``shared_under`` says whether all iterations of a loop run by threads see the same memory. ``scope`` itself if there
-    is none: the buffer is read without being written, or it cannot be told.
+    ``shared_under`` says whether all iterations of a loop run by threads see the same memory. Where there is none, because
+    more is read than is written before or it cannot be told, the outermost of them, within the threads' loop: there the
+    fewest values are lost. ``scope`` itself where no loop repeats it.
     """
     if not any(n is not None and n.thread_binding is None for n in map(loop_of, _path(scope, None, parent))):
         return scope
