@@ -62,9 +62,16 @@ class GraphCase:
     fed: dict[str, Array] = field(default_factory=dict)
 
     def inputs(self) -> dict[str, Array]:
-        """The arrays the case runs on; cut edges of a shrunk graph are fed what they held."""
+        """The arrays the case runs on; cut edges of a shrunk graph are fed what they held.
+
+        Where a graph interpolates, infinities are numbers: the peer multiplies an infinite neighbour with a weight of
+        zero, so that its NaN says nothing.
+        """
         drawn = draw_inputs(self.graph, self.sizes, 0)
-        return {n: self.fed.get(n, a) for n, a in drawn.items()}
+        fed = {n: self.fed.get(n, a) for n, a in drawn.items()}
+        if any(node[0] == "Resize" and node[3].get("mode", "nearest") != "nearest" for node in self.graph.nodes):
+            return {n: np.where(np.isinf(a), a.dtype.type(3), a) if a.dtype.kind == "f" else a for n, a in fed.items()}
+        return fed
 
 
 @dataclass

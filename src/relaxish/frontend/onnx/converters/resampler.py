@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from .... import op, te, tir
 from ....ir.expr import PrimExpr
 from ....relax.expr import Expr
-from ....relax.scalars import prove_equal
+from ....relax.scalars import const_int, prove_equal
 from ....support.errors import OpAttributeInvalid
 from ....tir import const
-from ..context import Context
+from ..context import Array, Context
 
 __all__ = ["Resampler"]
 
@@ -85,10 +85,21 @@ class Resampler:
 
         made = ctx.builder.emit_te(parameters, given, self.dims, wanted, primfunc_name_hint="resize_parameters")
         self.scales, new, reach = (ctx.builder.emit(made[k]) for k in range(3))
-        exact = wanted and one_scale is None
-        self.sizes = ctx.named(wanted) if exact else ctx.run_time_shape(new)
+        exact = wanted if one_scale is None else []
+        exact = exact or self.multiples(ctx.setting(scales))
+        self.sizes = ctx.named(exact) if exact else ctx.run_time_shape(new)
         fixed = const(_REACH[self.mode], "int64")
         self.reach = ctx.run_time_shape(reach) if self.smooth else [fixed] * count
+
+    def multiples(self, factors: Array | None) -> list[PrimExpr]:
+        """The new sizes where the import knows the factors and the sizes they make; else none."""
+        found: list[PrimExpr] = []
+        for dim, factor in zip(self.dims, [] if factors is None else factors.reshape(-1).tolist()):
+            length = const_int(dim)
+            if length is None and factor != int(factor):
+                return []
+            found.append(dim * int(factor) if length is None else const(int(length * factor), "int64"))
+        return found
 
     def run(self) -> Expr:
         """The tensor in its new size."""
@@ -183,6 +194,9 @@ class Resampler:
             def share(i: PrimExpr, t: PrimExpr) -> PrimExpr:
                 place = first(i) + t
                 counted = self.weight((_f(place) - spots(i)) / stretch)
+                if self.mode == "linear" and not self.smooth:
+                    # One element for both neighbours counts by halves: by zero, an infinite one would make NaN.
+                    counted = tir.if_then_else(inside(first(i)) == inside(first(i) + 1), _f(0.5), counted)
                 there = tir.And(place >= 0, place < old)
                 return tir.if_then_else(there, counted, _f(0)) if self.outside else counted
 

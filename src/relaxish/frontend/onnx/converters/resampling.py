@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 from collections.abc import Sequence
 
@@ -53,6 +54,8 @@ def _resized_image(
     stretched = attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch" or sizes is None
     if ndim != 4 or attrs.get("antialias", 0) or not stretched or mode == "tf_crop_and_resize":
         return None
+    if mode == "half_pixel_symmetric":
+        return None  # no mode of the operator
     dims = ctx.dims(x)
     axes = [a % ndim for a in attrs.get("axes", range(ndim))]
     factors = None
@@ -76,14 +79,21 @@ def _resized_image(
     if attrs.get("mode", "nearest") == "nearest" and not all(map(_multiple, target, dims[-2:])):
         return None  # places halfway between elements are a matter of the very rounding
     by_one = all(factors[-2:] == 1) if factors is not None else prove_equal_shapes(target, dims[-2:])
-    if by_one and mode in (*_SCALED, "align_corners", "half_pixel_symmetric"):
+    if by_one and mode in (*_SCALED, "align_corners"):
         return x  # a neighbour of no weight counts nothing, be it infinite
-    if factors is not None and mode in _SCALED:
-        lengths = [const_int(d) for d in dims[-2:]]
-        if any(n is not None and n * f != int(n * f) for n, f in zip(lengths, factors[-2:])):
-            # The new size is rounded, but places are counted by the scale given.
-            for axis, factor in zip((2, 3), factors[-2:]):
-                x = _resampled(ctx, x, axis, float(factor), attrs)
+    if mode in _SCALED:
+        lengths, wanted_lengths = ([const_int(d) for d in of] for of in (dims[-2:], target))
+        by = factors[-2:] if factors is not None else list(map(_ratio, target, dims[-2:]))
+        rounded = factors is not None and any(n is not None and n * f != int(n * f) for n, f in zip(lengths, by))
+        changed = [k for k in (0, 1) if by[k] != 1]
+        one_axis = len(changed) == 1 and attrs.get("mode", "nearest") != "nearest"
+        if one_axis and lengths[changed[0]] is None:
+            return None
+        if rounded or one_axis:
+            # Where a size is rounded, places are counted by the scale given. An axis that stays as it is mixes nothing:
+            # as a product with a weight of zero, an infinite neighbour would make NaN.
+            for k in changed:
+                x = _resampled(ctx, x, 2 + k, float(by[k]), attrs, wanted_lengths[k])
             return x
     return op.image.resize2d(
         x,
@@ -111,12 +121,22 @@ def _multiple(new: PrimExpr | int, old: PrimExpr) -> bool:
 _SCALED = ("half_pixel", "pytorch_half_pixel", "asymmetric")
 
 
-def _resampled(ctx: Context, x: Expr, axis: int, scale: float, attrs: dict[str, Any]) -> Expr:
+def _ratio(new: PrimExpr | int, old: PrimExpr) -> float:
+    """The factor between two sizes; NaN where it is not known."""
+    if prove_equal(new, old):
+        return 1.0
+    a, b = const_int(new), const_int(old)
+    return a / b if a is not None and b else math.nan
+
+
+def _resampled(
+    ctx: Context, x: Expr, axis: int, scale: float, attrs: dict[str, Any], wanted: int | None = None
+) -> Expr:
     """One axis of known length resized by ``scale``, as sums of weighted elements at fixed places."""
     length = const_int(ctx.dims(x)[axis])
     if length is None:
         raise NotImplementedError("Resize of a symbolic dimension by a fraction")
-    count = int(length * scale)
+    count = int(length * scale) if wanted is None else wanted
     at = np.arange(count)
     mode = attrs.get("coordinate_transformation_mode", "half_pixel")
     where = at / scale if mode == "asymmetric" else (at + 0.5) / scale - 0.5
@@ -148,7 +168,11 @@ def _taps(where: Array, length: int, attrs: dict[str, Any]) -> Sequence[tuple[Ar
         }
         return [(rounded[attrs.get("nearest_mode", "round_prefer_floor")], None)]
     if mode == "linear":
-        return [(below, 1 - part), (below + 1, part)]
+        # Both neighbours are one element at a whole place and past an end: halves, as a product with zero of an
+        # infinite one is NaN.
+        above = np.where(part == 0, below, below + 1)
+        single = np.clip(below, 0, length - 1) == np.clip(above, 0, length - 1)
+        return [(below, np.where(single, 0.5, 1 - part)), (above, np.where(single, 0.5, part))]
     a = float(attrs.get("cubic_coeff_a", -0.75))
     taps = []
     for k in range(-1, 3):
