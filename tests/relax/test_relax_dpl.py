@@ -449,3 +449,18 @@ def test_bias_activation_pattern():
     x, w = MAIN.params
     assert pattern.match(R.nn.relu(R.add(R.matmul(x, w), relax.const(1.0))))
     assert not pattern.match(R.nn.relu(R.matmul(x, w)))
+
+
+def test_patterns_print_as_what_they_match():
+    any_one, number = wildcard(), is_const()
+    add, relu = is_op("relax.add")(any_one, number), is_op("relax.nn.relu")(wildcard())
+    texts = {
+        add: "Op(relax.add)(*, ConstantPattern())",
+        ~(any_one | number) & is_var("x"): "AndPattern(!(OrPattern(* | ConstantPattern())) & VarPattern(x))",
+        is_tuple([any_one])[0]: "TupleGetItemPattern(TuplePattern([*]), 0)",
+        any_one.has_shape((1, 2)).has_dtype("int8"): "DataTypePattern(ShapePattern(* has shape [1, 2]) has dtype int8)",
+        any_one.has_attr({"axis": 1}): 'AttrPattern(* has attributes {"axis": 1})',
+    }
+    for pattern, text in texts.items():
+        assert str(pattern) == repr(pattern) == text
+    assert str(add >> relu ^ relu) == f"[{add} >> {relu} ^ {relu}]"

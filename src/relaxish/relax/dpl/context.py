@@ -34,6 +34,9 @@ class SameShapeConstraint(DFConstraint):
         self.args = args
         super().__init__()
 
+    def __repr__(self) -> str:
+        return f"SameShapeConstraint({', '.join(map(str, self.args))})"
+
     def holds(self, matched: dict[DFPattern, Any]) -> bool:
         """Whether all shapes known so far are provably equal; an unknown shape equals none."""
         from ..scalars import prove_equal_shapes

@@ -12,6 +12,7 @@ constraints of the :class:`~relaxish.relax.dpl.context.PatternContext` in scope.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -51,8 +52,23 @@ __all__ = [
 ]
 
 
+def _joined(parts: Sequence[Any]) -> str:
+    return ", ".join(map(str, parts))
+
+
 class DFPattern:
-    """Base of all patterns. A pattern used in two places must match the same expression in both."""
+    """Base of all patterns. A pattern used in two places must match the same expression in both.
+
+    >>> from relaxish.relax.dpl import is_const, is_op, wildcard
+    >>> is_op("relax.add")(wildcard(), is_const() | wildcard())
+    Op(relax.add)(*, OrPattern(ConstantPattern() | *))
+    """
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}()"
 
     def __call__(
         self, *args: DFPattern, varg_default_wildcard: bool = False, add_constraint: bool = True
@@ -137,6 +153,9 @@ class ExprPattern(DFPattern):
     def __init__(self, expr: Expr) -> None:
         self.expr = expr
 
+    def __str__(self) -> str:
+        return str(self.expr)
+
 
 class VarPattern(DFPattern):
     """A variable, by name if one is given."""
@@ -148,6 +167,9 @@ class VarPattern(DFPattern):
     def name(self) -> str:
         """The name to match."""
         return self.name_hint
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}({self.name_hint})"
 
 
 class DataflowVarPattern(VarPattern):
@@ -165,12 +187,18 @@ class GlobalVarPattern(DFPattern):
         """The name to match."""
         return self.name_hint
 
+    def __str__(self) -> str:
+        return f"GlobalVarPattern({self.name_hint})"
+
 
 class ExternFuncPattern(DFPattern):
     """A packed function, by name if one is given."""
 
     def __init__(self, global_symbol: str = "") -> None:
         self.global_symbol = global_symbol
+
+    def __str__(self) -> str:
+        return f"ExternFuncPattern({self.global_symbol})"
 
 
 class ConstantPattern(DFPattern):
@@ -195,6 +223,9 @@ class CallPattern(DFPattern):
                 if not isinstance(arg, (ConstantPattern, PrimArrPattern, TuplePattern, ExternFuncPattern)):
                     relate(arg, self, index, only=False)
 
+    def __str__(self) -> str:
+        return f"{self.op}({_joined(self.args)})"
+
 
 class FunctionPattern(DFPattern):
     """A function, by its parameters and body."""
@@ -202,6 +233,9 @@ class FunctionPattern(DFPattern):
     def __init__(self, params: Sequence[DFPattern], body: DFPattern) -> None:
         self.params = tuple(params)
         self.body = body
+
+    def __str__(self) -> str:
+        return f"FunctionPattern([{_joined(self.params)}], {self.body})"
 
 
 class TuplePattern(DFPattern):
@@ -220,6 +254,9 @@ class TuplePattern(DFPattern):
     def __len__(self) -> int:
         return len(self.fields)
 
+    def __str__(self) -> str:
+        return f"TuplePattern([{_joined(self.fields)}])"
+
 
 class UnorderedTuplePattern(DFPattern):
     """A tuple whose fields match in some order."""
@@ -230,6 +267,9 @@ class UnorderedTuplePattern(DFPattern):
     def __len__(self) -> int:
         return len(self.fields)
 
+    def __str__(self) -> str:
+        return f"UnorderedTuplePattern([{_joined(self.fields)}])"
+
 
 class TupleGetItemPattern(DFPattern):
     """A projection; any of them if ``index`` is None."""
@@ -237,6 +277,9 @@ class TupleGetItemPattern(DFPattern):
     def __init__(self, tuple: DFPattern, index: int | None = None) -> None:  # public parameter name
         self.tuple = tuple
         self.index = -1 if index is None else index
+
+    def __str__(self) -> str:
+        return f"TupleGetItemPattern({self.tuple}, {self.index})"
 
 
 class OrPattern(DFPattern):
@@ -246,6 +289,9 @@ class OrPattern(DFPattern):
         self.left = left
         self.right = right
 
+    def __str__(self) -> str:
+        return f"OrPattern({self.left} | {self.right})"
+
 
 class AndPattern(DFPattern):
     """Both patterns."""
@@ -254,12 +300,18 @@ class AndPattern(DFPattern):
         self.left = left
         self.right = right
 
+    def __str__(self) -> str:
+        return f"AndPattern({self.left} & {self.right})"
+
 
 class NotPattern(DFPattern):
     """Anything that does not match."""
 
     def __init__(self, to_reject: DFPattern) -> None:
         self.reject = to_reject
+
+    def __str__(self) -> str:
+        return f"!({self.reject})"
 
 
 class WildcardPattern(DFPattern):
@@ -272,6 +324,9 @@ class WildcardPattern(DFPattern):
         """From now on match what ``pattern`` matches; makes patterns that refer to themselves."""
         self.pattern = pattern
 
+    def __str__(self) -> str:
+        return "*"
+
 
 class StructInfoPattern(DFPattern):
     """A pattern with a demand on the struct info."""
@@ -279,6 +334,9 @@ class StructInfoPattern(DFPattern):
     def __init__(self, pattern: DFPattern, struct_info: StructInfo) -> None:
         self.pattern = pattern
         self.struct_info = as_struct_info(struct_info)
+
+    def __str__(self) -> str:
+        return f"StructInfoPattern({self.pattern} has relax StructInfo {self.struct_info})"
 
 
 class TypePattern(DFPattern):
@@ -288,6 +346,9 @@ class TypePattern(DFPattern):
         self.pattern = pattern
         self.type = ttype
 
+    def __str__(self) -> str:
+        return f"TypePattern({self.pattern} has type {self.type})"
+
 
 class DataTypePattern(DFPattern):
     """A pattern with a demand on the dtype."""
@@ -296,6 +357,9 @@ class DataTypePattern(DFPattern):
         self.pattern = pattern
         self.dtype = str(dtype)
 
+    def __str__(self) -> str:
+        return f"DataTypePattern({self.pattern} has dtype {self.dtype})"
+
 
 class ShapePattern(DFPattern):
     """A pattern with a demand on the shape."""
@@ -303,6 +367,9 @@ class ShapePattern(DFPattern):
     def __init__(self, pattern: DFPattern, shape: Sequence[Any]) -> None:
         self.pattern = pattern
         self.shape = tuple(shape)
+
+    def __str__(self) -> str:
+        return f"ShapePattern({self.pattern} has shape [{_joined(self.shape)}])"
 
 
 class PrimArrPattern(DFPattern):
@@ -319,6 +386,9 @@ class PrimArrPattern(DFPattern):
     def __len__(self) -> int:
         return len(self.shape)
 
+    def __str__(self) -> str:
+        return f"PrimArrPattern([{_joined(self.fields)}])"
+
 
 class AttrPattern(DFPattern):
     """A pattern with a demand on attributes of an operator, a call or a function."""
@@ -326,6 +396,9 @@ class AttrPattern(DFPattern):
     def __init__(self, pattern: DFPattern, attrs: Mapping[str, Any]) -> None:
         self.pattern = pattern
         self.attrs = dict(attrs)
+
+    def __str__(self) -> str:
+        return f"AttrPattern({self.pattern} has attributes {json.dumps(self.attrs, default=str)})"
 
 
 class PatternSeq:
@@ -358,6 +431,10 @@ class PatternSeq:
     def only_used_by(self, other: DFPattern | PatternSeq, index: int = -1) -> PatternSeq:
         """The last match is used by the first of ``other`` and by nothing else."""
         return self._chain(other, index, only=True)
+
+    def __repr__(self) -> str:
+        links = ["", *(" >> " if only else " ^ " for only, _ in self._links)]
+        return f"[{''.join(f'{link}{pattern}' for link, pattern in zip(links, self.patterns))}]"
 
     def __getitem__(self, index: int) -> DFPattern:
         return self.patterns[index]
