@@ -186,12 +186,12 @@ def test_a_record_that_does_not_fit_gives_the_default_schedule(caplog):
     mod, params = network()
     task = convolutions(extract_from_program(mod, target=TARGET, params=params))[0]
     config = task.config_space.get(0)
-    config._entity_map.pop("tile_0")
+    config._entity_map.pop("tile_x")
     fine = autotvm.MeasureResult((0.1,), 0, 1.0, 1.0)
     x = np.random.default_rng(4).uniform(-1, 1, (1, 3, 12, 12)).astype("float32")
     context = autotvm.apply_history_best([(autotvm.MeasureInput(TARGET, task, config), fine)])
     np.testing.assert_allclose(run(mod, params, x, context), run(mod, params, x), rtol=1e-4, atol=1e-5)
-    assert "the default schedule is used" in caplog.text and "no parameter 'tile_0'" in caplog.text
+    assert "the default schedule is used" in caplog.text and "no parameter 'tile_x'" in caplog.text
 
 
 SCRIPT = """

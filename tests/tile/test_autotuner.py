@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
 import os
 import pickle
@@ -17,8 +19,10 @@ from relaxish import tile
 from relaxish.script import tir as S
 from relaxish.support import config
 from relaxish.support.errors import MalformedDataError
+from relaxish.target import Target
 from relaxish.testing.targets import device_enabled
 from relaxish.tile.autotuner import AutoTuner, AutotuneResult, CompileArgs, autotune, set_autotune_inputs, tuner
+from relaxish.tile.autotuner.identity import OpaqueValueError, identity_of
 from relaxish.tile.jit import cache, store
 from relaxish.tile.profiler import TensorSupplyType
 
@@ -210,12 +214,148 @@ def test_values_a_factory_closes_over_are_part_of_the_key():
             )
     assert len(keys) == 4 and None not in keys
 
+
+HELPERS = """
+from steps import twice
+WIDTH = 16
+
+def size(n):
+    return twice(n) // 2
+"""
+TUNING = """
+import functools
+import math
+import sys
+
+import helpers
+import numpy as np
+from helpers import size
+from relaxish.script import tir as S
+from relaxish.tile.autotuner import AutoTuner, tuner
+
+dtype = np.dtype("float32")
+
+
+def scaled(value, factor=3):
+    return factor * value
+
+
+def factory(n, loops=1):
+    count = size(n) + helpers.WIDTH
+
+    @S.prim_func
+    def main(A: S.Buffer((count,), str(dtype)), B: S.Buffer((count,), "float32")):
+        for k, i in S.grid(loops, count):
+            with S.block("B"):
+                vk, vi = S.axis.remap("SS", [k, i])
+                B[vi] = A[vi] * S.float32(scaled(math.gcd(4, 6)))
+
+    return main
+
+
+runs = []
+tune = tuner.AutoTuner._tune
+tuner.AutoTuner._tune = lambda self, *args: runs.append(1) or tune(self, *args)
+made = AutoTuner.from_kernel(functools.partial(factory, 16), [{"loops": 1}, {"loops": 2}])
+result = made.set_compile_args(out_idx=[-1], target="llvm -num-cores=1").run(warmup=1, rep=2)
+a = np.arange(len(result.kernel.params) and helpers.WIDTH + size(16), dtype="float32")
+np.testing.assert_array_equal(result.kernel(a), 6 * a)
+print("tuned" if runs else "found", made.generate_cache_key())
+"""
+
+
+@pytest.mark.slow
+def test_another_process_finds_what_was_tuned_unless_something_of_it_changed(tmp_path):
+    """The factory refers to functions of its own file, of a module, and of a module of that module's."""
+    files = {"tuning.py": TUNING, "helpers.py": HELPERS, "steps.py": "def twice(n):\n    return 2 * n\n"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    environment = config.worker_environment(RELAXISH_CACHE_DIR=str(tmp_path / "cache"), PYTHONDONTWRITEBYTECODE="1")
+
+    def run():
+        command = [sys.executable, str(tmp_path / "tuning.py")]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+    first = run()
+    assert first[0] == "tuned" and run() == ["found", first[1]]
+    keys = {first[1]}
+    for name, old, new in (
+        ("steps.py", "2 * n", "n + n"),
+        ("helpers.py", "WIDTH = 16", "WIDTH = 24"),
+        ("tuning.py", "return factor * value", "return value * factor"),
+    ):
+        (tmp_path / name).write_text((tmp_path / name).read_text().replace(old, new))
+        said, key = run()
+        assert said == "tuned" and key not in keys, name
+        keys.add(key)
+    assert run() == ["found", key]
+
+
+def outer(values, flag=True):
+    def inner(x):
+        return x + len(values) if flag else even(x)
+
+    return inner
+
+
+def even(n):
+    return n == 0 or odd(n - 1)
+
+
+def odd(n):
+    return n != 0 and even(n - 1)
+
+
+class Sizes:
+    """What a factory may ask."""
+
+    width = 8
+
+    def area(self, n):
+        return outer([n])(self.width)
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    rows: int
+    columns: int = 4
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (1, True), (1, 1.0), ([1, 2], (1, 2)), ("a", b"a"), ({1: 2}, {2: 1}), ({3, 1}, {3, 2}), (outer([1]), outer([2])),
+        (outer([1]), outer([1], False)), (functools.partial(even, 1), functools.partial(even, 2)), (even, odd),
+        (np.float32, np.float64), (np.dtype("int8"), np.dtype("uint8")), (torch.float16, torch.float32),
+        (np.arange(3), np.arange(4)), (lambda: 1, lambda: 2), (Shape(1), Shape(2)), (Shape(1), Sizes), (json, os),
+        (Target("llvm"), Target("llvm -num-cores=3")), (slow_add(8), slow_add(9)), (len, max), (functools.cache(even), even),
+        (TensorSupplyType.One, TensorSupplyType.Zero),
+    ],
+)  # fmt: skip
+def test_what_is_different_has_another_identity(one, other):
+    assert identity_of(one) == identity_of(one)
+    assert identity_of(one) != identity_of(other)
+    json.dumps([identity_of(one), identity_of(other)])
+
+
+def test_what_cannot_be_compared_is_named(caplog):
     thing = object()
 
     def opaque(loops=1):
         return thing and slow_add(16, loops)
 
+    with pytest.raises(OpaqueValueError, match=r"thing is an object of class builtins\.object"):
+        identity_of(opaque)
+    endless = []
+    endless.append(endless)
+    with pytest.raises(OpaqueValueError, match="contains itself"):
+        identity_of(endless)
+    with pytest.raises(OpaqueValueError, match="source of it is not known"):
+        identity_of(eval("lambda: 1"))
     assert AutoTuner.from_kernel(opaque, [{"loops": 1}]).generate_cache_key() is None
+    assert "opaque finds is not kept for other processes: thing is an object" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["ref_prog", "supply_prog", "manual_check_prog"])

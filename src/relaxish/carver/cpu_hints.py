@@ -35,7 +35,9 @@ from .machine import CpuModel
 from .roller import Hint
 from .tiling import Access, Axis, TilingModel
 
-__all__ = ["ORDERS", "PARALLEL_WORK", "ROWS_TO_TURN", "CpuTile", "cpu_hints", "hint_of_tile", "hints_of_block"]
+__all__ = [
+    "ORDERS", "PARALLEL_WORK", "ROWS_TO_TURN", "CpuTile", "TileProblem", "cpu_hints", "hint_of_tile", "hints_of_block",
+]  # fmt: skip
 
 #: Which loop over register tiles runs outermost: columns outside all but the outermost other loop, columns just outside
 #: the rows, or rows outside the columns.
@@ -172,7 +174,7 @@ def hints_of_block(
     ``prepacked``: operands that are in strips already, or will be before the function runs; without ``may_pack`` the
     others stay where they are.
     """
-    problem = _Problem.of(info, machine, prepacked)
+    problem = TileProblem.of(info, machine, prepacked)
     if problem is None:
         return []
     tiles = list(problem.tiles(may_pack))
@@ -181,17 +183,17 @@ def hints_of_block(
 
 
 def hint_of_tile(info: BlockInfo, machine: CpuModel, **numbers: Any) -> Hint:
-    """The hint for a block with the given numbers of a :class:`CpuTile`, ``lanes`` being what fits."""
-    problem = _Problem.of(info, machine, ())
+    """The hint for a block with the given numbers of a :class:`CpuTile`; without ``lanes``, those that fit best."""
+    problem = TileProblem.of(info, machine, ())
     if problem is None:
         raise CheckValueError(f"block {info.name} has no axis for vectors")
     numbers["packed"] = tuple(numbers.get("packed", ()))
-    tile = CpuTile(lanes=problem.lanes(), **numbers)
+    tile = CpuTile(**{"lanes": problem.lanes(), **numbers})
     return problem.hint(tile, 0.0)
 
 
 @dataclass
-class _Problem:
+class TileProblem:
     """A reduction as tiles see it: axes as others, the vectors', the rows', reductions; operands and the result."""
 
     info: BlockInfo
@@ -203,7 +205,7 @@ class _Problem:
     prepacked: frozenset[str]
 
     @staticmethod
-    def of(info: BlockInfo, machine: CpuModel, prepacked: Collection[str]) -> _Problem | None:
+    def of(info: BlockInfo, machine: CpuModel, prepacked: Collection[str]) -> TileProblem | None:
         vector, known = vector_axis(info), set(prepacked)
         if vector is None:
             vector, turned = _turned(info)
@@ -214,19 +216,19 @@ class _Problem:
             machine = replace(machine, cores=1)
         rows = row_axis(info, vector)
         others = [it for it in info.spatial if it is not vector and it is not rows]
-        return _Problem(info, machine, vector, rows, others, info.loads(), frozenset(known))
+        return TileProblem(info, machine, vector, rows, others, info.loads(), frozenset(known))
 
     # ---- candidates
 
     def tiles(self, may_pack: bool = True) -> Iterator[CpuTile]:
         """Register tiles that fit the registers, with every choice that goes with them."""
         lanes = self.lanes()
-        packable = self._packable() if may_pack else ()
+        packable = self.packable() if may_pack else ()
         for vectors, rows in self._register_tiles(lanes):
             for packed in ((), packable) if packable else ((),):
-                for depth in self._depths(lanes * vectors):
+                for depth in self.depths(lanes * vectors):
                     unknown = self.rows is not None and self.rows.dom is None
-                    for row_task in self._row_tasks(rows, lanes * vectors) if packed or depth or unknown else (0,):
+                    for row_task in self.row_tasks(rows, lanes * vectors) if packed or depth or unknown else (0,):
                         for order in ("mixed",) if packed or depth or row_task else self._orders():
                             tile = CpuTile(lanes, vectors, rows, depth, packed, row_task, order)
                             if self._holds(tile):
@@ -240,14 +242,30 @@ class _Problem:
         # Vectors of 10 or 12 numbers are taken apart again; eight fill a register or half of one.
         return power if 2 * power > fit or 2 * power >= most else fit
 
+    def lane_counts(self, limit: int) -> list[int]:
+        """The ``limit`` greatest numbers of lanes that divide the axis, :meth:`lanes` first."""
+        most = self.machine.lanes(_item(self.info.store.value.dtype))  # type: ignore[union-attr]
+        best = self.lanes()
+        others = [d for d in reversed(_divisors(self.vector.dom or 1, most)) if d != best]
+        return [best, *others[: limit - 1]]
+
+    def vector_counts(self, lanes: int) -> list[int]:
+        """Vectors side by side that divide the axis."""
+        most = 2 if streams(self.info, self.vector) else _MOST_VECTORS
+        return _divisors((self.vector.dom or 1) // lanes, most)
+
+    def fits(self, rows: int, vectors: int) -> bool:
+        """Whether the registers hold so many accumulators and what a step of the reduction needs."""
+        return rows * vectors + vectors + 1 <= self.machine.registers
+
     def _register_tiles(self, lanes: int) -> Iterator[tuple[int, int]]:
-        most_vectors = 2 if streams(self.info, self.vector) else _MOST_VECTORS
-        for vectors in _divisors((self.vector.dom or 1) // lanes, most_vectors):
-            for rows in self._row_counts():
-                if rows * vectors + vectors + 1 <= self.machine.registers:
+        for vectors in self.vector_counts(lanes):
+            for rows in self.row_counts():
+                if self.fits(rows, vectors):
                     yield vectors, rows
 
-    def _row_counts(self) -> list[int]:
+    def row_counts(self) -> list[int]:
+        """Rows of a register tile."""
         if self.rows is None:
             return [1]
         height = self.rows.dom
@@ -267,7 +285,7 @@ class _Problem:
                     limit = min(limit, _WAYS * (_WAY_BYTES // gcd(nbytes, _WAY_BYTES)))
         return limit
 
-    def _packable(self) -> tuple[str, ...]:
+    def packable(self) -> tuple[str, ...]:
         """Operands that many rows share, that move with the columns along their last axis and lie apart otherwise."""
         if self.rows is None or len(self.others) > 1 or self.vector.dom is None:
             return ()
@@ -287,7 +305,7 @@ class _Problem:
     def _depth(self) -> int:
         return prod(it.dom or _UNKNOWN for it in self.info.reductions)
 
-    def _depths(self, width: int) -> list[int]:
+    def depths(self, width: int) -> list[int]:
         """Steps of one pass over the reduction: all of it (0), or as many as keep a strip in the second-level cache."""
         reductions = self.info.reductions
         if len(reductions) != 1 or reductions[0].dom is None or self.rows is None or len(self.others) > 1:
@@ -296,7 +314,7 @@ class _Problem:
         parts = [d for d in _divisors(whole, whole // 2) if d >= 64 and _PASS_BYTES // 8 <= d * step <= _PASS_BYTES]
         return [0, *parts[-2:]]
 
-    def _row_tasks(self, rows: int, width: int) -> list[int]:
+    def row_tasks(self, rows: int, width: int) -> list[int]:
         """Rows of a task: all (0), or parts of them where strips alone do not keep the cores busy."""
         height, strips = self.rows.dom if self.rows is not None else None, (self.vector.dom or 1) // width
         if self.rows is not None and height is None:

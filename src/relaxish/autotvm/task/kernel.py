@@ -1,8 +1,7 @@
 """Tasks for the kernels of a compiled graph, and configurations of theirs found again by what a kernel computes.
 
 A kernel whose anchor has a template of its own (:func:`register_kernel_template`) is tuned by that; all others have the
-space of multi-level tiling that ``meta_schedule`` would search, as parameters: a split for each tiled loop, options for
-the rest (unrolling, say).
+parameters that :mod:`.kernel_spaces` finds for them.
 """
 
 from __future__ import annotations
@@ -15,28 +14,23 @@ from typing import Any
 import numpy as np
 
 from ...ir import IRModule
-from ...ir.plain import plain_int, plain_ints
 from ...ir.structural import structural_hash
-from ...meta_schedule import TuneContext
 from ...meta_schedule.analysis.schedules import normalize_mod, schedule_for_tuning
-from ...meta_schedule.search_strategy.replay import apply_trace
-from ...meta_schedule.space_generator.hints import SketchEstimate, estimate_sketch
 from ...support.errors import RelaxishError
 from ...support.sequences import of_kind
 from ...target import Target
 from ...tir import PrimFunc, Schedule
 from ...tir.analysis import estimate_tir_flops, find_anchor_block
-from ...tir.schedule import Instruction, Trace
 from .dispatcher import ApplyConfig
 from .entity import InstantiationError
+from .kernel_spaces import KernelSpace, kernel_space
 from .space import ConfigSpace
-from .subspace import VirtualAxis
 from .task import TASK_TABLE, Task, taken
 
 __all__ = ["KernelTask", "kernel_task", "kernel_workload", "register_kernel_template"]
 
 _TEMPLATES: dict[tuple[str, str], Callable[[Any, Schedule], None]] = {}
-_SAMPLED = 2048
+_KEPT = 64
 
 
 def register_kernel_template(anchor: str, key: str = "", func: Callable[..., None] | None = None) -> Any:
@@ -86,103 +80,6 @@ def kernel_workload(mod: IRModule) -> tuple[Any, ...]:
     return (f"relax.{anchor_of(mod)}", *tensors, f"{structural_hash(mod) & (1 << 64) - 1:016x}")
 
 
-class _Sketch:
-    """One sketch as parameters: a name for each sampling instruction that is tuned."""
-
-    def __init__(self, context: TuneContext, trace: Trace) -> None:
-        self.context = context
-        self.trace = trace.simplified(remove_postproc=True)
-        self.tiles: dict[str, tuple[Instruction, int, int, int]] = {}  # name: instruction, extent, parts, innermost
-        self.options: dict[str, tuple[Instruction, list[int]]] = {}
-        for inst in self.trace.insts:
-            decision = self.trace.get_decision(inst)
-            if inst.kind.name == "SamplePerfectTile" and decision is not None:
-                sizes = plain_ints(decision)
-                limit = plain_int(inst.attrs[1])
-                self.tiles[f"tile_{len(self.tiles)}"] = (inst, prod(sizes), len(sizes), limit)
-            elif inst.kind.name == "SampleCategorical":
-                values = list(plain_ints(inst.attrs[0]))
-                self.options[f"option_{len(self.options)}"] = (inst, values)
-        self.estimate: SketchEstimate | None = estimate_sketch(context, self.trace)
-
-    def define(self, cfg: ConfigSpace) -> None:
-        """The parameters."""
-        for name, (_, extent, parts, limit) in self.tiles.items():
-            cfg.define_split(
-                name, VirtualAxis(extent, name), policy="factors", num_outputs=parts, filter=_innermost(limit)
-            )  # fmt: skip
-        for name, (_, values) in self.options.items():
-            cfg.define_knob(name, values)
-
-    def apply(self, cfg: Any) -> Schedule:
-        """The scheduled kernel. Raises InstantiationError if a primitive or a limit refuses it."""
-        trace = self.trace
-        decisions = dict(trace.decisions)
-        for name, (inst, extent, _, _) in self.tiles.items():
-            size = list(cfg[name].size)
-            size[0] = extent // prod(size[1:])
-            decisions[inst] = size
-        for name, (inst, values) in self.options.items():
-            decisions[inst] = values.index(cfg[name].val)
-        failures: dict[str, int] = {}
-        sch = apply_trace(self.context, Trace(trace.insts, decisions), 1, failures)
-        if sch is None:
-            raise InstantiationError(f"the configuration is refused by {', '.join(failures) or 'a primitive'}")
-        return sch
-
-    def cycles(self, space: ConfigSpace, points: Sequence[int] | np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
-        """Estimated cycles of configurations; None where there is no model of the kernel."""
-        if self.estimate is None:
-            return None
-        digits = space.columns.digits(points)
-        factors = {}
-        for j, (name, table) in enumerate(zip(space.space_map, space.columns.tables, strict=True)):
-            if name in self.tiles:
-                inst, extent, _, _ = self.tiles[name]
-                sizes = table[digits[:, j]].astype(np.int64)
-                sizes[:, 0] = extent // sizes[:, 1:].prod(axis=1)
-                factors[inst] = sizes
-        return np.asarray(self.estimate.cycles(factors)) if factors else None
-
-
-def _innermost(limit: int) -> Callable[[Any], bool]:
-    return lambda entity: entity.size[-1] <= limit
-
-
-def _sketch_for(mod: IRModule, target: Target) -> _Sketch:
-    """Of all sketches the one from which the model of the machine expects most; else that with most parameters."""
-    context = TuneContext(mod, target=target, space_generator="post-order-apply", rand_state=1, num_threads=1)
-    found = [_Sketch(context, s.trace) for s in context.generate_design_space() if s.trace is not None]
-    if not found:
-        raise RelaxishError("there is no sketch for this kernel")
-    best, best_key = found[0], (-1.0, -1.0)
-    rng = np.random.default_rng(0)
-    for sketch in found:
-        space = ConfigSpace()
-        sketch.define(space)
-        cycles = None
-        if sketch.tiles:
-            columns = space.columns
-            cycles = sketch.cycles(space, columns.points(rng.integers(0, columns.dims, (_SAMPLED, len(columns.dims)))))
-        key = (1.0 / float(cycles.min()) if cycles is not None else 0.0, float(len(sketch.tiles)))
-        if key > best_key:
-            best, best_key = sketch, key
-    return best
-
-
-_SKETCHES: OrderedDict[Any, _Sketch] = OrderedDict()
-_KEPT = 64
-
-
-def _remembered_sketch(mod: IRModule, target: Target) -> _Sketch:
-    key = (structural_hash(mod), str(target))
-    if key not in _SKETCHES:
-        _SKETCHES[key] = _sketch_for(mod, target)
-        while len(_SKETCHES) > _KEPT:
-            _SKETCHES.popitem(last=False)
-    return _SKETCHES[key]
-
-
 class KernelTask(Task):
     """The task of one kernel: its program is here, and comes from no function of the arguments."""
 
@@ -206,13 +103,13 @@ class KernelTask(Task):
     def _bind(self) -> None:
         self.func = self._make
         self._programs: OrderedDict[str, IRModule] = OrderedDict()
-        self._found: _Sketch | None = None
+        self._found: KernelSpace | None = None
 
     @property
-    def sketch(self) -> _Sketch:
-        """The sketch whose decisions are the parameters."""
+    def space(self) -> KernelSpace:
+        """What the parameters are, where the kernel has no template of its own."""
         if self._found is None:
-            self._found = _remembered_sketch(self.mod, self.target)
+            self._found = kernel_space(self.mod, self.target)
         return self._found
 
     def _make(self, *args: Any, **kwargs: Any) -> tuple[Schedule, list[Any]]:
@@ -226,14 +123,14 @@ class KernelTask(Task):
             sch = schedule_for_tuning(self.mod, 1)
             own(cfg, sch)
             return sch, buffers
-        self.sketch.define(cfg)
-        return self.sketch.apply(cfg), buffers
+        self.space.define(cfg)
+        return self.space.apply(cfg), buffers
 
     def cycles(self, points: Sequence[int] | np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
         """What an analytic model of the machine expects of configurations (any unit); None where there is none."""
         if _template_of(self.anchor, self.target) is not None:
             return None
-        return self.sketch.cycles(self.config_space, points)
+        return self.space.cycles(self.config_space, points)
 
     def program(self, config: Any) -> IRModule:
         """The scheduled program of a configuration, one of the last few remembered."""

@@ -19,10 +19,10 @@ from ...tir.schedule.primitives.rule import RULES
 from .common import open_reduction
 from .contraction import Contraction
 
-__all__ = ["contraction_variants", "schedule_with_hint"]
+__all__ = ["apply_tile", "contraction_variants", "schedule_with_hint"]
 
 RULE = "cpu.contraction"
-_NUMBERS = ("rows", "vectors", "order", "depth", "packed", "row_task")
+_NUMBERS = ("lanes", "rows", "vectors", "order", "depth", "packed", "row_task")
 
 
 def _apply(func: PrimFunc, options: Mapping[str, Any]) -> PrimFunc | None:
@@ -50,9 +50,17 @@ def schedule_with_hint(func: PrimFunc, hint: Hint, target: Target) -> Schedule:
         raise ScheduleError("hints for CPUs are for functions with one reduction, before they are scheduled")
     tile = CpuTile.of(hint, opened[2])
     schedule = Schedule(func, error_render_level="none")
-    numbers = {k: list(v) if k == "packed" else v for k, v in vars(tile).items() if k != "lanes" and v not in (0, ())}
-    schedule.apply_rule(RULE, {**numbers, "target": target.export()})
+    apply_tile(schedule, {k: v for k, v in vars(tile).items() if k != "lanes"}, target)
     return schedule
+
+
+def apply_tile(schedule: Schedule, numbers: Mapping[str, Any], target: Target) -> None:
+    """Tile the matmul- or convolution-like function of a schedule by the numbers of a ``CpuTile``, in one step.
+
+    Without ``lanes`` they are those that fit best. Raises ScheduleError where the function is of another kind.
+    """
+    given = {k: list(v) if k == "packed" else v for k, v in numbers.items() if v not in (0, ())}
+    schedule.apply_rule(RULE, {**given, "target": target.export()})
 
 
 def contraction_variants(func: PrimFunc, target: Target, limit: int = 12, may_pack: bool = False) -> list[Schedule]:

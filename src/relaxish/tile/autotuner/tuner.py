@@ -23,6 +23,7 @@ from ..jit.kernel import params_of
 from ..jit.options import CompileOptions, resolve_out_idx, resolve_target
 from ..jit.workers import end_workers, warm_builder, warm_runner, worker_count
 from ..profiler import TensorSupplyType, do_bench
+from .identity import OpaqueValueError, identity_of
 from .inputs import get_autotune_inputs
 from .measuring import Inputs, ProgramValidator, Supplied, allocate, build_config, build_params, evaluate_on_host
 from .params import CompileArgs, ProfileArgs
@@ -185,18 +186,23 @@ class AutoTuner:
 
     def generate_cache_key(self, configs: Sequence[Mapping[str, Any]] | None = None) -> str | None:
         """What tells this tuning from every other one; None where something of it cannot be written down."""
-        plain = _plain_source(self.fn)
+        if any(self.profile_args.programs):
+            return None
         args, kwargs = self._arguments
         given = get_autotune_inputs()
         shapes = None if given is None else [(describe(v) or [repr(v)])[:2] for v in given]
-        if plain is None or not all(map(_is_plain, [*args, *kwargs.values()])) or any(self.profile_args.programs):
-            return None
+        function = self.fn.func if isinstance(self.fn, JITImpl) else self.fn
         configs = configs if configs is not None else self._configurations()
+        try:
+            factory, arguments, choices = map(identity_of, (function, [args, kwargs], configs))
+        except OpaqueValueError as error:
+            if not config.TILE_AUTO_TUNING_DISABLE_CACHE.value:
+                _log.warning("what tuning of %s finds is not kept for other processes: %s", _name(self.fn), error)
+            return None
         target = resolve_target(self.compile_args.target, self.compile_args.target_host)
         place = "" if is_device_target(target) else hardware_fingerprint()
-        arguments = [repr(args), repr(sorted(kwargs.items()))]
         return store.key_of(
-            "autotuner", plain, arguments, [repr(dict(c)) for c in configs], self.compile_args.options().key(),
+            "autotuner", factory, arguments, choices, self.compile_args.options().key(),
             self.profile_args.key(), self.early_stop, shapes, place,
         )  # fmt: skip
 
@@ -359,26 +365,3 @@ def _args_of(impl: JITImpl) -> CompileArgs:
 
 def _name(fn: Any) -> str:
     return str(getattr(fn, "__name__", type(fn).__name__))
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return all(map(_is_plain, value))
-    if isinstance(value, dict):
-        return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
-    return value is None or isinstance(value, (str, int, float, bool, bytes))
-
-
-def _plain_source(fn: Any) -> list[Any] | None:
-    """The source of a factory and the values it refers to; None where they are not all plain."""
-    function = fn.func if isinstance(fn, JITImpl) else fn
-    try:
-        source = inspect.getsource(function)
-        variables = inspect.getclosurevars(function)
-    except (OSError, TypeError, ValueError):
-        return None
-    defaults = [p.default for p in inspect.signature(function).parameters.values() if p.default is not p.empty]
-    values = {**variables.nonlocals, **{k: v for k, v in variables.globals.items() if _is_plain(v)}}
-    if not all(map(_is_plain, [*defaults, *variables.nonlocals.values()])):
-        return None
-    return [source, repr(defaults), repr(sorted(values.items()))]
