@@ -51,7 +51,7 @@ class _Saver:
         self.index: dict[int, int] = {}
         self.keep: list[object] = []
 
-    def value(self, x: Any) -> Any:
+    def value(self, x: Any) -> object:
         if x is None or isinstance(x, (bool, int, str)):
             return int(x) if isinstance(x, int) and not isinstance(x, bool) else x
         if isinstance(x, float):

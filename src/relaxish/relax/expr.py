@@ -786,7 +786,7 @@ from .struct_info import (  # noqa: E402  (the two modules need each other; this
 )
 
 
-def _call_global(callee: GlobalVar | Op, args: Sequence[Any]) -> Any:
+def _call_global(callee: GlobalVar | Op, args: Sequence[Any]) -> Call | PrimCall:
     """``gv(x)``: graph arguments make a graph call, scalar ones a tir call."""
     if all(isinstance(a, (Expr, list, tuple)) for a in args):
         return Call(callee, [a if isinstance(a, Expr) else _convert(a) for a in args])

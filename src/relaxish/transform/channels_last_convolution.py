@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import te, topi
 from ..ir import dtype as dt
-from ..ir.expr import GlobalVar
+from ..ir.expr import GlobalVar, PrimExpr
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.transform import Pass
@@ -71,7 +71,7 @@ def _convolution(
     taps = [te.reduce_axis((0, k), f"r{i}") for i, k in enumerate(window)]
     channel = te.reduce_axis((0, data.shape[-1]), "rc")
 
-    def product(g: Any, n: Any, *at: Any) -> Any:
+    def product(g: Any, n: Any, *at: Any) -> PrimExpr:
         *place, o = at
         source = [p * s + t * d for p, s, t, d in zip(place, strides, taps, dilation, strict=True)]
         factors = padded[(g, n, *source, channel)], weight[(g, *taps, channel, o)]
@@ -85,7 +85,7 @@ class _Rewriter(PyExprMutator):
         super().__init__(mod)
         self.vector_bits = target.vector_bits
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         if not isinstance(call.op, Op) or call.op.name not in _LAYOUTS:
             return call

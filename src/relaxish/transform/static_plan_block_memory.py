@@ -75,7 +75,7 @@ class _Bounds:
             elif var.name in free:
                 self.analyzer.mark_global_non_neg_value(var)
 
-    def of(self, dim: PrimExpr) -> Any:
+    def of(self, dim: PrimExpr) -> PrimExpr:
         """The largest value of a dimension, or the dimension where none is known."""
         if isinstance(dim, IntImm):
             return dim

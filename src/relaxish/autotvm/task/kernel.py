@@ -39,7 +39,7 @@ _TEMPLATES: dict[tuple[str, str], Callable[[Any, Schedule], None]] = {}
 _SAMPLED = 2048
 
 
-def register_kernel_template(anchor: str, key: str = "", func: Callable[..., None] | None = None) -> Any:
+def register_kernel_template(anchor: str, key: str = "", func: Callable[..., None] | None = None) -> Callable[..., Any]:
     """Decorate ``f(cfg, sch)``, which schedules kernels whose anchor block is called ``anchor``.
 
     ``sch`` is a ``tir.Schedule`` of the whole fused kernel; ``key`` ("cpu", "gpu", ...) restricts the template to

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from ...runtime import device as device_of
 from ...runtime.kernel import KernelSpec, ParamSpec
 from ...runtime.bytecode.shape_text import extent_of
 from ...support.errors import RelaxishError
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["Caller", "describe", "empty_like", "is_torch", "to_numpy", "torch_dtype"]
 
@@ -26,7 +29,7 @@ def is_torch(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def torch_dtype(name: str) -> Any:
+def torch_dtype(name: str) -> torch.dtype:
     """torch's type of that name. Raises TypeError if it has none."""
     import torch
 

@@ -194,7 +194,7 @@ class JITImpl:
         """The code of the kernel for some arguments."""
         return self(*args, **kwargs).get_kernel_source()
 
-    def key(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def key(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[object, ...] | None:
         """What tells sets of arguments apart; None where they cannot be compared."""
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
@@ -215,7 +215,7 @@ class JITImpl:
         return found
 
 
-def _frozen(value: Any) -> Any:
+def _frozen(value: Any) -> tuple[object, ...]:
     if isinstance(value, (list, tuple)):
         return (type(value).__name__, *map(_frozen, value))
     if isinstance(value, dict):

@@ -24,6 +24,8 @@ from .calling import Caller, torch_dtype
 from .options import CompileOptions, kernel_name, resolve_out_idx
 
 if TYPE_CHECKING:
+    import torch
+
     from ...runtime.module import Module
     from ..profiler import Profiler, TensorSupplyType
 
@@ -41,7 +43,7 @@ class KernelParam:
     shape: tuple[int | str, ...]
     is_scalar: bool = False
 
-    def torch_dtype(self) -> Any:
+    def torch_dtype(self) -> torch.dtype:
         """torch's type."""
         return torch_dtype(self.dtype)
 

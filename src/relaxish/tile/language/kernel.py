@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir.expr import Range, as_expr
+from ...ir.expr import Range, as_expr, PrimExpr
 from ...ir.prim import IntImm, Var, const
 from ...script.ir_builder import tir as B
 from ...script.ir_builder.base import IRBuilder
@@ -58,7 +58,7 @@ class KernelFrame(B.frame.BlockFrame):
         self.layouts: dict[Buffer, IndexMap] = {}
         self.barriers: dict[Any, list[int]] = {}
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Var | list[Var]:
         super().__enter__()
         if sum(isinstance(f, KernelFrame) for f in IRBuilder.current().frames) > 1:
             raise TileError("T.Kernel inside of T.Kernel: a program has its kernels one after the other")
@@ -185,7 +185,7 @@ def use_swizzle(panel_size: int, order: str = "row", enable: bool = True) -> Non
 # -- places of blocks and threads
 
 
-def get_block_binding(dim: int = 0) -> Any:
+def get_block_binding(dim: int = 0) -> Var:
     """The place of this block along an axis of the grid."""
     return inside_kernel("T.get_block_binding").vars[dim]
 
@@ -195,7 +195,7 @@ def get_block_bindings() -> list[Any]:
     return list(inside_kernel("T.get_block_bindings").vars)
 
 
-def get_block_extent(dim: int = 0) -> Any:
+def get_block_extent(dim: int = 0) -> PrimExpr:
     """Blocks along an axis of the grid."""
     return inside_kernel("T.get_block_extent").doms[dim].extent
 
@@ -210,7 +210,7 @@ def get_thread_extents() -> list[int]:
     return list(inside_kernel("T.get_thread_extents").threads)
 
 
-def get_thread_binding(dim: int = 0) -> Any:
+def get_thread_binding(dim: int = 0) -> Var:
     """The place of a thread in its block: the kernel is then written for one thread, without tile operators."""
     frame = inside_kernel("T.get_thread_binding")
     while len(frame.thread_vars) <= dim:

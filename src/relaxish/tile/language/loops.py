@@ -10,7 +10,7 @@ from ...ir.prim import Min, StringImm, Var, const
 from ...script.ir_builder import tir as B
 from ...script.ir_builder.tir.frame import ForFrame
 from ...tir import For, IfThenElse, LetStmt
-from ...tir.stmt import ForKind
+from ...tir.stmt import ForKind, Stmt
 from ...tir.transform.tiles.names import GROUP, ORDER, PARALLEL, STAGE, STAGES, SYNC, WIDTH
 from .blocks import inside_kernel
 from .breaks import BREAK
@@ -37,7 +37,7 @@ def Parallel(
     if coalesced_width is not None:
         annotations[WIDTH] = width_of(coalesced_width)
 
-    def make(variables: list[Any], doms: list[Range], body: Any) -> Any:
+    def make(variables: list[Any], doms: list[Range], body: Any) -> Stmt:
         for level in reversed(range(len(variables))):
             dom = doms[level]
             body = For(
@@ -105,7 +105,7 @@ def Persistent(domain: Sequence[Any], wave_size: Any, index: Any, group_size: in
     tile = Var("tile", index.dtype)
     names = [Var("v", e.dtype) for e in exprs]
 
-    def make(variables: list[Any], doms: list[Range], body: Any) -> Any:
+    def make(variables: list[Any], doms: list[Range], body: Any) -> Stmt:
         places = _places(tile, exprs, int(group_size))
         for var, place in reversed(list(zip(variables, places, strict=True))):
             body = LetStmt(var, place, body)

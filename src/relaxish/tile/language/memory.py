@@ -38,7 +38,7 @@ class _Tensor:
     def __call__(
         self, shape: Shape | None = None, dtype: object = "float32", data: Any = None, strides: Any = None, elem_offset: Any = None,
         scope: str = "global", align: int = 0, offset_factor: int = 0, buffer_type: str = "", axis_separators: Any = None,
-    ) -> Any:  # fmt: skip
+    ) -> tir.Buffer:  # fmt: skip
         if shape is None:
             raise TileError("T.Tensor needs a shape: T.Tensor((M, N), dtype)")
         return B.buffer(
@@ -48,7 +48,7 @@ class _Tensor:
 
     __iter__ = None  # by index it would not end
 
-    def __getitem__(self, keys: Any) -> Any:
+    def __getitem__(self, keys: Any) -> tir.Buffer:
         keys = keys if isinstance(keys, tuple) else (keys,)
         return self(*keys) if isinstance(keys[0], (tuple, list)) else self(keys)
 
@@ -67,7 +67,7 @@ def ptr(dtype: object = "float32", storage_scope: str = "global") -> tir.Var:
     return B.ptr(as_dtype(dtype), storage_scope)
 
 
-def dynamic(name: str, dtype: str = "int32") -> Any:
+def dynamic(name: str, dtype: str = "int32") -> tir.Var | tuple[tir.Var, ...]:
     """A size that is known when the kernel is called; several names (``"m, n"``) give several."""
     names = [n.strip() for n in name.split(",") if n.strip()]
     made = [tir.Var(n, dtype) for n in names]
@@ -84,7 +84,7 @@ class _Dyn:
         self.known: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
         self.outside: dict[str, Any] = {}
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> tir.Var:
         names = self.outside
         if IRBuilder.is_in_scope():
             function = IRBuilder.current().find(PrimFuncFrame)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
@@ -183,7 +183,7 @@ def _multiply_shift_per_axis(gen: ExprText, e: Call) -> str:
     return f"multiply_shift_per_axis({', '.join(gen.text(a) for a in e.args)})"
 
 
-def _scalar(e: PrimExpr) -> Any:
+def _scalar(e: PrimExpr) -> PrimExpr:
     """What all lanes have in common."""
     return getattr(e, "value", e) if dt.lanes(e.dtype) != 1 else e
 

@@ -168,7 +168,7 @@ class Products:
         step = kernel.step(body, [p.a.buffer, p.b.buffer, p.e.buffer], [])
         return seq([self._zero(kernel, p), step]) if p.clear else step
 
-    def _zero(self, kernel: GpuKernel, p: Product) -> Any:
+    def _zero(self, kernel: GpuKernel, p: Product) -> Stmt:
         loops = ((Var("i", "int32"), p.c.shape[0]), (Var("j", "int32"), p.c.shape[1]))
         body = BufferStore(p.c, const(0, p.c.dtype), [v for v, _ in loops])
         return kernel.elementwise(Nest("fill", loops, body, None, {}, "SS"))
