@@ -34,6 +34,7 @@ from .block_facts import (
 from .machine import CpuModel
 from .roller import Hint
 from .tiling import Access, Axis, TilingModel
+from ..ir.plain import plain_int
 
 __all__ = ["ORDERS", "PARALLEL_WORK", "ROWS_TO_TURN", "CpuTile", "cpu_hints", "hint_of_tile", "hints_of_block"]
 
@@ -147,7 +148,7 @@ def cpu_hints(
 
 def _constant_names(func: PrimFunc) -> set[str]:
     places = (func.attrs or {}).get("layout_free_buffers") or ()
-    return {func.buffer_map[func.params[int(getattr(i, "value", i))]].name for i in places}
+    return {func.buffer_map[func.params[plain_int(i)]].name for i in places}
 
 
 def _elementwise(info: BlockInfo, machine: CpuModel) -> Hint:

@@ -31,6 +31,7 @@ from .task_scheduler import TaskScheduler
 from .tune import tune_tasks
 from .tune_context import TuneContext
 from .utils import fork_seed
+from ..ir.prim import const_int
 
 __all__ = ["compile_relax", "extract_tasks", "extracted_tasks_to_tune_contexts", "tune_relax"]
 
@@ -104,7 +105,7 @@ def _num_blocks(mod: IRModule) -> int:
 
 def _is_dynamic(mod: IRModule) -> bool:
     func = next(f for f in mod.functions.values() if isinstance(f, PrimFunc))
-    return any(not isinstance(getattr(x, "value", None), int) for b in func.buffer_map.values() for x in b.shape)
+    return any(const_int(x) is None for b in func.buffer_map.values() for x in b.shape)
 
 
 def extracted_tasks_to_tune_contexts(

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from ..ir import dtype as dt
 from ..ir.expr import PrimExpr
-from ..ir.prim import IntImm
+from ..ir.prim import IntImm, const_int
 from ..tir import Buffer, IndexMap, bitwise_xor
 from ..tir.transform.tiles.shared import Order
 
@@ -62,8 +62,8 @@ def sizes_of(shape: Sequence[int | PrimExpr]) -> tuple[int, ...]:
     """Extents as numbers. Raises ValueError where one is not known."""
     sizes = []
     for e in shape:
-        value = e.value if isinstance(e, IntImm) else e
-        if not isinstance(value, int):
+        value = const_int(e)
+        if value is None:
             raise ValueError(f"the extent {e} is not known; tiles in shared memory have constant sizes")
         sizes.append(value)
     return tuple(sizes)

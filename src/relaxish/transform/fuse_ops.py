@@ -27,6 +27,7 @@ from ..support.sequences import of_kind
 from .base import as_module_pass
 from .graph_partition import ForwardGraph, GraphNode, partition
 from .grouped_functions import fuse_by_groups
+from ..ir.plain import plain_int
 
 __all__ = ["FuseOps", "build_forward_graph"]
 
@@ -90,7 +91,7 @@ class _GraphCreator:
             func = self.mod[call.args[0]] if call.args[0] in self.mod else None
             if func is not None and func.attrs is not None:
                 pattern = func.attrs.get("op_pattern", K.OPAQUE)
-                node.pattern = int(getattr(pattern, "value", pattern))
+                node.pattern = plain_int(pattern)
             args = fields_of(call.args[1])
         for arg in args:
             self._leaf(arg, node, node.pattern)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from ...ir import IRModule
 from ...tir import PrimFunc, Schedule
 from . import blocks as ba
+from ...ir.plain import plain_int
 
 __all__ = ["normalize_mod", "only_function_as_main", "remove_weight_layout_rewrite", "schedule_for_tuning"]
 
@@ -71,7 +72,7 @@ def _packed(mod: IRModule) -> IRModule:
             continue
         free = (func.attrs or {}).get("layout_free_buffers")
         if free:
-            packed = pack_function(func, frozenset(int(getattr(i, "value", i)) for i in free))
+            packed = pack_function(func, frozenset(plain_int(i) for i in free))
             if packed is not func:
                 changed[gv] = packed
     if not changed:

@@ -40,6 +40,8 @@ from ...tir import (
 )
 from ...tir import EQ, GE, GT, LE, LT, NE
 from ..analysis.blocks import annotation
+from ...ir.plain import plain_int
+from ...ir.prim import const_int
 
 __all__ = ["Access", "LoopInfo", "Program", "StoreInfo", "extract_program"]
 
@@ -93,7 +95,7 @@ class Access:
 
     def shape(self) -> list[int]:
         """Extents of the buffer, 1 where unknown."""
-        return [int(getattr(x, "value", 1)) for x in self.buffer.shape]
+        return [const_int(x, 1) for x in self.buffer.shape]
 
 
 @dataclass
@@ -208,9 +210,9 @@ class _Extractor:
             self.walk(stmt.body, loops, bindings)
 
     def _loop(self, stmt: For, loops: list[int], bindings: dict[Var, Any]) -> None:
-        extent = getattr(stmt.extent, "value", None)
+        extent = const_int(stmt.extent)
         step = stmt.annotations.get("pragma_auto_unroll_max_step") if stmt.annotations else None
-        unroll = int(getattr(step, "value", step)) if step is not None else 0
+        unroll = plain_int(step) if step is not None else 0
         kind = {
             ForKind.SERIAL: "serial",
             ForKind.PARALLEL: "parallel",

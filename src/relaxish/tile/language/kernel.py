@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir.expr import Range, as_expr, PrimExpr
-from ...ir.prim import IntImm, Var, const
+from ...ir.prim import IntImm, Var, const, const_int
 from ...script.ir_builder import tir as B
 from ...script.ir_builder.base import IRBuilder
 from ...script.ir_builder.tir.frame import PrimFuncFrame, TIRFrame, add_to_parent, as_stmt
@@ -32,6 +32,7 @@ from .finish import finish_kernel
 from .phases import phases_of
 from .regions import TileError
 from .threads import made_barriers
+from ...ir.plain import plain_int
 
 __all__ = [
     "ClusterKernel", "Kernel", "KernelFrame", "get_block_binding", "get_block_bindings", "get_block_extent",
@@ -148,7 +149,7 @@ def Kernel(*blocks: Any, threads: Any = None, prelude: str | None = None, is_cpu
     )
     if not 1 <= len(given) <= 3 or not all(_positive(t) for t in given):
         raise TileError(f"threads= takes one to three positive numbers, not {threads}")
-    counts = [int(getattr(t, "value", t)) for t in given]
+    counts = [plain_int(t) for t in given]
     total = 1
     for count in counts:
         total *= count
@@ -158,8 +159,7 @@ def Kernel(*blocks: Any, threads: Any = None, prelude: str | None = None, is_cpu
 
 
 def _positive(t: Any) -> bool:
-    value = t.value if isinstance(t, IntImm) else t
-    return isinstance(value, int) and value > 0
+    return const_int(t, 0) > 0
 
 
 def ClusterKernel(*blocks: Any, cluster_dims: Any, threads: Any = None) -> TIRFrame:

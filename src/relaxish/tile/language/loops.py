@@ -15,6 +15,7 @@ from ...tir.transform.tiles.names import GROUP, ORDER, PARALLEL, STAGE, STAGES, 
 from .blocks import inside_kernel
 from .breaks import BREAK
 from .regions import TileError, width_of
+from ...ir.plain import plain
 
 __all__ = [
     "Parallel", "Persistent", "Pipelined", "Serial", "Unroll", "Vectorized", "loop_break", "serial", "unroll",
@@ -133,7 +134,7 @@ def _places(tile: Any, extents: list[Any], group: int) -> list[Any]:
 
 def _plain_loop(maker: Callable[..., ForFrame], name: str) -> Callable[..., ForFrame]:
     def run(start: Any, stop: Any = None, step: Any = None, *, annotations: dict[str, Any] | None = None) -> ForFrame:
-        if step is not None and getattr(step, "value", step) != 1:
+        if step is not None and plain(step) != 1:
             raise TileError(f"T.{name}: loops count by one; multiply the variable instead")
         return maker(start, stop, annotations=annotations)
 

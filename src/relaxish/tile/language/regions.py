@@ -10,6 +10,7 @@ from ... import tir
 from ...arith import Analyzer
 from ...ir.expr import PrimExpr, as_expr
 from ...support.errors import RelaxishError
+from ...ir.prim import const_int
 
 __all__ = [
     "Region",
@@ -60,7 +61,7 @@ def takes_regions(function: _F) -> _F:
 
 
 def _plain(e: Any) -> Any:
-    return e.value if isinstance(e, tir.IntImm) else e
+    return const_int(e, e)
 
 
 def as_dtype(dtype: object) -> str:

@@ -13,6 +13,7 @@ from ....support.errors import RelaxishError
 from ...common.csource.intrinsics import C_FUNCTIONS
 from .table import Printer, calls, prints
 from .types import HALVES, type_name
+from ....ir.plain import plain
 
 if TYPE_CHECKING:
     from .expr import ExprText
@@ -185,7 +186,7 @@ def _multiply_shift_per_axis(gen: ExprText, e: Call) -> str:
 
 def _scalar(e: PrimExpr) -> PrimExpr:
     """What all lanes have in common."""
-    return getattr(e, "value", e) if dt.lanes(e.dtype) != 1 else e
+    return plain(e) if dt.lanes(e.dtype) != 1 else e
 
 
 @prints("tir.if_then_else")
