@@ -23,7 +23,7 @@ import numpy.typing as npt
 from ..arith.affine import coefficient
 from ..ir import dtype as dt
 from ..ir.errors import CheckValueError
-from ..ir.prim import IntImm, const_ints
+from ..ir.prim import const_ints, const_int
 from ..support.sequences import as_list
 from ..tir import Block, PrimFunc
 from ..tir.stmt import Stmt
@@ -375,7 +375,7 @@ class _Problem:
                 steps = {i: coefficient(index, it.var) for i, (it, _) in enumerate(axes)}
                 dims.append(({i: step for i, step in steps.items() if step}, 1))
             shape = load.buffer.shape
-            last = shape[-1].value if len(shape) > 1 and isinstance(shape[-1], IntImm) else 0
+            last = const_int(shape[-1], 0) if len(shape) > 1 else 0
             name, item = load.buffer.name, _item(load.buffer.dtype)
             ordered = name in self.prepacked or name in packed
             found.append(Access(tuple(dims), item, load is store, ordered, 0 if ordered else int(last) * item))

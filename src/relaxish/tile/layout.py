@@ -71,10 +71,11 @@ def sizes_of(shape: Sequence[int | PrimExpr]) -> tuple[int, ...]:
 
 def index_map_of(layout: Layout | IndexMap | Forward, ndim: int) -> IndexMap:
     """The index map of whatever says how a tile lies. Raises TypeError for other things."""
-    if isinstance(layout, Layout):
-        return layout.index_map
-    if isinstance(layout, IndexMap):
-        return layout
+    match layout:
+        case Layout():
+            return layout.index_map
+        case IndexMap():
+            return layout
     if callable(layout):
         return IndexMap.from_func(layout, ndim=ndim)
     raise TypeError(f"a layout is a Layout, an index map or a function of the indices, not a {type(layout).__name__}")

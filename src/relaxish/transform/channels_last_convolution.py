@@ -17,7 +17,7 @@ from .. import te, topi
 from ..ir import dtype as dt
 from ..ir.expr import GlobalVar, PrimExpr
 from ..ir.module import IRModule
-from ..ir.op import Op
+from ..ir.op import op_name_of
 from ..ir.transform import Pass
 from ..op import manipulate
 from ..op.index import strided_slice
@@ -87,7 +87,7 @@ class _Rewriter(PyExprMutator):
 
     def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
-        if not isinstance(call.op, Op) or call.op.name not in _LAYOUTS:
+        if op_name_of(call) not in _LAYOUTS:
             return call
         call = self.builder_.normalize(call)
         shape = _shape_of(call)

@@ -59,13 +59,14 @@ class _GraphCreator:
 
         for binding in block.bindings:
             value = binding.value
-            if isinstance(value, If):
-                self._seq(value.true_branch)
-                self._seq(value.false_branch)
-            elif isinstance(value, Function):
-                for param in value.params:
-                    self.graph.place(self.graph.create(param))
-                self._seq(value.body)
+            match value:
+                case If():
+                    self._seq(value.true_branch)
+                    self._seq(value.false_branch)
+                case Function():
+                    for param in value.params:
+                        self.graph.place(self.graph.create(param))
+                    self._seq(value.body)
             self.graph.place(self.graph.create(binding.var))
 
     def _binding(self, binding: Binding) -> None:

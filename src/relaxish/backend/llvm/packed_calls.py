@@ -21,7 +21,7 @@ from ...ir import dtype as dt
 from ...ir.expr import PrimExpr
 from ...ir.functor import all_nodes
 from ...ir.node import Node
-from ...ir.op import Op
+from ...ir.op import op_name_of
 from ...ir.prim import Call, IntImm, StringImm, is_call_of, is_zero
 from ...runtime.packed_calls import ARRAY, BOOL, CALL, FLOAT, HANDLE, INT, NOTHING, STRING
 from ...support.errors import RelaxishError
@@ -40,7 +40,7 @@ _NAMES = ("tir.tvm_call_packed", "tir.tvm_call_cpacked", "tir.tvm_call_trace_pac
 
 def has_packed_calls(body: Node) -> bool:
     """Whether a program calls functions of the registry."""
-    return any(isinstance(n, Call) and isinstance(n.op, Op) and n.op.name in _NAMES for n in all_nodes(body))
+    return any(op_name_of(n) in _NAMES for n in all_nodes(body))
 
 
 def _store(gen: ExprGen, words: str, index: int, typed: str) -> None:

@@ -191,23 +191,24 @@ class _Extractor:
         self._tensorized = False
 
     def walk(self, stmt: Any, loops: list[int], bindings: dict[Var, Any]) -> None:
-        if isinstance(stmt, For):
-            self._loop(stmt, loops, bindings)
-        elif isinstance(stmt, BlockRealize):
-            self._block(stmt, loops, bindings)
-        elif isinstance(stmt, BufferStore):
-            self._store(stmt, loops, bindings)
-        elif isinstance(stmt, LetStmt):
-            self.walk(stmt.body, loops, {**bindings, stmt.var: affine(stmt.value, bindings)})
-        elif isinstance(stmt, IfThenElse):
-            self.walk(stmt.then_case, loops, bindings)
-            if stmt.else_case is not None:
-                self.walk(stmt.else_case, loops, bindings)
-        elif getattr(stmt, "seq", None) is not None:
-            for item in stmt.seq:
-                self.walk(item, loops, bindings)
-        elif getattr(stmt, "body", None) is not None:
-            self.walk(stmt.body, loops, bindings)
+        match stmt:
+            case For():
+                self._loop(stmt, loops, bindings)
+            case BlockRealize():
+                self._block(stmt, loops, bindings)
+            case BufferStore():
+                self._store(stmt, loops, bindings)
+            case LetStmt():
+                self.walk(stmt.body, loops, {**bindings, stmt.var: affine(stmt.value, bindings)})
+            case IfThenElse():
+                self.walk(stmt.then_case, loops, bindings)
+                if stmt.else_case is not None:
+                    self.walk(stmt.else_case, loops, bindings)
+            case _ if getattr(stmt, "seq", None) is not None:
+                for item in stmt.seq:
+                    self.walk(item, loops, bindings)
+            case _ if getattr(stmt, "body", None) is not None:
+                self.walk(stmt.body, loops, bindings)
 
     def _loop(self, stmt: For, loops: list[int], bindings: dict[Var, Any]) -> None:
         extent = const_int(stmt.extent)

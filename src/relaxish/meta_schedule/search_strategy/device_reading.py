@@ -23,6 +23,7 @@ from ..analysis.thread_binding import thread_tag
 from .device_tiles import TileFacts, read_tiles
 from .fitting import Unfit
 from ...ir.plain import plain_int
+from ...support.sequences import of_kind
 
 __all__ = ["BlockFacts", "DeviceReading", "Fetch", "LoopFacts", "SharedBuffer", "read_device_program"]
 
@@ -185,7 +186,7 @@ class FuseWatch:
 
 def read_device_program(sch: Schedule, watch: FuseWatch) -> DeviceReading:
     """Read a schedule after its trace and before its postprocs. Raises :class:`Unfit` for shapes not covered."""
-    funcs = [f for f in sch.mod.functions.values() if isinstance(f, PrimFunc)]
+    funcs = list(of_kind(sch.mod.functions.values(), PrimFunc))
     program = extract_program(funcs)
     parts = watch.parts()
     loops = [LoopFacts(x.var, x.extent, x.kind, parts.get(x.var, (x.extent,))) for x in program.loops]

@@ -28,6 +28,7 @@ from .locations import LocationMask, LoopRow, loops_of_location
 from .program_shape import Reading, read_program
 from .variant import CompiledVariant
 from ...ir.plain import plain_int
+from ...support.sequences import of_kind
 
 if TYPE_CHECKING:
     from .search_task import SearchTask
@@ -329,7 +330,7 @@ class VectorSketch:
             row[: len(tiles)] = tiles
             row[self.table.parallel_column] = int(parallel)
             sch = self.processed(row, locations)
-            return extract_program(f for f in sch.mod.functions.values() if isinstance(f, PrimFunc))
+            return extract_program(of_kind(sch.mod.functions.values(), PrimFunc))
 
         return process
 

@@ -362,10 +362,11 @@ def _name(fn: Any) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return all(map(_is_plain, value))
-    if isinstance(value, dict):
-        return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
+    match value:
+        case list() | tuple() | set() | frozenset():
+            return all(map(_is_plain, value))
+        case dict():
+            return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
     return value is None or isinstance(value, (str, int, float, bool, bytes))
 
 

@@ -41,10 +41,11 @@ def torch_dtype(name: str) -> torch.dtype:
 
 def describe(value: Any) -> tuple[tuple[int, ...], str, int] | None:
     """Shape, dtype and device type of a tensor; None for what is none."""
-    if isinstance(value, NDArray):
-        return tuple(value.shape), value.dtype, value.device.device_type
-    if isinstance(value, np.ndarray):
-        return value.shape, str(value.dtype), _CPU
+    match value:
+        case NDArray():
+            return tuple(value.shape), value.dtype, value.device.device_type
+        case np.ndarray():
+            return value.shape, str(value.dtype), _CPU
     if is_torch(value):
         kind = Device.kDLCUDA if value.is_cuda else _CPU
         return tuple(value.shape), str(value.dtype).removeprefix("torch."), kind
@@ -183,13 +184,14 @@ def _on_host(value: Any) -> bool:
 
 
 def _give_back(value: Any, copy: NDArray) -> None:
-    if isinstance(value, NDArray):
-        value.copyfrom(copy)
-    elif isinstance(value, np.ndarray):
-        if value.flags.writeable:
-            np.copyto(value, copy.numpy())
-    else:
-        target = nd.from_dlpack(value.detach())
-        if target.readonly:
-            raise RelaxishError("an output is a tensor whose memory cannot be shared")
-        target.copyfrom(copy.copyto(device_of("cpu", 0)))
+    match value:
+        case NDArray():
+            value.copyfrom(copy)
+        case np.ndarray():
+            if value.flags.writeable:
+                np.copyto(value, copy.numpy())
+        case _:
+            target = nd.from_dlpack(value.detach())
+            if target.readonly:
+                raise RelaxishError("an output is a tensor whose memory cannot be shared")
+            target.copyfrom(copy.copyto(device_of("cpu", 0)))

@@ -216,10 +216,11 @@ class JITImpl:
 
 
 def _frozen(value: Any) -> tuple[object, ...]:
-    if isinstance(value, (list, tuple)):
-        return (type(value).__name__, *map(_frozen, value))
-    if isinstance(value, dict):
-        return ("dict", *((k, _frozen(v)) for k, v in sorted(value.items(), key=repr)))
+    match value:
+        case list() | tuple():
+            return (type(value).__name__, *map(_frozen, value))
+        case dict():
+            return ("dict", *((k, _frozen(v)) for k, v in sorted(value.items(), key=repr)))
     # 1, 1.0 and True are equal, and write different programs.
     return (type(value).__name__, value)
 

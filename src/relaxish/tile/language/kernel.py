@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir.expr import Range, as_expr, PrimExpr
-from ...ir.prim import IntImm, Var, const, const_int
+from ...ir.prim import Var, const, const_int
 from ...script.ir_builder import tir as B
 from ...script.ir_builder.base import IRBuilder
 from ...script.ir_builder.tir.frame import PrimFuncFrame, TIRFrame, add_to_parent, as_stmt
@@ -101,10 +101,11 @@ def _touched(body: Any, own: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     stores: dict[Any, None] = {}
 
     def look(node: Any) -> None:
-        if isinstance(node, BufferLoad) and node.buffer not in own:
-            loads[node.buffer] = None
-        elif isinstance(node, BufferStore) and node.buffer not in own:
-            stores[node.buffer] = None
+        match node:
+            case BufferLoad() if node.buffer not in own:
+                loads[node.buffer] = None
+            case BufferStore() if node.buffer not in own:
+                stores[node.buffer] = None
 
     post_order_visit(body, look)
     views = {d.buffer for d in _views(body)}
@@ -168,8 +169,8 @@ def ClusterKernel(*blocks: Any, cluster_dims: Any, threads: Any = None) -> TIRFr
     frame = Kernel(*blocks, threads=threads)
     assert isinstance(frame, KernelFrame)
     for extent, size in zip(frame.doms, dims, strict=False):
-        if isinstance(extent.extent, IntImm) and extent.extent.value % int(size):
-            raise TileError(f"a grid of {extent.extent.value} blocks is no multiple of the cluster's {size}")
+        if const_int(extent.extent, 0) % int(size):
+            raise TileError(f"a grid of {extent.extent} blocks is no multiple of the cluster's {size}")
     frame.hints["tile.cluster"] = [int(d) for d in dims]
     return frame
 

@@ -14,6 +14,7 @@ from ...script.ir_builder.tir.frame import DeclBufferFrame, PrimFuncFrame
 from ...tir.transform.tiles.names import FRAGMENT, VAR
 from .blocks import inside_kernel
 from .regions import TileError, as_dtype
+from ...ir.prim import const_int
 
 __all__ = [
     "Buffer", "StridedTensor", "Tensor", "alloc_fragment", "alloc_global", "alloc_local", "alloc_reducer",
@@ -101,7 +102,7 @@ dyn = _Dyn()
 def _allocate(what: str, shape: Shape, dtype: object, scope: str) -> tir.Buffer:
     inside_kernel(what)
     extents = [as_expr(e) for e in _shape(shape)]
-    if not all(isinstance(e, tir.IntImm) and e.value > 0 for e in extents):
+    if not all(const_int(e, 0) > 0 for e in extents):
         raise TileError(f"{what}: memory of a block has constant sizes, not {shape}")
     return B.alloc_buffer(extents, as_dtype(dtype), scope=scope)
 
