@@ -48,6 +48,7 @@ from .tir.function import PrimFunc
 from .transform import fold_constant
 from .transform.placement import Nested, as_composed, bare, home_of, place, with_inherited
 from .transform.field_readers import field_readers_to_builtins
+from .ir.expr import BaseFunc
 
 _log = get_logger("driver")
 _Result = TypeVar("_Result")
@@ -528,7 +529,7 @@ def _with_writes(kernels: IRModule) -> IRModule:
     """The functions with a note of the parameters that they write, which lowered code may not show."""
     from .backend.common.signature import WRITTEN, written_params
 
-    def noted(func: Any) -> Any:
+    def noted(func: Any) -> BaseFunc:
         written = written_params(func) if isinstance(func, PrimFunc) else None
         return func if written is None else func.with_attr(WRITTEN, list(written))
 

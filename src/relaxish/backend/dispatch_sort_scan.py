@@ -9,7 +9,7 @@ from typing import Any
 from .. import dlight, topi
 from ..dlight.base.transform import schedulable
 from ..ir.dtype import nbytes
-from ..ir.expr import GlobalVar, RelaxExpr
+from ..ir.expr import GlobalVar, RelaxExpr, PrimExpr
 from ..ir.module import IRModule
 from ..ir.transform import Pass
 from ..op.builtin import alloc_tensor
@@ -121,7 +121,7 @@ class SortScanDispatcher(BackendDispatcher):
 
     # ---- memory and schedules
 
-    def estimate_thrust_workspace_size(self, call: Call) -> Any:
+    def estimate_thrust_workspace_size(self, call: Call) -> PrimExpr | int:
         """Bytes: eight times the input, 8 MiB, and an int64 and an int32 for each element."""
         info = call.args[0].struct_info
         count = reduce(mul, info.shape, 1)

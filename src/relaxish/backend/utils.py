@@ -12,6 +12,7 @@ from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ..target import Target
 from ..transform.base import as_module_pass
 from ..transform.fuse_ops_by_pattern import PatternCheckContext
+from ..ir.prim import const_int
 
 __all__ = ["BackendDispatcher", "has_leaking_intermediate_variables", "workspace_annotator"]
 
@@ -91,10 +92,10 @@ def _output_bytes(func: Function) -> int:
     info = func.ret_struct_info
     size = _BYTES[info.dtype]
     for dim in info.shape:
-        extent = getattr(dim, "value", None)
+        extent = const_int(dim)
         if extent is None:
             return 8  # not known before the call; the kernels for such shapes bring their own
-        size *= int(extent)
+        size *= extent
     return size
 
 

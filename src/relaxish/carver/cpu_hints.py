@@ -23,7 +23,7 @@ import numpy.typing as npt
 from ..arith.affine import coefficient
 from ..ir import dtype as dt
 from ..ir.errors import CheckValueError
-from ..ir.prim import IntImm, const_ints
+from ..ir.prim import const_ints, const_int
 from ..support.sequences import as_list
 from ..tir import Block, PrimFunc
 from ..tir.stmt import Stmt
@@ -34,6 +34,7 @@ from .block_facts import (
 from .machine import CpuModel
 from .roller import Hint
 from .tiling import Access, Axis, TilingModel
+from ..ir.plain import plain_int
 
 __all__ = [
     "ORDERS", "PARALLEL_WORK", "ROWS_TO_TURN", "CpuTile", "TileProblem", "cpu_hints", "hint_of_tile", "hints_of_block",
@@ -149,7 +150,7 @@ def cpu_hints(
 
 def _constant_names(func: PrimFunc) -> set[str]:
     places = (func.attrs or {}).get("layout_free_buffers") or ()
-    return {func.buffer_map[func.params[int(getattr(i, "value", i))]].name for i in places}
+    return {func.buffer_map[func.params[plain_int(i)]].name for i in places}
 
 
 def _elementwise(info: BlockInfo, machine: CpuModel) -> Hint:
@@ -392,7 +393,7 @@ class TileProblem:
                 steps = {i: coefficient(index, it.var) for i, (it, _) in enumerate(axes)}
                 dims.append(({i: step for i, step in steps.items() if step}, 1))
             shape = load.buffer.shape
-            last = shape[-1].value if len(shape) > 1 and isinstance(shape[-1], IntImm) else 0
+            last = const_int(shape[-1], 0) if len(shape) > 1 else 0
             name, item = load.buffer.name, _item(load.buffer.dtype)
             ordered = name in self.prepacked or name in packed
             found.append(Access(tuple(dims), item, load is store, ordered, 0 if ordered else int(last) * item))

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from ..ir.expr import PrimExpr
-from ..ir.prim import IntImm, IterVar, Mul, Var, is_one, uncast
+from ..ir.prim import IntImm, IterVar, Mul, Var, is_one, uncast, const_int
 from ..support.errors import ScheduleError
 from ..target import Target
 from ..tir import Block, BufferLoad, IndexMap, PrimFunc
@@ -195,11 +195,11 @@ def get_tensorized_func_and_tags(
     in_dtype, out_dtype = get_in_out_dtypes(block)
     if not _computes(arch, in_dtype, out_dtype):
         return func, None
-    sides = [getattr(_extent_of(v), "value", None) for v in block.iter_vars[1:3]]
+    sides = [const_int(_extent_of(v)) for v in block.iter_vars[1:3]]
     if any(n is not None and n < 16 for n in sides) and not allow_gemv:
         return func, None
     info = {"in_dtype": in_dtype, "out_dtype": out_dtype, "trans_b": transposed}
-    batched = getattr(_extent_of(block.iter_vars[0]), "value", None) != 1
+    batched = const_int(_extent_of(block.iter_vars[0])) != 1
     return sch.mod["main"], {"tensorcore_config": [1, 2] if batched else [0, 1], "intrin_info": info}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import click
 
@@ -17,6 +17,9 @@ from .compile_command import build_model
 from .models import LoadedModel, load_model
 from .run_command import prepare_inputs
 from .timing import interleaved, largest_error, median
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Runner = Callable[[], Any]
 
@@ -79,11 +82,11 @@ def _torch(model: LoadedModel, inputs: list[Any], threads: int) -> tuple[Runner,
     module = model.source.module()
     tensors = [torch.from_numpy(v) for v in inputs]
 
-    def call() -> Any:
+    def call() -> object:
         with torch.inference_mode():
             return module(*tensors)
 
-    def results() -> Any:
+    def results() -> list[np.ndarray[Any, Any]]:
         value = call()
         leaves = torch.utils._pytree.tree_leaves(value)
         return [t.detach().numpy() for t in of_kind(leaves, torch.Tensor)]

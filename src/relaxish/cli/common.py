@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import click
 import numpy as np
@@ -14,6 +14,9 @@ import numpy as np
 from ..runtime.bytecode.plan import TensorSpec
 from ..runtime.ndarray import NDArray
 from ..support.errors import RelaxishError
+
+if TYPE_CHECKING:
+    from ..target import Target
 
 #: For every command that reads a model.
 trust_option = click.option(
@@ -24,7 +27,7 @@ trust_option = click.option(
 _SHAPE = re.compile(r"^(?P<name>[^=:]+?)\s*[=:]\s*\[?(?P<dims>[\d,x\s]*)\]?$")
 
 
-def resolve_target(text: str) -> Any:
+def resolve_target(text: str) -> Target:
     """A target from its text; one line of complaint for an unknown one."""
     from ..target import Target
 
@@ -66,7 +69,7 @@ def writable_file(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def random_input(spec: TensorSpec, rng: np.random.Generator) -> Any:
+def random_input(spec: TensorSpec, rng: np.random.Generator) -> np.ndarray[Any, Any]:
     """A plausible tensor: normal numbers for floats, small ones for integers (they may be token numbers)."""
     from ..runtime.dtype import numpy_dtype
 
@@ -109,7 +112,7 @@ def load_inputs(files: Sequence[str], specs: Sequence[TensorSpec]) -> list[Any]:
     return [check_input(s, v) for s, v in zip(specs, values, strict=True)]
 
 
-def check_input(spec: TensorSpec, value: Any) -> Any:
+def check_input(spec: TensorSpec, value: Any) -> np.ndarray[Any, Any]:
     """The value, if shape and dtype are what the model declares."""
     name = str(value.dtype)
     if name != spec.dtype:

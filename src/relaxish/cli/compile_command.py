@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import click
 
@@ -14,6 +14,9 @@ from ..support.errors import RelaxishError
 from ..target.target import Target
 from .common import parse_shapes, resolve_target, trust_option, writable_file
 from .models import LoadedModel, load_model
+
+if TYPE_CHECKING:
+    from ..meta_schedule.database import JSONDatabase
 
 
 def build_model(model: LoadedModel, target: Target, database: str | None = None) -> Any:
@@ -41,7 +44,7 @@ def _build_tuned(model: LoadedModel, target: Target, database: str) -> Executabl
     return compile_relax(open_database(database), model.mod, target, params=None)
 
 
-def open_database(work_dir: str, whole: bool = False) -> Any:
+def open_database(work_dir: str, whole: bool = False) -> JSONDatabase:
     """The database in a tuning directory, which must exist; unless it is wanted ``whole``, says what is not used."""
     from ..meta_schedule.database import JSONDatabase
     from ..support import config

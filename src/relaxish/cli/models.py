@@ -12,6 +12,7 @@ from typing import Any
 from ..ir.module import IRModule, functions_of
 from ..runtime.bytecode.plan import TensorSpec
 from ..support.errors import DiagnosticError, MissingExtraError, RelaxishError
+from ..ir.prim import const_int
 
 
 @dataclass
@@ -165,6 +166,6 @@ def main_inputs(mod: IRModule) -> list[TensorSpec]:
         dims = getattr(getattr(info, "shape", None), "values", None)
         if dims is None:
             continue
-        shape = tuple(int(d.value) if isinstance(getattr(d, "value", None), int) else -1 for d in dims)
+        shape = tuple(const_int(d, -1) for d in dims)
         specs.append(TensorSpec(param.name_hint, shape, info.dtype))
     return specs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,8 +10,11 @@ from ..support.errors import RelaxishError
 from .common import parse_shapes, resolve_target, trust_option, writable_file
 from .models import load_model
 
+if TYPE_CHECKING:
+    from ..ir.transform import Pass
 
-def make_pass(name: str) -> Any:
+
+def make_pass(name: str) -> Pass:
     """A pass by name, looked for among graph passes, then loop passes, then pipelines; arguments as Python literals."""
     import ast
 

@@ -134,7 +134,7 @@ class PopenWorker:
         self._timeout = timeout
         self._call(fn, args, kwargs or {})
 
-    def recv(self) -> Any:
+    def recv(self) -> object:
         """What the call gave, or raised. Raises TimeoutError after the limit and ChildProcessError if the process died."""
         if self._sock is None:
             raise ChildProcessError("Subprocess terminated")
@@ -170,7 +170,7 @@ class PopenPoolExecutor:
         self._workers: dict[int, PopenWorker] = {}
         self._threads = ThreadPoolExecutor(max_workers=max_workers or os.cpu_count())
 
-    def _call(self, fn: Call, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def _call(self, fn: Call, args: Sequence[Any], kwargs: dict[str, Any]) -> object:
         worker = self._workers.setdefault(threading.get_ident(), PopenWorker(*self._options))
         worker.send(fn, args, kwargs, self._timeout)
         return worker.recv()

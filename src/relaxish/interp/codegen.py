@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..ir.prim import is_call_of, is_zero
+from ..ir.prim import is_call_of, is_zero, const_int, uncast
 from .. import tir
 from ..ir import dtype as dt
 from ..ir.functor import Visitor
@@ -19,6 +19,7 @@ from ..ir.prim import BinaryOp
 from ..tir import Buffer, PrimExpr, Stmt
 from .intrinsics import Value
 from .threads import COLLECTIVE
+from ..support.sequences import of_kind
 
 __all__ = ["Compiler"]
 
@@ -328,9 +329,9 @@ class Compiler(Visitor[Any]):
         values = [self.expr(a) for a in node.args[1 : size + 1]]
         condition = self.expr(node.args[size + 1])
         start = [self.expr(e) for e in reducer.identity_element]
-        cells: list[Any] = [a.value if isinstance(a, tir.Cast) else a for a in node.args[size + 2 : 2 * size + 2]]
-        axes = [a.value if isinstance(a, tir.Cast) else a for a in node.args[2 * size + 2 :]]
-        reduced = [a for a in axes if isinstance(a, tir.Var)]
+        cells: list[Any] = [uncast(a) for a in node.args[size + 2 : 2 * size + 2]]
+        axes = [uncast(a) for a in node.args[2 * size + 2 :]]
+        reduced = list(of_kind(axes, tir.Var))
         group = ", ".join(name for var, name in self.thread_vars if not any(var is r for r in reduced))
         # The combiner takes two tuples; inner names keep their own scope.
         left = ", ".join(self.var(v) for v in reducer.lhs)
@@ -479,7 +480,7 @@ class Compiler(Visitor[Any]):
         for iter_var, value in zip(block.iter_vars, node.iter_values):
             self.line(f"{self.var(iter_var.var)} = {self.expr(value)}")
         predicate = node.predicate
-        guarded = not (isinstance(predicate, tir.IntImm) and predicate.value)
+        guarded = not const_int(predicate, 0)
         if guarded:
             self.line(f"if {self.expr(predicate)}:")
             self.depth += 1

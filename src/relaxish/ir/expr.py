@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 from enum import IntEnum
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, Union, NoReturn
 
 import numpy as np
 from typing_extensions import Self
@@ -276,7 +276,7 @@ class GlobalVar(RelaxExpr):
         return self.script()
 
 
-def _no_call(var: GlobalVar | Op, args: tuple[Any, ...]) -> Any:
+def _no_call(var: GlobalVar | Op, args: tuple[Any, ...]) -> NoReturn:
     name = f"@{var.name_hint}" if isinstance(var, GlobalVar) else f"{var.name}"
     raise TypeError(f"cannot call {name}: the call builder is not loaded (import relaxish.relax)")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Callable
 import difflib
 import inspect
 import re
@@ -50,7 +50,7 @@ class PassInstrument:
 _HOOKS = ("enter_pass_ctx", "exit_pass_ctx", "should_run", "run_before_pass", "run_after_pass")
 
 
-def pass_instrument(pi_cls: type | None = None) -> Any:
+def pass_instrument(pi_cls: type | None = None) -> type | Callable[[type], type]:
     """Make a plain class with some of the hooks an instrument class.
 
     >>> from relaxish.ir.instrument import pass_instrument

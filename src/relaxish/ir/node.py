@@ -302,7 +302,7 @@ class Node(metaclass=NodeMeta):
         show(self, style, black_format, config)
 
 
-def register_object(type_key: str | type | None = None) -> Any:
+def register_object(type_key: str | type | None = None) -> type | Callable[[type], type]:
     """Give a node class the key by which JSON names it; usable with or without the key.
 
     >>> from relaxish.ir.node import Node, field, register_object

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TYPE_CHECKING
+from typing import Any, TYPE_CHECKING, TypeVar
 
 from .expr import RelaxExpr
 from .node import cached, field
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from .source import Span
 
 __all__ = ["Op", "op_name_of", "register_intrin_lowering", "register_op_attr"]
+
+_T = TypeVar("_T")
 
 _TABLE: dict[str, Op] = {}
 
@@ -107,7 +109,7 @@ def op_name_of(expr: object) -> str:
 def register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int = 10) -> Any:
     """Attach an attribute to an operator; without ``value``, returns a decorator."""
 
-    def attach(item: Any) -> Any:
+    def attach(item: _T) -> _T:
         Op.register(op_name).set_attr(attr_key, item, level)
         return item
 

@@ -223,12 +223,12 @@ class StringImm(ConstExpr):
     def __post_init__(self) -> None:
         self.dtype = "handle"
 
-    def __eq__(self, other: object) -> Any:
+    def __eq__(self, other: object) -> bool:
         if isinstance(other, StringImm):
             return self.value == other.value
         return self.value == other
 
-    def __ne__(self, other: object) -> Any:
+    def __ne__(self, other: object) -> bool:
         return not self == other
 
 

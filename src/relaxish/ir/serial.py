@@ -51,19 +51,21 @@ class _Saver:
         self.index: dict[int, int] = {}
         self.keep: list[object] = []
 
-    def value(self, x: Any) -> Any:
+    def value(self, x: Any) -> object:
         if x is None or isinstance(x, (bool, int, str)):
             return int(x) if isinstance(x, int) and not isinstance(x, bool) else x
-        if isinstance(x, float):
-            return {"f": repr(x)}
-        if isinstance(x, Node):
-            return {"n": self.node(x)}
+        match x:
+            case float():
+                return {"f": repr(x)}
+            case Node():
+                return {"n": self.node(x)}
         if type(x) in _TAGS:
             return {"n": self.shared(x, _TAGS[type(x)])}
-        if isinstance(x, (tuple, list)):
-            return [self.value(v) for v in x]
-        if isinstance(x, dict):
-            return {"d": [[self.value(k), self.value(v)] for k, v in x.items()]}
+        match x:
+            case tuple() | list():
+                return [self.value(v) for v in x]
+            case dict():
+                return {"d": [[self.value(k), self.value(v)] for k, v in x.items()]}
         for tag, (kind, save, _) in _FOREIGN.items():
             if isinstance(x, kind):
                 return {"x": tag, "v": save(x)}

@@ -10,6 +10,7 @@ from ..support.errors import MalformedDataError
 from ..support.untrusted import malformed
 from ..tir import PrimFunc
 from .verdicts.legal_values import Values, legal_values
+from ..ir.plain import plain
 
 __all__ = ["ArgInfo", "TensorInfo"]
 
@@ -41,7 +42,7 @@ class ArgInfo:
                 raise ValueError(f"argument {param.name} of the function is not a buffer")
             shape = []
             for extent in buffer.shape:
-                value = getattr(extent, "value", extent)
+                value = plain(extent)
                 if not isinstance(value, int):
                     raise ValueError(
                         f"argument {param.name} has the dynamic extent {extent}; tuning needs static shapes"

@@ -31,6 +31,8 @@ from .task_scheduler import TaskScheduler
 from .tune import tune_tasks
 from .tune_context import TuneContext
 from .utils import fork_seed
+from ..ir.prim import const_int
+from ..support.sequences import of_kind
 
 __all__ = ["compile_relax", "extract_tasks", "extracted_tasks_to_tune_contexts", "tune_relax"]
 
@@ -103,8 +105,8 @@ def _num_blocks(mod: IRModule) -> int:
 
 
 def _is_dynamic(mod: IRModule) -> bool:
-    func = next(f for f in mod.functions.values() if isinstance(f, PrimFunc))
-    return any(not isinstance(getattr(x, "value", None), int) for b in func.buffer_map.values() for x in b.shape)
+    func = next(of_kind(mod.functions.values(), PrimFunc))
+    return any(const_int(x) is None for b in func.buffer_map.values() for x in b.shape)
 
 
 def extracted_tasks_to_tune_contexts(
@@ -118,7 +120,7 @@ def extracted_tasks_to_tune_contexts(
     """Tune contexts and weights; programs already scheduled, and those with unknown extents, are left out."""
     chosen = []
     for task in extracted_tasks:
-        func = next(f for f in task.dispatched[0].functions.values() if isinstance(f, PrimFunc))
+        func = next(of_kind(task.dispatched[0].functions.values(), PrimFunc))
         if (func.attrs or {}).get("tir.is_scheduled"):
             warnings.warn(f"The task {task.task_name} is already scheduled, skipping it.", stacklevel=2)
         elif not _is_dynamic(task.dispatched[0]):

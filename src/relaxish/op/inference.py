@@ -12,7 +12,7 @@ from ..ir.attrs import Attrs
 from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir.expr import PrimExpr
 from ..ir.global_info import VDevice
-from ..ir.op import Op
+from ..ir.op import Op, op_name_of
 from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, Expr, PrimValue, ShapeExpr, prim_of
 from ..relax.op_table import Infer
@@ -53,7 +53,7 @@ class OpValueError(CheckValueError):
 
 
 def _name(call: Call) -> str:
-    return str(call.op.name) if isinstance(call.op, Op) else str(call.op)
+    return op_name_of(call) or str(call.op)
 
 
 def fail(call: Call, message: str) -> RelaxishError:

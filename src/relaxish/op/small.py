@@ -28,6 +28,7 @@ from .inference import (
 from .kinds import Desired, rank_of
 from .lowering import by_te
 from .record import define
+from ..ir.plain import plain
 
 __all__ = ["ewise_fma", "masked_fill", "multinomial_from_uniform"]
 
@@ -41,7 +42,7 @@ def masked_fill(x: Expr, mask: Expr, value: Number) -> Expr:
     fill = (
         value
         if isinstance(value, Expr) and not isinstance(value, PrimValue)
-        else const(getattr(getattr(value, "value", value), "value", getattr(value, "value", value)), _dtype_of(x))
+        else const(plain(plain(value)), _dtype_of(x))
     )
     return where(as_expr(mask), full_like(x, fill), x)
 

@@ -11,7 +11,7 @@ import numpy as np
 from .. import te, topi
 from ..ir import dtype as dt
 from ..ir.attrs import Attrs
-from ..ir.prim import IntImm, is_zero
+from ..ir.prim import is_zero
 from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, Expr, Var
 from ..relax.op_table import Gradient, Sample
@@ -73,7 +73,7 @@ def te_mean(x: te.Tensor, axis: Sequence[int] | None, keepdims: bool) -> te.Tens
     if is_zero(count) and dt.is_float(x.dtype):
         # Of nothing there is no mean.
         return topi.multiply(topi.sum(x, axis, keepdims), const(math.nan, x.dtype))
-    if isinstance(count, IntImm) and x.dtype == "float16" and count.value > _MOST_IN_HALF:
+    if x.dtype == "float16" and const_int(count, 0) > _MOST_IN_HALF:
         return topi.cast(te_mean(topi.cast(x, "float32"), axis, keepdims), x.dtype)
     return topi.divide(topi.sum(x, axis, keepdims), count)
 

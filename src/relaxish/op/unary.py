@@ -30,6 +30,7 @@ from .literals import const_like
 from .lowering import by_te, te_call
 from .record import by_operands, define
 from .search import where
+from ..ir.plain import plain
 
 __all__ = [
     "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bitwise_not", "ceil", "clip", "cos", "cosh", "erf",
@@ -160,7 +161,7 @@ def _legalize_clip(builder: BlockBuilder, call: Call) -> Expr:
 def clip(x: Expr, min: Number, max: Number) -> Expr:
     """Elements limited to ``[min, max]``."""
     if not isinstance(min, (int, float)) and not isinstance(min, Expr):
-        min = getattr(min, "value", min)
+        min = plain(min)
     return make_call("clip", [as_expr(x), as_prim_value(min), as_prim_value(max)])
 
 

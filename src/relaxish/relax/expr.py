@@ -71,16 +71,19 @@ ArgLike: TypeAlias = Union[Expr, ExprLike, Sequence[Any]]
 
 def as_shape_dim(value: PrimExpr | PrimValue | int | np.integer[Any]) -> PrimExpr:
     """A dimension as an int64 expression. Raises TypeError for what is no integer expression."""
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        return IntImm("int64", int(value))
-    if isinstance(value, PrimExpr):
-        if value.dtype == "int64":
-            return value
-        if isinstance(value, IntImm):
-            return IntImm("int64", value.value)
-        raise CheckTypeError(f"the value in ShapeStructInfo can only have dtype of int64, but {value} is {value.dtype}")
-    if isinstance(value, PrimValue):
-        return as_shape_dim(value.value)
+    match value:
+        case int() | np.integer() if not isinstance(value, bool):
+            return IntImm("int64", int(value))
+        case PrimExpr():
+            if value.dtype == "int64":
+                return value
+            if isinstance(value, IntImm):
+                return IntImm("int64", value.value)
+            raise CheckTypeError(
+                f"the value in ShapeStructInfo can only have dtype of int64, but {value} is {value.dtype}"
+            )
+        case PrimValue():
+            return as_shape_dim(value.value)
     raise CheckTypeError(f"a dimension must be an integer or an integer expression, not {type(value).__name__}")
 
 
@@ -88,14 +91,15 @@ def prim_of(value: ExprLike, dtype: str | None = None) -> PrimExpr:
     """A Python scalar as a scalar expression: ints are int64, floats float64, unless ``dtype`` says otherwise."""
     if isinstance(value, EqualOp | NotEqualOp):
         value = value.asobject()
-    if isinstance(value, PrimExpr):
-        return value
-    if isinstance(value, (bool, np.bool_)):
-        return IntImm(dtype or "bool", int(value))
-    if isinstance(value, (int, np.integer)):
-        return IntImm(dtype or "int64", int(value))
-    if isinstance(value, (float, np.floating)):
-        return FloatImm(dtype or "float64", float(value))
+    match value:
+        case PrimExpr():
+            return value
+        case bool() | np.bool_():
+            return IntImm(dtype or "bool", int(value))
+        case int() | np.integer():
+            return IntImm(dtype or "int64", int(value))
+        case float() | np.floating():
+            return FloatImm(dtype or "float64", float(value))
     raise TypeError(f"cannot make a scalar expression of {type(value).__name__}")
 
 
@@ -343,10 +347,11 @@ class Constant(ExprWithOp):
 def _as_ndarray(data: NDArray | np.ndarray[Any, Any] | np.generic | float | list[Any]) -> NDArray:
     from ..runtime import ndarray
 
-    if isinstance(data, ndarray.NDArray):
-        return data
-    if isinstance(data, (np.ndarray, np.generic, int, float, bool, list)):
-        return ndarray.array(np.asarray(data))
+    match data:
+        case ndarray.NDArray():
+            return data
+        case np.ndarray() | np.generic() | int() | float() | bool() | list():
+            return ndarray.array(np.asarray(data))
     raise TypeError(f"a Constant holds an NDArray or a NumPy array, not {type(data).__name__}")
 
 
@@ -740,18 +745,19 @@ def const(value: Any, dtype: str | np.dtype[Any] | type | None = None) -> Consta
     from ..ir.dtype import numpy_dtype
 
     wanted = numpy_dtype(dtype) if isinstance(dtype, str) else dtype
-    if isinstance(value, (bool, int, float, list, tuple)):
-        array = np.array(value)
-        if wanted is None and array.dtype == np.int64:
-            wanted = np.dtype("int32")
-        elif wanted is None and array.dtype == np.float64:
-            wanted = np.dtype("float32")
-        value = array.astype(wanted) if wanted is not None else array
-    elif isinstance(value, (np.ndarray, np.generic)):
-        array = np.asarray(value)
-        value = array.astype(wanted) if wanted is not None else array
-    elif not hasattr(value, "numpy"):
-        raise ValueError("value has to be scalar or NDArray")
+    match value:
+        case bool() | int() | float() | list() | tuple():
+            array = np.array(value)
+            if wanted is None and array.dtype == np.int64:
+                wanted = np.dtype("int32")
+            elif wanted is None and array.dtype == np.float64:
+                wanted = np.dtype("float32")
+            value = array.astype(wanted) if wanted is not None else array
+        case np.ndarray() | np.generic():
+            array = np.asarray(value)
+            value = array.astype(wanted) if wanted is not None else array
+        case _ if not hasattr(value, "numpy"):
+            raise ValueError("value has to be scalar or NDArray")
     return Constant(value)
 
 
@@ -786,7 +792,7 @@ from .struct_info import (  # noqa: E402  (the two modules need each other; this
 )
 
 
-def _call_global(callee: GlobalVar | Op, args: Sequence[Any]) -> Any:
+def _call_global(callee: GlobalVar | Op, args: Sequence[Any]) -> Call | PrimCall:
     """``gv(x)``: graph arguments make a graph call, scalar ones a tir call."""
     if all(isinstance(a, (Expr, list, tuple)) for a in args):
         return Call(callee, [a if isinstance(a, Expr) else _convert(a) for a in args])

@@ -133,7 +133,7 @@ class ExprFunctor:
         """The definition of a dataflow variable."""
         return self.visit_var_def_(var)
 
-    def visit_span(self, span: Span | None) -> Any:
+    def visit_span(self, span: Span | None) -> Span | None:
         """A source position."""
         return span
 
@@ -345,7 +345,7 @@ class PyExprMutator(ExprFunctor):
             return op
         return Call(callee, args, op.attrs, infos, op.span)
 
-    def visit_seq_expr_(self, op: SeqExpr) -> Any:
+    def visit_seq_expr_(self, op: SeqExpr) -> SeqExpr:
         """A sequence."""
         blocks = []
         changed = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..ir.expr import BaseFunc, GlobalVar
 from ..ir.module import IRModule
 from .expr import Function
+from ..ir.plain import plain_str
 
 __all__ = ["normalize_global_vars"]
 
@@ -42,7 +43,7 @@ def normalize_global_vars(mod: IRModule) -> IRModule:
 
 def _symbol(func: BaseFunc) -> str | None:
     symbol = func.attrs.get("global_symbol") if func.attrs is not None else None
-    return None if symbol is None else str(getattr(symbol, "value", symbol))
+    return None if symbol is None else plain_str(symbol)
 
 
 def rename_global_vars(mod: IRModule, renames: dict[GlobalVar, GlobalVar]) -> IRModule:

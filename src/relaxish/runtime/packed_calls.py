@@ -67,7 +67,7 @@ def _array(address: int) -> NDArray:
     return from_numpy(np.frombuffer(memory, kind).reshape(shape))
 
 
-def _argument(kind: int, word: int) -> Any:
+def _argument(kind: int, word: int) -> object:
     if kind == INT:
         return word
     if kind == FLOAT:

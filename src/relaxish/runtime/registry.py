@@ -25,7 +25,7 @@ def register_func(func_name: F) -> F: ...
 
 def register_func(
     func_name: str | Callable[..., Any], f: Callable[..., Any] | None = None, override: bool = False
-) -> Any:
+) -> Callable[..., Any]:
     """Register a function globally; usable as a decorator with or without a name."""
     if callable(func_name):
         return register_func(func_name.__name__, func_name)

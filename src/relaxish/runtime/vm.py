@@ -145,14 +145,15 @@ class VirtualMachine:
     def _make_allocators(self, memory_cfg: str | Mapping[Device, str] | None) -> list[Allocator]:
         kinds: Mapping[Any, Any] = {}
         default: Any = "pooled"
-        if isinstance(memory_cfg, str):
-            if memory_cfg not in ("naive", "pooled"):
-                raise AssertionError(f'memory_cfg must be "naive" or "pooled", got {memory_cfg!r}')
-            default = memory_cfg
-        elif isinstance(memory_cfg, Mapping):
-            kinds = memory_cfg
-        elif memory_cfg is not None:
-            raise TypeError(f"memory_cfg is expected be string or dictionary, but received {type(memory_cfg)}")
+        match memory_cfg:
+            case str():
+                if memory_cfg not in ("naive", "pooled"):
+                    raise AssertionError(f'memory_cfg must be "naive" or "pooled", got {memory_cfg!r}')
+                default = memory_cfg
+            case Mapping():
+                kinds = memory_cfg
+            case _ if memory_cfg is not None:
+                raise TypeError(f"memory_cfg is expected be string or dictionary, but received {type(memory_cfg)}")
         return [self._make_allocator(d, kinds.get(d, default)) for d in self.devices]
 
     @classmethod

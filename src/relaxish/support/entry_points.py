@@ -14,7 +14,7 @@ import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
-from types import ModuleType
+from types import ModuleType, CodeType
 from typing import Any
 
 __all__ = [
@@ -138,7 +138,7 @@ class _AliasLoader(importlib.abc.Loader):
         module.__package__ = self.spec.parent if self.spec is not None else None
         module.__name__ = self.name
 
-    def get_code(self, fullname: str) -> Any:
+    def get_code(self, fullname: str) -> CodeType | None:
         """The real module's code, for ``python -m <alias>``."""
         spec = importlib.util.find_spec(self.real)
         loader: Any = None if spec is None else spec.loader

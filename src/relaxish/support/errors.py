@@ -6,8 +6,8 @@ and so on). Where Python has a fitting class the error derives from it as well, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence, Callable
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .diagnostics import Diagnostic
@@ -122,7 +122,9 @@ class JournalError(RelaxishError):
 ERROR_TYPES: dict[str, type[Exception]] = {}
 
 
-def register_error(func_name: str | type[Exception] | None = None, cls: type[Exception] | None = None) -> Any:
+def register_error(
+    func_name: str | type[Exception] | None = None, cls: type[Exception] | None = None
+) -> type[Exception] | Callable[[type[Exception]], type[Exception]]:
     """Make an error class known by name, so that results of worker processes come back as it.
 
     >>> from relaxish.error import register_error

@@ -21,7 +21,7 @@ import pickle
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from .errors import MalformedDataError, RelaxishError
 
@@ -78,10 +78,10 @@ def parse_json(
 class _PlainUnpickler(pickle.Unpickler):
     """Reads values of built-in types; nothing can be named, so that nothing can be called."""
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> NoReturn:
         raise MalformedDataError(f"it names {module}.{name}, and only plain data may be in it")
 
-    def persistent_load(self, pid: Any) -> Any:
+    def persistent_load(self, pid: Any) -> NoReturn:
         raise MalformedDataError("it refers to something outside")
 
 
@@ -124,7 +124,7 @@ def _refuse(where: str, expected: str, value: Any) -> MalformedDataError:
     return MalformedDataError(f"{where}: expected {expected}, got {_shown(value)}")
 
 
-def anything(value: Any, where: str) -> Any:
+def anything(value: Any, where: str) -> object:
     """Any value."""
     return value
 
@@ -171,7 +171,7 @@ def text(pattern: str = "", longest: int = 1 << 16) -> Check:
 def one_of(*values: Any) -> Check:
     """One of some constants."""
 
-    def check(value: int | str | None, where: str) -> Any:
+    def check(value: int | str | None, where: str) -> object:
         if not any(type(value) is type(v) and value == v for v in values):
             raise _refuse(where, "one of " + ", ".join(map(repr, values)), value)
         return value

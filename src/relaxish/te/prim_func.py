@@ -10,7 +10,7 @@ from ..ir.functor import Mutator, Visitor
 from ..ir.supply import NameSupply
 from ..support.sequences import as_list, of_kind
 from ..tir import (
-    Block, BlockRealize, Buffer, BufferLoad, BufferRegion, BufferStore, For, ForKind, IntImm, IterVar, LetStmt,
+    Block, BlockRealize, Buffer, BufferLoad, BufferRegion, BufferStore, For, ForKind, IterVar, LetStmt,
     PrimExpr, PrimFunc, Reduce, Select, SeqStmt, Stmt, Var, const, decl_buffer,
 )  # fmt: skip
 from ..ir import PrimType, Range
@@ -21,6 +21,7 @@ from .graph import post_order
 from .index_dtype import normalize_index_dtype
 from .operation import ComputeOp, ExternOp, Operation, PlaceholderOp, domain
 from .tensor import Tensor
+from ..ir.prim import const_int
 
 # Names buffers whose layout the loops may choose.
 _LAYOUT_FREE = "layout_free_placeholders"
@@ -231,7 +232,7 @@ class _Builder:
         lhs = [BufferLoad(b, indices) for b in buffers]
         sources = [self.loads.visit(s) for s in reduce.source]
         condition = self.loads.visit(reduce.condition)
-        if not (isinstance(condition, IntImm) and condition.value):
+        if not const_int(condition, 0):
             sources = [Select(condition, s, i) for s, i in zip(sources, identity)]
         rhs = [self.simplify(s) for s in sources]
         start = [self.loads.visit(e) for e in reduce.init] if reduce.init else identity

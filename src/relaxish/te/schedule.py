@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..arith.build import as_int
 from ..ir import Range
@@ -310,7 +310,7 @@ class Schedule:
         """This schedule: nothing has to be put in order before it is lowered."""
         return self
 
-    def create_group(self, outputs: Tensor, inputs: Tensor, include_inputs: bool = False) -> Any:
+    def create_group(self, outputs: Tensor, inputs: Tensor, include_inputs: bool = False) -> NoReturn:
         """Not available: raises ScheduleError that says what to use."""
         raise ScheduleError("stage groups are not available; put each stage where it belongs with compute_at")
 

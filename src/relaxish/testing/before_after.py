@@ -41,7 +41,7 @@ def _parse_class(namespace: type, check_well_formed: bool) -> IRModule:
 def _on_function_or_module(transform: Callable[[IRModule], IRModule]) -> Callable[[Any], Any]:
     """A module transform that takes a lone function as a module too."""
 
-    def apply(program: IRModule | PrimFunc) -> Any:
+    def apply(program: IRModule | PrimFunc) -> IRModule | BaseFunc:
         match program:
             case IRModule():
                 return transform(program)

@@ -261,13 +261,13 @@ def _transposes(how: _Object) -> tuple[bool, bool]:
     return bool(how.get("transa")), bool(how.get("transb"))
 
 
-def _scalar(address: int, kind: Any) -> Any:
+def _scalar(address: int, kind: Any) -> np.generic:
     return np.frombuffer(_memory(address, kind.itemsize), kind)[0]
 
 
-def _memory(address: int, nbytes: int) -> Any:
+def _memory(address: int, nbytes: int) -> memoryview:
     """Memory of this process."""
-    return (ctypes.c_char * nbytes).from_address(address)
+    return memoryview((ctypes.c_char * nbytes).from_address(address)).cast("B")
 
 
 def _issue(stream: int, what: str, run: Callable[[], None]) -> None:

@@ -59,7 +59,9 @@ class Feature:
         absent = support_required not in ("optional", "compile-only") and not self.available()
         return [pytest.mark.skipif(absent, reason=f"needs {self.long_name}")]
 
-    def __call__(self, func: Callable[..., Any] | None = None, *, support_required: str | None = None) -> Any:
+    def __call__(
+        self, func: Callable[..., Any] | None = None, *, support_required: str | None = None
+    ) -> Callable[..., Any]:
         """Decorate a test; without one, the decorator."""
         marks = self.marks(support_required)
 
@@ -71,7 +73,7 @@ class Feature:
         return decorate if func is None else decorate(func)
 
     @staticmethod
-    def require(name: str, support_required: str = "compile-and-run") -> Any:
+    def require(name: str, support_required: str = "compile-and-run") -> Callable[..., Any]:
         """A decorator by feature name. Raises KeyError for one that is unknown."""
         return Feature.all_features[name](support_required=support_required)
 
@@ -126,7 +128,7 @@ def cuda_compute_version() -> tuple[int, int]:
     return int(major), int(minor or 0)
 
 
-def requires_cuda_compute_version(major_version: int, minor_version: int = 0, exact: bool = False) -> Any:
+def requires_cuda_compute_version(major_version: int, minor_version: int = 0, exact: bool = False) -> Feature:
     """Skip unless the NVIDIA device has at least (or ``exact``-ly) this compute capability."""
     wanted = (major_version, minor_version)
 
@@ -137,12 +139,12 @@ def requires_cuda_compute_version(major_version: int, minor_version: int = 0, ex
     return Feature(f"cuda_compute_{major_version}_{minor_version}", f"compute {wanted}", present, (requires_cuda,))
 
 
-def requires_nvcc_version(major_version: int, minor_version: int = 0, release_version: int = 0) -> Any:
+def requires_nvcc_version(major_version: int, minor_version: int = 0, release_version: int = 0) -> Feature:
     """Skip unless the CUDA compiler driver is installed; kernels are compiled by NVRTC, whatever its version."""
     return Feature(f"nvcc_{major_version}_{minor_version}", "nvcc", lambda: shutil.which("nvcc") is not None)
 
 
-def requires_package(*packages: str) -> Any:
+def requires_package(*packages: str) -> Feature:
     """Skip unless every package can be imported."""
     missing = [p for p in packages if importlib.util.find_spec(p) is None]
     return Feature(

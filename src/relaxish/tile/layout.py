@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from ..ir import dtype as dt
 from ..ir.expr import PrimExpr
-from ..ir.prim import IntImm
+from ..ir.prim import IntImm, const_int
 from ..tir import Buffer, IndexMap, bitwise_xor
 from ..tir.transform.tiles.shared import Order
 
@@ -62,8 +62,8 @@ def sizes_of(shape: Sequence[int | PrimExpr]) -> tuple[int, ...]:
     """Extents as numbers. Raises ValueError where one is not known."""
     sizes = []
     for e in shape:
-        value = e.value if isinstance(e, IntImm) else e
-        if not isinstance(value, int):
+        value = const_int(e)
+        if value is None:
             raise ValueError(f"the extent {e} is not known; tiles in shared memory have constant sizes")
         sizes.append(value)
     return tuple(sizes)
@@ -71,10 +71,11 @@ def sizes_of(shape: Sequence[int | PrimExpr]) -> tuple[int, ...]:
 
 def index_map_of(layout: Layout | IndexMap | Forward, ndim: int) -> IndexMap:
     """The index map of whatever says how a tile lies. Raises TypeError for other things."""
-    if isinstance(layout, Layout):
-        return layout.index_map
-    if isinstance(layout, IndexMap):
-        return layout
+    match layout:
+        case Layout():
+            return layout.index_map
+        case IndexMap():
+            return layout
     if callable(layout):
         return IndexMap.from_func(layout, ndim=ndim)
     raise TypeError(f"a layout is a Layout, an index map or a function of the indices, not a {type(layout).__name__}")

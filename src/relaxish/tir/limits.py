@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ir.prim import IntImm
+from ..ir.prim import const_int
 from ..support.errors import RelaxishError
 from .stmt import Block, BlockRealize, For, ForKind, IfThenElse, SeqStmt, Stmt
 
@@ -20,7 +20,7 @@ MAX_LANES = (1 << 15) - 1
 
 
 def _count(loop: For) -> int:
-    return max(1, int(loop.extent.value)) if isinstance(loop.extent, IntImm) else 1
+    return max(1, const_int(loop.extent, 1))
 
 
 def _parts(stmt: Stmt) -> list[Any]:

@@ -12,7 +12,8 @@ from ..ir.module import IRModule, functions_of
 from ..relax import Call, Function, SeqExpr, ShapeStructInfo, TensorStructInfo, Tuple
 from ..support.sequences import of_kind
 from ..target import Target
-from ..tir import IntImm, PrimFunc, Var
+from ..tir import PrimFunc, Var
+from ..ir.prim import const_int
 
 __all__ = [
     "extract_all_func_info_from_relax", "extract_from_relax", "extract_prim_func",
@@ -134,7 +135,7 @@ def _plain(info: Any) -> object:
     """An argument as ``(shape, dtype)`` of plain values."""
     if isinstance(info, tuple):
         return info
-    dims = tuple(int(d.value) if isinstance(d, IntImm) else str(d) for d in _dims(info))
+    dims = tuple(const_int(d, str(d)) for d in _dims(info))
     return dims, "scalar" if isinstance(info, ShapeStructInfo) else str(info.dtype)
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..support.errors import MissingExtraError, RelaxishError
+
+if TYPE_CHECKING:
+    import onnx
 
 __all__ = ["light_model", "light_model_names"]
 
@@ -26,7 +29,7 @@ def light_model_names() -> list[str]:
     return sorted(p.stem.removeprefix("light_") for p in _folder().glob("light_*.onnx"))
 
 
-def light_model(name: str, seed: int = 0) -> Any:
+def light_model(name: str, seed: int = 0) -> onnx.ModelProto:
     """An ONNX model of the real architecture ``name`` ("resnet50", "squeezenet", ...) with random weights.
 
     The files hold every weight as one repeated constant, which would hide most mistakes; here weights are normal
@@ -40,7 +43,7 @@ def light_model(name: str, seed: int = 0) -> Any:
     return _with_random_weights(onnx.load(str(path)), np.random.default_rng(seed))
 
 
-def _with_random_weights(model: Any, rng: np.random.Generator) -> Any:
+def _with_random_weights(model: Any, rng: np.random.Generator) -> onnx.ModelProto:
     from onnx import numpy_helper
 
     graph = model.graph

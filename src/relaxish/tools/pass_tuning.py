@@ -20,6 +20,7 @@ from ..runtime.registry import register_func
 from ..support.errors import RelaxishError
 from ..target import Target
 from ..transform.tuning_api.primitives import Trace
+from ..ir.plain import plain_float
 
 __all__ = ["default_evaluate"]
 
@@ -89,5 +90,5 @@ def default_evaluate(
                 run_secs = _measure_here(mod, target, params)
             if database is not None and run_secs is not _FAILED:
                 database.commit_measurement_record(workload, target, run_secs)
-        candidate.set_perf(float(np.mean([float(getattr(s, "value", s)) for s in run_secs])))
+        candidate.set_perf(float(np.mean([plain_float(s) for s in run_secs])))
     context.inc_num_evals(count)

@@ -166,7 +166,7 @@ def positions_by_radix(data: te.Tensor, axis: int, descending: bool) -> te.Tenso
     others = [d for k, d in enumerate(data.shape) if k != axis]
     n = data.shape[axis].astype("int64")
     bits = max(8, dt.bits(str(data.dtype)))
-    short = isinstance(n, tir.IntImm) and n.value <= _INSERTED and bits <= 32
+    short = const_int(n, _INSERTED + 1) <= _INSERTED and bits <= 32
 
     def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
         order, *scratch = outs

@@ -16,6 +16,7 @@ from ..transform.legalize_ops import LegalizeOps
 from .loss import Loss
 from .optimizer import Optimizer
 from .utils import AppendLoss
+from ..ir.plain import plain
 
 __all__ = ["SetupTrainer"]
 
@@ -47,7 +48,7 @@ class SetupTrainer(ModulePass):
 
     def _count(self, mod: IRModule, key: str) -> int:
         value = (mod.attrs or {}).get(key)
-        value = getattr(value, "value", value)
+        value = plain(value)
         if not isinstance(value, int):
             raise ValueError(f"SetupTrainer: The backbone module should have an integer attribute named {key}")
         return value

@@ -15,6 +15,7 @@ from ..runtime.ndarray import NDArray, array
 from ..runtime.vm import VirtualMachine
 from ..support.sequences import as_list
 from .setup_trainer import SetupTrainer
+from ..ir.plain import plain_int
 
 __all__ = ["Trainer"]
 
@@ -40,7 +41,7 @@ class Trainer:
 
         def count(key: str) -> int:
             value = train_mod.attrs[key]
-            return int(getattr(value, "value", value))
+            return plain_int(value)
 
         self._input_num = count("input_num")
         param_num = count(SetupTrainer.PARAM_NUM_ATTR_KEY)

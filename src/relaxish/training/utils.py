@@ -20,14 +20,14 @@ from ..transform.gradient import TE_GRADIENT_PREFIX
 __all__ = ["AppendLoss", "register_te_gradient"]
 
 
-def register_te_gradient(te_grad_name: str, te_grad_func: Callable[..., Any] | None = None) -> Any:
+def register_te_gradient(te_grad_name: str, te_grad_func: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """Register a TE function as the gradient that ``call_tir_with_grad`` names; also a decorator.
 
     It is called with the gradient of the output, the arguments of the call and its ``te_grad_kwargs``.
     """
 
     def register(func: Callable[..., Any]) -> Callable[..., Any]:
-        def handler(orig_var: Var, call: Call, output_grad: Var, ctx: BlockBuilder) -> Any:
+        def handler(orig_var: Var, call: Call, output_grad: Var, ctx: BlockBuilder) -> Expr:
             kwargs = dict(call.attrs["te_grad_kwargs"] or {})
             return ctx.emit_te(func, output_grad, *call.args[1].fields, **kwargs, primfunc_name_hint=te_grad_name)
 

@@ -13,13 +13,14 @@ from ..relax.expr import BindingBlock, Call, DataflowBlock, Expr, Function, Var
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import TensorStructInfo
 from .base import as_module_pass
+from ..ir.plain import plain_int
 
 __all__ = ["AllocateWorkspace"]
 
 
 def _size(func: Any) -> int | None:
     size = func.attrs.get("WorkspaceSize") if isinstance(func, Function) else None
-    return None if size is None else int(getattr(size, "value", size))
+    return None if size is None else plain_int(size)
 
 
 class _AddParameter(PyExprMutator):

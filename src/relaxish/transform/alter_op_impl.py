@@ -19,6 +19,7 @@ from ..relax.struct_info import TensorStructInfo, TupleStructInfo, fields_of, te
 from ..support.errors import InternalError
 from ..tir import IndexMap, PrimFunc
 from .base import as_module_pass
+from ..ir.plain import plain_str
 
 __all__ = ["AlterOpImpl"]
 
@@ -49,7 +50,7 @@ class _Alter(PyExprMutator):
             return call
         func = self.mod[call.args[0]]
         found = func.attrs.get("operator_name") if isinstance(func, PrimFunc) else None
-        kind = str(getattr(found, "value", found))
+        kind = plain_str(found)
         if kind not in self.implementations:
             return call
         return self._altered(call, kind)

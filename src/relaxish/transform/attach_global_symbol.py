@@ -9,13 +9,14 @@ from ..relax.expr import Function
 from ..relax.global_names import rename_global_vars
 from ..tir import PrimFunc
 from .base import as_module_pass, symbol_of
+from ..ir.plain import plain_str
 
 __all__ = ["AttachGlobalSymbol"]
 
 
 def _run(mod: IRModule) -> IRModule:
     given = mod.attrs.get("system_lib_prefix") if mod.attrs is not None else None
-    prefix = "" if given is None else str(getattr(given, "value", given))
+    prefix = "" if given is None else plain_str(given)
     changed = {}
     renames: dict[GlobalVar, GlobalVar] = {}
     for var, func in mod.functions.items():

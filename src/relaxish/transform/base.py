@@ -10,6 +10,7 @@ from ..ir.module import IRModule, functions_of
 from ..ir.transform import ModulePass, Pass, PassContext, PassInfo, make_pass_decorator
 from ..relax.expr import BindingBlock, DataflowBlock, Expr, Function, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
+from ..ir.plain import plain_str
 
 __all__ = [
     "DataflowBlockPass",
@@ -89,7 +90,7 @@ def remapped_leaves(mutator: PyExprMutator, expr: Expr) -> Expr:
 def symbol_of(func: BaseFunc) -> str | None:
     """The ``global_symbol`` of a function, or None if it is private."""
     symbol = func.attrs.get("global_symbol") if func.attrs is not None else None
-    return None if symbol is None else str(getattr(symbol, "value", symbol))
+    return None if symbol is None else plain_str(symbol)
 
 
 class FunctionPass(Pass):

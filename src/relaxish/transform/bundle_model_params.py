@@ -8,6 +8,7 @@ from ..relax.expr import Expr, Function, TupleGetItem, Var
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import TupleStructInfo
 from .base import as_module_pass, map_relax_functions
+from ..ir.plain import plain_int
 
 __all__ = ["BundleModelParams", "bundle_model_params", "num_input_of"]
 
@@ -15,7 +16,7 @@ __all__ = ["BundleModelParams", "bundle_model_params", "num_input_of"]
 def num_input_of(func: Function) -> int | None:
     """The attribute ``num_input``: how many leading parameters are run-time inputs. None without the attribute."""
     count = func.attrs.get("num_input")
-    return None if count is None else int(getattr(count, "value", count))
+    return None if count is None else plain_int(count)
 
 
 class _Bundler(PyExprMutator):

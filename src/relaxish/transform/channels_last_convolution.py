@@ -15,9 +15,9 @@ import numpy as np
 
 from .. import te, topi
 from ..ir import dtype as dt
-from ..ir.expr import GlobalVar
+from ..ir.expr import GlobalVar, PrimExpr
 from ..ir.module import IRModule
-from ..ir.op import Op
+from ..ir.op import op_name_of
 from ..ir.transform import Pass
 from ..op import manipulate
 from ..op.index import strided_slice
@@ -71,7 +71,7 @@ def _convolution(
     taps = [te.reduce_axis((0, k), f"r{i}") for i, k in enumerate(window)]
     channel = te.reduce_axis((0, data.shape[-1]), "rc")
 
-    def product(g: Any, n: Any, *at: Any) -> Any:
+    def product(g: Any, n: Any, *at: Any) -> PrimExpr:
         *place, o = at
         source = [p * s + t * d for p, s, t, d in zip(place, strides, taps, dilation, strict=True)]
         factors = padded[(g, n, *source, channel)], weight[(g, *taps, channel, o)]
@@ -85,9 +85,9 @@ class _Rewriter(PyExprMutator):
         super().__init__(mod)
         self.vector_bits = target.vector_bits
 
-    def visit_call_(self, op: Call) -> Any:
+    def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
-        if not isinstance(call.op, Op) or call.op.name not in _LAYOUTS:
+        if op_name_of(call) not in _LAYOUTS:
             return call
         call = self.builder_.normalize(call)
         shape = _shape_of(call)

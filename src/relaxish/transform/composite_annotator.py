@@ -7,13 +7,14 @@ from ..ir.expr import GlobalVar
 from ..ir.module import IRModule, functions_of
 from ..relax.expr import BindingBlock, Call, Expr, Function, SeqExpr, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator
+from ..ir.plain import plain_str
 
 __all__ = ["annotate_composites", "codegen_name"]
 
 
 def codegen_name(composite: str) -> str:
     """The code generator of a composite's name: ``"dnnl"`` of ``"dnnl.conv2d_relu"``."""
-    return str(getattr(composite, "value", composite)).split(".")[0]
+    return plain_str(composite).split(".")[0]
 
 
 class _Annotator(PyExprMutator):

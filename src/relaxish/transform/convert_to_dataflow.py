@@ -9,7 +9,7 @@ from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.transform import Pass, Sequential
 from ..relax.analysis.variables import is_impure_call
-from ..relax.expr import Binding, BindingBlock, Call, DataflowBlock, Expr, Function, If, SeqExpr
+from ..relax.expr import Binding, BindingBlock, Call, DataflowBlock, Function, If, SeqExpr
 from ..relax.expr_functor import PyExprMutator
 from .base import as_module_pass, map_relax_functions
 from .canonicalize_bindings import CanonicalizeBindings
@@ -27,7 +27,7 @@ class _Converter(PyExprMutator):
         super().__init__()
         self.min_size = min_size
 
-    def visit_seq_expr_(self, op: SeqExpr) -> Expr:
+    def visit_seq_expr_(self, op: SeqExpr) -> SeqExpr:
         new = super().visit_seq_expr_(op)
         blocks = self._regrouped(new.blocks)
         kinds = [(type(b), len(b.bindings)) for b in blocks]

@@ -34,6 +34,7 @@ from ..relax.scalars import const_int
 from ..relax.struct_info import TensorStructInfo
 from ..target import Target
 from .base import as_module_pass, map_relax_functions
+from ..ir.plain import plain_bool, plain_int
 
 __all__ = ["CPULayoutPacking"]
 
@@ -132,7 +133,7 @@ class _Layout(PyExprMutator):
             return call
         if a.get("out_layout") not in (None, "", "NCHW"):
             return call
-        groups = int(getattr(a.groups, "value", a.groups))
+        groups = plain_int(a.groups)
         kernel = weight.data.numpy()
         if groups != 1 and (kernel.shape[1] != 1 or kernel.shape[0] != groups):
             return call
@@ -197,7 +198,7 @@ class _Layout(PyExprMutator):
         parts = call.args[0]
         if isinstance(parts, Var):
             parts = self.builder_.lookup_binding(parts)
-        axis = int(getattr(call.attrs.axis, "value", call.attrs.axis))
+        axis = plain_int(call.attrs.axis)
         if not isinstance(parts, Tuple) or axis != 1:
             return call
         twins = [twin for twin in map(self._twin, parts.fields) if twin is not None]
@@ -208,8 +209,8 @@ class _Layout(PyExprMutator):
         axes = call.attrs.get("axis")
         if twin is None or axes is None:
             return call
-        wanted = sorted(int(getattr(x, "value", x)) % 4 for x in axes)
-        keepdims = bool(getattr(call.attrs.keepdims, "value", call.attrs.keepdims))
+        wanted = sorted(plain_int(x) % 4 for x in axes)
+        keepdims = plain_bool(call.attrs.keepdims)
         if wanted != [2, 3]:
             return call
         made = mean(twin, [1, 2], keepdims)

@@ -46,6 +46,7 @@ from ..relax.struct_info import (
 from ..support.sequences import of_kind
 from ..tir import PrimFunc
 from ..tir.analysis import undefined_vars
+from ..ir.plain import plain_str, plain_int
 
 __all__ = ["Planner", "Region"]
 
@@ -93,8 +94,8 @@ class Planner(PyExprVisitor):
     def _open(self, func: Function) -> None:
         """Parameters behind the first ``num_input`` are weights: static, as are the dimensions that they define."""
         attrs = func.attrs or {}
-        inputs = int(getattr(attrs.get(_NUM_INPUT), "value", attrs.get(_NUM_INPUT, len(func.params))))
-        hinted = {str(getattr(name, "value", name)) for name in attrs.get(_CAPTURE_SYMBOLIC, ())}
+        inputs = plain_int(attrs.get(_NUM_INPUT, len(func.params)))
+        hinted = {plain_str(name) for name in attrs.get(_CAPTURE_SYMBOLIC, ())}
         for index, param in enumerate(func.params):
             defined = definable_tir_vars_in_struct_info(param.struct_info)
             if index < inputs:

@@ -14,6 +14,7 @@ from ..relax.expr import Call, Expr, Function, MatchCast, ShapeExpr, Tuple, Tupl
 from ..relax.expr_functor import PyExprMutator
 from ..relax.op_table import op_function
 from .base import as_module_pass, map_relax_functions
+from ..ir.plain import plain_bool, plain_float
 
 __all__ = ["DecomposeOpsForInference", "DecomposeOpsForTraining"]
 
@@ -72,11 +73,11 @@ def _layer_norm_training(_: Any, call: Call) -> Expr:
 
 
 def _number(value: float) -> float:
-    return float(getattr(value, "value", value))
+    return plain_float(value)
 
 
 def _flag(value: bool) -> bool:
-    return bool(getattr(value, "value", value))
+    return plain_bool(value)
 
 
 def _tensor_to_shape(builder: BlockBuilder, call: Call) -> Expr:

@@ -27,6 +27,7 @@ from ..support.sequences import of_kind
 from .base import as_module_pass
 from .graph_partition import ForwardGraph, GraphNode, partition
 from .grouped_functions import fuse_by_groups
+from ..ir.plain import plain_int
 
 __all__ = ["FuseOps", "build_forward_graph"]
 
@@ -58,13 +59,14 @@ class _GraphCreator:
 
         for binding in block.bindings:
             value = binding.value
-            if isinstance(value, If):
-                self._seq(value.true_branch)
-                self._seq(value.false_branch)
-            elif isinstance(value, Function):
-                for param in value.params:
-                    self.graph.place(self.graph.create(param))
-                self._seq(value.body)
+            match value:
+                case If():
+                    self._seq(value.true_branch)
+                    self._seq(value.false_branch)
+                case Function():
+                    for param in value.params:
+                        self.graph.place(self.graph.create(param))
+                    self._seq(value.body)
             self.graph.place(self.graph.create(binding.var))
 
     def _binding(self, binding: Binding) -> None:
@@ -90,7 +92,7 @@ class _GraphCreator:
             func = self.mod[call.args[0]] if call.args[0] in self.mod else None
             if func is not None and func.attrs is not None:
                 pattern = func.attrs.get("op_pattern", K.OPAQUE)
-                node.pattern = int(getattr(pattern, "value", pattern))
+                node.pattern = plain_int(pattern)
             args = fields_of(call.args[1])
         for arg in args:
             self._leaf(arg, node, node.pattern)

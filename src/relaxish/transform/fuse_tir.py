@@ -35,6 +35,7 @@ from ..tir.stmt import Stmt, stmt_list
 from .base import as_module_pass
 from .dead_code_elimination import DeadCodeElimination
 from .private_signatures import ExpandTupleArguments, RemoveUnusedParameters
+from ..ir.plain import plain_bool
 
 __all__ = ["FuseTIR"]
 
@@ -372,7 +373,7 @@ def _run(mod: IRModule) -> IRModule:
 
 
 def _is_true(value: bool | None) -> bool:
-    return bool(getattr(value, "value", value))
+    return plain_bool(value)
 
 
 def FuseTIR() -> Pass:

@@ -23,6 +23,7 @@ from ..relax.scalars import fresh_analyzer, prove_equal_shapes
 from ..relax.struct_info import TensorStructInfo, tensor_dims, tensor_rank
 from ..tir import GE, GT, LT, And, IntImm
 from .base import as_module_pass, map_relax_functions
+from ..ir.plain import plain_int, plain_str
 
 __all__ = ["AdjustMatmulOrder", "ExpandMatmulOfSum", "ReorderPermuteDimsAfterConcat", "ReorderTakeAfterMatmul"]
 
@@ -128,9 +129,9 @@ def _known_bounds(func: Function) -> list[PrimExpr]:
     out: list[PrimExpr] = [GE(v, IntImm(v.dtype, 0)) for v in symbols.values()]
     for bounds, relation in ((lower, GE), (upper, LT)):
         for name, bound in (bounds or {}).items():
-            var = symbols.get(str(getattr(name, "value", name)))
+            var = symbols.get(plain_str(name))
             if var is not None:
-                out.append(relation(var, IntImm(var.dtype, int(getattr(bound, "value", bound)))))
+                out.append(relation(var, IntImm(var.dtype, plain_int(bound))))
     return out
 
 

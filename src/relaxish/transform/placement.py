@@ -43,6 +43,7 @@ from .grouped_functions import fuse_by_groups
 from .realize_vdevice import RealizeVDevice
 from .update_param_struct_info import UpdateParamStructInfo
 from .vdevice import ReplaceVDevices
+from ..ir.plain import plain_str
 
 __all__ = [
     "Nested",
@@ -400,7 +401,7 @@ def _outlined(mod: IRModule, nested: Sequence[Place]) -> IRModule:
 def _belongs(func: Function, there: Place) -> bool:
     """Whether a function is placed: by its attribute ``Codegen`` or ``target``, or by where its arguments live."""
     attrs = func.attrs or {}
-    if str(getattr(attrs.get("Codegen"), "value", attrs.get("Codegen"))) == there.name:
+    if plain_str(attrs.get("Codegen")) == there.name:
         return True
     if attrs.get("target") is not None:
         return attrs["target"] in (there.target, there.vdevice.target)

@@ -16,13 +16,14 @@ from ..support.errors import RelaxishError
 from ..support.sequences import of_kind
 from .base import as_module_pass, symbol_of
 from .dead_code_elimination import eliminate
+from ..ir.plain import plain_str
 
 __all__ = ["RunCodegen"]
 
 
 def _codegen_of(func: Expr) -> str | None:
     name = func.attrs.get("Codegen") if isinstance(func, Function) else None
-    return None if name is None else str(getattr(name, "value", name))
+    return None if name is None else plain_str(name)
 
 
 class _Runner(PyExprMutator):

@@ -16,11 +16,12 @@ from ..relax.expr import Call, Expr, ExternFunc, Tuple, is_call_of
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.struct_info import TensorStructInfo, fields_of
 from ..support.errors import RelaxishError
-from ..tir import Block, BlockRealize, Buffer, IntImm, PrimFunc, SeqStmt, Var
+from ..tir import Block, BlockRealize, Buffer, PrimFunc, SeqStmt, Var
 from ..tir.functor import renew_defs
 from ..tir.stmt import Stmt, stmt_list
 from .base import as_module_pass
 from .tir_pattern_match import MatchResult, match_leading_loops
+from ..ir.plain import plain_int
 
 __all__ = ["FCodegen", "SplitCallTIRByPattern"]
 
@@ -91,7 +92,7 @@ def _split(func: PrimFunc, patterns: Sequence[PrimFunc], codegen: FCodegen) -> _
     if len(result) != 3:
         raise RelaxishError("the code generator gives the source, the number of operators and the buffers it reads")
     source, buffers = str(result[0]), list(result[2])
-    matched = result[1].value if isinstance(result[1], IntImm) else int(result[1])
+    matched = plain_int(result[1])
     if matched == 0:
         return None
     parts = _Parts(stmt_list(root.body), matched)

@@ -18,6 +18,7 @@ from ..tir.functor import renew_defs
 from ..tir.stmt import stmt_list
 from .base import as_module_pass
 from .dead_code_elimination import eliminate
+from ..ir.plain import plain_bool, plain_int
 
 __all__ = ["SplitLayoutRewritePreproc"]
 
@@ -26,7 +27,7 @@ _MARK = "meta_schedule.layout_rewrite_preproc"
 
 def _is_marked(block: Block) -> bool:
     mark = (block.annotations or {}).get(_MARK)
-    return bool(getattr(mark, "value", mark))
+    return plain_bool(mark)
 
 
 @dataclass
@@ -107,7 +108,7 @@ def _split(func: PrimFunc) -> tuple[PrimFunc, PrimFunc, list[_Rewrite]] | None:
     )
     replaced = {r.index: target for r, target in zip(rewrites, targets)}
     params = [replaced.get(i, (p, func.buffer_map.get(p))) for i, p in enumerate(func.params)]
-    free = [int(getattr(v, "value", v)) for v in func.attrs.get("layout_free_buffers") or ()]
+    free = [plain_int(v) for v in func.attrs.get("layout_free_buffers") or ()]
     left = [i for i in free if i not in replaced]
     compute = _function(params, func.body.with_fields(block=root), _attrs(func, "_prepacked", left))
     return preproc, compute, rewrites

@@ -39,6 +39,7 @@ from ..support.errors import RelaxishError
 from ..tir import PrimFunc
 from .base import as_module_pass, map_relax_functions
 from .memory_tokens import Token, TokenPool
+from ..ir.plain import plain_bool
 
 __all__ = ["StaticPlanBlockMemory"]
 
@@ -75,7 +76,7 @@ class _Bounds:
             elif var.name in free:
                 self.analyzer.mark_global_non_neg_value(var)
 
-    def of(self, dim: PrimExpr) -> Any:
+    def of(self, dim: PrimExpr) -> PrimExpr:
         """The largest value of a dimension, or the dimension where none is known."""
         if isinstance(dim, IntImm):
             return dim
@@ -334,7 +335,7 @@ def _run(mod: IRModule) -> IRModule:
         planner = _Planner(mod, bounds)
         planner.plan(func)
         wanted = func.attrs.get(_PLAN_OUTPUT)
-        plan_output = wanted is not None and bool(getattr(wanted, "value", wanted))
+        plan_output = wanted is not None and plain_bool(wanted)
         new = _Writer(planner, plan_output).function(func)
         return new.without_attr(_PLAN_OUTPUT) if plan_output else new
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
-from ..ir.op import Op
+from ..ir.op import op_name_of
 from ..ir.transform import Pass
 from ..op import manipulate, nn
 from ..op.index import strided_slice
@@ -82,7 +82,7 @@ def _kernel(weight: Expr | np.ndarray[Any, Any], shape: _Shape, arrays: _Arrays)
 class _Rewriter(PyExprMutator):
     def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
-        dims = _DIMS.get(call.op.name) if isinstance(call.op, Op) else None
+        dims = _DIMS.get(op_name_of(call))
         shape = None if dims is None else _shape_of(call, dims)
         return call if shape is None else self._plain(self.builder_.normalize(call), shape)
 

@@ -26,6 +26,7 @@ from .entity import InstantiationError
 from .kernel_spaces import KernelSpace, kernel_space
 from .space import ConfigSpace
 from .task import TASK_TABLE, Task, taken
+from ...ir.prim import const_int
 
 __all__ = ["KernelTask", "kernel_task", "kernel_workload", "register_kernel_template"]
 
@@ -33,7 +34,7 @@ _TEMPLATES: dict[tuple[str, str], Callable[[Any, Schedule], None]] = {}
 _KEPT = 64
 
 
-def register_kernel_template(anchor: str, key: str = "", func: Callable[..., None] | None = None) -> Any:
+def register_kernel_template(anchor: str, key: str = "", func: Callable[..., None] | None = None) -> Callable[..., Any]:
     """Decorate ``f(cfg, sch)``, which schedules kernels whose anchor block is called ``anchor``.
 
     ``sch`` is a ``tir.Schedule`` of the whole fused kernel; ``key`` ("cpu", "gpu", ...) restricts the template to
@@ -164,7 +165,7 @@ def _stores(mod: IRModule) -> int:
     """Elements of the outputs, for kernels that compute nothing but move data."""
     func = _function(mod)
     buffers = [func.buffer_map[p] for p in func.params if p in func.buffer_map]
-    sizes = [int(getattr(n, "value", 1)) for n in buffers[-1].shape] if buffers else []
+    sizes = [const_int(n, 1) for n in buffers[-1].shape] if buffers else []
     return prod(sizes)
 
 
@@ -172,7 +173,7 @@ def kernel_task(mod: IRModule, target: Target) -> KernelTask:
     """The task of a kernel. Raises RelaxishError if its shapes are not known, or nothing of it can be tuned."""
     func = _function(mod)
     for buffer in func.buffer_map.values():
-        if any(not isinstance(getattr(n, "value", None), int) for n in buffer.shape):
+        if any(const_int(n) is None for n in buffer.shape):
             raise RelaxishError(f"buffer {buffer.name} has a symbolic shape; tuning needs shapes that are known")
     return KernelTask(mod, target)
 

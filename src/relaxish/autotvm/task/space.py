@@ -18,13 +18,13 @@ import numpy as np
 from ...ir.expr import ExprLike
 from ...ir.prim import IterVar
 from ...support.errors import RelaxishError
-from ...tir import FloatImm, IntImm
 from .columns import SpaceColumns
 from .entity import ENTITIES, AnnotateEntity, Entity, InstantiationError, OtherOptionEntity, ReorderEntity, SplitEntity
 from .subspace import (
     AnnotateSpace, Axis, OtherOptionSpace, ReorderSpace, SplitSpace, TransformSpace, VirtualAxis, get_factors,
     get_pow2s,
 )  # fmt: skip
+from ...ir.plain import plain_float
 
 __all__ = [
     "AnnotateEntity", "AnnotateSpace", "Axis", "ConfigEntity", "ConfigSpace", "FallbackConfigEntity", "InstantiationError",
@@ -96,7 +96,7 @@ class ConfigSpace:
 
     def add_flop(self, flop: float) -> None:
         """Say how many operations the program does (otherwise they are counted)."""
-        self.flop += float(flop.value if isinstance(flop, (IntImm, FloatImm)) else flop)
+        self.flop += plain_float(flop)
 
     def raise_error(self, msg: str) -> None:
         """Refuse this configuration, so that it is not measured."""

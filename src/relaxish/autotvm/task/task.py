@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, TYPE_CHECKING
+from typing import Any, TYPE_CHECKING, NoReturn
 
 from ... import te
 from ...ir import IRModule
@@ -111,7 +111,7 @@ def _inputs_of(outs: Sequence[te.Tensor], args: Sequence[Any]) -> list[te.Tensor
 class MissingTask(TaskTemplate):
     """Stands for a template that this process has not registered, so that foreign logs can be read."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise RuntimeError(
             f"Attempting to invoke a missing task {self.name}. It is possible that the function is registered in a "
             "Python module that is not imported yet: import the module with its @autotvm.template first"

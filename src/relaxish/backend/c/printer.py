@@ -27,6 +27,7 @@ from ..common.csource.pieces import MUL, UNARY, infix, wrapped
 from ..common.divisors import is_safe_divisor
 from ..common.signature import returned_dtypes, shape_vars
 from .helpers import HELPERS, extremum_helper
+from ...ir.plain import plain_str
 
 __all__ = ["CPrinter"]
 
@@ -174,7 +175,7 @@ class CPrinter(StatementPrinter):
         self.visit(stmt.body)
 
     def visit_AssertStmt(self, stmt: AssertStmt) -> None:
-        self.messages.append(getattr(stmt.message, "value", str(stmt.message)))
+        self.messages.append(plain_str(stmt.message))
         self.line(f"if (!({self.expr(stmt.condition)})) {{ {self._leave(len(self.messages))} }}")
         self.visit(stmt.body)
 

@@ -9,7 +9,7 @@ from ...ir import dtype as dt
 from ...ir.expr import GlobalVar, PrimExpr
 from ...ir.functor import Visitor
 from ...ir.node import Node
-from ...ir.op import Op
+from ...ir.op import op_name_of
 from ...ir.prim import BinaryOp, Call, Cast, FloatImm, IntImm, Let, Not, Select, StringImm, Var, is_zero
 from ...support.errors import RelaxishError
 from ...tir.expr import BufferLoad
@@ -109,7 +109,7 @@ class HostExpr(Visitor[str]):
     def visit_Call(self, call: Call) -> str:
         if isinstance(call.op, GlobalVar):
             return f"rt.call({', '.join([repr(call.op.name_hint), *map(self.text, call.args)])})"
-        name = call.op.name.removeprefix("tir.") if isinstance(call.op, Op) else str(call.op)
+        name = op_name_of(call).removeprefix("tir.") or str(call.op)
         form = _CALLS.get(name)
         if form is not None:
             return form(self, call)

@@ -42,6 +42,7 @@ from ...tir.stmt import (
 )
 from .host_expr import HostExpr
 from .signature import shape_vars
+from ...ir.plain import plain_str
 
 __all__ = ["host_program_text", "kernel_infos"]
 
@@ -201,7 +202,7 @@ class _HostText(Visitor):
         self.block(f"while {self.expr.text(loop.condition)}:", loop.body)
 
     def visit_AssertStmt(self, stmt: AssertStmt) -> None:
-        message = stmt.message.value if isinstance(stmt.message, StringImm) else str(stmt.message)
+        message = plain_str(stmt.message)
         self.line(f"if not ({self.expr.text(stmt.condition)}):")
         self.line(f"    rt.fail({message!r})")
         self.visit(stmt.body)

@@ -8,7 +8,7 @@ from ...ir.expr import PrimExpr
 from ...ir.op import op_name_of
 from ...ir.functor import Visitor, all_nodes, pre_order_visit
 from ...ir.node import Node
-from ...ir.prim import Call, IntImm, Var, is_call_of
+from ...ir.prim import Call, IntImm, Var, is_call_of, const_int
 from ...runtime.kernel import KernelSpec, ParamSpec, ShapeVarSource
 from ...support.sequences import of_kind
 from ...tir.buffer import Buffer
@@ -124,8 +124,8 @@ def returned_dtypes(func: PrimFunc) -> list[str]:
 
 
 def _extent(extent: PrimExpr) -> int | str:
-    value = getattr(extent, "value", None)
-    if isinstance(value, int):
+    value = const_int(extent)
+    if value is not None:
         return value
     name = getattr(extent, "name", None)
     return name if isinstance(name, str) else str(extent)

@@ -4,6 +4,7 @@ Only this module loads llvmlite, and only when something is compiled or loaded.
 """
 
 from __future__ import annotations
+from types import ModuleType
 
 import functools
 import os
@@ -29,7 +30,7 @@ _INLINE_ASM = re.compile(r"\bcall\b[^\n]*\basm\b|^module asm", re.MULTILINE)
 
 
 @functools.lru_cache(maxsize=1)
-def binding() -> Any:
+def binding() -> ModuleType:
     """llvmlite's binding, initialised."""
     import llvmlite.binding as llvm
 

@@ -21,13 +21,14 @@ from ...ir import dtype as dt
 from ...ir.expr import PrimExpr
 from ...ir.functor import all_nodes
 from ...ir.node import Node
-from ...ir.op import Op
-from ...ir.prim import Call, IntImm, StringImm, is_call_of
+from ...ir.op import op_name_of
+from ...ir.prim import Call, IntImm, StringImm, is_call_of, is_zero
 from ...runtime.packed_calls import ARRAY, BOOL, CALL, FLOAT, HANDLE, INT, NOTHING, STRING
 from ...support.errors import RelaxishError
 from .emit import Lines
 from .intrin import register
 from .ltypes import llvm_type
+from ...ir.plain import plain_str
 
 if TYPE_CHECKING:
     from .expr_gen import ExprGen
@@ -39,7 +40,7 @@ _NAMES = ("tir.tvm_call_packed", "tir.tvm_call_cpacked", "tir.tvm_call_trace_pac
 
 def has_packed_calls(body: Node) -> bool:
     """Whether a program calls functions of the registry."""
-    return any(isinstance(n, Call) and isinstance(n.op, Op) and n.op.name in _NAMES for n in all_nodes(body))
+    return any(op_name_of(n) in _NAMES for n in all_nodes(body))
 
 
 def _store(gen: ExprGen, words: str, index: int, typed: str) -> None:
@@ -48,7 +49,7 @@ def _store(gen: ExprGen, words: str, index: int, typed: str) -> None:
 
 
 def _text_of(value: PrimExpr | str) -> str:
-    return value if isinstance(value, str) else str(getattr(value, "value", value))
+    return value if isinstance(value, str) else plain_str(value)
 
 
 def _word(gen: ExprGen, expr: PrimExpr) -> tuple[int, str]:
@@ -72,7 +73,7 @@ def _word(gen: ExprGen, expr: PrimExpr) -> tuple[int, str]:
 def _array(gen: ExprGen, call: Call) -> str:
     """A descriptor on the stack: data, name of the type, rank, offset in elements, extents."""
     data, shape, strides, _, sample, offset = call.args
-    if not (isinstance(strides, IntImm) and strides.value == 0):
+    if not (is_zero(strides)):
         raise RelaxishError("an array with strides cannot be passed to a registered function; copy it to a compact one")
     extents: Sequence[PrimExpr] = shape.args
     words = gen.w.alloca(f"[{4 + len(extents)} x i64], align 8", "array")

@@ -65,29 +65,30 @@ def find_accumulators(gen: StmtGen, loop: For) -> list[tuple[Any, bool]]:
     unrolled: set[Any] = set()
 
     def look(item: Node) -> bool:
-        if isinstance(item, (BufferLoad, BufferStore)):
-            accesses.setdefault(item.buffer.data, []).append(item)
-            if isinstance(item, BufferStore):
-                stored.add(item.buffer.data)
-            if item.predicate is not None:
-                blocked.add(item.buffer.data)
-        elif isinstance(item, For):
-            if item.kind == ForKind.PARALLEL:
+        match item:
+            case BufferLoad() | BufferStore():
+                accesses.setdefault(item.buffer.data, []).append(item)
+                if isinstance(item, BufferStore):
+                    stored.add(item.buffer.data)
+                if item.predicate is not None:
+                    blocked.add(item.buffer.data)
+            case For():
+                if item.kind == ForKind.PARALLEL:
+                    blocked.add(None)
+                elif _unrolls(item):
+                    unrolled.add(item.loop_var)
+                else:
+                    moving.add(item.loop_var)
+            case While():
+                _block_all(item, blocked)
+            case Allocate():
+                blocked.add(item.buffer_var)
+            case LetStmt():
+                moving.add(item.var)
+            case Call() if passes_pointer(item):
                 blocked.add(None)
-            elif _unrolls(item):
-                unrolled.add(item.loop_var)
-            else:
-                moving.add(item.loop_var)
-        elif isinstance(item, While):
-            _block_all(item, blocked)
-        elif isinstance(item, Allocate):
-            blocked.add(item.buffer_var)
-        elif isinstance(item, LetStmt):
-            moving.add(item.var)
-        elif isinstance(item, Call) and passes_pointer(item):
-            blocked.add(None)
-        elif is_call_of(item, "tir.call_extern", "tir.ret"):
-            blocked.add(None)
+            case _ if is_call_of(item, "tir.call_extern", "tir.ret"):
+                blocked.add(None)
         return True
 
     pre_order_visit(loop.body, look)

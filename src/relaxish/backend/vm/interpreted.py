@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...ir.module import IRModule, functions_of
-from ...ir.prim import IntImm
+from ...ir.prim import const_int
 from ...runtime.kernel import KernelSpec, ParamSpec
 from ...runtime.ndarray import NDArray
 from ...tir.function import PrimFunc
@@ -22,7 +22,7 @@ def signature_of(name: str, func: PrimFunc) -> KernelSpec:
         if buffer is None:
             params.append(ParamSpec("scalar", param.dtype))
         else:
-            dims = tuple(int(d.value) if isinstance(d, IntImm) else str(d) for d in buffer.shape)
+            dims = tuple(const_int(d, str(d)) for d in buffer.shape)
             params.append(ParamSpec("tensor", buffer.dtype, dims))
     return KernelSpec(name, tuple(params), written=written_params(func))
 

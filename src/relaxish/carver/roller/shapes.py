@@ -212,9 +212,9 @@ def _bounds(expr: PrimExpr, axes: Sequence[Length], numbers: dict[Var, int]) -> 
         case Min() | Max():
             pick = np.minimum if isinstance(expr, Min) else np.maximum
             return pick(a[0], b[0]), pick(a[1], b[1])
-    if not isinstance(expr.b, IntImm) or expr.b.value <= 0:
+    factor = const_int(expr.b, 0)
+    if factor <= 0:
         return None
-    factor = expr.b.value
     match expr:
         case Mul():
             return a[0] * factor, a[1] * factor

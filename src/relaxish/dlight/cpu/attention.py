@@ -28,6 +28,7 @@ from ...relax.struct_info import TensorStructInfo
 from ...script import from_source
 from ...target import Target
 from ...tir import PrimFunc
+from ...ir.plain import plain_float
 
 _NAMES = ("relax.nn.attention", "relax.nn.attention_bias")
 _CALL_TIR = Op.get("relax.call_tir")
@@ -104,7 +105,7 @@ def _problem(call: Call) -> AttentionShape | None:
     q, k, v = shapes[:3]
     assert q is not None and k is not None and v is not None
     scale = call.attrs.get("scale")
-    factor = 1 / sqrt(q[3]) if scale is None else float(getattr(scale, "value", scale))
+    factor = 1 / sqrt(q[3]) if scale is None else plain_float(scale)
     bias = shapes[3] if len(shapes) > 3 else None
     causal = call.attrs.get("causal_mask")
     return AttentionShape(q[0], q[1], k[1], q[2], q[3], v[3], factor, bias, causal, k[2], v[2], dtype)

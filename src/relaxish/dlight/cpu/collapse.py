@@ -26,7 +26,7 @@ from ...ir.prim import IntImm, IterVar, Mul, Var, is_one, is_zero
 from ...ir.structural import same_expression
 from ...tir import Block, BlockRealize, Buffer, BufferLoad, BufferRegion, BufferStore, For, ForKind, PrimFunc, SeqStmt
 from ...tir import decl_buffer
-from ...tir.stmt import Stmt
+from ...tir.stmt import Stmt, stmt_list
 
 __all__ = ["collapse_axes"]
 
@@ -58,7 +58,7 @@ def _collapse_once(func: PrimFunc) -> PrimFunc | None:
     root = func.body
     if not isinstance(root, BlockRealize) or root.block.match_buffers:
         return None
-    parts = root.block.body.seq if isinstance(root.block.body, SeqStmt) else (root.block.body,)
+    parts = stmt_list(root.block.body)
     nests = [_nest_of(part) for part in parts]
     if not nests or any(nest is None for nest in nests):
         return None

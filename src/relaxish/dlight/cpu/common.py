@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...carver.cpu_hints import PARALLEL_WORK
-from ...ir.prim import IntImm
+from ...ir.prim import const_ints
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
@@ -172,7 +172,7 @@ def transposed_axis(info: BlockInfo) -> IterInfo | None:
     jump = flat_stride(loads[0], last.var)
     if jump is None:
         # Perhaps by sizes that are known only at run time: then it is for an index of its own.
-        sized = any(not isinstance(extent, IntImm) for extent in loads[0].buffer.shape)
+        sized = const_ints(loads[0].buffer.shape) is None
         jump = 2 if sized and last.var in tuple(loads[0].indices[:-1]) else 0
     if jump in (0, 1):
         return None

@@ -26,6 +26,8 @@ from .facts import BlockInfo, IterInfo, access_stride, combiner_of, row_axis, st
 from ..base import ScheduleRule
 from .common import attempt, open_reduction, parallel_outer, refresh, schedule_elementwise, work_of
 from .packing import CONSTANT_ATTR, PACK_ATTR
+from ...ir.plain import plain_int
+from ...ir.prim import const_int
 
 
 class Contraction(ScheduleRule):
@@ -93,7 +95,7 @@ def best_hint(
 def constant_names(func: PrimFunc) -> set[str]:
     """Parameters for which all callers pass constants, which are packed when the model is compiled."""
     places = (func.attrs or {}).get(CONSTANT_ATTR) or ()
-    return {func.buffer_map[func.params[int(getattr(i, "value", i))]].name for i in places}
+    return {func.buffer_map[func.params[plain_int(i)]].name for i in places}
 
 
 def turn_operands(sch: Schedule, info: BlockInfo) -> list[Any]:
@@ -236,7 +238,7 @@ def _attach_epilogue(sch: Schedule, epilogue: BlockInfo, place: LoopRV, tile: Cp
     inner = loops[depth:]
     if not inner:
         return
-    extents = [int(getattr(sch.get(loop).extent, "value", 0)) for loop in inner]
+    extents = [const_int(sch.get(loop).extent, 0) for loop in inner]
     if 0 in extents:
         return
     last = extents[-1]

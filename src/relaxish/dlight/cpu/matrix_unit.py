@@ -25,6 +25,7 @@ from ...tir.schedule.transform import tile_with_tensor_intrin
 from .facts import BlockInfo
 from ..base import ScheduleRule
 from .common import open_reduction, parallel_outer, schedule_elementwise, work_of
+from ...ir.prim import const_int
 
 
 class _Unit(NamedTuple):
@@ -113,8 +114,7 @@ def _tensorize(sch: Schedule, anchor: BlockInfo, unit: _Unit, target: Target) ->
 
 
 def _extent(sch: Schedule, loop: LoopRV) -> int | None:
-    value = getattr(sch.get(loop).extent, "value", None)
-    return int(value) if value is not None else None
+    return const_int(sch.get(loop).extent)
 
 
 def _kinds(sch: Schedule, block: BlockRV) -> dict[Any, bool]:

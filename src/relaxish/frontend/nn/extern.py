@@ -83,7 +83,7 @@ class ExternModule(Module):
         """The shared library that has the functions; subclasses make it."""
         raise NotImplementedError(f"{type(self).__name__} defines no library")
 
-    def load(self) -> Any:
+    def load(self) -> ctypes.CDLL:
         """Load the library and register its functions, so that built models find them; returns the library."""
         loaded = ctypes.CDLL(str(self.library()))
         for name in self._symbols:

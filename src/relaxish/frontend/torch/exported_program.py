@@ -369,16 +369,17 @@ def _parse_dim(text: str, symbols: dict[str, Any]) -> Dim:
     import ast
 
     def walk(node: ast.AST) -> Dim:
-        if isinstance(node, ast.Expression):
-            return walk(node.body)
-        if isinstance(node, ast.Constant) and isinstance(node.value, int):
-            return node.value
-        if isinstance(node, ast.Name):
-            return symbols.setdefault(node.id, tir.SizeVar(node.id, "int64"))
-        if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
-            return _ARITHMETIC[type(node.op)](walk(node.left), walk(node.right))
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            return -walk(node.operand)
+        match node:
+            case ast.Expression():
+                return walk(node.body)
+            case ast.Constant() if isinstance(node.value, int):
+                return node.value
+            case ast.Name():
+                return symbols.setdefault(node.id, tir.SizeVar(node.id, "int64"))
+            case ast.BinOp() if type(node.op) in _ARITHMETIC:
+                return _ARITHMETIC[type(node.op)](walk(node.left), walk(node.right))
+            case ast.UnaryOp() if isinstance(node.op, ast.USub):
+                return -walk(node.operand)
         raise ValueError(f"cannot understand the symbolic size {text!r}")
 
     _ARITHMETIC: dict[type, Any] = {

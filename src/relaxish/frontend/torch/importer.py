@@ -14,6 +14,7 @@ from ...ir import dtype as dt
 from ...ir.prim import const_int
 from ...support.errors import OpNotImplemented
 from ...relax.expr import Expr, Var
+from ...ir.plain import plain
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -125,8 +126,8 @@ class Importer:
         if isinstance(value, PrimExpr) and not isinstance(value, (tir.IntImm, tir.FloatImm)):
             number = self.emit(op.reshape(self.emit(op.shape_to_tensor(relax.ShapeExpr([value]))), []))
             return self.cast(number, dtype)
-        plain = getattr(value, "value", value)
-        return relax.const(np.array(plain, dtype=dt.numpy_dtype(dtype)), dtype)
+        number = plain(value)
+        return relax.const(np.array(number, dtype=dt.numpy_dtype(dtype)), dtype)
 
     def tensor(self, value: Value, like: Expr | None = None, dtype: str | None = None) -> Expr:
         """A tensor expression: numbers become constants of ``like``'s type."""

@@ -27,6 +27,7 @@ from ...tir import (
 from ...tir.schedule import BlockRV, checks
 from ...tir.stmt import Stmt
 from ...tir.transform.hopper.tiles import TILES
+from ...ir.plain import plain
 
 __all__ = [
     "annotation",
@@ -74,7 +75,7 @@ def int_extent(loop: For) -> int | None:
 def annotation(stmt: Block | For, key: str, default: Any = None) -> Any:
     """An annotation of a block or loop as a plain value."""
     value = stmt.annotations.get(key, default) if stmt.annotations else default
-    return getattr(value, "value", value)
+    return plain(value)
 
 
 def has_been_tiled(block: Block) -> bool:

@@ -6,6 +6,8 @@ from __future__ import annotations
 from ...ir import IRModule
 from ...tir import PrimFunc, Schedule
 from . import blocks as ba
+from ...ir.plain import plain_int
+from ...support.sequences import of_kind
 
 __all__ = ["normalize_mod", "only_function_as_main", "remove_weight_layout_rewrite", "schedule_for_tuning"]
 
@@ -25,7 +27,7 @@ def only_function_as_main(mod: IRModule | PrimFunc) -> IRModule:
                 func = func.with_attr("global_symbol", "main")
             func = func.with_attr("tir.noalias", True)
         case IRModule():
-            funcs: list[PrimFunc] = [f for f in mod.functions.values() if isinstance(f, PrimFunc)]
+            funcs: list[PrimFunc] = list(of_kind(mod.functions.values(), PrimFunc))
             if len(funcs) != 1:
                 names = [gv.name_hint for gv in mod.functions]
                 raise ValueError(f"tuning takes a module with exactly one PrimFunc, this one holds {names}")
@@ -71,7 +73,7 @@ def _packed(mod: IRModule) -> IRModule:
             continue
         free = (func.attrs or {}).get("layout_free_buffers")
         if free:
-            packed = pack_function(func, frozenset(int(getattr(i, "value", i)) for i in free))
+            packed = pack_function(func, frozenset(plain_int(i) for i in free))
             if packed is not func:
                 changed[gv] = packed
     if not changed:

@@ -15,6 +15,7 @@ from ..runner import Runner
 from ..search_strategy import MeasureCandidate
 from ..search_strategy.trace_key import trace_key
 from ..tune_context import TuneContext
+from ...support.sequences import of_kind
 
 __all__ = ["measure_variants"]
 
@@ -43,7 +44,7 @@ def measure_variants(
 def _measure(task: TuneContext, database: Database, builder: Builder, runner: Runner, limit: int) -> tuple[int, float]:
     assert task.mod is not None and task.target is not None
     target = task.target
-    func = next(f for f in task.mod.functions.values() if isinstance(f, PrimFunc))
+    func = next(of_kind(task.mod.functions.values(), PrimFunc))
     workload = database.commit_workload(task.mod)
     known = {trace_key(r.trace) for r in database.records_of(workload)}
     schedules = [

@@ -22,6 +22,7 @@ from ...support.untrusted import malformed
 from ...target import Target
 from ...transform.tuning_api.primitives import Trace
 from ..database.database import Workload
+from ...ir.plain import plain_float
 
 __all__ = ["Database", "JSONDatabase", "TuningRecord"]
 
@@ -34,7 +35,7 @@ class TuningRecord:
 
     def __init__(self, trace: Trace, run_secs: Sequence[float] | None = None) -> None:
         self.trace = trace
-        self.run_secs = None if run_secs is None else [float(getattr(s, "value", s)) for s in run_secs]
+        self.run_secs = None if run_secs is None else [plain_float(s) for s in run_secs]
 
     @property
     def mean(self) -> float:
@@ -184,7 +185,7 @@ class JSONDatabase(Database):
         if self._measured.get(key):
             _log.warning("Measurement record for %s already exists. Use the existing one instead.", key)
             return
-        self._measured[key] = [float(getattr(s, "value", s)) for s in run_secs]
+        self._measured[key] = [plain_float(s) for s in run_secs]
         _append(self.path_measurement_record, [index, target.export(), self._measured[key]])
 
     def commit_tuning_record(self, workload: Workload, target: Target, record: TuningRecord) -> None:

@@ -16,6 +16,7 @@ from .forms import ColumnForm, ColumnRest, ColumnTerm
 from .probes import probe
 from .program import Program, StoreInfo, extract_program
 from ..utils import MethodNotDefinedError
+from ...support.sequences import of_kind
 
 if TYPE_CHECKING:
     from ..search_strategy import MeasureCandidate
@@ -121,7 +122,7 @@ def module_features(mod: IRModule, gpu: bool = False) -> Array:
     from ..analysis.schedules import remove_weight_layout_rewrite
 
     mod = remove_weight_layout_rewrite(mod)
-    program = extract_program(f for f in mod.functions.values() if isinstance(f, PrimFunc))
+    program = extract_program(of_kind(mod.functions.values(), PrimFunc))
     touched, rows = Touched(), {}
     buffers: dict[int, int] = {}
     for store in program.stores:

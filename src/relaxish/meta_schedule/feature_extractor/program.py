@@ -40,6 +40,8 @@ from ...tir import (
 )
 from ...tir import EQ, GE, GT, LE, LT, NE
 from ..analysis.blocks import annotation
+from ...ir.plain import plain_int
+from ...ir.prim import const_int
 
 __all__ = ["Access", "LoopInfo", "Program", "StoreInfo", "extract_program"]
 
@@ -93,7 +95,7 @@ class Access:
 
     def shape(self) -> list[int]:
         """Extents of the buffer, 1 where unknown."""
-        return [int(getattr(x, "value", 1)) for x in self.buffer.shape]
+        return [const_int(x, 1) for x in self.buffer.shape]
 
 
 @dataclass
@@ -189,28 +191,29 @@ class _Extractor:
         self._tensorized = False
 
     def walk(self, stmt: Any, loops: list[int], bindings: dict[Var, Any]) -> None:
-        if isinstance(stmt, For):
-            self._loop(stmt, loops, bindings)
-        elif isinstance(stmt, BlockRealize):
-            self._block(stmt, loops, bindings)
-        elif isinstance(stmt, BufferStore):
-            self._store(stmt, loops, bindings)
-        elif isinstance(stmt, LetStmt):
-            self.walk(stmt.body, loops, {**bindings, stmt.var: affine(stmt.value, bindings)})
-        elif isinstance(stmt, IfThenElse):
-            self.walk(stmt.then_case, loops, bindings)
-            if stmt.else_case is not None:
-                self.walk(stmt.else_case, loops, bindings)
-        elif getattr(stmt, "seq", None) is not None:
-            for item in stmt.seq:
-                self.walk(item, loops, bindings)
-        elif getattr(stmt, "body", None) is not None:
-            self.walk(stmt.body, loops, bindings)
+        match stmt:
+            case For():
+                self._loop(stmt, loops, bindings)
+            case BlockRealize():
+                self._block(stmt, loops, bindings)
+            case BufferStore():
+                self._store(stmt, loops, bindings)
+            case LetStmt():
+                self.walk(stmt.body, loops, {**bindings, stmt.var: affine(stmt.value, bindings)})
+            case IfThenElse():
+                self.walk(stmt.then_case, loops, bindings)
+                if stmt.else_case is not None:
+                    self.walk(stmt.else_case, loops, bindings)
+            case _ if getattr(stmt, "seq", None) is not None:
+                for item in stmt.seq:
+                    self.walk(item, loops, bindings)
+            case _ if getattr(stmt, "body", None) is not None:
+                self.walk(stmt.body, loops, bindings)
 
     def _loop(self, stmt: For, loops: list[int], bindings: dict[Var, Any]) -> None:
-        extent = getattr(stmt.extent, "value", None)
+        extent = const_int(stmt.extent)
         step = stmt.annotations.get("pragma_auto_unroll_max_step") if stmt.annotations else None
-        unroll = int(getattr(step, "value", step)) if step is not None else 0
+        unroll = plain_int(step) if step is not None else 0
         kind = {
             ForKind.SERIAL: "serial",
             ForKind.PARALLEL: "parallel",

@@ -14,6 +14,7 @@ from ...support.log import get_logger
 from ..builder import Builder, BuilderFuture, BuilderInput, BuilderResult
 from ..runner import Runner, RunnerFuture, RunnerInput, RunnerResult
 from .status import MeasureStatus
+from ...ir.plain import plain_float
 
 __all__ = ["SafeFuture", "clean_result", "failed", "ready", "safe_build", "safe_run", "safe_start"]
 
@@ -84,7 +85,7 @@ def clean_result(result: RunnerResult) -> RunnerResult:
     if error is not None and str(error):
         return RunnerResult(None, str(error), _status(result, error), took)
     try:
-        seconds = [float(getattr(x, "value", x)) for x in given] if given is not None else []
+        seconds = [plain_float(x) for x in given] if given is not None else []
     except (TypeError, ValueError, OverflowError):
         return RunnerResult(None, f"the runner gave no times: {str(given)[:80]}", seconds=took)
     if not seconds:

@@ -17,6 +17,7 @@ from ...tir.schedule import Instruction, Schedule, Trace
 from ..analysis import blocks as ba
 from ..analysis.schedules import schedule_for_tuning
 from ..utils import MethodNotDefinedError
+from ...ir.plain import plain, plain_float, plain_int
 
 if TYPE_CHECKING:
     from ..search_strategy.decisions import DecisionTable
@@ -190,11 +191,11 @@ def _moved_factors(rng: np.random.Generator, part: Array, extent: int, limit: in
 def _attr(inst: Instruction, name: str, default: Any) -> Any:
     named = dict(zip(inst.kind.attrs, inst.attrs, strict=True))
     value = named.get(name, default)
-    return default if value is None else getattr(value, "value", value)
+    return default if value is None else plain(value)
 
 
 def _other_category(trace: Trace, inst: Instruction, rng: random.Random) -> Trace | None:
-    probs = [float(getattr(p, "value", p)) for p in _attr(inst, "probs", [])]
+    probs = [plain_float(p) for p in _attr(inst, "probs", [])]
     current = int(trace.decisions[inst])
     choices = [i for i in range(len(probs)) if i != current]
     if not choices:
@@ -287,7 +288,7 @@ class MutateParallel(Mutator):
         sch = schedule_for_tuning(self._mod)
         trace.apply_to_schedule(sch, remove_postproc=True)
         limits = parallel_limits(sch.mod, self._max_parallel_extent)
-        current = int(getattr(inst.inputs[1], "value", inst.inputs[1]))
+        current = plain_int(inst.inputs[1])
         patterns = {parallel_pattern(sch.mod, limit): limit for limit in limits}
         patterns.pop(parallel_pattern(sch.mod, current), None)
         if not patterns:

@@ -9,6 +9,7 @@ from ...tir import Schedule
 from ...tir.stmt import Block
 from ..analysis import blocks as ba
 from .postproc import Postproc
+from ...ir.plain import plain_int
 
 if TYPE_CHECKING:
     from ..task import Task
@@ -55,7 +56,7 @@ class RewriteCooperativeFetch(Postproc):
     @staticmethod
     def _lanes(sch: Schedule, value: int | PrimExpr) -> int:
         plain = value if isinstance(value, int) else sch.get(value)
-        return int(getattr(plain, "value", plain))
+        return plain_int(plain)
 
     @staticmethod
     def _share(sch: Schedule, block: Block, lanes: int, extents: dict[str, int]) -> None:

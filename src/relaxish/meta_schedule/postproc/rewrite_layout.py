@@ -13,6 +13,7 @@ from ...tir.functor import substitute
 from ...tir.stmt import Stmt
 from ..analysis import blocks as ba
 from .postproc import Postproc
+from ...ir.plain import plain_int
 
 __all__ = ["RewriteLayout"]
 
@@ -32,7 +33,7 @@ class RewriteLayout(Postproc):
             if not isinstance(func, PrimFunc) or func.attrs is None:
                 continue
             for index in func.attrs.get("layout_free_buffers") or ():
-                position = int(getattr(index, "value", index))
+                position = plain_int(index)
                 if not self._rewrite(sch, gv.name_hint, func.buffer_map[func.params[position]]):
                     return False
         return True

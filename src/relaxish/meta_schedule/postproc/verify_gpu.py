@@ -23,6 +23,7 @@ from ...tir.transform.hopper.lower import has_tiles, lower_tiles
 from ..analysis import blocks as ba
 from ..analysis.thread_binding import thread_tag
 from .postproc import Postproc
+from ...ir.prim import const_int
 
 if TYPE_CHECKING:
     from ..task import Task
@@ -81,7 +82,7 @@ def allocated_elements(mod: IRModule, target: Target) -> dict[str, int]:
     def look(node: Node) -> None:
         # A copy that goes through registers has those under the name of its buffer.
         if isinstance(node, Allocate) and pointer_scope(node.buffer_var).startswith("shared"):
-            found[node.buffer_var.name] = math.prod(int(getattr(extent, "value", 1)) for extent in node.extents)
+            found[node.buffer_var.name] = math.prod(const_int(extent, 1) for extent in node.extents)
 
     for func in mod.functions.values():
         if isinstance(func, PrimFunc):

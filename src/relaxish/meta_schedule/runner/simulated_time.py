@@ -12,6 +12,7 @@ from ...ir.node import Node
 from ...target import Target
 from ...tir import Call, For, PrimFunc
 from ..feature_extractor.program import Program, StoreInfo, extract_program
+from ...ir.prim import const_int
 
 __all__ = ["pretended_seconds"]
 
@@ -85,7 +86,7 @@ def _matrix_work(func: PrimFunc) -> dict[Any, float]:
             case Call():
                 work = _instruction_work(stmt)
                 if work and around:
-                    times = math.prod(int(getattr(loop.extent, "value", 1)) for loop in around)
+                    times = math.prod(const_int(loop.extent, 1) for loop in around)
                     head = around[0].loop_var
                     # The lanes of a warp are one instruction.
                     lanes = 32 if any(_is_lane(loop) for loop in around) else 1

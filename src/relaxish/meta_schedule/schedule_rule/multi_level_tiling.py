@@ -14,6 +14,7 @@ from ...tir.schedule.description import computes_the_same
 from ...tir.schedule.transform import tile_with_tensor_intrin
 from ..analysis import blocks as ba
 from .schedule_rule import ScheduleRule
+from ...ir.plain import plain_int
 
 if TYPE_CHECKING:
     from ..task import Task
@@ -187,7 +188,7 @@ class MultiLevelTiling(ScheduleRule):
         required = config.req
         asked = ba.annotation(state.sch.get(state.block), "meta_schedule.write_cache_level")
         if asked is not None:
-            required, levels = "must", [int(getattr(x, "value", x)) for x in asked]
+            required, levels = "must", [plain_int(x) for x in asked]
         results: list[TilingState] = []
 
         def placed(base: TilingState, cache: BlockRV) -> list[TilingState]:

@@ -12,6 +12,7 @@ import numpy as np
 from ...ir.expr import PrimExpr
 from ...tir.schedule import Instruction, Trace
 from ...tir.schedule.sampling import factor_tuples
+from ...ir.plain import plain_float, plain_int
 
 __all__ = ["Category", "DecisionTable", "Tile"]
 
@@ -99,8 +100,8 @@ class DecisionTable:
         for inst in trace.insts:
             if inst.kind.name == "SampleCategorical":
                 named = dict(zip(inst.kind.attrs, inst.attrs, strict=True))
-                probs = np.array([float(getattr(p, "value", p)) for p in named["probs"]])
-                values = [int(getattr(c, "value", c)) for c in named["candidates"]]
+                probs = np.array([plain_float(p) for p in named["probs"]])
+                values = [plain_int(c) for c in named["candidates"]]
                 self.categories.append(Category(inst, at, values, probs / probs.sum()))
                 at += 1
         self.parallel_limits = np.array(parallel_limits or [-1], dtype=np.int64)
@@ -117,7 +118,7 @@ class DecisionTable:
             if key == "meta_schedule.parallel":
                 self.parallel = inst
             elif key == "meta_schedule.vectorize":
-                self.vectorize = int(getattr(value, "value", value))
+                self.vectorize = plain_int(value)
             elif str(key).startswith("meta_schedule.unroll_"):
                 self.unroll = self._category(value)
             elif key == "meta_schedule.cooperative_fetch" and self._category(value) >= 0:
@@ -276,4 +277,4 @@ class DecisionTable:
 
 
 def _annotated(inst: Instruction) -> int:
-    return int(getattr(inst.inputs[1], "value", inst.inputs[1]))
+    return plain_int(inst.inputs[1])

@@ -22,6 +22,8 @@ from ..feature_extractor.program import Program, StoreInfo, extract_program
 from ..analysis.thread_binding import thread_tag
 from .device_tiles import TileFacts, read_tiles
 from .fitting import Unfit
+from ...ir.plain import plain_int
+from ...support.sequences import of_kind
 
 __all__ = ["BlockFacts", "DeviceReading", "Fetch", "LoopFacts", "SharedBuffer", "read_device_program"]
 
@@ -184,7 +186,7 @@ class FuseWatch:
 
 def read_device_program(sch: Schedule, watch: FuseWatch) -> DeviceReading:
     """Read a schedule after its trace and before its postprocs. Raises :class:`Unfit` for shapes not covered."""
-    funcs = [f for f in sch.mod.functions.values() if isinstance(f, PrimFunc)]
+    funcs = list(of_kind(sch.mod.functions.values(), PrimFunc))
     program = extract_program(funcs)
     parts = watch.parts()
     loops = [LoopFacts(x.var, x.extent, x.kind, parts.get(x.var, (x.extent,))) for x in program.loops]
@@ -249,7 +251,7 @@ def _fetches(sch: Schedule, number: dict[Any, int]) -> list[Fetch]:
         elif kind == "Annotate" and inst.attrs[0] == FETCH_KEY:
             value = inst.inputs[1]
             category = next((i for i, rv in enumerate(categories) if rv is value), None)
-            lanes = 0 if category is not None else int(getattr(value, "value", value))
+            lanes = 0 if category is not None else plain_int(value)
             last = sch.get(sch.get_loops(inst.inputs[0])[-1])
             found.append(
                 Fetch(
@@ -307,7 +309,7 @@ def _pitch(block: Block) -> tuple[int, int] | None:
     aligned = block.annotations.get("buffer_dim_align") if block.annotations else None
     if not aligned:
         return None
-    _, axis, factor, offset = (int(getattr(x, "value", x)) for x in aligned[0])
+    _, axis, factor, offset = (plain_int(x) for x in aligned[0])
     if len(aligned) != 1 or axis != len(block.writes[0].buffer.shape) - 2:
         raise Unfit("rows of shared memory set apart in several dimensions")
     return factor, offset

@@ -18,6 +18,7 @@ from ...tir.schedule import checks
 from ...tir.schedule.primitives.compute_at import loop_iter_types
 from ...tir.stmt import Block
 from .fitting import Environment, Fitter, Formula, Unfit
+from ...ir.prim import const_int
 
 __all__ = ["LocationMask", "LoopRow", "loops_of_location"]
 
@@ -42,7 +43,7 @@ def loops_of_location(sch: Schedule, block: Block) -> LoopRow:
     if not loops:
         return LoopRow((), ())
     return LoopRow(
-        tuple(int(getattr(loop.stmt.extent, "value", 0)) for loop in loops),
+        tuple(const_int(loop.stmt.extent, 0) for loop in loops),
         tuple(kind == IterVar.DataPar for kind in loop_iter_types(state, loops)),
     )
 

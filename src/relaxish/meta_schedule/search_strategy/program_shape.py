@@ -16,6 +16,7 @@ from ..analysis import blocks as ba
 from ..feature_extractor.forms import ColumnForm, ColumnRest, ColumnTerm
 from ..feature_extractor.program import Program, extract_program
 from .fitting import Environment, Fitter, Formula, Unfit
+from ...support.sequences import of_kind
 
 __all__ = ["BlockShape", "Reading", "columns", "fit_forms", "read_program"]
 
@@ -62,7 +63,7 @@ class Reading:
 
 def read_program(mod: IRModule) -> Reading:
     """Read a module after its trace and before its postprocs. Raises :class:`Unfit` for shapes not covered."""
-    funcs = [f for f in mod.functions.values() if isinstance(f, PrimFunc)]
+    funcs = list(of_kind(mod.functions.values(), PrimFunc))
     program = extract_program(funcs)
     number = {loop.var: i for i, loop in enumerate(program.loops)}
     blocks = []

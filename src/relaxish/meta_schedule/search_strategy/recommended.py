@@ -13,6 +13,7 @@ from ...carver import Hint, recommend
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc
 from ..space_generator.hints import TiledBlock
+from ...support.sequences import of_kind
 
 if TYPE_CHECKING:
     from .decisions import DecisionTable, Tile
@@ -29,7 +30,7 @@ _MOST_ROWS = 64
 
 def recommended_hints(context: Task, count: int) -> list[Hint]:
     """The ``count`` best tilings of a task's function by carver; none for functions that it cannot read."""
-    functions = [f for f in context.mod.functions.values() if isinstance(f, PrimFunc)] if context.mod else []
+    functions = list(of_kind(context.mod.functions.values(), PrimFunc)) if context.mod else []
     if len(functions) != 1 or context.target is None:
         return []
     try:

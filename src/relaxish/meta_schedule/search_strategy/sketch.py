@@ -27,6 +27,8 @@ from .fitting import Environment, Unfit
 from .locations import LocationMask, LoopRow, loops_of_location
 from .program_shape import Reading, read_program
 from .variant import CompiledVariant
+from ...ir.plain import plain_int
+from ...support.sequences import of_kind
 
 if TYPE_CHECKING:
     from .search_task import SearchTask
@@ -104,7 +106,7 @@ class VectorSketch:
         assert sch.trace is not None
         own = sch.trace.simplified(remove_postproc=True)
         marks = [i for i in own.insts if i.kind.name == "Annotate" and i.attrs[0] == "meta_schedule.parallel"]
-        top = int(getattr(marks[0].inputs[1], "value", marks[0].inputs[1])) if marks else -1
+        top = plain_int(marks[0].inputs[1]) if marks else -1
         limits = parallel_limits(sch.mod, top) if marks else [-1]
         if top > 0:
             limits = sorted({*limits, *(1 << k for k in range(top.bit_length()))})
@@ -328,7 +330,7 @@ class VectorSketch:
             row[: len(tiles)] = tiles
             row[self.table.parallel_column] = int(parallel)
             sch = self.processed(row, locations)
-            return extract_program(f for f in sch.mod.functions.values() if isinstance(f, PrimFunc))
+            return extract_program(of_kind(sch.mod.functions.values(), PrimFunc))
 
         return process
 

@@ -23,6 +23,7 @@ from ...tir.schedule import Instruction, Trace
 from ...ir.prim import const_int
 from ..analysis import blocks as ba
 from ..analysis.schedules import schedule_for_tuning
+from ...ir.plain import plain_int
 
 if TYPE_CHECKING:
     from ..task import Task
@@ -86,7 +87,7 @@ def _packed(mod: IRModule) -> set[str]:
     for func in mod.functions.values():
         if isinstance(func, PrimFunc) and func.attrs is not None:
             for index in func.attrs.get("layout_free_buffers") or ():
-                position = int(getattr(index, "value", index))
+                position = plain_int(index)
                 names.add(func.buffer_map[func.params[position]].name)
     return names
 

@@ -20,6 +20,7 @@ from ..measure_callback import AddToDatabase, MeasureCallback
 from ..profiler import Profiler
 from ..runner import RunnerFuture, RunnerResult
 from ..utils import MethodNotDefinedError
+from ...support.sequences import of_kind
 
 if TYPE_CHECKING:
     from ..builder import Builder
@@ -393,7 +394,7 @@ def _flops(ctx: TuneContext) -> float:
     from ..feature_extractor.program import extract_program
 
     assert ctx.mod is not None
-    program = extract_program(f for f in ctx.mod.functions.values() if isinstance(f, PrimFunc))
+    program = extract_program(of_kind(ctx.mod.functions.values(), PrimFunc))
     total = 0.0
     for store in program.stores:
         total += sum(store.ops[:7]) * math.prod(program.loops[i].extent for i in store.loops)

@@ -35,6 +35,7 @@ from ..arg_info import ArgInfo, entry_func
 from ..builder.device_artifact import build_for_device, is_device_target
 from ..runner.local_runner import PRELOAD, LocalRunner, run_guarded
 from ..runner.arguments import alloc_arguments, difference
+from ...ir.prim import const_int
 
 __all__ = ["Judge", "Verdict", "tolerance"]
 
@@ -100,7 +101,7 @@ def tolerance(func: PrimFunc) -> float:
         if isinstance(node, Block):
             length = 1
             for var in node.iter_vars:
-                extent = getattr(var.dom.extent, "value", 1024) if var.dom is not None else 1024
+                extent = const_int(var.dom.extent, 1024) if var.dom is not None else 1024
                 length *= extent if int(var.iter_type) == IterVar.CommReduce else 1
             for region in node.writes:
                 allow(region.buffer.dtype, length)

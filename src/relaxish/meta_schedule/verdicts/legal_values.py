@@ -31,6 +31,7 @@ from ...ir.expr import PrimExpr
 from ...ir.functor import Visitor, post_order_visit
 from ...ir.prim import BinaryOp, Call as TirCall
 from ...tir import Block, BlockRealize, Buffer, BufferLoad, BufferStore, For, PrimFunc, Var
+from ...ir.plain import plain
 
 __all__ = ["Values", "legal_values"]
 
@@ -282,7 +283,7 @@ def legal_values(func: PrimFunc) -> dict[int, Values]:
         reached = _reached(index, uses, places)
         if reached:
             # Where the extent is known only at run time, the first element is all that surely is there.
-            limits.append((index, getattr(extent, "value", extent) if _is_literal(extent) else 1, reached))
+            limits.append((index, plain(extent) if _is_literal(extent) else 1, reached))
     shifts = set().union(*(_reached(x, uses, places) for x in uses.shifts), set())
     steps = {b: _steps(b, limits) for b in places}
     bound = divisors | offsets | shifts
@@ -305,7 +306,7 @@ def _is_integer(dtype: str) -> bool:
 
 
 def _is_literal(extent: PrimExpr) -> bool:
-    return isinstance(getattr(extent, "value", extent), int)
+    return isinstance(plain(extent), int)
 
 
 def _direct(bound: PrimExpr, uses: _Uses, places: Mapping[Buffer, int]) -> set[Buffer]:

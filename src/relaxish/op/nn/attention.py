@@ -30,6 +30,7 @@ from ..inference import (
 from ..kinds import CONTRACTION
 from ..lowering import te_call
 from ..record import define
+from ...ir.plain import plain_float
 
 __all__ = ["ATTENTION_KERNELS", "attention", "attention_var_len", "lower_attention"]
 
@@ -48,7 +49,7 @@ def attention(
     ``causal_mask`` is None, ``TopLeft`` or ``BottomRight``: the corner the triangle is aligned to.
     """
     attrs = {
-        "scale": None if scale is None else float(getattr(scale, "value", scale)),
+        "scale": None if scale is None else plain_float(scale),
         "causal_mask": causal_mask,
         "window_size": None if window_size is None else int(window_size),
     }
@@ -74,7 +75,7 @@ def attention_var_len(
     seqstart_k = seqstart_q if seqstart_k is None else seqstart_k
     max_seqlen_k = max_seqlen_q if max_seqlen_k is None else max_seqlen_k
     attrs = {
-        "scale": None if scale is None else float(getattr(scale, "value", scale)),
+        "scale": None if scale is None else plain_float(scale),
         "causal_mask": causal_mask,
         "window_size": None if window_size is None else int(window_size),
     }

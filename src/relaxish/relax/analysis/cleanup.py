@@ -123,7 +123,7 @@ class _Remover:
             return block
         return DataflowBlock(kept, block.span) if dataflow else BindingBlock(kept, block.span)
 
-    def binding(self, binding: Any) -> Any:
+    def binding(self, binding: Any) -> Binding:
         value = binding.value
         match value:
             case If():

@@ -8,6 +8,7 @@ from ..expr import Binding, Function, Var
 from ..expr_functor import PyExprVisitor
 from .struct_info import definable_tir_vars_in_struct_info
 from .variables import free_symbolic_vars, free_vars
+from ...ir.plain import plain_int
 
 __all__ = ["computable_at_compile_time"]
 
@@ -26,7 +27,7 @@ class _Known(PyExprVisitor):
     def visit_function_(self, op: Function) -> None:
         count = op.attrs.get("num_input")
         if count is not None:
-            for param in op.params[int(getattr(count, "value", count)) :]:
+            for param in op.params[plain_int(count) :]:
                 self.mark(param)
         super().visit_function_(op)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...ir.expr import STATIC_TYPE, PrimExpr
-from ...ir.prim import IntImm
+from ...ir.prim import const_int
 from ...ir.prim import Var as TirVar
 from ...support.errors import RelaxishError
 from ...support.sequences import of_kind
@@ -170,7 +170,7 @@ def collect_non_negative_expressions(sinfo: StructInfo) -> list[PrimExpr]:
         case TupleStructInfo():
             found = [value for item in sinfo.fields for value in collect_non_negative_expressions(item)]
         case _:
-            found = [v for v in as_struct_info(sinfo).prim_exprs() if not (isinstance(v, IntImm) and v.value >= 0)]
+            found = [v for v in as_struct_info(sinfo).prim_exprs() if const_int(v, -1) < 0]
     seen: dict[int, list[PrimExpr]] = {}
     out = []
     for value in found:

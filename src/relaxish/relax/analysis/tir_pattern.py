@@ -218,7 +218,7 @@ def _same_linear_index(block: Block, load: BufferLoad, store: BufferStore) -> bo
     return bool(analyzer.can_prove_equal(lhs, rhs))
 
 
-def _as_iterators(index: PrimExpr, ranges: Mapping[TirVar, Range], analyzer: Analyzer) -> Any:
+def _as_iterators(index: PrimExpr, ranges: Mapping[TirVar, Range], analyzer: Analyzer) -> PrimExpr:
     """The index simplified as a combination of loop variables, which knows quotients and remainders of them."""
     from ...arith import iter_map_simplify
 

@@ -28,6 +28,7 @@ from ..scalars import prove_equal_shapes
 from ..struct_info import TensorStructInfo, tensor_dims
 from . import pattern as p
 from .conditions import Conditions, subtype_conditions
+from ...ir.plain import plain
 
 __all__ = ["Matcher", "extract_matched_expr"]
 
@@ -256,7 +257,7 @@ def _attr_value(attrs: Attrs | Mapping[str, Any] | None, key: str) -> object:
 
 
 def _same_attr(have: Any, want: Any) -> bool:
-    have, want = (getattr(v, "value", v) for v in (have, want))
+    have, want = (plain(v) for v in (have, want))
     if isinstance(want, (list, tuple)):
         return isinstance(have, (list, tuple)) and len(have) == len(want) and all(map(_same_attr, have, want))
     if isinstance(have, str) or isinstance(want, str):

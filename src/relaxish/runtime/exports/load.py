@@ -38,6 +38,7 @@ from ..bytecode.plan import ExecutionPlan, Result, ResultTensor
 from ..registry import register_func
 from .shared_library import SharedLibrary, shared_library
 from .system_library import register_symbols
+from ...support.sequences import of_kind
 
 
 __all__ = ["load_module"]
@@ -266,7 +267,7 @@ def _check_plan(
         for position, operand in enumerate(call.operands):
             if operand.kind == "ptr":
                 known = spec_of.params[position].shape if position < len(spec_of.params) else ()
-                fixed = [extent for extent in known if isinstance(extent, int)]
+                fixed = list(of_kind(known, int))
                 size = _nbytes(fixed, spec_of.params[position].dtype) if len(fixed) == len(known) and known else 0
                 fits = operand.slot < len(sizes) and operand.offset + size <= sizes[operand.slot]
                 require(fits, f"an operand of {call.kernel} lies beyond its slot")

@@ -359,7 +359,7 @@ def _import_pycuda() -> ModuleType:
     return driver
 
 
-def _host_memory(address: int, nbytes: int) -> Any:
+def _host_memory(address: int, nbytes: int) -> ctypes.Array[ctypes.c_char]:
     return (ctypes.c_char * nbytes).from_address(address)
 
 

@@ -81,7 +81,7 @@ class OpenCLProgram:
         return found
 
 
-def _scalar(dtype: str, value: float) -> Any:
+def _scalar(dtype: str, value: float) -> np.generic:
     return (_NUMBERS.get(dtype) or np.dtype(dtype).type)(value)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ... import relax, tir
 from ...ir.attrs import Attrs, DictAttrs
-from ...ir.op import Op
+from ...ir.op import Op, op_name_of
 from ...relax.expr import Call, Constant, DataTypeImm, Expr, StringImm, Var
 from ...relax.struct_info import StructInfo
 from ...runtime.ndarray import NDArray
@@ -109,9 +109,7 @@ _CALL_TIR = {
 
 def _is_call_tir(node: Call) -> bool:
     """Whether a call has what ``R.call_tir`` and its kin are printed from; ill-formed ones are printed as any other."""
-    return (
-        isinstance(node.op, Op) and node.op.name in _CALL_TIR and len(node.args) in (2, 3) and len(node.sinfo_args) == 1
-    )
+    return op_name_of(node) in _CALL_TIR and len(node.args) in (2, 3) and len(node.sinfo_args) == 1
 
 
 def _call_tir(node: relax.Call, path: ObjectPath, d: Docsifier) -> ExprDoc:

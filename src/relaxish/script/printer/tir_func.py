@@ -19,6 +19,7 @@ from .tir_buffer import buffer_annotation, buffer_decl, define_buffer, is_simple
 from .tir_expr import define_var
 from ...ir.prim import is_one
 from .tir_stmt import body_into
+from ...ir.plain import plain_str
 
 __all__ = ["function_name", "is_var_or_buffer", "show_attrs"]
 
@@ -33,7 +34,7 @@ def function_name(func: BaseFunc, d: Docsifier) -> str:
     if d.cfg.binding_names:
         return d.cfg.binding_names[-1]
     symbol = func.get_attr("global_symbol")
-    return str(getattr(symbol, "value", symbol)) if symbol is not None else "main"
+    return plain_str(symbol) if symbol is not None else "main"
 
 
 def show_attrs(
@@ -42,7 +43,7 @@ def show_attrs(
     """The ``func_attr`` statement, or None; the symbol that equals the name is not shown."""
     attrs = dict(func.attrs.items()) if func.attrs is not None else {}
     symbol = attrs.get("global_symbol")
-    if hide_symbol and symbol is not None and str(getattr(symbol, "value", symbol)) == name:
+    if hide_symbol and symbol is not None and plain_str(symbol) == name:
         del attrs["global_symbol"]
     if not attrs:
         return None

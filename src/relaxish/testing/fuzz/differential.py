@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +24,11 @@ from ...support.errors import OpNotImplemented
 from .child import in_child
 from .onnx_graphs import Array, Dim, Graph, GraphInput, Value, random_graph
 from .onnx_model import draw_inputs, exact_outputs, other_sizes, peer_outputs, to_model
+
+if TYPE_CHECKING:
+    from ...runtime.executable import Executable
+    from ...runtime.module import Module
+    from ...runtime.exports.machines import MachinePrograms
 
 __all__ = ["GraphCase", "GraphFailure", "Route", "check_graph", "make_graph_case", "regression_test", "shrink_graph"]
 
@@ -126,7 +131,7 @@ def _apply_passes(mod: IRModule, passes: Sequence[str]) -> IRModule:
     return mod
 
 
-def compile_route(mod: IRModule, route: Route) -> Any:
+def compile_route(mod: IRModule, route: Route) -> Executable | Module | MachinePrograms:
     """The executable of a module by one route."""
     from ... import driver, pipeline
     from ...meta_schedule.database import MemoryDatabase

@@ -508,7 +508,7 @@ def _constant_of_shape(d: Draw) -> OperatorCase:
 # ---- indices
 
 
-def _indices(d: Draw, shape: Any, extent: int) -> Any:
+def _indices(d: Draw, shape: Any, extent: int) -> np.ndarray[Any, Any]:
     kind = d.pick(["int32", "int64"])
     low = -extent if d.chance(0.6) else 0
     return np.asarray(d.rng.integers(low, max(extent, low + 1), shape)).astype(kind)
@@ -533,7 +533,7 @@ def _gather_elements(d: Draw) -> OperatorCase:
     return OperatorCase("GatherElements", inputs, {"axis": axis}, opset=13)
 
 
-def _nd_indices(d: Draw, lead: list[int], extents: list[int]) -> Any:
+def _nd_indices(d: Draw, lead: list[int], extents: list[int]) -> np.ndarray[Any, Any]:
     columns = [np.asarray(d.rng.integers(-e if d.chance(0.6) else 0, e, lead)) for e in extents]
     return np.stack(columns, -1).astype("int64")
 

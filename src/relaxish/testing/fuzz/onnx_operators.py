@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from zlib import crc32
 
 import numpy as np
 
 __all__ = ["OPERATORS", "Draw", "OperatorCase", "operator_case", "operator_names", "register"]
+
+_T = TypeVar("_T")
 
 FLOATS = ("float32", "float32", "float32", "float64", "float16")
 INTS = ("int32", "int64", "int8", "uint8", "int16")
@@ -32,7 +34,7 @@ class OperatorCase:
     """
 
     op: str
-    inputs: list[np.ndarray[Any, Any] | None]
+    inputs: Sequence[np.ndarray[Any, Any] | None]
     attrs: dict[str, Any] = field(default_factory=dict)
     outputs: int = 1
     opset: int = 18
@@ -86,7 +88,7 @@ class Draw:
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
 
-    def pick(self, options: Sequence[Any]) -> Any:
+    def pick(self, options: Sequence[_T]) -> _T:
         """One of ``options``."""
         return options[int(self.rng.integers(len(options)))]
 
@@ -134,7 +136,7 @@ class Draw:
 
     def values(
         self, shape: Sequence[int], dtype: str, special: float = 0.15, wide: float = 2.0, nan: bool = True
-    ) -> Any:
+    ) -> np.ndarray[Any, Any]:
         """An array of ``dtype``: ordinary numbers, of which a share of ``special`` ones in half of the cases."""
         if dtype == "bool":
             return np.asarray(self.rng.random(shape) > 0.5)

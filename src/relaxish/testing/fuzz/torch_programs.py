@@ -24,6 +24,7 @@ from ...ir.module import IRModule
 from ...runtime.vm import VirtualMachine
 from ...support.errors import OpNotImplemented
 from ...support.sequences import of_kind
+from ...ir.plain import plain
 
 __all__ = ["TorchFailure", "TorchProgram", "check_program", "make_program", "regression_test", "shrink_program"]
 
@@ -249,7 +250,7 @@ def check_program(program: TorchProgram) -> TorchFailure | None:
 
         mod = from_exported_program(exported)
         first = mod["main"].params[0].struct_info.dims()[0]
-        if program.dynamic and isinstance(getattr(first, "value", first), int):
+        if program.dynamic and isinstance(plain(first), int):
             raise Refused("torch fixes the size while it takes out writes")
         stage = "build"
         from ...runtime import VirtualMachine, cpu

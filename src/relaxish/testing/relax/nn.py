@@ -75,14 +75,14 @@ def _mark(value: Expr, mark: Callable[[Any], Any]) -> Expr:
     return value
 
 
-def checkpoint(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def checkpoint(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Expr:
     """``func(*args, **kwargs)`` whose inner values the backward pass computes again instead of keeping."""
     started = [start_checkpoint(v) if isinstance(v, Expr) else v for v in args]
     named = {k: start_checkpoint(v) if isinstance(v, Expr) else v for k, v in kwargs.items()}
     return _mark(func(*started, **named), end_checkpoint)
 
 
-def emit_checkpoint(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def emit_checkpoint(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Expr:
     """:func:`checkpoint`, with the marks and the results bound."""
     builder = _builder()
     started = [builder.emit(start_checkpoint(v)) if isinstance(v, Expr) else v for v in args]
@@ -95,7 +95,7 @@ def emit_checkpoint_sequential(
     segments: int | Sequence[int],
     input: Expr,
     checkpoint_last: bool = False,
-) -> Any:
+) -> Expr:
     """Call functions one after another in segments, each recomputed in the backward pass.
 
     ``segments`` is where each ends, or their number: then all have the same number of functions, and what is left over

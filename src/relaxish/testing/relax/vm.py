@@ -15,7 +15,7 @@ __all__ = ["check_saved_func"]
 
 
 @register_func("test.vm.move", override=True)
-def move(src: NDArray) -> Any:
+def move(src: NDArray) -> NDArray:
     """The argument itself."""
     return src
 
@@ -74,7 +74,7 @@ def check_if_defined(obj: object) -> Any:
     return const(obj is not None, "bool")
 
 
-def check_saved_func(vm: VirtualMachine, func_name: str, *inputs: Any) -> Any:
+def check_saved_func(vm: VirtualMachine, func_name: str, *inputs: Any) -> NDArray:
     """Save ``func_name`` with these inputs as a function without arguments, and check that it gives the same result.
 
     Returns that result.

@@ -44,7 +44,7 @@ class AutoTuneImpl:
         names = {k for c in self.configs for k in c} - {"pass_configs"}
         return bool(names) and names <= set(kwargs)
 
-    def _key(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def _key(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[object, ...] | None:
         bound = self.jit_impl.signature.bind_partial(*args, **kwargs)
         chosen = {k: v for k, v in bound.arguments.items() if k not in self.do_not_specialize}
         key = tuple(sorted((k, _frozen(v)) for k, v in chosen.items()))

@@ -69,7 +69,7 @@ def _copied(value: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) else value
 
 
-def _placed(value: Any, device_type: str) -> Any:
+def _placed(value: Any, device_type: str) -> object:
     from ...runtime import device, nd
 
     return nd.array(value, device(device_type, 0)) if isinstance(value, np.ndarray) else value
@@ -240,12 +240,12 @@ def _given(value: Any, param: KernelParam) -> Any:
     return value if param.is_scalar else to_numpy(value)
 
 
-def _blank(param: KernelParam) -> Any:
+def _blank(param: KernelParam) -> np.ndarray[Any, Any]:
     """An output before it is written, with what no kernel computes."""
     shape = tuple(int(d) for d in param.shape)
     return np.full(shape, np.nan if dt.is_float(param.dtype) else 1).astype(dt.numpy_dtype(param.dtype))
 
 
-def _like(array: np.ndarray[Any, Any], other: Any) -> Any:
+def _like(array: np.ndarray[Any, Any], other: Any) -> object:
     """An array as the same kind of tensor as another."""
     return array if isinstance(other, np.ndarray) else as_tensor(array, None)

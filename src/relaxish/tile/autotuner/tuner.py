@@ -249,7 +249,7 @@ class AutoTuner:
                 _RESULTS[memory] = known
         return known
 
-    def _memory_key(self, configs: Sequence[Mapping[str, Any]]) -> Any:
+    def _memory_key(self, configs: Sequence[Mapping[str, Any]]) -> tuple[object, ...] | None:
         """What tells this tuning from others of this process: the very functions are part of it."""
         if config.TILE_AUTO_TUNING_DISABLE_CACHE.value or get_autotune_inputs() is not None:
             return None

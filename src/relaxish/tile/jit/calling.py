@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from ...runtime import device as device_of
 from ...runtime.kernel import KernelSpec, ParamSpec
 from ...runtime.bytecode.shape_text import extent_of
 from ...support.errors import RelaxishError
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["Caller", "describe", "empty_like", "is_torch", "to_numpy", "torch_dtype"]
 
@@ -26,7 +29,7 @@ def is_torch(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def torch_dtype(name: str) -> Any:
+def torch_dtype(name: str) -> torch.dtype:
     """torch's type of that name. Raises TypeError if it has none."""
     import torch
 
@@ -38,10 +41,11 @@ def torch_dtype(name: str) -> Any:
 
 def describe(value: Any) -> tuple[tuple[int, ...], str, int] | None:
     """Shape, dtype and device type of a tensor; None for what is none."""
-    if isinstance(value, NDArray):
-        return tuple(value.shape), value.dtype, value.device.device_type
-    if isinstance(value, np.ndarray):
-        return value.shape, str(value.dtype), _CPU
+    match value:
+        case NDArray():
+            return tuple(value.shape), value.dtype, value.device.device_type
+        case np.ndarray():
+            return value.shape, str(value.dtype), _CPU
     if is_torch(value):
         kind = Device.kDLCUDA if value.is_cuda else _CPU
         return tuple(value.shape), str(value.dtype).removeprefix("torch."), kind
@@ -180,13 +184,14 @@ def _on_host(value: Any) -> bool:
 
 
 def _give_back(value: Any, copy: NDArray) -> None:
-    if isinstance(value, NDArray):
-        value.copyfrom(copy)
-    elif isinstance(value, np.ndarray):
-        if value.flags.writeable:
-            np.copyto(value, copy.numpy())
-    else:
-        target = nd.from_dlpack(value.detach())
-        if target.readonly:
-            raise RelaxishError("an output is a tensor whose memory cannot be shared")
-        target.copyfrom(copy.copyto(device_of("cpu", 0)))
+    match value:
+        case NDArray():
+            value.copyfrom(copy)
+        case np.ndarray():
+            if value.flags.writeable:
+                np.copyto(value, copy.numpy())
+        case _:
+            target = nd.from_dlpack(value.detach())
+            if target.readonly:
+                raise RelaxishError("an output is a tensor whose memory cannot be shared")
+            target.copyfrom(copy.copyto(device_of("cpu", 0)))

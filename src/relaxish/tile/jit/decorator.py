@@ -194,7 +194,7 @@ class JITImpl:
         """The code of the kernel for some arguments."""
         return self(*args, **kwargs).get_kernel_source()
 
-    def key(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def key(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[object, ...] | None:
         """What tells sets of arguments apart; None where they cannot be compared."""
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
@@ -215,11 +215,12 @@ class JITImpl:
         return found
 
 
-def _frozen(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return (type(value).__name__, *map(_frozen, value))
-    if isinstance(value, dict):
-        return ("dict", *((k, _frozen(v)) for k, v in sorted(value.items(), key=repr)))
+def _frozen(value: Any) -> tuple[object, ...]:
+    match value:
+        case list() | tuple():
+            return (type(value).__name__, *map(_frozen, value))
+        case dict():
+            return ("dict", *((k, _frozen(v)) for k, v in sorted(value.items(), key=repr)))
     # 1, 1.0 and True are equal, and write different programs.
     return (type(value).__name__, value)
 

@@ -19,11 +19,14 @@ from ...runtime.kernel import KernelSpec
 from ...support import untrusted as ut
 from ...support.errors import MalformedDataError, RelaxishError
 from ...target import Target
-from ...tir import IntImm, PrimFunc
+from ...tir import PrimFunc
 from .calling import Caller, torch_dtype
 from .options import CompileOptions, kernel_name, resolve_out_idx
+from ...ir.prim import const_int
 
 if TYPE_CHECKING:
+    import torch
+
     from ...runtime.module import Module
     from ..profiler import Profiler, TensorSupplyType
 
@@ -41,7 +44,7 @@ class KernelParam:
     shape: tuple[int | str, ...]
     is_scalar: bool = False
 
-    def torch_dtype(self) -> Any:
+    def torch_dtype(self) -> torch.dtype:
         """torch's type."""
         return torch_dtype(self.dtype)
 
@@ -329,7 +332,7 @@ def params_of(func: PrimFunc) -> list[KernelParam]:
         if buffer is None:
             found.append(KernelParam(str(param.dtype), (), True))
         else:
-            shape = tuple(d.value if isinstance(d, IntImm) else str(d) for d in buffer.shape)
+            shape = tuple(const_int(d, str(d)) for d in buffer.shape)
             found.append(KernelParam(buffer.dtype, shape))
     return found
 

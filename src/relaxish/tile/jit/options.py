@@ -11,6 +11,7 @@ from ...support.errors import RelaxishError
 from ...support.log import get_logger
 from ...target import Target
 from ...tir import PrimFunc
+from ...ir.plain import plain_str
 
 __all__ = ["CompileOptions", "known_pass_configs", "resolve_out_idx", "resolve_target"]
 
@@ -44,7 +45,7 @@ def known_pass_configs(pass_configs: Mapping[Any, Any] | None) -> dict[str, Any]
     """The options that passes here have; those of other compilers' passes (``tl.``) are left out, which is said once."""
     found: dict[str, Any] = {}
     for key, value in (pass_configs or {}).items():
-        name = str(getattr(key, "value", key))
+        name = plain_str(key)
         if name.startswith("tl."):
             if name not in _DROPPED:
                 _DROPPED.add(name)

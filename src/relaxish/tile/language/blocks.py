@@ -10,6 +10,7 @@ from ...script.ir_builder import tir as B
 from ...script.ir_builder.base import IRBuilder
 from ...tir.transform.tiles.names import LOOPS, OP
 from .regions import Region, TileError
+from ...ir.prim import is_zero
 
 if TYPE_CHECKING:
     from .kernel import KernelFrame
@@ -52,7 +53,7 @@ def at(region: Region, dims: Sequence[int], variables: Sequence[Any]) -> list[An
 
 
 def _plus(base: PrimExpr, offset: PrimExpr) -> PrimExpr:
-    return offset if getattr(base, "value", None) == 0 else base + offset
+    return offset if is_zero(base) else base + offset
 
 
 def inside_kernel(what: str) -> KernelFrame:

@@ -87,20 +87,21 @@ class _Breaks(Mutator):
         """The statement, in which nothing is done once the loop has ended."""
         if _is_break(stmt):
             return _store(stop, const(1, "int32"))
-        if isinstance(stmt, SeqStmt):
-            for n, item in enumerate(stmt.seq):
-                if _breaks(item):
-                    rest = SeqStmt.flatten(*stmt.seq[n + 1 :]) if n + 1 < len(stmt.seq) else None
-                    made = [*stmt.seq[:n], self._guarded(item, stop)]
-                    if rest is not None:
-                        made.append(IfThenElse(EQ(_value(stop), const(0, "int32")), self._guarded(rest, stop)))
-                    return SeqStmt.flatten(*made)
-            return stmt
-        if isinstance(stmt, IfThenElse):
-            other = None if stmt.else_case is None else self._guarded(stmt.else_case, stop)
-            return stmt.with_fields(then_case=self._guarded(stmt.then_case, stop), else_case=other)
-        if isinstance(stmt, LetStmt):
-            return stmt.with_fields(body=self._guarded(stmt.body, stop))
+        match stmt:
+            case SeqStmt():
+                for n, item in enumerate(stmt.seq):
+                    if _breaks(item):
+                        rest = SeqStmt.flatten(*stmt.seq[n + 1 :]) if n + 1 < len(stmt.seq) else None
+                        made = [*stmt.seq[:n], self._guarded(item, stop)]
+                        if rest is not None:
+                            made.append(IfThenElse(EQ(_value(stop), const(0, "int32")), self._guarded(rest, stop)))
+                        return SeqStmt.flatten(*made)
+                return stmt
+            case IfThenElse():
+                other = None if stmt.else_case is None else self._guarded(stmt.else_case, stop)
+                return stmt.with_fields(then_case=self._guarded(stmt.then_case, stop), else_case=other)
+            case LetStmt():
+                return stmt.with_fields(body=self._guarded(stmt.body, stop))
         return stmt
 
 

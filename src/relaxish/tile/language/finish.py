@@ -23,7 +23,7 @@ from .breaks import end_loops
 __all__ = ["finish_kernel"]
 
 
-def finish_kernel(body: Any, blocks: dict[Any, Range], safe_values: dict[Any, Any], allocated: list[Any]) -> Any:
+def finish_kernel(body: Any, blocks: dict[Any, Range], safe_values: dict[Any, Any], allocated: list[Any]) -> Stmt:
     """The body of a kernel with its accesses guarded and its blocks closed; what it then needs is added to ``allocated``."""
     body = end_loops(_Guard(blocks, safe_values).visit(body), allocated)
     return _Close(blocks).visit(body)
@@ -39,7 +39,7 @@ class _Guard(Mutator):
         for var, dom in blocks.items():
             self.analyzer.bind(var, dom)
 
-    def _outside(self, buffer: Any, indices: Any) -> Any:
+    def _outside(self, buffer: Any, indices: Any) -> PrimExpr | None:
         """What must hold for an access to lie inside; None where it always does."""
         if buffer.scope() in TILE_SCOPES:
             return None
@@ -120,7 +120,7 @@ def _updates(store: Any) -> bool:
     return any(isinstance(node, BufferLoad) and node.buffer is store.buffer for node in all_nodes(store.value))
 
 
-def _unguarded(store: Any, condition: Any) -> Any:
+def _unguarded(store: Any, condition: Any) -> BufferStore:
     """The store without guards that its own condition covers."""
     from ...ir.structural import same_expression
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ... import tir
-from ...ir.expr import as_expr
+from ...ir.expr import as_expr, PrimExpr
 from ...ir.prim import And, Or
 from ...ir.primops import cast, max_, min_
 from ...script.ir_builder import tir as B
@@ -67,13 +67,13 @@ def annotate_l2_hit_ratio(ratios: dict[Any, float]) -> None:
         frame.hints.setdefault(L2, []).append([buffer.name, float(ratio)])
 
 
-def clamp(x: Any, lo: Any, hi: Any) -> Any:
+def clamp(x: Any, lo: Any, hi: Any) -> PrimExpr:
     """``x`` held between two bounds."""
     x = as_expr(x)
     return min_(max_(x, cast(x.dtype, as_expr(lo))), cast(x.dtype, as_expr(hi)))
 
 
-def _joined(x: Any, what: str, join: Any) -> Any:
+def _joined(x: Any, what: str, join: Any) -> PrimExpr:
     region = region_of(x, what)
     places: list[list[Any]] = [[]]
     for base, extent in zip(region.bases, known_extents(region, what), strict=True):
@@ -89,13 +89,13 @@ def _joined(x: Any, what: str, join: Any) -> Any:
 
 
 @takes_regions
-def any_of(buffer: Any) -> Any:
+def any_of(buffer: Any) -> PrimExpr:
     """Whether some element of a small region is not zero."""
     return _joined(buffer, "T.any_of", Or)
 
 
 @takes_regions
-def all_of(buffer: Any) -> Any:
+def all_of(buffer: Any) -> PrimExpr:
     """Whether no element of a small region is zero."""
     return _joined(buffer, "T.all_of", And)
 

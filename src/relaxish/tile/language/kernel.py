@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir.expr import Range, as_expr
-from ...ir.prim import IntImm, Var, const
+from ...ir.expr import Range, as_expr, PrimExpr
+from ...ir.prim import Var, const, const_int
 from ...script.ir_builder import tir as B
 from ...script.ir_builder.base import IRBuilder
 from ...script.ir_builder.tir.frame import PrimFuncFrame, TIRFrame, add_to_parent, as_stmt
@@ -32,6 +32,7 @@ from .finish import finish_kernel
 from .phases import phases_of
 from .regions import TileError
 from .threads import made_barriers
+from ...ir.plain import plain_int
 
 __all__ = [
     "ClusterKernel", "Kernel", "KernelFrame", "get_block_binding", "get_block_bindings", "get_block_extent",
@@ -58,7 +59,7 @@ class KernelFrame(B.frame.BlockFrame):
         self.layouts: dict[Buffer, IndexMap] = {}
         self.barriers: dict[Any, list[int]] = {}
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Var | list[Var]:
         super().__enter__()
         if sum(isinstance(f, KernelFrame) for f in IRBuilder.current().frames) > 1:
             raise TileError("T.Kernel inside of T.Kernel: a program has its kernels one after the other")
@@ -100,10 +101,11 @@ def _touched(body: Any, own: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     stores: dict[Any, None] = {}
 
     def look(node: Any) -> None:
-        if isinstance(node, BufferLoad) and node.buffer not in own:
-            loads[node.buffer] = None
-        elif isinstance(node, BufferStore) and node.buffer not in own:
-            stores[node.buffer] = None
+        match node:
+            case BufferLoad() if node.buffer not in own:
+                loads[node.buffer] = None
+            case BufferStore() if node.buffer not in own:
+                stores[node.buffer] = None
 
     post_order_visit(body, look)
     views = {d.buffer for d in _views(body)}
@@ -148,7 +150,7 @@ def Kernel(*blocks: Any, threads: Any = None, prelude: str | None = None, is_cpu
     )
     if not 1 <= len(given) <= 3 or not all(_positive(t) for t in given):
         raise TileError(f"threads= takes one to three positive numbers, not {threads}")
-    counts = [int(getattr(t, "value", t)) for t in given]
+    counts = [plain_int(t) for t in given]
     total = 1
     for count in counts:
         total *= count
@@ -158,8 +160,7 @@ def Kernel(*blocks: Any, threads: Any = None, prelude: str | None = None, is_cpu
 
 
 def _positive(t: Any) -> bool:
-    value = t.value if isinstance(t, IntImm) else t
-    return isinstance(value, int) and value > 0
+    return const_int(t, 0) > 0
 
 
 def ClusterKernel(*blocks: Any, cluster_dims: Any, threads: Any = None) -> TIRFrame:
@@ -168,8 +169,8 @@ def ClusterKernel(*blocks: Any, cluster_dims: Any, threads: Any = None) -> TIRFr
     frame = Kernel(*blocks, threads=threads)
     assert isinstance(frame, KernelFrame)
     for extent, size in zip(frame.doms, dims, strict=False):
-        if isinstance(extent.extent, IntImm) and extent.extent.value % int(size):
-            raise TileError(f"a grid of {extent.extent.value} blocks is no multiple of the cluster's {size}")
+        if const_int(extent.extent, 0) % int(size):
+            raise TileError(f"a grid of {extent.extent} blocks is no multiple of the cluster's {size}")
     frame.hints["tile.cluster"] = [int(d) for d in dims]
     return frame
 
@@ -185,7 +186,7 @@ def use_swizzle(panel_size: int, order: str = "row", enable: bool = True) -> Non
 # -- places of blocks and threads
 
 
-def get_block_binding(dim: int = 0) -> Any:
+def get_block_binding(dim: int = 0) -> Var:
     """The place of this block along an axis of the grid."""
     return inside_kernel("T.get_block_binding").vars[dim]
 
@@ -195,7 +196,7 @@ def get_block_bindings() -> list[Any]:
     return list(inside_kernel("T.get_block_bindings").vars)
 
 
-def get_block_extent(dim: int = 0) -> Any:
+def get_block_extent(dim: int = 0) -> PrimExpr:
     """Blocks along an axis of the grid."""
     return inside_kernel("T.get_block_extent").doms[dim].extent
 
@@ -210,7 +211,7 @@ def get_thread_extents() -> list[int]:
     return list(inside_kernel("T.get_thread_extents").threads)
 
 
-def get_thread_binding(dim: int = 0) -> Any:
+def get_thread_binding(dim: int = 0) -> Var:
     """The place of a thread in its block: the kernel is then written for one thread, without tile operators."""
     frame = inside_kernel("T.get_thread_binding")
     while len(frame.thread_vars) <= dim:

@@ -10,11 +10,12 @@ from ...ir.prim import Min, StringImm, Var, const
 from ...script.ir_builder import tir as B
 from ...script.ir_builder.tir.frame import ForFrame
 from ...tir import For, IfThenElse, LetStmt
-from ...tir.stmt import ForKind
+from ...tir.stmt import ForKind, Stmt
 from ...tir.transform.tiles.names import GROUP, ORDER, PARALLEL, STAGE, STAGES, SYNC, WIDTH
 from .blocks import inside_kernel
 from .breaks import BREAK
 from .regions import TileError, width_of
+from ...ir.plain import plain
 
 __all__ = [
     "Parallel", "Persistent", "Pipelined", "Serial", "Unroll", "Vectorized", "loop_break", "serial", "unroll",
@@ -37,7 +38,7 @@ def Parallel(
     if coalesced_width is not None:
         annotations[WIDTH] = width_of(coalesced_width)
 
-    def make(variables: list[Any], doms: list[Range], body: Any) -> Any:
+    def make(variables: list[Any], doms: list[Range], body: Any) -> Stmt:
         for level in reversed(range(len(variables))):
             dom = doms[level]
             body = For(
@@ -105,7 +106,7 @@ def Persistent(domain: Sequence[Any], wave_size: Any, index: Any, group_size: in
     tile = Var("tile", index.dtype)
     names = [Var("v", e.dtype) for e in exprs]
 
-    def make(variables: list[Any], doms: list[Range], body: Any) -> Any:
+    def make(variables: list[Any], doms: list[Range], body: Any) -> Stmt:
         places = _places(tile, exprs, int(group_size))
         for var, place in reversed(list(zip(variables, places, strict=True))):
             body = LetStmt(var, place, body)
@@ -133,7 +134,7 @@ def _places(tile: Any, extents: list[Any], group: int) -> list[Any]:
 
 def _plain_loop(maker: Callable[..., ForFrame], name: str) -> Callable[..., ForFrame]:
     def run(start: Any, stop: Any = None, step: Any = None, *, annotations: dict[str, Any] | None = None) -> ForFrame:
-        if step is not None and getattr(step, "value", step) != 1:
+        if step is not None and plain(step) != 1:
             raise TileError(f"T.{name}: loops count by one; multiply the variable instead")
         return maker(start, stop, annotations=annotations)
 

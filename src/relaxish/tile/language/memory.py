@@ -14,6 +14,7 @@ from ...script.ir_builder.tir.frame import DeclBufferFrame, PrimFuncFrame
 from ...tir.transform.tiles.names import FRAGMENT, VAR
 from .blocks import inside_kernel
 from .regions import TileError, as_dtype
+from ...ir.prim import const_int
 
 __all__ = [
     "Buffer", "StridedTensor", "Tensor", "alloc_fragment", "alloc_global", "alloc_local", "alloc_reducer",
@@ -38,7 +39,7 @@ class _Tensor:
     def __call__(
         self, shape: Shape | None = None, dtype: object = "float32", data: Any = None, strides: Any = None, elem_offset: Any = None,
         scope: str = "global", align: int = 0, offset_factor: int = 0, buffer_type: str = "", axis_separators: Any = None,
-    ) -> Any:  # fmt: skip
+    ) -> tir.Buffer:  # fmt: skip
         if shape is None:
             raise TileError("T.Tensor needs a shape: T.Tensor((M, N), dtype)")
         return B.buffer(
@@ -48,7 +49,7 @@ class _Tensor:
 
     __iter__ = None  # by index it would not end
 
-    def __getitem__(self, keys: Any) -> Any:
+    def __getitem__(self, keys: Any) -> tir.Buffer:
         keys = keys if isinstance(keys, tuple) else (keys,)
         return self(*keys) if isinstance(keys[0], (tuple, list)) else self(keys)
 
@@ -67,7 +68,7 @@ def ptr(dtype: object = "float32", storage_scope: str = "global") -> tir.Var:
     return B.ptr(as_dtype(dtype), storage_scope)
 
 
-def dynamic(name: str, dtype: str = "int32") -> Any:
+def dynamic(name: str, dtype: str = "int32") -> tir.Var | tuple[tir.Var, ...]:
     """A size that is known when the kernel is called; several names (``"m, n"``) give several."""
     names = [n.strip() for n in name.split(",") if n.strip()]
     made = [tir.Var(n, dtype) for n in names]
@@ -84,7 +85,7 @@ class _Dyn:
         self.known: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
         self.outside: dict[str, Any] = {}
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> tir.Var:
         names = self.outside
         if IRBuilder.is_in_scope():
             function = IRBuilder.current().find(PrimFuncFrame)
@@ -101,7 +102,7 @@ dyn = _Dyn()
 def _allocate(what: str, shape: Shape, dtype: object, scope: str) -> tir.Buffer:
     inside_kernel(what)
     extents = [as_expr(e) for e in _shape(shape)]
-    if not all(isinstance(e, tir.IntImm) and e.value > 0 for e in extents):
+    if not all(const_int(e, 0) > 0 for e in extents):
         raise TileError(f"{what}: memory of a block has constant sizes, not {shape}")
     return B.alloc_buffer(extents, as_dtype(dtype), scope=scope)
 

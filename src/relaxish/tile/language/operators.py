@@ -8,7 +8,7 @@ from typing import Any
 
 from ...ir import dtype as dt
 from ...ir.expr import ExprLike, PrimExpr, as_expr
-from ...ir.prim import And, IntImm, const
+from ...ir.prim import And, const, const_int
 from ...ir.primops import cast
 from ...script.ir_builder import tir as B
 from ...tir import Buffer, if_then_else
@@ -98,7 +98,7 @@ def transpose(src: Tile, dst: Tile) -> None:
 
 def values_of(extents: Sequence[Any]) -> list[Any]:
     """Constants as numbers, other extents as they are."""
-    return [e.value if isinstance(e, IntImm) else e for e in extents]
+    return [const_int(e, e) for e in extents]
 
 
 @takes_regions

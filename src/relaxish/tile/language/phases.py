@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from ...ir.functor import all_nodes
 from ...ir.prim import StringImm, const_int
 from ...script.ir_builder import tir as B
-from ...tir import Buffer, BufferLoad, BufferStore, Evaluate, For, SeqStmt, Stmt
+from ...tir import Buffer, BufferLoad, BufferStore, Evaluate, For, Stmt
 from ...tir.transform.tiles.program import loads_of, nest_of, stores_of
 from .blocks import inside_kernel
 from .regions import TileError
+from ...tir.stmt import stmt_list
 
 __all__ = ["phases_of", "sync_grid"]
 
@@ -84,9 +85,10 @@ def _begins_anew(statements: Sequence[Stmt], buffer: Buffer) -> bool:
         stored = [s for s in stores_of(written) if s.buffer is buffer]
         plain = nest.op in ("copy", "fill") or nest.init is not None
         return plain and bool(stored) and whole == size and not any(x.buffer is buffer for x in loads_of(written))
-    if isinstance(first, BufferStore):
-        alone = math.prod(const_int(e) or 0 for e in buffer.shape) == 1
-        return alone and first.buffer is buffer and not any(x.buffer is buffer for x in loads_of(first.value))
-    if isinstance(first, For) and len(mine) == 1:
-        return _begins_anew(first.body.seq if isinstance(first.body, SeqStmt) else [first.body], buffer)
+    match first:
+        case BufferStore():
+            alone = math.prod(const_int(e) or 0 for e in buffer.shape) == 1
+            return alone and first.buffer is buffer and not any(x.buffer is buffer for x in loads_of(first.value))
+        case For() if len(mine) == 1:
+            return _begins_anew(stmt_list(first.body), buffer)
     return False

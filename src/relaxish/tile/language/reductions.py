@@ -7,7 +7,7 @@ from typing import Any
 
 from ...ir import dtype as dt
 from ...ir.expr import PrimExpr
-from ...ir.prim import EQ, IntImm, const
+from ...ir.prim import EQ, const, same_int
 from ...ir.primops import cast, max_, min_
 from ...script.ir_builder import tir as B
 from ...tir import abs as abs_
@@ -88,7 +88,7 @@ def reduce(buffer: Tile, out: Tile, reduce_type: str, dim: int = -1, clear: bool
 
 
 def _same(a: PrimExpr, b: PrimExpr) -> bool:
-    return isinstance(a, IntImm) and isinstance(b, IntImm) and a.value == b.value
+    return same_int(a, b)
 
 
 def _reduction(kind: str) -> Callable[..., None]:

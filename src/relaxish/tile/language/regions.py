@@ -10,6 +10,7 @@ from ... import tir
 from ...arith import Analyzer
 from ...ir.expr import PrimExpr, as_expr
 from ...support.errors import RelaxishError
+from ...ir.prim import const_int
 
 __all__ = [
     "Region",
@@ -60,7 +61,7 @@ def takes_regions(function: _F) -> _F:
 
 
 def _plain(e: Any) -> Any:
-    return e.value if isinstance(e, tir.IntImm) else e
+    return const_int(e, e)
 
 
 def as_dtype(dtype: object) -> str:
@@ -74,26 +75,27 @@ def as_dtype(dtype: object) -> str:
 
 def region_of(x: Tile | None, what: str) -> Region:
     """The region that an argument of a tile operator means. Raises TileError."""
-    if isinstance(x, Region):
-        return x
-    if isinstance(x, tir.Buffer):
-        return Region(x, tuple(as_expr(0) for _ in x.shape), tuple(x.shape))
-    if isinstance(x, tir.BufferRegion):
-        return Region(x.buffer, tuple(r.min for r in x.region), tuple(r.extent for r in x.region))
-    if isinstance(x, tir.BufferLoad):
-        if not any(isinstance(i, tir.Ramp) for i in x.indices):
-            return Region(x.buffer, tuple(x.indices), None)
-        bases, extents = [], []
-        for i in x.indices:
-            if isinstance(i, tir.Ramp):
-                if _plain(i.stride) != 1:
-                    raise TileError(f"{what}: a region of {x.buffer.name} has a step; tiles are contiguous")
-                bases.append(i.base)
-                extents.append(as_expr(i.lanes))
-            else:
-                bases.append(i)
-                extents.append(as_expr(1))
-        return Region(x.buffer, tuple(bases), tuple(extents))
+    match x:
+        case Region():
+            return x
+        case tir.Buffer():
+            return Region(x, tuple(as_expr(0) for _ in x.shape), tuple(x.shape))
+        case tir.BufferRegion():
+            return Region(x.buffer, tuple(r.min for r in x.region), tuple(r.extent for r in x.region))
+        case tir.BufferLoad():
+            if not any(isinstance(i, tir.Ramp) for i in x.indices):
+                return Region(x.buffer, tuple(x.indices), None)
+            bases, extents = [], []
+            for i in x.indices:
+                if isinstance(i, tir.Ramp):
+                    if _plain(i.stride) != 1:
+                        raise TileError(f"{what}: a region of {x.buffer.name} has a step; tiles are contiguous")
+                    bases.append(i.base)
+                    extents.append(as_expr(i.lanes))
+                else:
+                    bases.append(i)
+                    extents.append(as_expr(1))
+            return Region(x.buffer, tuple(bases), tuple(extents))
     raise TileError(f"{what} takes a buffer, a region A[a:b, c:d] or a first element A[i, j], not a {type(x).__name__}")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...ir.expr import ExprLike, PrimExpr, as_expr
-from ...ir.prim import And, IntImm, StringImm, const
+from ...ir.prim import And, StringImm, const, const_int
 from ...ir.primops import cast, max_, min_
 from ...script.ir_builder import tir as B
 from ...tir import Buffer, BufferLoad, Evaluate, IfThenElse, bitwise_and, bitwise_or, decl_buffer
@@ -156,8 +156,8 @@ def _at_barrier(what: str, name: str, barrier: Buffer | BufferLoad, *more: ExprL
         raise TileError(f"{what}: {getattr(buffer, 'name', buffer)} is no barrier; make one with T.alloc_barrier")
     index = barrier.indices[0] if isinstance(barrier, BufferLoad) else as_expr(0)
     count = len(frame.barriers[buffer])
-    if isinstance(index, IntImm) and not 0 <= index.value < count:
-        raise TileError(f"{what}: there are {count} barriers, no number {index.value}")
+    if not 0 <= const_int(index, 0) < count:
+        raise TileError(f"{what}: there are {count} barriers, no number {index}")
     known = list(frame.barriers)
     first = sum(len(frame.barriers[b]) for b in known[: known.index(buffer)])
     if frame.thread_vars:

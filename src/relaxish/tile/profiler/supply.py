@@ -12,6 +12,7 @@ import numpy as np
 from ...ir import dtype as dt
 from ...runtime import Device, nd
 from ..jit.kernel import KernelParam
+from ...support.sequences import of_kind
 
 __all__ = ["TensorSupplyType", "as_tensor", "get_tensor_supply", "supply_arrays"]
 
@@ -53,7 +54,7 @@ def _values(
 
 
 def _shape_of(param: KernelParam) -> tuple[int, ...]:
-    shape = tuple(d for d in param.shape if isinstance(d, int))
+    shape = tuple(of_kind(param.shape, int))
     if len(shape) != len(param.shape):
         raise ValueError(
             f"the shape {list(param.shape)} is known at run time only, so that no input can be made up for it; give "

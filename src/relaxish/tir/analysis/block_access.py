@@ -12,7 +12,7 @@ from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Visitor
 from ...arith.functor import free_vars
 from ...arith.int_set import IntervalSet
-from ...ir.prim import Call, IntImm, Let, Not, Ramp, Var, const, const_int, is_one
+from ...ir.prim import Call, Let, Not, Ramp, Var, const, const_int, is_one
 from ...ir.primops import max_, min_
 from ..buffer import Buffer
 from ..expr import BufferLoad
@@ -134,7 +134,7 @@ class _Detector(Visitor):
             data = node.args[1]
             buffer = self.by_var.get(data)
             if buffer is not None:
-                mask = int(node.args[4].value) & 3 if isinstance(node.args[4], IntImm) else 3
+                mask = const_int(node.args[4], 3) & 3
                 full = [Range.from_min_extent(const(0, d.dtype), d) for d in buffer.shape]
                 table = {1: self.reads, 2: self.writes, 3: self.opaques}.get(mask)
                 if table is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...ir.module import IRModule
 from ...ir.functor import all_nodes
-from ...ir.prim import IntImm, Ramp, Var
+from ...ir.prim import Ramp, Var, const_ints
 from ...ir.transform import Pass, PassContext, PassInfo, Sequential, module_pass
 from ...support.config import checks_memory
 from ...target.target import Target
@@ -124,7 +124,7 @@ class _Sizes:
 
 def _has_sizes(func: PrimFunc) -> bool:
     """Whether extents of parameters are known only at run time."""
-    return any(not isinstance(extent, IntImm) for buffer in func.buffer_map.values() for extent in buffer.shape)
+    return any(const_ints(buffer.shape) is None for buffer in func.buffer_map.values())
 
 
 def _has_vectors(func: PrimFunc) -> bool:

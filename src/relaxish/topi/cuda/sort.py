@@ -12,7 +12,7 @@ from typing import Any
 from functools import partial
 
 from ... import te, tir
-from ...ir.prim import const_int
+from ...ir.prim import const_int, is_zero
 from ...tir import const, decl_buffer, floordiv, floormod, if_then_else
 from ...tir import Buffer, min as smaller, PrimExpr, Stmt
 from ...tir.ir_builder import BufferVar, create, IRBuilder
@@ -161,7 +161,7 @@ def _program(ins: list[Buffer], outs: list[Buffer], axis: int, is_ascend: bool) 
     _sort_stretches(ib, source, result, lines, size, before, sortable)
     doublings = ceil_log2(floordiv(lines.length + (size - 1), _i64(size)))
     rounds = floordiv(doublings + 1, _i64(2))
-    if not (isinstance(rounds, tir.IntImm) and int(rounds) == 0):
+    if not is_zero(rounds):
         with ib.for_range(_i64(0), rounds, name="round", dtype="int64") as step:
             width = tir.shift_left(_i64(size), step * 2)
             _merge_round(ib, result, spare, lines, width, size, before, sortable)

@@ -18,7 +18,7 @@ TEFunc = Callable[..., Any]
 LegalizeFunc = Callable[[BlockBuilder, Call], Expr]
 
 
-def register_legalize(op_name: str, legal_func: LegalizeFunc | None = None) -> Any:
+def register_legalize(op_name: str, legal_func: LegalizeFunc | None = None) -> Callable[..., Any]:
     """Make ``legal_func(builder, call)`` the lowering of an operator; without it, returns a decorator.
 
     Example::

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from ....arith import Analyzer
 from ....ir import dtype as dt
@@ -101,7 +101,7 @@ class ExpressionPrinter(IntrinsicPrinter, Visitor[Piece]):
         """The text of an expression."""
         return self.visit(node)
 
-    def default_visit(self, node: Node) -> Any:
+    def default_visit(self, node: Node) -> NoReturn:
         raise RelaxishError(f"{self.language} code generation does not know {type(node).__name__}")
 
     def visit_Var(self, var: Var) -> Piece:

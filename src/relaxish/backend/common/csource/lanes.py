@@ -33,7 +33,7 @@ def lane(expr: PrimExpr, index: int, variables: Scalars | None = None) -> PrimEx
     return part(expr, index, 1, variables)
 
 
-def part(expr: PrimExpr, start: int, width: int, variables: Scalars | None = None) -> Any:
+def part(expr: PrimExpr, start: int, width: int, variables: Scalars | None = None) -> PrimExpr:
     """``width`` lanes of ``expr`` from ``start`` on; scalars stay as they are."""
     if dt.lanes(expr.dtype) == 1:
         return _Scalars(variables).visit(expr) if variables else expr

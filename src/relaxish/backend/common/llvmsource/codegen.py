@@ -18,7 +18,7 @@ def _initialize() -> None:
     llvm.initialize_all_asmprinters()
 
 
-def _machine(triple: str, cpu: str, features: str) -> Any:
+def _machine(triple: str, cpu: str, features: str) -> llvm.TargetMachine:
     _initialize()
     try:
         target = llvm.Target.from_triple(triple)
@@ -27,7 +27,7 @@ def _machine(triple: str, cpu: str, features: str) -> Any:
     return target.create_target_machine(cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default")
 
 
-def _optimized(text: str, machine: Any) -> Any:
+def _optimized(text: str, machine: Any) -> llvm.ModuleRef:
     try:
         module = llvm.parse_assembly(f'target datalayout = "{machine.target_data}"\n{text}')
         module.verify()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from ....ir.expr import PrimExpr
 from ....arith import Analyzer
@@ -92,7 +92,7 @@ class ExpressionWriter(IntrinsicWriter, Visitor):
 
     # -- leaves --------------------------------------------------------------------------------------------
 
-    def default_visit(self, node: Node) -> Any:
+    def default_visit(self, node: Node) -> NoReturn:
         raise RelaxishError(f"{self.dialect.name} code generation does not know {type(node).__name__}")
 
     def visit_Var(self, var: Var) -> str:

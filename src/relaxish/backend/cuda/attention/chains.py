@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .... import op
-from ....ir.op import Op
+from ....ir.op import op_name_of
 from ....relax.block_builder import BlockBuilder
 from ....relax.expr import Call, Constant, Expr, Function, Var, VarBinding, const
 from ....relax.expr_functor import PyExprVisitor
@@ -80,7 +80,7 @@ class _Uses(PyExprVisitor):
 
 
 def _is(value: Expr | None, *names: str) -> bool:
-    return isinstance(value, Call) and isinstance(value.op, Op) and value.op.name in {f"relax.{n}" for n in names}
+    return op_name_of(value) in {f"relax.{n}" for n in names}
 
 
 def find_chains(func: Function) -> dict[Call, Chain]:

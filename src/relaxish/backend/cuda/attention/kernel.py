@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from .... import tir
-from ....ir.expr import ExprLike
+from ....ir.expr import ExprLike, PrimExpr
 from ....relax.scalars import const_int
 from ....script.ir_builder import IRBuilder
 from ....script.ir_builder import tir as T
@@ -75,7 +75,7 @@ def parameter(name: str, shape: tuple[Any, ...], dtype: str) -> tir.Buffer:
     return T.arg(name, T.buffer(wide, dtype, name=name))
 
 
-def _ceil_div(a: Any, b: int) -> Any:
+def _ceil_div(a: Any, b: int) -> PrimExpr:
     return (a + (b - 1)) // b
 
 

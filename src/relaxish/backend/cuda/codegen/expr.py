@@ -311,7 +311,7 @@ class ExprText(Visitor[str]):
         align = self.alignment(e.buffer, start, e.dtype)
         return f"load<Vec<unsigned char, {lanes // 2}>, {align}>({self.memory(e.buffer)} + ({self.text(start)}) / 2)"
 
-    def nibble_start(self, buffer: Buffer, index: Any) -> Any:
+    def nibble_start(self, buffer: Buffer, index: Any) -> PrimExpr:
         """The first of consecutive elements of 4 bits. Raises RelaxishError if they do not fill whole bytes."""
         inner = dt.lanes(buffer.dtype)
         if dt.lanes(index.dtype) == 1:

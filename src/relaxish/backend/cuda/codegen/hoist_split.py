@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,7 +97,7 @@ class _Hoister(PyExprMutator):
         self.parts.update({e: (made, i) for i, e in enumerate(ends) if e is not None})
         return True
 
-    def _step(self, calls: Sequence[tuple[Var, Any]], split: Any) -> Any:
+    def _step(self, calls: Sequence[tuple[Var, Any]], split: Any) -> Callable[[Expr], Expr] | None:
         """What the parts have in common, as a function of the whole; None if it is nothing."""
         first = calls[0][1]
         if all(is_call_of(c, "relax.astype") and c.attrs.dtype == first.attrs.dtype for _, c in calls):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
@@ -13,6 +13,7 @@ from ....support.errors import RelaxishError
 from ...common.csource.intrinsics import C_FUNCTIONS
 from .table import Printer, calls, prints
 from .types import HALVES, type_name
+from ....ir.plain import plain
 
 if TYPE_CHECKING:
     from .expr import ExprText
@@ -183,9 +184,9 @@ def _multiply_shift_per_axis(gen: ExprText, e: Call) -> str:
     return f"multiply_shift_per_axis({', '.join(gen.text(a) for a in e.args)})"
 
 
-def _scalar(e: PrimExpr) -> Any:
+def _scalar(e: PrimExpr) -> PrimExpr:
     """What all lanes have in common."""
-    return getattr(e, "value", e) if dt.lanes(e.dtype) != 1 else e
+    return plain(e) if dt.lanes(e.dtype) != 1 else e
 
 
 @prints("tir.if_then_else")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .... import topi
+from .... import topi, te
 from ....ir.module import IRModule, functions_of
 from ....ir.transform import Pass
-from ....relax.expr import Function, TupleGetItem, Var, VarBinding, is_call_of
+from ....relax.expr import Function, TupleGetItem, Var, VarBinding, is_call_of, Call
 from ....relax.expr_functor import PyExprMutator
 from ....transform.base import as_module_pass
 from ....ir.plain import plain_float, plain_int
@@ -39,11 +39,11 @@ class _Rewrite(PyExprMutator):
         else:
             super().visit_var_binding_(binding)
 
-    def _both(self, norm: Any, dtype: str) -> Any:
+    def _both(self, norm: Any, dtype: str) -> Call:
         args = [self.visit_expr(a) for a in norm.args]
         axes, epsilon = [plain_int(a) for a in norm.attrs.axes], norm.attrs.epsilon
 
-        def compute(x: Any, gamma: Any, beta: Any) -> Any:
+        def compute(x: Any, gamma: Any, beta: Any) -> list[te.Tensor]:
             wide = topi.nn.layer_norm(x, gamma, beta, axes, plain_float(epsilon))
             return [wide, topi.cast(wide, dtype)]
 

@@ -85,7 +85,7 @@ def warpgroup_product(n: int, a: Operand | str, b: Operand, c_dtype: str, wide: 
     a_count, a_at = (0, None) if isinstance(a, str) else _chunks(a, 16, k)
     b_count, b_at = _chunks(b, n, k)
 
-    def into(at: Any, number: Any, e: PrimExpr) -> Any:
+    def into(at: Any, number: Any, e: PrimExpr) -> PrimExpr:
         """Where an element of a piece goes."""
         row, column = at(number, e)
         return row * k + column

@@ -40,7 +40,7 @@ def wait_for_warp(thread: PrimExpr, site: PrimExpr) -> None:
     return T.evaluate(T.call_extern("int64", "rx_gather", thread, site))
 
 
-def checked_index(checked: bool, thread: Any, first: Any, count: Any, site: Any, stride: Any = None) -> Any:
+def checked_index(checked: bool, thread: Any, first: Any, count: Any, site: Any, stride: Any = None) -> PrimExpr:
     """The index ``first``, once the accesses to ``count`` elements from there on, ``stride`` apart, have been checked.
 
     A fault ends the launch with an error that names the statement ``site``. Without ``checked`` nothing is looked at.

@@ -319,7 +319,7 @@ def atomic_update(how: str, dtype: str, wide: str) -> PrimFunc:
     """
     between = "float32" if wide == "float64" and dtype != "float64" else "uint64" if dtype == "uint64" else wide
 
-    def combined(old: Any, expected: Any, value: Any) -> Any:
+    def combined(old: Any, expected: Any, value: Any) -> PrimExpr:
         zero = T.cast(0, between)
         return {
             "add": lambda: old + value, "sub": lambda: old - value, "max": lambda: T.max(old, value),

@@ -111,7 +111,7 @@ def libc_free(address: int) -> None:
     _libc("free", None, ctypes.c_void_p)(address)
 
 
-def _libc(name: str, result: Any, *arguments: Any) -> Any:
+def _libc(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
     function = getattr(ctypes.CDLL(None), name)
     function.restype, function.argtypes = result, list(arguments)
     return function

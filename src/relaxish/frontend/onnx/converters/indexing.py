@@ -19,7 +19,7 @@ def _wrapped(ctx: Context, indices: Expr, extent: PrimExpr) -> Expr:
     """Negative positions count from the end."""
     known = ctx.constant(indices)
     kind = ctx.dtype(indices)
-    size = getattr(extent, "value", None)
+    size = const_int(extent)
     if known is not None:
         if (known >= 0).all():
             return ctx.tensor(indices)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .... import op
+from .... import op, te
 from ....ir.expr import PrimExpr
 from ....relax.call_forms import call_pure_packed
 from ....relax.expr import Expr, PrimValue
@@ -44,7 +44,7 @@ def _drawn(name: str, normal: bool) -> Converter:
             bounds = float(attrs.get("low", 0.0)), float(attrs.get("high", 1.0))
         draw = random.normal if normal else random.uniform
 
-        def compute(key: Any, size: list[PrimExpr]) -> Any:
+        def compute(key: Any, size: list[PrimExpr]) -> te.Tensor:
             return draw(key, size, *bounds, kind)
 
         sizes = [PrimValue(s).value if isinstance(s, int) else s for s in shape]

@@ -123,7 +123,7 @@ class _Layer:
         known = self.ctx.constant(x)
         return form(x) if known is None else self.ctx.const(np.ascontiguousarray(fold(known)), str(known.dtype))
 
-    def padded_array(self, x: Any) -> Any:
+    def padded_array(self, x: Any) -> np.ndarray[Any, Any]:
         split = x.reshape(self.gates, self.hidden, *x.shape[1:])
         return np.pad(split, [(0, 0), (0, padded(self.hidden) - self.hidden)] + [(0, 0)] * (x.ndim - 1))
 

@@ -21,6 +21,7 @@ from ....support.log import get_logger
 from ....tir import Schedule
 from ....tir.schedule import BlockRV, LoopRV, ScheduleError
 from ...analysis import blocks as ba
+from ....ir.plain import plain_int
 
 __all__ = ["cuda_layout_transform_schedule_rule"]
 
@@ -47,7 +48,7 @@ def cuda_layout_transform_schedule_rule(
     """
     node = sch.get(block)
     source, destination = (str(ba.annotation(node, key)) for key in ("src_layout", "dst_layout"))
-    shape = tuple(int(getattr(extent, "value", extent)) for extent in ba.annotation(node, "input_shape"))
+    shape = tuple(plain_int(extent) for extent in ba.annotation(node, "input_shape"))
     tiled = sch.copy()
     write = _inlined_into_the_last(tiled, block)
     read = tiled.cache_read(write, 0, "shared")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import copy
-from typing import Any
 
 from .doc_core import *  # noqa: F403
 from .doc_core import __all__ as _classes
@@ -26,7 +25,7 @@ def from_doc(node: ast.Module) -> ast.Module:
     return copy.deepcopy(node)
 
 
-def parse(source: str, filename: str = "<unknown>", mode: str = "exec") -> Any:
+def parse(source: str, filename: str = "<unknown>", mode: str = "exec") -> ast.AST:
     """Parse text.
 
     >>> parse("x = 1").body[0].targets[0].id

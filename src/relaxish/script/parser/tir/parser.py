@@ -279,21 +279,22 @@ def _expr(parser: Parser, node: ast.Expr) -> None:
     value = parser.eval_expr(node.value)
     if value is None or isinstance(value, str):
         return
-    if isinstance(value, IRBuilderFrame):
-        _enter(value)
-    elif isinstance(value, PrimExpr):
-        T.evaluate(value)
-    elif isinstance(value, bool):
-        T.evaluate(tir.IntImm("bool", value))
-    elif isinstance(value, (int, float)):
-        T.evaluate(as_expr(value))
-    elif isinstance(value, tir.BufferStore):
-        T.frame.add_to_parent(value)
-    elif hasattr(value, "op") and isinstance(value.op, GlobalVar) and not value.args:
-        # A call without arguments looks the same at both levels; here it is a tensor-level one.
-        T.evaluate(tir.Call("void", value.op, ()))
-    else:
-        raise parser.error(node, f"Parsing resulted in unexpected type {type(value).__name__}")
+    match value:
+        case IRBuilderFrame():
+            _enter(value)
+        case PrimExpr():
+            T.evaluate(value)
+        case bool():
+            T.evaluate(tir.IntImm("bool", value))
+        case int() | float():
+            T.evaluate(as_expr(value))
+        case tir.BufferStore():
+            T.frame.add_to_parent(value)
+        case _ if hasattr(value, "op") and isinstance(value.op, GlobalVar) and (not value.args):
+            # A call without arguments looks the same at both levels; here it is a tensor-level one.
+            T.evaluate(tir.Call("void", value.op, ()))
+        case _:
+            raise parser.error(node, f"Parsing resulted in unexpected type {type(value).__name__}")
 
 
 @dispatch.register("tir", "If")

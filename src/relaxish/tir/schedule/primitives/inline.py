@@ -435,7 +435,7 @@ def _merged_producer(consumer_sref: StmtSRef, producer_sref: StmtSRef, scope: St
         analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
     _check_covered(consumer_sref, producer_sref, scope, loads[0], store.indices, values, analyzer)
 
-    def merged(own: BufferStore) -> Any:
+    def merged(own: BufferStore) -> Stmt:
         value = _Loads(buffer, lambda load: BufferLoad(store.buffer, store.indices)).visit(own.value)
         return _Loads(buffer, lambda load: value).visit(substitute(consumer.body, values))
 

@@ -171,7 +171,7 @@ class Annotate(InstructionKind):
         return [], None
 
 
-def _annotation_value(sch: Schedule, value: Argument) -> Any:
+def _annotation_value(sch: Schedule, value: Argument) -> Argument:
     """What a program holds for a value given to ``annotate``: sampled integers are filled in. Raises TypeError."""
     match value:
         case list() | tuple():

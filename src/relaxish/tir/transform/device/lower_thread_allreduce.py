@@ -10,7 +10,7 @@ from ....arith import build as B
 from ....ir import dtype as dt
 from ....ir.expr import ExprLike, PrimExpr
 from ....ir.module import IRModule
-from ....ir.prim import Call, Cast, CommReducer, IntImm, IterVar, Select, StringImm, Var
+from ....ir.prim import Call, CommReducer, IntImm, IterVar, Select, StringImm, Var, uncast
 from ....ir.transform import PassContext, PassInfo
 from ....support.sequences import of_kind
 from ....target.target import Target
@@ -284,7 +284,7 @@ class _Lower(StmtExprMutator):
 
     def _group(self, args: Sequence[PrimExpr]) -> _Group:
         # Narrowed indices come with a cast around the thread variable.
-        plain = [a.value if isinstance(a, Cast) else a for a in args]
+        plain = [uncast(a) for a in args]
         wanted = set(of_kind(plain, Var))
         reducing: list[_Thread] = []
         others: list[_Thread] = []
@@ -315,7 +315,7 @@ class _Lower(StmtExprMutator):
             for v, start in zip(e.args[1 : size + 1], reducer.identity_element)
         ]
         # Truth values are kept as bytes, so that their loads come with a cast around them.
-        cells: list[Any] = [a.value if isinstance(a, Cast) else a for a in e.args[size + 2 : 2 * size + 2]]
+        cells: list[Any] = [uncast(a) for a in e.args[size + 2 : 2 * size + 2]]
         buffers = [a.buffer for a in cells]
         group = self._group(e.args[2 * size + 2 :])
         if group.extent == 1:

@@ -44,7 +44,8 @@ from ....ir.prim import (
     StringImm,
     Sub,
     Var,
-)  # fmt: skip
+    const_int,
+)
 from ....support.config import INDEX_BOUNDS, INDEX_POLICIES
 from ....support.errors import RelaxishError
 from ...buffer import Buffer
@@ -415,8 +416,9 @@ class _Coordinates(SeqMutator):
         most = 0
         for index, extent in zip(e.indices, e.buffer.shape):
             place = self.owner.analyzer.simplify(index)
-            if isinstance(place, IntImm) and isinstance(extent, IntImm) and extent.value > most:
-                found, most = place.value, extent.value
+            size = const_int(extent, most)
+            if isinstance(place, IntImm) and size > most:
+                found, most = place.value, size
         return found
 
     def _coordinate(self, value: PrimExpr, extent: PrimExpr, axis: str) -> PrimExpr:

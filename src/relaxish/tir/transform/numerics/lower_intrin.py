@@ -10,8 +10,25 @@ from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.op import Op, op_name_of
 from ....ir.prim import (
-    Add, And, Broadcast, Call, CmpOp, EQ, FloorDiv, FloorMod, GE, IntImm, LT, Let, Max, Mul, NE, Select, Var,
-)  # fmt: skip
+    Add,
+    And,
+    Broadcast,
+    Call,
+    CmpOp,
+    EQ,
+    FloorDiv,
+    FloorMod,
+    GE,
+    IntImm,
+    LT,
+    Let,
+    Max,
+    Mul,
+    NE,
+    Select,
+    Var,
+    const_int,
+)
 from ...buffer import Buffer
 from ...function import PrimFunc
 from ..base import LoweringError, PrimFuncPass, call, func_pass, op_name
@@ -81,7 +98,7 @@ class _Lower(ExprAnalyzerMutator):
         value, count = e.args
         known = count.value if isinstance(count, Broadcast) else count
         width, lanes = dt.bits(e.dtype), dt.lanes(count.dtype)
-        if isinstance(known, IntImm) and 0 <= known.value < width:
+        if 0 <= const_int(known, -1) < width:
             return e
         zero, bits, last = (B.const(dt.element_of(count.dtype), n) for n in (0, width, width - 1))
         if lanes == 1 and self.analyzer.can_prove(And(count >= 0, count < bits)):
@@ -196,7 +213,7 @@ class _Lower(ExprAnalyzerMutator):
 
     def visit_Max(self, e: Max) -> PrimExpr:
         a, b = e.a, e.b
-        if type(a) is FloorDiv and isinstance(b, IntImm) and b.value >= 0 and self._at_least_zero(a.b):
+        if type(a) is FloorDiv and const_int(b, -1) >= 0 and self._at_least_zero(a.b):
             return B.maximum(B.truncdiv(self.visit(a.a), self.visit(a.b)), b)
         return self.default_visit(e)
 

@@ -12,7 +12,21 @@ from ....ir.functor import pre_order_visit
 from ....ir.module import IRModule
 from ....ir.node import Node
 from ....ir.op import Op
-from ....ir.prim import Call, Cast, CmpOp, FloatImm, IntImm, IterVar, Let, Max, Min, Select, Var, const, same_int
+from ....ir.prim import (
+    Call,
+    Cast,
+    CmpOp,
+    FloatImm,
+    IterVar,
+    Let,
+    Max,
+    Min,
+    Select,
+    Var,
+    const,
+    same_int,
+    const_int,
+)
 from ....ir.types import PointerType, PrimType
 from ....support.sequences import of_kind
 from ...buffer import Buffer
@@ -232,7 +246,7 @@ class Accumulators(StmtExprVisitor):
 
 def _repeats(iter_var: IterVar) -> bool:
     extent = iter_var.dom.extent if iter_var.dom is not None else None
-    return iter_var.iter_type == IterVar.CommReduce and not (isinstance(extent, IntImm) and extent.value <= 1)
+    return iter_var.iter_type == IterVar.CommReduce and const_int(extent, 2) > 1
 
 
 def _same(a: Sequence[PrimExpr], b: Sequence[PrimExpr]) -> bool:

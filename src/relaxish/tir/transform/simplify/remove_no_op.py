@@ -16,7 +16,7 @@ from ....arith.int_set import from_min_extent
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.node import Node
-from ....ir.prim import IntImm, Not
+from ....ir.prim import IntImm, Not, const_int
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
@@ -187,7 +187,7 @@ class Remover(AnalyzerMutator, _Remove):
                 known: Any = nothing_new
             else:
                 known = in_context(nothing_new, facts, self.analyzer) if facts else self.analyzer.simplify(nothing_new)
-            if isinstance(known, IntImm) and known.value:
+            if const_int(known, 0):
                 return self._effect(stmt.value, *stmt.indices)
         return _Remove.visit_BufferStore(self, stmt)
 

@@ -345,7 +345,7 @@ class CpuKernel(Walk):
         stores = stores_of(body)
         for position in reversed(range(len(loops))):
             var, extent = loops[position]
-            if not isinstance(extent, IntImm) or extent.value < 4:
+            if const_int(extent, 0) < 4:
                 continue
             if all(coefficient(s.indices[-1], var) == 1 for s in stores) and vectorizable(body, var, self._locals()):
                 return position

@@ -47,6 +47,7 @@ from .shared import Shared
 from .sparse import expand
 from .spread import Memory, Spread
 from .updates import ACQUIRES, RELEASES, InParallel, element_of, joined, update_on
+from ....ir.plain import plain_float, plain_int, plain_str
 
 __all__ = ["GpuKernel"]
 
@@ -130,8 +131,8 @@ class GpuKernel(Walk):
         known = {x.buffer.name: x.buffer for x in loads_of(self.body) if x.buffer.scope() == "global"}
         for name, ratio in self.kernel.annotations.get(L2, ()):
             self._has_policies(f"T.annotate_l2_hit_ratio: {name}")
-            buffer = known.get(str(getattr(name, "value", name)))
-            share = float(getattr(ratio, "value", ratio))
+            buffer = known.get(plain_str(name))
+            share = plain_float(ratio)
             if buffer is not None and share > 0:
                 body = AttrStmt(buffer.data, "l2_policy", StringImm(f"evict_last:{share}"), body)
         return body
@@ -147,7 +148,7 @@ class GpuKernel(Walk):
         wish = self.kernel.annotations.get(SWIZZLE)
         if wish is None or len(self.kernel.grid) < 2:
             return body
-        panel, by_columns = (int(getattr(w, "value", w)) for w in wish)
+        panel, by_columns = (plain_int(w) for w in wish)
         (x, columns), (y, rows) = self.kernel.grid[:2]
         (fast, across), (slow, down) = ((y, rows), (x, columns)) if by_columns else ((x, columns), (y, rows))
         fast_place, slow_place = Var(f"{fast.name}_panel", fast.dtype), Var(f"{slow.name}_panel", slow.dtype)

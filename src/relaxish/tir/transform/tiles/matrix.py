@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ....ir.expr import PrimExpr
-from ....ir.prim import IntImm, Var, const, uncast
+from ....ir.prim import IntImm, Var, const, uncast, const_int
 from ....ir.types import PointerType, PrimType
 from ....support.log import get_logger
 from ...buffer import Buffer, decl_buffer
@@ -102,7 +102,7 @@ class Products:
 
     def _whole(self, p: Product) -> bool:
         """Whether the result is all of a fragment, and operands begin where vectors may."""
-        shape = [getattr(e, "value", 0) for e in p.c.shape]
+        shape = [const_int(e, 0) for e in p.c.shape]
         return shape == [p.m, p.n] and [*p.store.indices] == [p.i, p.j]
 
     def layouts(self, nest: Nest) -> dict[Any, Layout]:
@@ -168,7 +168,7 @@ class Products:
         step = kernel.step(body, [p.a.buffer, p.b.buffer, p.e.buffer], [])
         return seq([self._zero(kernel, p), step]) if p.clear else step
 
-    def _zero(self, kernel: GpuKernel, p: Product) -> Any:
+    def _zero(self, kernel: GpuKernel, p: Product) -> Stmt:
         loops = ((Var("i", "int32"), p.c.shape[0]), (Var("j", "int32"), p.c.shape[1]))
         body = BufferStore(p.c, const(0, p.c.dtype), [v for v, _ in loops])
         return kernel.elementwise(Nest("fill", loops, body, None, {}, "SS"))

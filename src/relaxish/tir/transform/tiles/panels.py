@@ -18,7 +18,7 @@ from ....arith.affine import coefficient
 from ....arith.functor import free_vars
 from ....ir import dtype as dt
 from ....ir.functor import Mutator, post_order_visit
-from ....ir.prim import IntImm, IterVar, Var, const, const_ints
+from ....ir.prim import IntImm, IterVar, Var, const, const_ints, const_int
 from ....ir.types import PointerType, PrimType
 from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
@@ -149,7 +149,7 @@ class Panels:
 
     def _alike(self, store: BufferStore, users: Sequence[Product]) -> bool:
         """Whether products read all of a tile in the same way."""
-        shape = [getattr(e, "value", None) for e in store.buffer.shape]
+        shape = [const_int(e) for e in store.buffer.shape]
         ways = set()
         for p in users:
             if p.a.buffer is p.b.buffer:

@@ -9,7 +9,7 @@ from ....ir.expr import PrimExpr
 from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.functor import post_order_visit
-from ....ir.prim import IntImm, Var, const
+from ....ir.prim import Var, const, const_int
 from ...expr import BufferLoad
 from ...functor import substitute
 from ...stmt import AttrStmt, BufferStore, Evaluate, For, ForKind, IfThenElse, SeqStmt, Stmt, stmt_list
@@ -107,9 +107,7 @@ class Pipeline:
         first = []
         for early in range(stages - 1):
             fetch = copies(const(early, "int32"), ())
-            first.append(
-                fetch if isinstance(count, IntImm) and count.value > early else IfThenElse(count > early, fetch)
-            )
+            first.append(fetch if const_int(count, early) > early else IfThenElse(count > early, fetch))
             first.append(commit_copies())
         turn = Var(node.loop_var.name, node.loop_var.dtype)
         outer = list(self.managed)
@@ -174,7 +172,7 @@ class _Async:
         source = value.buffer
         if source.scope() != "global" or source.strides or value.dtype != store.buffer.dtype:
             return None
-        if getattr(source.elem_offset, "value", 0) != 0:
+        if const_int(source.elem_offset, 0) != 0:
             return None
         place: PrimExpr = const(0, "int32")
         for index, extent in zip(value.indices, source.shape, strict=True):

@@ -12,6 +12,7 @@ from ...expr import BufferLoad
 from ...stmt import BufferStore
 from .names import CLEAR, POLICY
 from .program import Nest, as_int
+from ....ir.plain import plain_int
 
 __all__ = ["Product", "operands_of", "product_of"]
 
@@ -51,7 +52,7 @@ def product_of(nest: Nest) -> Product:
     """The parts of a product. Raises TileLoweringError where a side is not constant."""
     (i, m), (j, n), (k, depth) = nest.loops
     a, b = operands_of(nest)
-    policy = int(getattr(nest.attrs[POLICY], "value", nest.attrs[POLICY]))
+    policy = plain_int(nest.attrs[POLICY])
     return Product(
         i, j, k, as_int(m, "a side of T.gemm"), as_int(n, "a side of T.gemm"), as_int(depth, "the depth of T.gemm"),
         nest.store, a, b, coefficient(a.indices[-1], k) == 0, coefficient(b.indices[-1], k) == 1, policy, CLEAR in nest.attrs,

@@ -19,6 +19,7 @@ from ...stmt import Block, BlockRealize, BufferStore, For, IfThenElse, Stmt
 from ..base import LoweringError
 from .names import ATOMIC, KERNEL, LAYOUT, LOOPS, OP, OPTIONS, PARALLEL
 from .shared import Order
+from ....ir.plain import plain_int, plain_str
 
 __all__ = [
     "Kernel", "accesses", "Nest", "TileLoweringError", "Walk", "as_int", "has_kernels", "loads_of", "nest_of", "opened", "options_of",
@@ -77,7 +78,7 @@ class Kernel:
         """Layouts that the program asked for. Raises TileLoweringError for what is none of its tile."""
         made = {}
         for number, index_map in self.annotations.get(LAYOUT, ()):
-            buffer = self.block.alloc_buffers[int(getattr(number, "value", number))]
+            buffer = self.block.alloc_buffers[plain_int(number)]
             shape = tuple(as_int(e, f"a size of {buffer.name}") for e in buffer.shape)
             try:
                 made[buffer] = Order(index_map, shape)
@@ -103,7 +104,7 @@ def as_int(e: PrimExpr, what: str) -> int:
 
 def options_of(nest: Nest) -> set[str]:
     """The words that a copy was asked for with."""
-    return {str(getattr(word, "value", word)) for word in nest.attrs.get(OPTIONS, ())}
+    return {plain_str(word) for word in nest.attrs.get(OPTIONS, ())}
 
 
 def has_kernels(func: PrimFunc) -> bool:
@@ -145,7 +146,7 @@ def _kernel_of(stmt: Stmt) -> Kernel | None:
         at = at.body
     if not grid or not isinstance(at, BlockRealize) or KERNEL not in at.block.annotations:
         return None
-    x, y, z = (int(getattr(t, "value", t)) for t in at.block.annotations[KERNEL])
+    x, y, z = (plain_int(t) for t in at.block.annotations[KERNEL])
     return Kernel(tuple(grid[k] for k in sorted(grid)), (x, y, z), at.block, stmt)
 
 
@@ -166,7 +167,7 @@ def nest_of(loop: Any) -> Nest | None:
     if PARALLEL in loop.annotations:
         loops: list[tuple[Var, PrimExpr]] = []
         at: Any = loop
-        for _ in range(int(getattr(loop.annotations[PARALLEL], "value", loop.annotations[PARALLEL]))):
+        for _ in range(plain_int(loop.annotations[PARALLEL])):
             loops.append((at.loop_var, at.extent))
             at = at.body
         return Nest("parallel", tuple(loops), _Open().visit(at), None, dict(loop.annotations), "S" * len(loops))
@@ -177,7 +178,7 @@ def nest_of(loop: Any) -> Nest | None:
     if not isinstance(at, BlockRealize) or OP not in at.block.annotations:
         return None
     attrs = at.block.annotations
-    if int(getattr(attrs[LOOPS], "value", attrs[LOOPS])) != len(loops):
+    if plain_int(attrs[LOOPS]) != len(loops):
         return None
     body, init = opened(at)
     kinds = "".join(
