@@ -6,6 +6,8 @@ STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 PYTEST_WORKERS ?= 2
+# A tenth of the tests' time is that of processes they start: those need not compile the package anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-all lint replay bench anywhere faults gpu-canaries gpu-check docs clean
 

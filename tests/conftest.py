@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,12 @@ import pytest
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--update-golden`` accepts what programs print now as what they should print."""
     parser.addoption("--update-golden", action="store_true", help="rewrite golden files instead of comparing to them")
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: no later collection of garbage need walk it, and a hundred tests ask for one."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -43,10 +43,24 @@ class NotOfTheSketch(ByTraces):
 LAST = 3
 
 
-def pool_with(mutator):
+class Picky(ms.postproc.PyPostproc):
+    """Refuses every other program that it is shown."""
+
+    def __init__(self):
+        self.refused = self.admitted = 0
+
+    def apply(self, sch):
+        fine = self.admitted < self.refused
+        self.admitted += fine
+        self.refused += not fine
+        return fine
+
+
+def pool_with(mutator, *postprocs):
     context = context_of(WORKLOADS["matmul"]())
     spaces = [s.trace.simplified(True) for s in context.generate_design_space()]
     context.space_generator.mutator_probs = {mutator: 1.0}
+    context.space_generator.postprocs = [*context.space_generator.postprocs, *postprocs]
     pool = VectorPool(context, spaces)
     assert pool.usable() and not pool.left_out, pool.reason
     pool.learn()
@@ -88,3 +102,10 @@ def test_a_round_with_an_own_mutator_is_vectorised():
     ranked, _ = pool.search(strategy, [], 16)
     assert ranked and mutator.calls > 0
     assert pool.examined > 100 * mutator.calls
+
+
+def test_an_own_postproc_that_refuses_half_keeps_the_formulas():
+    postproc = Picky()
+    pool = pool_with(ByColumns(), postproc)
+    assert postproc.refused and postproc.admitted
+    assert pool.variants(1) and not any(sketch.refused for sketch in pool.sketches)

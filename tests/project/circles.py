@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 PACKAGE = "relaxish"
@@ -18,22 +18,26 @@ class Package:
 
     def __init__(self, root: Path) -> None:
         self.files = {_name(path, root): path for path in sorted(root.rglob("*.py"))}
-        self.trees = {name: ast.parse(path.read_text()) for name, path in self.files.items()}
+        # What can refer to something, of each module. Whole trees would be millions of objects, which every later
+        # garbage collection of the process would walk.
+        self.nodes: dict[str, list[ast.AST]] = {}
         # What packages import from elsewhere: package -> name -> (module, name there).
-        self._exports = {
-            name: {alias.asname or alias.name: (module, alias.name) for module, alias, _ in self._from(name, top=True)}
-            for name, path in self.files.items()
-            if path.name == "__init__.py"
-        }
+        self._exports: dict[str, dict[str, tuple[str, str]]] = {}
+        for name, path in self.files.items():
+            tree = ast.parse(path.read_text())
+            self.nodes[name] = [node for node in ast.walk(tree) if _may_refer(node)]
+            if path.name == "__init__.py":
+                imported = self._from(name, tree.body)
+                self._exports[name] = {a.asname or a.name: (module, a.name) for module, a, _ in imported}
 
     def references(self, module: str) -> Iterator[tuple[int, str]]:
         """(line, module that defines what is asked for) of every import and every string that names a module."""
-        for node in ast.walk(self.trees[module]):
+        for node in self.nodes[module]:
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     if alias.name.split(".")[0] == PACKAGE:
                         yield node.lineno, self.home(alias.name)
-        for source, alias, line in self._from(module):
+        for source, alias, line in self._from(module, self.nodes[module]):
             place = self.definer(source, alias.name)
             yield line, place if place != PACKAGE else f"{PACKAGE}.{alias.name}"
         if module not in TABLES:
@@ -58,9 +62,8 @@ class Package:
             return self.definer(*onward, steps - 1)
         return self.home(module)
 
-    def _from(self, module: str, top: bool = False) -> Iterator[tuple[str, ast.alias, int]]:
-        tree = self.trees[module]
-        for node in tree.body if top else ast.walk(tree):
+    def _from(self, module: str, nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.alias, int]]:
+        for node in nodes:
             if not isinstance(node, ast.ImportFrom):
                 continue
             base = node.module or ""
@@ -73,7 +76,7 @@ class Package:
 
     def _strings(self, module: str) -> Iterator[tuple[int, str]]:
         """Modules that strings name; of an f-string what stands before its first unknown value counts."""
-        for node in ast.walk(self.trees[module]):
+        for node in self.nodes[module]:
             if isinstance(node, ast.JoinedStr):
                 start = self._start(module, node)
                 place = self.home(start.rpartition(".")[0]) if start.startswith(f"{PACKAGE}.") else ""
@@ -138,6 +141,15 @@ def circles(edges: Mapping[str, set[str]]) -> list[list[str]]:
             todo += fresh
         found.append(sorted(group))
     return sorted(found, key=len, reverse=True)
+
+
+def _may_refer(node: ast.AST) -> bool:
+    """Whether a node imports, is text, or is a call that names something."""
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str) and node.value.startswith(PACKAGE)
+    if isinstance(node, ast.Call):
+        return bool(node.args) and isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str)
+    return isinstance(node, ast.Import | ast.ImportFrom | ast.JoinedStr)
 
 
 def _name(path: Path, root: Path) -> str:

@@ -2,6 +2,7 @@
 need each other in a circle. Hooks of ``support/entry_points.py`` are the one way up."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -41,8 +42,10 @@ def unit_of(path: Path) -> str:
     return parts[0].removesuffix(".py")
 
 
-MODULES = Package(ROOT)
-EDGES = MODULES.edges()
+@cache
+def modules() -> Package:
+    """The package as it is, read by the first test that asks: reading takes seconds, and every process imports this file."""
+    return Package(ROOT)
 
 
 def breach(path: Path, target: str) -> str | None:
@@ -72,34 +75,37 @@ def breach(path: Path, target: str) -> str | None:
     return f"{here} (row {ROW[here]}) imports {there} (row {ROW[there]})"
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES.files if m != PACKAGE])
-def test_references_point_down(module: str) -> None:
-    path = MODULES.files[module]
+def test_references_point_down() -> None:
     found = [
-        f"{path.name}:{line}: {why}" for line, target in MODULES.references(module) if (why := breach(path, target))
+        f"{path.relative_to(ROOT)}:{line}: {why}"
+        for module, path in modules().files.items()
+        if module != PACKAGE
+        for line, target in modules().references(module)
+        if (why := breach(path, target))
     ]
     assert not found, "\n".join(found)
 
 
 def test_circles_are_small() -> None:
+    edges = modules().edges()
     found = [
-        "\n".join(f"{name} -> {', '.join(sorted(EDGES[name] & set(circle)))}" for name in circle)
-        for circle in circles(EDGES)
+        "\n".join(f"{name} -> {', '.join(sorted(edges[name] & set(circle)))}" for name in circle)
+        for circle in circles(edges)
         if len(circle) > LARGEST_CIRCLE
     ]
     assert not found, "\n\n".join(found)
 
 
-def hooks_asked(tree: ast.Module) -> set[str]:
-    """The hooks that a file asks for by name; those put together at run time end with "*"."""
+def hooks_asked(nodes: list[ast.AST]) -> set[str]:
+    """The hooks that a file, of which these are the nodes, asks for by name; those put together at run time end with "*"."""
     asking = {
         alias.asname or alias.name
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2] in ("support", "entry_points")
         for alias in node.names
     } & {"entry_points", "load", "available", "module_name"}
     found = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if asking and isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
             found.add(f"{node.values[0].value}*")
         if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
@@ -111,7 +117,7 @@ def hooks_asked(tree: ast.Module) -> set[str]:
 
 
 def test_hooks_are_declared_and_used() -> None:
-    asked = {hook: name for name, tree in MODULES.trees.items() for hook in hooks_asked(tree)}
+    asked = {hook: name for name, nodes in modules().nodes.items() for hook in hooks_asked(nodes)}
     unknown = {hook: name for hook, name in asked.items() if not hook.endswith("*") and hook not in HOOKS}
     assert not unknown
     begun = tuple(hook[:-1] for hook in asked if hook.endswith(".*"))

@@ -168,18 +168,19 @@ def _make_init(specs: dict[str, FieldSpec], has_post_init: bool, set_once: bool)
     return made
 
 
-def _set_once(self: Node, name: str, value: Any) -> None:
-    spec = type(self)._specs.get(name)
-    if spec is not None and spec.role not in ("cache", "ignore"):
-        try:
-            object.__getattribute__(self, name)
-        except AttributeError:
-            pass
-        else:
+def _set_once(fixed: frozenset[str]) -> Callable[[Node, str, Any], None]:
+    """A ``__setattr__`` that refuses to set a field of ``fixed`` twice. Every field of every node passes through it in
+    tests, so that it asks as little as it can."""
+    store = object.__setattr__
+
+    def set_once(self: Node, name: str, value: Any) -> None:
+        if name in fixed and hasattr(self, name):
             raise AttributeError(
                 f"{type(self).__name__}.{name} is immutable; make a changed copy with .with_fields({name}=...)"
             )
-    object.__setattr__(self, name, value)
+        store(self, name, value)
+
+    return set_once
 
 
 @dataclass_transform(field_specifiers=(field, cached))
@@ -208,7 +209,9 @@ class NodeMeta(type):
         if "__init__" not in namespace and specs and adds:
             namespace["__init__"] = _make_init(specs, has_post_init, set_once)
         if set_once:
-            namespace["__setattr__"] = _set_once
+            namespace["__setattr__"] = _set_once(
+                frozenset(n for n, s in specs.items() if s.role not in ("cache", "ignore"))
+            )
         cls = super().__new__(mcs, name, bases, namespace, **kwargs)
         key = namespace.get("_type_key") or f"{cls.__module__.split('.')[1] if '.' in cls.__module__ else ''}.{name}"
         cls._type_key = key  # type: ignore[attr-defined]

@@ -347,8 +347,10 @@ class VectorSketch:
                 isinstance(postproc, RewriteTensorize) and not tensorized
             ):
                 continue
-            if not postproc.apply(sch):
-                raise Unfit(f"{type(postproc).__name__} refuses some candidates")
+            before = sch.mod
+            # One that only looks and refuses tells nothing of features: it is asked again before a row is measured.
+            if not postproc.apply(sch) and sch.mod is not before:
+                raise Unfit(f"{type(postproc).__name__} refuses some candidates after changing them")
         return sch
 
 
