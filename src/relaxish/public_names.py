@@ -162,8 +162,8 @@ _RENAMED = {
 # Package -> its modules that load on first use.
 _PARTS = {
     "relaxish": (
-        "arith autotvm backend carver cli contrib dlight driver frontend interp ir meta_schedule op pipeline relax "
-        "runtime script support target te testing tile tir tools topi transform"
+        "arith autotvm backend carver cli contrib dlight driver frontend interp ir lab meta_schedule op pipeline "
+        "relax runtime script support target te testing tile tir tools topi transform"
     ),
     "relaxish.backend": (
         "adreno contrib cpu_generic cuda dispatch_sampling dispatch_sort_scan gpu_generic metal pattern_registry "
@@ -251,6 +251,18 @@ _DEFINED = {
     },
     "relaxish.frontend": {
         "relaxish.frontend.common": "detach_params",
+    },
+    "relaxish.lab": {
+        "relaxish.lab.ablation": "ablate",
+        "relaxish.lab.comparison": "Band Comparison PairTest compare",
+        "relaxish.lab.metrics": "ModelMetrics",
+        "relaxish.lab.models": "FEATURE_GROUPS PartialXGBModel evaluate_cost_model make_cost_model",
+        "relaxish.lab.recording": "record record_workload",
+        "relaxish.lab.registry": "create_strategy register_strategy strategy_names",
+        "relaxish.lab.replay": "Noise RecordedGenerator ReplayBuilder ReplayRunner",
+        "relaxish.lab.search": "Run run_search",
+        "relaxish.lab.space": "Dimension RecordedSpace UnsupportedSpaceError bundled_spaces load_space",
+        "relaxish.lab.strategy": "MetaScheduleStrategy Strategy TPEStrategy TunerStrategy",
     },
     "relaxish.meta_schedule": {
         "relaxish.meta_schedule.relax_integration": "compile_relax extract_tasks tune_relax",

@@ -25,14 +25,14 @@ ROWS = [
     ["meta_schedule"],
     ["frontend", "training"],
     ["pipeline", "driver", "vm_build"],
-    ["testing", "cli", "tools", "contrib", "tile", "autotvm", "compat"],
+    ["testing", "cli", "tools", "contrib", "tile", "autotvm", "compat", "lab"],
 ]
 ROW = {name: index for index, row in enumerate(ROWS) for name in row}
 # Same-row imports that are in order: topi is written with te, Relax builds te and topi functions, drivers
 # share a row with the pipelines they run.
 SIBLINGS = {
     ("topi", "te"), ("relax", "te"), ("relax", "topi"), ("driver", "pipeline"), ("vm_build", "driver"), ("cli", "tools"), ("testing", "tools"),
-    ("cli", "testing"), ("tools", "testing"),
+    ("cli", "testing"), ("tools", "testing"), ("lab", "autotvm"), ("lab", "tools"), ("cli", "lab"),
 }  # fmt: skip
 BACKEND_SHARED = {"vm", "common", "gpu_generic"}
 

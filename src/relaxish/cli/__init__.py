@@ -1,4 +1,4 @@
-"""The ``relaxish`` command: tune, compile, run, bench, opt, db, report, info.
+"""The ``relaxish`` command: tune, compile, run, bench, opt, db, lab, report, info.
 
 Every problem with the input ends in one line on standard error and a non-zero exit status: 2 for a wrong command line,
 1 for everything else. ``RELAXISH_TRACEBACK=1`` shows where it came from.
@@ -25,6 +25,7 @@ _COMMANDS = {
     "bench": "Time a model against torch and ONNX Runtime in one table.",
     "opt": "Run passes over a program and print the result.",
     "db": "Look into and tidy a tuning database.",
+    "lab": "Record spaces of schedules, and compare searches on them.",
     "report": "Write the HTML report of a tuning run.",
     "info": "Show versions, the machine, targets and settings.",
     "demo": "Import a ResNet-50, tune it and compare it with ONNX Runtime.",

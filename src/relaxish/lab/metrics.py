@@ -1,0 +1,43 @@
+"""How good a cost model's predictions are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .statistics import spearman, top_k_recall
+
+__all__ = ["ModelMetrics", "model_metrics"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class ModelMetrics:
+    """How good a cost model's predictions of one batch were, made before it was measured.
+
+    ``rank_correlation`` is Spearman's, of predictions and speeds; ``recall`` the share of the fastest quarter of the batch
+    that is in the quarter predicted to be fastest; ``rmse`` the error of speeds over the best so far, after the predictions
+    were put on their scale by least squares.
+    """
+
+    trials: int
+    rank_correlation: float
+    recall: float
+    rmse: float
+
+
+def model_metrics(trials: int, predicted: Array, seconds: Array, best: float) -> ModelMetrics | None:
+    """Metrics of those predictions that are numbers, for programs that ran; None for fewer than four."""
+    keep = np.isfinite(predicted) & np.isfinite(seconds)
+    scores, speeds = predicted[keep], best / seconds[keep]
+    if len(scores) < 4:
+        return None
+    spread = scores - scores.mean()
+    power = float(spread @ spread)
+    slope = float(spread @ (speeds - speeds.mean())) / power if power > 0 else 0.0
+    error = speeds - (speeds.mean() + slope * spread)
+    recall = top_k_recall(scores, speeds, max(1, len(scores) // 4))
+    return ModelMetrics(trials, spearman(scores, speeds), recall, float(np.sqrt(np.mean(error**2))))
