@@ -49,3 +49,20 @@ def test_names_of_relay():
         with pytest.raises((ImportError, AttributeError), match=advice) as caught:
             exec(line, {"relay": relay})
         assert "\n" not in str(caught.value) and "is not available" in str(caught.value)
+
+
+def test_names_of_autotvm_that_have_nothing_to_do_here_say_what_to_write(tmp_path):
+    from relaxish import autotvm
+    from relaxish.support.errors import RelaxishError
+
+    with pytest.raises(ImportError, match="DPTuner is not available: relaxish.build chooses the layouts"):
+        from relaxish.autotvm.graph_tuner import DPTuner  # noqa: F401
+    with pytest.raises(ImportError, match="apply_history_best"):
+        _ = autotvm.graph_tuner.PBQPTuner
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = autotvm.graph_tuner.Nothing
+    with pytest.raises(RelaxishError, match=r"cuda_v0.10.log neither.*extra_files"):
+        autotvm.tophub.download_package("https://example.org", "cuda_v0.10.log")
+    log = tmp_path / "log"
+    log.write_text("")
+    assert isinstance(autotvm.tophub.context(tvm.Target("llvm"), [str(log)]), autotvm.ApplyHistoryBest)

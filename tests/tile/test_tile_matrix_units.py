@@ -115,6 +115,28 @@ def test_what_threads_multiply_is_said(kinds, arch, words, caplog):
     assert not caplog.text  # a unit would round them
 
 
+def test_products_that_hopper_does_without_wgmma_are_said(caplog):
+    with caplog.at_level("INFO", "relaxish.tile"):
+        text = source(product(128, 128, 64, HALF, trans_b=True, block=(128, 128, 64))[0], "sm_90a")
+    assert ("wgmma" in text) is not ("not wgmma" in caplog.text)
+    caplog.clear()
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float16"), B: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128) as _bx:
+            a = T.alloc_shared((64, 64), "float16")
+            b = T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.copy(A, a)
+            T.copy(B, b)
+            T.gemm(a, b, c, transpose_B=True, clear_accum=True)
+            T.copy(c, C)
+
+    with caplog.at_level("INFO", "relaxish.tile"):
+        text = source(main, "sm_90a")
+    assert "mma.sync" in text and "not wgmma: it takes one product of shared tiles in one pipelined loop" in caplog.text
+
+
 def test_products_of_four_bits_are_said_to_be_of_threads(caplog):
     @T.prim_func
     def main(A: T.Tensor((32, 64), "int4"), B: T.Tensor((32, 64), "int4"), C: T.Tensor((32, 32), "int32")):

@@ -11,7 +11,7 @@ and writes them to a log; ``apply_history_best`` finds the fastest again. Everyt
 >>> tuner.tune(100, option, callbacks=[autotvm.callback.log_to_file("matmul.log")])  # doctest: +SKIP
 """
 
-from . import database, env, feature, measure, record, task, tophub, tuner, utils
+from . import database, env, feature, graph_tuner, measure, record, task, tophub, tuner, utils
 from .env import GLOBAL_SCOPE
 from .measure import (
     LocalBuilder,
@@ -47,6 +47,6 @@ __all__ = [
     "GLOBAL_SCOPE", "ApplyConfig", "ApplyFixedConfig", "ApplyGraphBest", "ApplyHistoryBest", "ConfigEntity", "ConfigSpace",
     "DispatchContext", "FallbackContext", "LocalBuilder", "LocalRunner", "MeasureErrorNo", "MeasureInput", "MeasureResult",
     "RPCRunner", "apply_graph_best", "apply_history_best", "callback", "create", "database", "env", "feature", "get_config",
-    "measure", "measure_option", "record", "register_kernel_template", "register_topi_compute", "register_topi_schedule",
+    "graph_tuner", "measure", "measure_option", "record", "register_kernel_template", "register_topi_compute", "register_topi_schedule",
     "task", "template", "tophub", "tuner", "utils",
 ]  # fmt: skip

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
+from ..support.errors import RelaxishError
 from ..support.log import get_logger
 from ..target.target import Target
 from .task import ApplyHistoryBest
 
-__all__ = ["check_backend", "context", "load_reference_log"]
+__all__ = ["check_backend", "context", "download_package", "load_reference_log"]
 
 _log = get_logger("autotvm")
 
@@ -26,6 +27,14 @@ def check_backend(tophub_location: Any, backend: str) -> bool:
     """Whether there are records for a backend: no."""
     _log.debug("no records for %s come with this package", backend)
     return False
+
+
+def download_package(tophub_location: str, package_name: str) -> NoReturn:
+    """Raise RelaxishError: records are files of the user's own."""
+    raise RelaxishError(
+        f"autotvm.tophub downloads nothing, {package_name} neither: fetch the file yourself and pass it to "
+        "autotvm.tophub.context(target, extra_files=[path]) or autotvm.apply_history_best(path)"
+    )
 
 
 def load_reference_log(backend: str, model: str, workload_name: str) -> list[Any]:

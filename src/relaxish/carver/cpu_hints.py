@@ -38,6 +38,7 @@ from ..ir.plain import plain_int
 
 __all__ = [
     "ORDERS", "PARALLEL_WORK", "ROWS_TO_TURN", "CpuTile", "TileProblem", "cpu_hints", "hint_of_tile", "hints_of_block",
+    "line_axis",
 ]  # fmt: skip
 
 #: Which loop over register tiles runs outermost: columns outside all but the outermost other loop, columns just outside
@@ -59,6 +60,7 @@ _MOST_ROWS = 16
 _ROWS_OF_UNKNOWN = (4, 6, 8, 12, 14)
 _TASK_OF_UNKNOWN = 64
 _MOST_VECTORS = 6
+_MOST_LINES = 4
 #: A parallel region costs about a microsecond: loops with less work than this stay serial.
 PARALLEL_WORK = 16384
 # What an axis of unknown size is taken for.
@@ -76,7 +78,8 @@ _STRUCTURE = "SRSRS"
 @dataclass(frozen=True)
 class CpuTile:
     """The numbers of a hint: ``rows`` x ``vectors`` of ``lanes`` results in registers, ``depth`` steps of a pass over the
-    reduction (0: all of it), ``packed`` operands, ``row_task`` rows of a task (0: all), ``order`` of the outer loops.
+    reduction (0: all of it), ``packed`` operands, ``row_task`` rows of a task (0: all), ``order`` of the outer loops,
+    ``lines`` such tiles side by side along a further axis (where vectors are few).
     """
 
     lanes: int
@@ -86,6 +89,7 @@ class CpuTile:
     packed: tuple[str, ...] = ()
     row_task: int = 0
     order: str = "mixed"
+    lines: int = 1
 
     @property
     def width(self) -> int:
@@ -106,11 +110,20 @@ class CpuTile:
         width = hint.thread[spatial.index(vector)]
         depth = hint.rstep[0] if len(reductions) == 1 and reductions[0].dom not in (None, hint.rstep[0]) else 0
         rows, count, task = row_axis(info, vector), 1, 0
+        further = line_axis(info, vector, rows)
+        lines = hint.thread[spatial.index(further)] if further is not None else 1
         if rows is not None:
             place = spatial.index(rows)
             count = hint.thread[place]
             task = 0 if hint.block[place] == rows.dom else hint.block[place]
-        return CpuTile(lanes, max(1, width // lanes), count, depth, tuple(hint.packed), task, hint.order or "mixed")
+        order = hint.order or "mixed"
+        return CpuTile(lanes, max(1, width // lanes), count, depth, tuple(hint.packed), task, order, lines)
+
+
+def line_axis(info: BlockInfo, vector: IterInfo, rows: IterInfo | None) -> IterInfo | None:
+    """The innermost axis, beside those of the vectors and the rows, that a tile can extend along."""
+    others = [it for it in info.spatial if it is not vector and it is not rows and it.dom is not None and it.dom > 1]
+    return others[-1] if others else None
 
 
 def cpu_hints(
@@ -258,6 +271,15 @@ class TileProblem:
     def fits(self, rows: int, vectors: int) -> bool:
         """Whether the registers hold so many accumulators and what a step of the reduction needs."""
         return rows * vectors + vectors + 1 <= self.machine.registers
+
+    def lines(self) -> IterInfo | None:
+        """The axis along which tiles can be side by side."""
+        return line_axis(self.info, self.vector, self.rows)
+
+    def line_counts(self) -> list[int]:
+        """Tiles side by side along that axis."""
+        axis = self.lines()
+        return _divisors(axis.dom or 1, _MOST_LINES) if axis is not None else [1]
 
     def _register_tiles(self, lanes: int) -> Iterator[tuple[int, int]]:
         for vectors in self.vector_counts(lanes):
@@ -410,7 +432,7 @@ class TileProblem:
                 steps = np.array([min(tile.depth or axis.extent, axis.extent) for tile in tiles])
                 factors.append(np.stack([axis.extent // steps, steps], axis=1))
                 continue
-            inner = [tile.width if it is self.vector else tile.rows if it is self.rows else 1 for tile in tiles]
+            inner = [self._size_along(it, tile) for tile in tiles]
             sizes = np.minimum(np.array(inner), axis.extent)
             count = -(-axis.extent // sizes)
             partial |= axis.extent % sizes != 0
@@ -419,6 +441,11 @@ class TileProblem:
                 outer = np.array([axis.extent // tile.row_task if tile.row_task else 1 for tile in tiles])
             factors.append(np.stack([outer, -(-count // outer), sizes], axis=1))
         return factors, partial
+
+    def _size_along(self, it: IterInfo, tile: CpuTile) -> int:
+        if it is self.vector:
+            return tile.width
+        return tile.rows if it is self.rows else tile.lines if it is self.lines() else 1
 
     # ---- the hint
 
@@ -436,6 +463,7 @@ class TileProblem:
                 if tile.row_task or tile.order == "rows-outside":
                     hint.parallel.append(number)
             else:
+                block = thread = self._size_along(it, tile)
                 hint.parallel.append(number)
             hint.block.append(block)
             hint.thread.append(thread)

@@ -34,6 +34,8 @@ _ROW_STREAM = 0.3
 _STREAMS = 8
 _STEP_OVERHEAD = 0.75
 _PASS_OVERHEAD = 12.0
+# Elements apart in memory that vector loads still collect.
+_MOST_STRIDE = 4
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,11 @@ class Access:
         """Whether a step of the axis touches other elements."""
         return any(axis in steps for steps, _ in self.dims)
 
-    def unit_stride(self, axis: int) -> bool:
-        """Whether a step of the axis goes to the next element."""
-        return bool(self.dims) and self.dims[-1][0].get(axis) == 1 and not any(axis in s for s, _ in self.dims[:-1])
+    def stride(self, axis: int) -> int:
+        """Elements along the last dimension from one step of the axis to the next; 0 where it moves in others as well."""
+        if not self.dims or any(axis in steps for steps, _ in self.dims[:-1]):
+            return 0
+        return self.dims[-1][0].get(axis, 0)
 
 
 class TilingModel:
@@ -94,10 +98,12 @@ class TilingModel:
         self.vector_axis = -1 if point_lanes > 1 else self._find_vector_axis(result)
 
     def _find_vector_axis(self, result: Access) -> int:
-        for axis in reversed(range(len(self.axes))):
-            fits = all(a.packed or not a.moves_with(axis) or a.unit_stride(axis) for a in self.accesses)
-            if not self.axes[axis].reduction and result.unit_stride(axis) and fits:
-                return axis
+        """The axis in lanes: one along which operands are contiguous, else one along which they have small strides."""
+        for most in (1, _MOST_STRIDE):
+            for axis in reversed(range(len(self.axes))):
+                fits = all(a.packed or not a.moves_with(axis) or 1 <= a.stride(axis) <= most for a in self.accesses)
+                if not self.axes[axis].reduction and result.stride(axis) == 1 and fits:
+                    return axis
         return -1
 
     def cycles(self, factors: Sequence[npt.NDArray[np.int64]]) -> Array:
@@ -140,7 +146,8 @@ class TilingModel:
                 if axis.reduction or not access.moves_with(index):
                     continue
                 inner = factors[index][:, -1].astype(np.float64)
-                touched *= vectors if index == self.vector_axis else inner
+                # What lies apart is picked out of so many neighbouring vectors.
+                touched *= vectors * max(1, access.stride(index)) if index == self.vector_axis else inner
             loads += touched
         spilled = accumulators > machine.registers - 3
         # Accumulators that do not fit are loaded and stored at every step, the others once for each inner reduction.

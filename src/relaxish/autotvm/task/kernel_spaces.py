@@ -17,7 +17,7 @@ import numpy as np
 from ...carver import CpuModel
 from ...carver.cpu_hints import ORDERS, CpuTile, TileProblem
 from ...dlight.cpu import Contraction
-from ...dlight.cpu.common import open_reduction
+from ...dlight.cpu.contraction import open_contraction
 from ...dlight.cpu.variants import apply_tile
 from ...ir import IRModule
 from ...ir.plain import plain_int, plain_ints
@@ -167,9 +167,10 @@ def _sketch_for(mod: IRModule, target: Target) -> SketchSpace:
 
 class TileSpace:
     """A register tile as parameters: ``tile_x`` (tasks, vectors, lanes of the axis in vectors), ``tile_y`` (tasks, tiles of
-    a task, rows of a tile), ``tile_k`` (passes over the reduction, steps of a pass), ``order`` of the outer loops, ``pack``
-    (whether operands are copied into strips), ``unroll`` (steps of the innermost reduction written out), ``stages``
-    (whether what is computed before, padding say, is apart or inside of the outermost loop).
+    a task, rows of a tile), ``tile_z`` (tiles side by side along a further axis), ``tile_k`` (passes over the reduction,
+    steps of a pass), ``order`` of the outer loops, ``pack`` (whether operands are copied into strips), ``unroll`` (steps of
+    the innermost reduction written out), ``stages`` (whether what is computed before, padding say, is apart or inside of
+    the outermost loop).
     """
 
     def __init__(self, mod: IRModule, target: Target, problem: TileProblem, stages: Sequence[str]) -> None:
@@ -180,7 +181,7 @@ class TileSpace:
     def of(mod: IRModule, target: Target) -> TileSpace | None:
         """The space of a kernel; None where its shapes are not of that kind, or another schedule is for it."""
         func = next(of_kind(mod.functions.values(), PrimFunc))
-        opened = open_reduction(func, target)
+        opened = open_contraction(func, target)
         if opened is None:
             return None
         _, infos, anchor = opened
@@ -204,6 +205,10 @@ class TileSpace:
             height = problem.rows.dom or 1
             tiles = [[-1, n, rows] for rows in problem.row_counts() for n in self._tiles_of_tasks(height, rows)]
             cfg.define_split("tile_y", VirtualAxis(height, "y"), "candidate", num_outputs=3, candidate=tiles)
+        lines = problem.lines()
+        if lines is not None and len(counts := problem.line_counts()) > 1:
+            beside = [[-1, n] for n in counts]
+            cfg.define_split("tile_z", VirtualAxis(lines.dom or 1, "z"), "candidate", num_outputs=2, candidate=beside)
         depths = problem.depths(problem.lanes())
         if len(depths) > 1:
             steps = problem.info.reductions[0].dom or 1
@@ -240,12 +245,13 @@ class TileSpace:
         if depth == self.problem.info.reductions[0].dom:
             depth = 0
         packed = self.packable if "pack" in cfg and cfg["pack"].val else ()
-        return CpuTile(lanes, vectors, rows, depth, packed, task, order)
+        lines = cfg["tile_z"].size[1] if "tile_z" in cfg else 1
+        return CpuTile(lanes, vectors, rows, depth, packed, task, order, lines)
 
     def _makes_sense(self, cfg: ConfigSpace) -> bool:
         tile = self._tile(cfg)
         plain = not (tile.packed or tile.depth or tile.row_task)
-        return self.problem.fits(tile.rows, tile.vectors) and (plain or tile.order == ORDERS[0])
+        return self.problem.fits(tile.rows, tile.vectors * tile.lines) and (plain or tile.order == ORDERS[0])
 
     def apply(self, cfg: ConfigSpace) -> Schedule:
         sch = schedule_for_tuning(self.mod, 1)

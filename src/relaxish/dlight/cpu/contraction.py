@@ -16,7 +16,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...carver import CpuModel, Hint, recommend
-from ...carver.cpu_hints import ROWS_TO_TURN, CpuTile, hint_of_tile
+from ...carver.cpu_hints import ROWS_TO_TURN, CpuTile, hint_of_tile, line_axis
+from ...ir.functor import all_nodes
+from ...ir.prim import FloorDiv, const_int
+from ...support.sequences import of_kind
 from ...target import Target
 from ...tir import PrimFunc
 from ...tir.expr import BufferLoad
@@ -25,9 +28,14 @@ from ...tir.schedule.rv import BlockRV, LoopRV
 from .facts import BlockInfo, IterInfo, access_stride, combiner_of, row_axis, streams, vector_axis
 from ..base import ScheduleRule
 from .common import attempt, open_reduction, parallel_outer, refresh, schedule_elementwise, work_of
+from .normalize import simplify_blocks
 from .packing import CONSTANT_ATTR, PACK_ATTR
 from ...ir.plain import plain_int
 from ...ir.prim import const_int
+
+
+# Members of a group that make rows of a tile.
+_LEAST_GROUP = 4
 
 
 class Contraction(ScheduleRule):
@@ -39,7 +47,7 @@ class Contraction(ScheduleRule):
 
     def apply(self, func: PrimFunc, target: Target, tunable: bool) -> Schedule | None:
         """See the module."""
-        opened = open_reduction(func, target)
+        opened = open_contraction(func, target)
         if opened is None:
             return None
         sch, infos, anchor = opened
@@ -72,6 +80,41 @@ class Contraction(ScheduleRule):
             if not (place is not None and attempt(sch.compute_at, info.rv, place, True)):
                 schedule_elementwise(sch, info, target)
         return sch
+
+
+def open_contraction(func: PrimFunc, target: Target) -> tuple[Schedule, list[BlockInfo], BlockInfo] | None:
+    """What :func:`open_reduction` gives, with the groups of a grouped convolution as an axis of their own.
+
+    An operand that is read at ``f // 16`` is shared by sixteen neighbours: as an axis these can be the rows of a tile.
+    """
+    opened = open_reduction(func, target)
+    if opened is None:
+        return None
+    sch, _, anchor = opened
+    found = _group_axis(anchor)
+    if found is None or not attempt(sch.transform_block_layout, anchor.rv, _split_axis(*found)):
+        return opened
+    made = Schedule(simplify_blocks(sch.mod["main"]))
+    infos = refresh(made)
+    return made, infos, next(info for info in infos if info.is_reduction)
+
+
+def _group_axis(anchor: BlockInfo) -> tuple[int, int] | None:
+    """The place of the iterator that an operand is read at a quotient of, and the divisor."""
+    places = {iter_var.var: i for i, iter_var in enumerate(anchor.block.iter_vars)}
+    extents = {it.var: it.dom or 0 for it in anchor.spatial}
+    for load in anchor.loads():
+        for item in (node for index in load.indices for node in of_kind(all_nodes(index), FloorDiv)):
+            size = const_int(item.b, 0)
+            extent = extents.get(item.a, 0)  # type: ignore[call-overload]
+            if _LEAST_GROUP <= size < extent and extent % size == 0:
+                return places[item.a], size  # type: ignore[index]
+    return None
+
+
+def _split_axis(place: int, size: int) -> Callable[..., Any]:
+    """The index map that makes two axes of one."""
+    return lambda *at: [*at[:place], at[place] // size, at[place] % size, *at[place + 1 :]]
 
 
 def _same(sch: Schedule, one: BlockRV, other: BlockRV) -> bool:
@@ -172,6 +215,10 @@ def tile_block(
         sch.annotate(anchor.rv, PACK_ATTR, [column, tile.vectors * tile.lanes])
     v_outer, v_mid, v_lane = sch.split(vector.loop, [None, tile.vectors, tile.lanes])
     others = [it.loop for it in anchor.spatial if it is not vector and it is not rows_iter]
+    lines, l_inner = line_axis(anchor, vector, rows_iter), []
+    if tile.lines > 1 and lines is not None:
+        l_outer, *l_inner = sch.split(lines.loop, [None, tile.lines])
+        others = [l_outer if loop is lines.loop else loop for loop in others]
     reductions = [it.loop for it in anchor.reductions]
     start = reductions[0]
     if rows_iter is not None:
@@ -190,10 +237,10 @@ def tile_block(
             order = [*others, v_outer, r_outer]
         elif tile.order == "rows-outside":
             order = [*others, r_outer, v_outer]
-        inner = [r_inner, v_mid, v_lane]
+        inner = [*l_inner, r_inner, v_mid, v_lane]
     else:
         order = [*others[:1], v_outer, *others[1:]]
-        inner = [v_mid, v_lane]
+        inner = [*l_inner, v_mid, v_lane]
     outer = order[:-1] if len(order) > 1 and rows_iter is not None else order
     if tile.depth:
         start, k_inner = sch.split(reductions[0], [None, tile.depth])

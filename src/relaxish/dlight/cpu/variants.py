@@ -17,12 +17,12 @@ from ...tir import PrimFunc
 from ...tir.schedule import Schedule, ScheduleError
 from ...tir.schedule.primitives.rule import RULES
 from .common import open_reduction
-from .contraction import Contraction
+from .contraction import Contraction, open_contraction
 
 __all__ = ["apply_tile", "contraction_variants", "schedule_with_hint"]
 
 RULE = "cpu.contraction"
-_NUMBERS = ("lanes", "rows", "vectors", "order", "depth", "packed", "row_task")
+_NUMBERS = ("lanes", "rows", "vectors", "order", "depth", "packed", "row_task", "lines")
 
 
 def _apply(func: PrimFunc, options: Mapping[str, Any]) -> PrimFunc | None:
@@ -49,6 +49,10 @@ def schedule_with_hint(func: PrimFunc, hint: Hint, target: Target) -> Schedule:
     if opened is None:
         raise ScheduleError("hints for CPUs are for functions with one reduction, before they are scheduled")
     tile = CpuTile.of(hint, opened[2])
+    return _tiled(func, tile, target)
+
+
+def _tiled(func: PrimFunc, tile: CpuTile, target: Target) -> Schedule:
     schedule = Schedule(func, error_render_level="none")
     apply_tile(schedule, {k: v for k, v in vars(tile).items() if k != "lanes"}, target)
     return schedule
@@ -60,6 +64,8 @@ def apply_tile(schedule: Schedule, numbers: Mapping[str, Any], target: Target) -
     Without ``lanes`` they are those that fit best. Raises ScheduleError where the function is of another kind.
     """
     given = {k: list(v) if k == "packed" else v for k, v in numbers.items() if v not in (0, ())}
+    if given.get("lines") == 1:
+        del given["lines"]
     schedule.apply_rule(RULE, {**given, "target": target.export()})
 
 
@@ -69,12 +75,14 @@ def contraction_variants(func: PrimFunc, target: Target, limit: int = 12, may_pa
     None are given for functions of another kind. ``may_pack``: operands may be copied into strips in the kernel; in
     models that is for constants only what is done anyway when the model is compiled.
     """
-    opened = open_reduction(func, target)
+    opened = open_contraction(func, target)
     made: list[Schedule] = []
     seen: set[int] = set()
-    for hint in recommend(opened[2], target, 4 * limit, may_pack=may_pack) if opened is not None else ():
+    if opened is None:
+        return made
+    for hint in recommend(opened[2], target, 4 * limit, may_pack=may_pack):
         try:
-            schedule = schedule_with_hint(func, hint, target)
+            schedule = _tiled(func, CpuTile.of(hint, opened[2]), target)
         except (ScheduleError, ValueError):
             continue
         # Orders are alike where there are few loops.

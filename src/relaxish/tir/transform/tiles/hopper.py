@@ -7,13 +7,13 @@ back through element-wise statements. It is rewritten with buffers in coordinate
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ....arith import Analyzer
 from ....arith.affine import coefficient
 from ....ir.expr import PrimExpr, Range
-from ....ir.functor import Mutator
+from ....ir.functor import Mutator, all_nodes
 from ....support.log import get_logger
 from ....support.sequences import of_kind
 from ....ir.prim import Cast, IterVar, LT, Var, const, is_zero
@@ -36,6 +36,10 @@ __all__ = ["lower_product"]
 _log = get_logger("tile")
 
 
+#: What wgmma takes.
+_SHAPE = "it takes one product of shared tiles in one pipelined loop, its sums cleared before and written back after"
+
+
 class _Other(Exception):
     """The program is not one product."""
 
@@ -46,13 +50,21 @@ def _require(condition: object) -> None:
 
 
 def lower_product(kernel: Kernel) -> Stmt | None:
-    """The kernel by ``wgmma``; None where it is not one product, or a tile does not fit the instruction."""
+    """The kernel by ``wgmma``; None where it is not one product, or a tile does not fit the instruction: the log says so."""
+    reason = ""
     for groups in _groups(kernel):
         try:
             return build_kernel(parse_tiles(_Rewrite(kernel, groups).build()))
-        except (_Other, HopperError):
-            continue
+        except (_Other, HopperError) as error:
+            reason = reason or str(error)
+    if any(nest.op == "gemm" for nest in _nests(kernel)):
+        _log.info("T.gemm: mma.sync or threads multiply, not wgmma: %s", reason or _SHAPE)
     return None
+
+
+def _nests(kernel: Kernel) -> Iterator[Nest]:
+    loops = of_kind(all_nodes(kernel.block.body), For)
+    return (nest for nest in map(nest_of, loops) if nest is not None)
 
 
 def _groups(kernel: Kernel) -> list[int]:
