@@ -16,7 +16,7 @@ from .op.nn.attention import ATTENTION_KERNELS
 from .relax.analysis.cleanup import keep_vouched_calls
 from .target import Target
 from .tir.function import PrimFunc
-from .transform.decompose_ops import decompose_ops_as_written
+from .transform.decompose_ops import DecomposeOpsAsWritten
 from .transform.placement import home_of, place
 from .tir.transform.numerics.centered_variances import CenterVariances, exact_sums
 
@@ -221,7 +221,7 @@ def _cpu_fast(target: Target) -> list[Pass]:
     return [
         transform.CanonicalizeBindings(),
         CPUBatchnormFolding(),
-        decompose_ops_as_written(),
+        DecomposeOpsAsWritten(),
         transform.CanonicalizeBindings(),
         SubPixelConvTranspose(),
         ChannelsLastConvolution(target),
@@ -320,7 +320,7 @@ def _mixed_kernels(home: Target, others: Sequence[Target]) -> list[Pass]:
     elsewhere = {t.kind.name: t for t in reversed(others) if t.kind != home.kind}
     return [
         transform.CanonicalizeBindings(),
-        decompose_ops_as_written(),
+        DecomposeOpsAsWritten(),
         transform.CanonicalizeBindings(),
         transform.DeadCodeElimination(),
         *library_passes(home),

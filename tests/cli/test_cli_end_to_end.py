@@ -47,6 +47,10 @@ def test_opt(capsys, model, tmp_path):
     assert run(capsys, "opt", model, "-p", "LegalizeOps", "-p", "FuseOps", "--html", page)[0] == 0
     text = page.read_text()
     assert "LegalizeOps" in text and "FuseOps" in text and "call_tir" in text and "src=" not in text
+    fused = run(
+        capsys, "opt", model, "-p", "LegalizeOps", "-p", "AnnotateTIROpPattern", "-p", "FuseOps{fuse_opt_level=1}"
+    )
+    assert fused[0] == 0 and "fused_" in fused[1]
     code, _, err = run(capsys, "opt", model, "-p", "legalizeops")
     assert code == 1 and "did you mean LegalizeOps" in err
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -14,31 +16,37 @@ if TYPE_CHECKING:
     from ..ir.transform import Pass
 
 
-def make_pass(name: str) -> Pass:
-    """A pass by name, looked for among graph passes, then loop passes, then pipelines; arguments as Python literals."""
-    import ast
+def make_pass(text: str) -> Pass:
+    """The pass of ``name{option=value}``, looked for among graph passes, then loop passes, then pipelines."""
+    from ..ir.declared_pass import pass_from_text
 
-    call_name, _, rest = name.partition("(")
-    try:
-        arguments = list(ast.literal_eval(f"({rest.rstrip(')')},)")) if rest.rstrip(") ") else []
-    except (ValueError, SyntaxError):
-        raise RelaxishError(f"{name!r}: pass arguments must be Python literals") from None
+    return pass_from_text(text, _pass_named)
+
+
+def _pass_named(name: str) -> Callable[..., Pass]:
     from .. import pipeline, transform
     from ..tir import transform as tir_transform
 
     for place in (transform, tir_transform):
-        found = getattr(place, call_name, None)
+        found = getattr(place, name, None)
         if found is not None and callable(found):
-            return found(*arguments)
-    if call_name in pipeline.PIPELINE_MAP:
-        return pipeline.get_pipeline(call_name)
-    near = [n for n in [*dir(transform), *dir(tir_transform)] if n.lower() == call_name.lower()]
-    raise RelaxishError(f"unknown pass {call_name!r}" + (f"; did you mean {near[0]}?" if near else ""))
+            return found
+    if name in pipeline.PIPELINE_MAP:
+        return functools.partial(pipeline.get_pipeline, name)
+    near = [n for n in [*dir(transform), *dir(tir_transform)] if n.lower() == name.lower()]
+    raise RelaxishError(f"unknown pass {name!r}" + (f"; did you mean {near[0]}?" if near else ""))
 
 
 @click.command("opt", help="Run passes over MODEL (.onnx, .pt2, .py) and print the program.")
 @click.argument("model_path", metavar="MODEL")
-@click.option("-p", "--pass", "passes", multiple=True, metavar="NAME", help="A pass, e.g. LegalizeOps; in order.")
+@click.option(
+    "-p",
+    "--pass",
+    "passes",
+    multiple=True,
+    metavar="NAME",
+    help="A pass, e.g. LegalizeOps or FuseOps{fuse_opt_level=1}; in order.",
+)
 @click.option("--target", "target_text", default="llvm", show_default=True)
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=D0,D1,...")
 @trust_option

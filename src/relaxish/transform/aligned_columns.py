@@ -15,14 +15,14 @@ from ..ir import dtype as dt
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import op_name_of
-from ..ir.transform import Pass
 from ..op import nn
 from ..op.index import strided_slice
 from ..relax.expr import Call, Constant, Expr, Function, Var, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import const_int
 from ..target import Target
-from .base import as_module_pass, map_relax_functions
+from .base import map_relax_functions
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["AlignColumns", "aligned"]
 
@@ -122,7 +122,7 @@ class _Aligner(PyExprMutator):
         return strided_slice(wide, [len(wide.struct_info.dims()) - 1], [0], [columns])
 
 
-def AlignColumns(target: Target) -> Pass:
+class AlignColumns(ModuleRewrite):
     """``matmul`` and channels-last ``conv2d`` compute whole vectors of columns; see the module.
 
     Before, on a machine with vectors of 16::
@@ -135,11 +135,11 @@ def AlignColumns(target: Target) -> Pass:
         y = R.strided_slice(lv, (1,), (0,), (1009,))
     """
 
-    def run(mod: IRModule) -> IRModule:
+    target: Target
+
+    def rewrite(self, mod: IRModule) -> IRModule:
         def rewrite(_: GlobalVar, func: Function) -> Function:
-            made: Function = _Aligner(mod, target).visit_expr(func)
+            made: Function = _Aligner(mod, self.target).visit_expr(func)
             return made
 
         return map_relax_functions(mod, rewrite)
-
-    return as_module_pass(run, "AlignColumns")

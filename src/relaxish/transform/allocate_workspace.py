@@ -7,13 +7,12 @@ from typing import Any
 
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule, functions_of
-from ..ir.transform import Pass
 from ..op.builtin import alloc_tensor
 from ..relax.expr import BindingBlock, Call, DataflowBlock, Expr, Function, Var
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import TensorStructInfo
-from .base import as_module_pass
 from ..ir.plain import plain_int
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["AllocateWorkspace"]
 
@@ -77,35 +76,13 @@ class _Provide(PyExprMutator):
         return Call(new, (*call.args, self.workspace), call.attrs, call.sinfo_args, call.span)
 
 
-def _run(mod: IRModule) -> IRModule:
-    size = max((_size(f) or 0 for f in mod.functions.values()), default=0)
-    if size == 0:
-        return mod
-    provide = _Provide(mod, size)
-    builder = provide.builder_
-    for var, func in list(mod.functions.items()):
-        if _size(func) is not None:
-            new = _AddParameter(mod, size).visit_expr(func)
-            name = builder.add_func(new, var.name_hint)
-            builder.update_func(name, new.with_attr("global_symbol", name.name_hint))
-            provide.renamed[var.name_hint] = name
-            builder.remove_func(var)
-    for var, func in functions_of(mod, Function):
-        if _size(func) is None:
-            if not func.attrs.get("Codegen") and not func.attrs.get("Composite"):
-                provide.workspace = None
-                if _calls_any(func, provide.renamed):
-                    builder.update_func(var, provide.visit_expr(func))
-    return builder.get()
-
-
 def _calls_any(func: Function, names: Mapping[str, GlobalVar]) -> bool:
     from ..relax.analysis.variables import all_global_vars
 
     return any(var.name_hint in names for var in all_global_vars(func))
 
 
-def AllocateWorkspace() -> Pass:
+class AllocateWorkspace(ModuleRewrite):
     """Give functions with the attribute ``WorkspaceSize`` a scratch buffer.
 
     ::
@@ -117,4 +94,24 @@ def AllocateWorkspace() -> Pass:
 
     All functions share one buffer of the largest size.
     """
-    return as_module_pass(_run, "AllocateWorkspace")
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        size = max((_size(f) or 0 for f in mod.functions.values()), default=0)
+        if size == 0:
+            return mod
+        provide = _Provide(mod, size)
+        builder = provide.builder_
+        for var, func in list(mod.functions.items()):
+            if _size(func) is not None:
+                new = _AddParameter(mod, size).visit_expr(func)
+                name = builder.add_func(new, var.name_hint)
+                builder.update_func(name, new.with_attr("global_symbol", name.name_hint))
+                provide.renamed[var.name_hint] = name
+                builder.remove_func(var)
+        for var, func in functions_of(mod, Function):
+            if _size(func) is None:
+                if not func.attrs.get("Codegen") and not func.attrs.get("Composite"):
+                    provide.workspace = None
+                    if _calls_any(func, provide.renamed):
+                        builder.update_func(var, provide.visit_expr(func))
+        return builder.get()

@@ -10,7 +10,6 @@ from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import Op
 from ..ir.prim import Var as TirVar
-from ..ir.transform import Pass
 from ..op.manipulate import layout_transform
 from ..relax.expr import Call, Constant, Expr, Tuple, TupleGetItem, as_shape_dim, is_call_of
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
@@ -18,8 +17,8 @@ from ..relax.scalars import const_int
 from ..relax.struct_info import TensorStructInfo, TupleStructInfo, fields_of, tensor_dims
 from ..support.errors import InternalError
 from ..tir import IndexMap, PrimFunc
-from .base import as_module_pass
 from ..ir.plain import plain_str
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["AlterOpImpl"]
 
@@ -147,12 +146,7 @@ def _as_map(item: Callable[..., Any] | IndexMap | Sequence[Any] | None) -> Index
     raise TypeError(f"a buffer transform must be an IndexMap or a function of indices, not {type(item).__name__}")
 
 
-def AlterOpImpl(
-    op_impl_map: Mapping[str, PrimFunc],
-    op_buffer_transforms: Mapping[str, Sequence[Any]],
-    op_buffer_axis_separators: Separators | None = None,
-    op_buffer_input_axis_separators: Separators | None = None,
-) -> Pass:
+class AlterOpImpl(ModuleRewrite):
     """Replace PrimFuncs by the value of their attribute ``operator_name``.
 
     ``op_buffer_transforms`` says how each parameter of the replacement is laid out; the calls get the transforms::
@@ -162,10 +156,16 @@ def AlterOpImpl(
                                                     lv3 = R.call_tir(cls.relax_add_replacement, (lv1, lv2), ...)
                                                     lv = R.layout_transform(lv3, ...)
     """
-    maps = {kind: [_as_map(item) for item in items or ()] for kind, items in op_buffer_transforms.items()}
 
-    def run(mod: IRModule) -> IRModule:
-        alter = _Alter(mod, op_impl_map, maps, op_buffer_axis_separators or {}, op_buffer_input_axis_separators or {})
-        return rewrite_functions(alter, mod)
+    op_impl_map: Mapping[str, PrimFunc]
+    op_buffer_transforms: Mapping[str, Sequence[Any]]
+    op_buffer_axis_separators: Separators | None = None
+    op_buffer_input_axis_separators: Separators | None = None
 
-    return as_module_pass(run, "AlterOpImpl")
+    def __post_init__(self) -> None:
+        maps = {kind: [_as_map(item) for item in items or ()] for kind, items in self.op_buffer_transforms.items()}
+        self._settle(op_buffer_transforms=maps)
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        separators = self.op_buffer_axis_separators or {}, self.op_buffer_input_axis_separators or {}
+        return rewrite_functions(_Alter(mod, self.op_impl_map, self.op_buffer_transforms, *separators), mod)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 
 from ..ir.module import IRModule, functions_of
-from ..ir.transform import Pass, Sequential
+from ..ir.transform import Pass
 from ..relax.expr import Call, Constant, Expr, Function, Tuple, Var, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..tir.functor import renew_defs
 from .base import as_module_pass
 from .bundle_model_params import num_input_of
 from .dead_code_elimination import DeadCodeElimination
+from ..ir.declared_pass import StepsPass
 
 __all__ = ["AttachAttrLayoutFreeBuffers"]
 
@@ -50,7 +51,7 @@ def _run(mod: IRModule) -> IRModule:
     return attach.builder_.get()
 
 
-def AttachAttrLayoutFreeBuffers() -> Pass:
+class AttachAttrLayoutFreeBuffers(StepsPass):
     """Give PrimFuncs called on weights (parameters after the first ``num_input``) or constants the attribute
     ``layout_free_buffers``, a list of argument indices; schedules may then rewrite those layouts.
 
@@ -60,5 +61,6 @@ def AttachAttrLayoutFreeBuffers() -> Pass:
 
     where ``matmul1`` has ``layout_free_buffers = [1]``.  Functions no longer called are removed.
     """
-    passes = [as_module_pass(_run, "_AttachAttrLayoutFreeBuffers"), DeadCodeElimination()]
-    return Sequential(passes, name="AttachAttrLayoutFreeBuffers")
+
+    def steps(self) -> list[Pass]:
+        return [as_module_pass(_run, "_AttachAttrLayoutFreeBuffers"), DeadCodeElimination()]

@@ -19,7 +19,7 @@ __all__ = [
     "dataflowblock_pass",
     "function_pass",
     "map_relax_functions",
-    "mutator_pass",
+    "mutated",
     "remapped_leaves",
     "symbol_of",
 ]
@@ -61,19 +61,14 @@ def map_relax_functions(mod: IRModule, transform: Callable[[Any, Function], Func
     return out
 
 
-def mutator_pass(make: Callable[[IRModule], PyExprMutator], name: str) -> Pass:
-    """A pass that sends every graph function through one mutator, made for the module."""
+def mutated(mutator: PyExprMutator, mod: IRModule) -> IRModule:
+    """The module with every graph function sent through one mutator, made for the module."""
 
-    def run(mod: IRModule) -> IRModule:
-        mutator = make(mod)
+    def rewrite(_: GlobalVar, func: Function) -> Function:
+        made: Function = mutator.visit_expr(func)
+        return made
 
-        def rewrite(_: GlobalVar, func: Function) -> Function:
-            made: Function = mutator.visit_expr(func)
-            return made
-
-        return map_relax_functions(mod, rewrite)
-
-    return as_module_pass(run, name)
+    return map_relax_functions(mod, rewrite)
 
 
 def remapped_leaves(mutator: PyExprMutator, expr: Expr) -> Expr:

@@ -10,13 +10,13 @@ import numpy as np
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.prim import Var as TirVar
-from ..ir.transform import Pass
 from ..relax.analysis.variables import defined_symbolic_vars
 from ..relax.binding_tools import bind_params, bind_symbolic_vars
 from ..relax.expr import Constant, Expr, Function
 from ..runtime.ndarray import NDArray
 from ..support.errors import InternalError
-from .base import as_module_pass, map_relax_functions, symbol_of
+from .base import map_relax_functions, symbol_of
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["BindParams", "BindSymbolicVars"]
 
@@ -31,7 +31,7 @@ def _constant(value: NDArray | str | np.ndarray[Any, Any]) -> Expr | NDArray:
     return value
 
 
-def BindParams(func_name: str, params: Mapping[Any, Any]) -> Pass:
+class BindParams(ModuleRewrite):
     """Replace parameters of one function (by name or variable) with constants; they leave its signature.
 
     ::
@@ -42,13 +42,19 @@ def BindParams(func_name: str, params: Mapping[Any, Any]) -> Pass:
     A public function is meant by its ``global_symbol``, a private one by its name in the module; a module without it
     stays as it is.  Raises AssertionError for values that are no arrays.
     """
-    values = {key: _constant(value) for key, value in params.items()}
 
-    def bind(var: GlobalVar, func: Function) -> Function:
-        name = symbol_of(func) or var.name_hint
-        return bind_params(func, values) if name == func_name else func
+    func_name: str
+    params: Mapping[Any, Any]
 
-    return as_module_pass(lambda mod: map_relax_functions(mod, bind), "BindParams")
+    def __post_init__(self) -> None:
+        self._settle(params={key: _constant(value) for key, value in self.params.items()})
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        def bind(var: GlobalVar, func: Function) -> Function:
+            name = symbol_of(func) or var.name_hint
+            return bind_params(func, self.params) if name == self.func_name else func
+
+        return map_relax_functions(mod, bind)
 
 
 def _of_module(mod: IRModule, binding_map: Mapping[Any, Any]) -> IRModule:
@@ -79,7 +85,7 @@ def _of_module(mod: IRModule, binding_map: Mapping[Any, Any]) -> IRModule:
     return made
 
 
-def BindSymbolicVars(binding_map: Mapping[Any, Any], func_name: str | None = None) -> Pass:
+class BindSymbolicVars(ModuleRewrite, name="relax.BindSymbolicVars"):
     """Replace symbolic dimensions (by name or variable), in one function or in all that have them.
 
     ``BindSymbolicVars({"n": 16})``::
@@ -89,12 +95,13 @@ def BindSymbolicVars(binding_map: Mapping[Any, Any], func_name: str | None = Non
     Raises InternalError for a key that no function knows.
     """
 
-    def run(mod: IRModule) -> IRModule:
-        if func_name is None:
-            return _of_module(mod, binding_map)
-        var = mod.get_global_var(func_name)
-        out = mod.clone()
-        out.update_func(var, bind_symbolic_vars(mod[var], binding_map))
-        return out
+    binding_map: Mapping[Any, Any]
+    func_name: str | None = None
 
-    return as_module_pass(run, "relax.BindSymbolicVars")
+    def rewrite(self, mod: IRModule) -> IRModule:
+        if self.func_name is None:
+            return _of_module(mod, self.binding_map)
+        var = mod.get_global_var(self.func_name)
+        out = mod.clone()
+        out.update_func(var, bind_symbolic_vars(mod[var], self.binding_map))
+        return out

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 
-from ..ir.transform import Pass
 from ..relax.expr import Expr, Function, TupleGetItem, Var
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import TupleStructInfo
-from .base import as_module_pass, map_relax_functions
+from .base import map_relax_functions
 from ..ir.plain import plain_int
+from ..ir.declared_pass import ModuleRewrite
+from ..ir.module import IRModule
 
 __all__ = ["BundleModelParams", "bundle_model_params", "num_input_of"]
 
@@ -47,7 +48,7 @@ def bundle_model_params(func: Function, param_tuple_name: str | None = None) -> 
     return _Bundler().bundle(func, count, param_tuple_name or "model_params")
 
 
-def BundleModelParams(param_tuple_name: str | None = None) -> Pass:
+class BundleModelParams(ModuleRewrite, opt_level=1):
     """Replace the parameters after the first ``num_input`` by one tuple, named ``model_params`` by default.
 
     ::
@@ -57,8 +58,8 @@ def BundleModelParams(param_tuple_name: str | None = None) -> Pass:
             y = R.matmul(x, w)                          w = model_params[0]
                                                         y = R.matmul(x, w)
     """
-    return as_module_pass(
-        lambda mod: map_relax_functions(mod, lambda _, func: bundle_model_params(func, param_tuple_name)),
-        "BundleModelParams",
-        1,
-    )
+
+    param_tuple_name: str | None = None
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        return map_relax_functions(mod, lambda _, func: bundle_model_params(func, self.param_tuple_name))

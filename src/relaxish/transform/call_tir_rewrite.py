@@ -7,12 +7,12 @@ from typing import Any
 from ..ir.global_info import VDevice
 from ..ir.module import IRModule
 from ..ir.op import Op
-from ..ir.transform import Pass
 from ..relax.expr import Call, DataTypeImm, Expr, PrimValue, StringImm, Tuple, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, fields_of
 from ..support.errors import InternalError
-from .base import mutator_pass
+from .base import mutated
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["CallTIRRewrite"]
 
@@ -82,7 +82,7 @@ class _Rewriter(PyExprMutator):
         raise InternalError("a tensor lives on a virtual device that the module does not list")
 
 
-def CallTIRRewrite() -> Pass:
+class CallTIRRewrite(ModuleRewrite):
     """Make allocations explicit.
 
     ::
@@ -93,4 +93,6 @@ def CallTIRRewrite() -> Pass:
         _ = cls.f(x, alloc)
         lv = alloc
     """
-    return mutator_pass(_Rewriter, "CallTIRRewrite")
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        return mutated(_Rewriter(mod), mod)

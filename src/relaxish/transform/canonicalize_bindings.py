@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..ir.module import IRModule
-from ..ir.transform import Pass
 from ..relax.canonicalize import canonicalize_bindings, canonicalize_symbols
 from ..relax.expr import Function
-from .base import as_module_pass, map_relax_functions
+from .base import map_relax_functions
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["CanonicalizeBindings", "canonicalize_function"]
 
@@ -16,11 +16,7 @@ def canonicalize_function(func: Function) -> Function:
     return canonicalize_bindings(canonicalize_symbols(func))
 
 
-def _run(mod: IRModule) -> IRModule:
-    return map_relax_functions(mod, lambda _, func: canonicalize_function(func))
-
-
-def CanonicalizeBindings() -> Pass:
+class CanonicalizeBindings(ModuleRewrite, opt_level=1):
     """Remove bindings that only rename.
 
     ::
@@ -32,4 +28,6 @@ def CanonicalizeBindings() -> Pass:
     An output of a dataflow block that nothing outside uses becomes a dataflow variable.  A symbolic variable that a
     cast defines is replaced by what the cast value's shape says it is.
     """
-    return as_module_pass(_run, "CanonicalizeBindings", 1)
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        return map_relax_functions(mod, lambda _, func: canonicalize_function(func))

@@ -18,7 +18,6 @@ from ..ir import dtype as dt
 from ..ir.expr import GlobalVar, PrimExpr
 from ..ir.module import IRModule
 from ..ir.op import op_name_of
-from ..ir.transform import Pass
 from ..op import manipulate
 from ..op.index import strided_slice
 from ..relax.expr import Call, Constant, Expr, Function
@@ -26,7 +25,8 @@ from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import const_int
 from ..target import Target
 from .aligned_columns import aligned
-from .base import as_module_pass, map_relax_functions
+from .base import map_relax_functions
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["ChannelsLastConvolution"]
 
@@ -147,7 +147,7 @@ def _pays(shape: _Shape, lanes: int) -> bool:
     return shape.outputs >= lanes // 2 and work >= _LEAST_WORK
 
 
-def ChannelsLastConvolution(target: Target) -> Pass:
+class ChannelsLastConvolution(ModuleRewrite):
     """Convolutions of groups with constant weights, channels-last; see the module.
 
     Before::
@@ -161,8 +161,10 @@ def ChannelsLastConvolution(target: Target) -> Pass:
         y = R.reshape(R.permute_dims(lv1, [1, 0, 4, 2, 3]), (1, 64, 7, 7))
     """
 
-    def run(mod: IRModule) -> IRModule:
-        rewriter = _Rewriter(mod, target)
+    target: Target
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        rewriter = _Rewriter(mod, self.target)
 
         def rewrite(_: GlobalVar, func: Function) -> Function:
             made: Function = rewriter.visit_expr(func)
@@ -176,5 +178,3 @@ def ChannelsLastConvolution(target: Target) -> Pass:
             if isinstance(func, Function):
                 out.update_func(gvar, func)
         return out
-
-    return as_module_pass(run, "ChannelsLastConvolution")

@@ -10,7 +10,6 @@ from typing import Any
 from ..ir.expr import GlobalVar, PrimExpr
 from ..ir.module import IRModule
 from ..ir.op import Op
-from ..ir.transform import Pass
 from ..op.binary import add
 from ..op.linear_algebra import matmul
 from ..op.manipulate import concat, split
@@ -20,7 +19,8 @@ from ..relax.expr import BindingBlock, Call, DataflowBlock, Expr, Function, Tupl
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import const_int, prove_equal_shapes
 from ..relax.struct_info import TensorStructInfo, tensor_dims
-from .base import as_module_pass, map_relax_functions
+from .base import map_relax_functions
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["CombineParallelMatmul"]
 
@@ -246,7 +246,7 @@ def _available(block: DataflowBlock, group: list[_Branch]) -> bool:
     return not any(v in tainted for b in group for v in (b.weight, b.bias))
 
 
-def CombineParallelMatmul(check: Check | None = None) -> Pass:
+class CombineParallelMatmul(ModuleRewrite):
     """Multiply one input with several weights at once.
 
     ::
@@ -260,13 +260,13 @@ def CombineParallelMatmul(check: Check | None = None) -> Pass:
     ``check(input, weights, biases, bindings)`` may refuse.
     """
 
-    def run(mod: IRModule) -> IRModule:
+    check: Check | None = None
+
+    def rewrite(self, mod: IRModule) -> IRModule:
         def combine(_: GlobalVar, func: Function) -> Function:
             for kind in _kinds(func):
-                new: Function = _Combiner(kind, check).visit_expr(func)
+                new: Function = _Combiner(kind, self.check).visit_expr(func)
                 func = func if new is func else remove_all_unused(new)
             return func
 
         return map_relax_functions(mod, combine)
-
-    return as_module_pass(run, "CombineParallelMatmul")

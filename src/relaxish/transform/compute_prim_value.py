@@ -8,14 +8,13 @@ from ..ir.op import Op
 from ..ir.prim import Call as PrimCall
 from ..ir.prim import FloatImm, IntImm
 from ..ir.prim import Var as TirVar
-from ..ir.transform import Pass
 from ..ir.types import PrimType
 from ..relax.expr import Call, Expr, PrimValue
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.scalars import prim_vars
 from ..tir import Evaluate, PrimFunc
 from ..tir.functor import renew_defs
-from .base import as_module_pass
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["ComputePrimValue"]
 
@@ -32,11 +31,9 @@ class _Compute(PyExprMutator):
         return Call(name, [PrimValue(p) for p in params])
 
 
-def _run(mod: IRModule) -> IRModule:
-    compute = _Compute(mod)
-    return rewrite_functions(compute, mod)
-
-
-def ComputePrimValue() -> Pass:
+class ComputePrimValue(ModuleRewrite):
     """``R.prim_value(n * 4)`` becomes a call of a host PrimFunc that computes it from ``n``."""
-    return as_module_pass(_run, "ComputePrimValue")
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        compute = _Compute(mod)
+        return rewrite_functions(compute, mod)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
-from ..ir.transform import Pass
 from ..op.manipulate import layout_transform, permute_dims
 from ..relax.expr import (
     Binding,
@@ -15,7 +13,6 @@ from ..relax.expr import (
     Call,
     DataflowBlock,
     Expr,
-    Function,
     MatchCast,
     Tuple,
     TupleGetItem,
@@ -28,7 +25,8 @@ from ..relax.op_table import op_record_of
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ..relax.utils import field_at
 from ..tir import IndexMap
-from .base import as_module_pass, map_relax_functions, remapped_leaves
+from .base import map_relax_functions, remapped_leaves
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["ConvertLayout"]
 
@@ -195,7 +193,7 @@ def _index_map(have: str, want: str) -> IndexMap:
     return IndexMap(indices, list(BijectiveLayout(Layout(have), Layout(want)).forward_index(indices)), None)
 
 
-def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Pass:
+class ConvertLayout(ModuleRewrite):
     """Bring operators in dataflow blocks into the layouts asked for.
 
     ``ConvertLayout({"relax.nn.conv2d": ["NHWC", "OHWI"]})``::
@@ -208,13 +206,11 @@ def ConvertLayout(desired_layouts: Mapping[str, Sequence[str]]) -> Pass:
     Operators that do not care take whatever layout their inputs have; outputs of a block and operators without a
     layout rule get the first layout back.
     """
-    desired = {name: [str(x) for x in layouts] for name, layouts in desired_layouts.items()}
 
-    def convert(_: GlobalVar, func: Function) -> Function:
-        made: Function = _Converter(desired).visit_expr(func)
-        return made
+    desired_layouts: Mapping[str, Sequence[str]]
 
-    def run(mod: IRModule) -> IRModule:
-        return map_relax_functions(mod, convert)
+    def __post_init__(self) -> None:
+        self._settle(desired_layouts={k: [str(x) for x in layouts] for k, layouts in self.desired_layouts.items()})
 
-    return as_module_pass(run, "ConvertLayout")
+    def rewrite(self, mod: IRModule) -> IRModule:
+        return map_relax_functions(mod, lambda _, func: _Converter(self.desired_layouts).visit_expr(func))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
-from ..ir.transform import Pass, Sequential
+from ..ir.transform import Pass
 from ..relax.analysis.variables import is_impure_call
-from ..relax.expr import Binding, BindingBlock, Call, DataflowBlock, Function, If, SeqExpr
+from ..relax.expr import Binding, BindingBlock, Call, DataflowBlock, If, SeqExpr
 from ..relax.expr_functor import PyExprMutator
 from .base import as_module_pass, map_relax_functions
 from .canonicalize_bindings import CanonicalizeBindings
+from ..ir.declared_pass import StepsPass
 
 __all__ = ["ConvertToDataflow"]
 
@@ -65,7 +65,7 @@ class _Converter(PyExprMutator):
         return out
 
 
-def ConvertToDataflow(min_size: int = 2) -> Pass:
+class ConvertToDataflow(StepsPass):
     """Put runs of at least ``min_size`` pure bindings into dataflow blocks, so that dataflow passes see them.
 
     ::
@@ -80,11 +80,10 @@ def ConvertToDataflow(min_size: int = 2) -> Pass:
     dataflow variables of those that no other block uses.
     """
 
-    def run(mod: IRModule) -> IRModule:
-        def convert(_: GlobalVar, func: Function) -> Function:
-            made: Function = _Converter(min_size).visit_expr(func)
-            return made
+    min_size: int = 2
 
-        return map_relax_functions(mod, convert)
+    def steps(self) -> list[Pass]:
+        def run(mod: IRModule) -> IRModule:
+            return map_relax_functions(mod, lambda _, func: _Converter(self.min_size).visit_expr(func))
 
-    return Sequential([as_module_pass(run, "ConvertToDataflow"), CanonicalizeBindings()], name="ConvertToDataflow")
+        return [as_module_pass(run, "ConvertToDataflow"), CanonicalizeBindings()]

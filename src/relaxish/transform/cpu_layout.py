@@ -23,7 +23,6 @@ import numpy as np
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import op_name_of
-from ..ir.transform import Pass
 from ..op import concat, mean, permute_dims, reshape
 from ..op.kinds import BROADCAST, ELEMENTWISE
 from ..op.nn import conv2d
@@ -33,8 +32,9 @@ from ..relax.op_table import op_record_of
 from ..relax.scalars import const_int
 from ..relax.struct_info import TensorStructInfo
 from ..target import Target
-from .base import as_module_pass, map_relax_functions
+from .base import map_relax_functions
 from ..ir.plain import plain_bool, plain_int
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["CPULayoutPacking"]
 
@@ -217,10 +217,12 @@ class _Layout(PyExprMutator):
         return self._back(made) if keepdims else made
 
 
-def CPULayoutPacking(target: Target | None = None) -> Pass:
+class CPULayoutPacking(ModuleRewrite):
     """Keep activations channels-last around convolutions and permute constant weights to match; see the module."""
 
-    def run(mod: IRModule) -> IRModule:
+    target: Target | None = None
+
+    def rewrite(self, mod: IRModule) -> IRModule:
         layout = _Layout(mod)
 
         def convert(_: GlobalVar, func: Function) -> Function:
@@ -234,5 +236,3 @@ def CPULayoutPacking(target: Target | None = None) -> Pass:
         if changed is mod:
             return mod
         return DeadCodeElimination()(CanonicalizeBindings()(changed))
-
-    return as_module_pass(run, "CPULayoutPacking")

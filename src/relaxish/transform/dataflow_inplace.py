@@ -7,7 +7,6 @@ from typing import Any
 
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
-from ..ir.transform import Pass
 from ..relax.call_forms import call_tir_inplace
 from ..relax.expr import BindingBlock, Call, DataflowBlock, Tuple, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
@@ -15,9 +14,9 @@ from ..relax.op_table import op_record_of
 from ..support.errors import InternalError
 from ..tir import PrimFunc
 from ..tir.functor import renew_defs, substitute_buffers
-from .base import as_module_pass
 from .inplace_analysis import find_inplace_opportunities
 from .legalize_ops.lower import legalization_key
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["DataflowUseInplaceCalls", "InplaceRewriter"]
 
@@ -83,17 +82,7 @@ class InplaceRewriter(PyExprMutator):
         return new
 
 
-def _run(mod: IRModule) -> IRModule:
-    rewrite = InplaceRewriter(mod)
-    before = {v.name_hint for v in mod.functions}
-    rewrite_functions(rewrite, mod)
-    for name in rewrite.replaced:
-        if name.name_hint not in before:
-            rewrite.builder_.remove_func(name)
-    return rewrite.builder_.get()
-
-
-def DataflowUseInplaceCalls() -> Pass:
+class DataflowUseInplaceCalls(ModuleRewrite, name="DataflowInsertInPlaceCalls"):
     """Elementwise operators on values of the same block that are used for the last time work in place.
 
     ::
@@ -101,4 +90,12 @@ def DataflowUseInplaceCalls() -> Pass:
         z = R.add(x, y)              z = R.add(x, y)
         p = R.add(z, y)       ->     p = R.call_tir_inplace(cls.add_inplace, (z, y), [0], ...)
     """
-    return as_module_pass(_run, "DataflowInsertInPlaceCalls")
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        rewrite = InplaceRewriter(mod)
+        before = {v.name_hint for v in mod.functions}
+        rewrite_functions(rewrite, mod)
+        for name in rewrite.replaced:
+            if name.name_hint not in before:
+                rewrite.builder_.remove_func(name)
+        return rewrite.builder_.get()

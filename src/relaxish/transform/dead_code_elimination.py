@@ -8,12 +8,12 @@ from ..ir.expr import GlobalVar
 from ..ir.functor import Visitor
 from ..ir.module import IRModule
 from ..ir.prim import Var as TirVar
-from ..ir.transform import Pass
 from ..relax.analysis.cleanup import remove_all_unused
 from ..relax.expr import ExternFunc, Function
 from ..relax.struct_info import StructInfo
 from ..tir.buffer import Buffer
-from .base import as_module_pass, map_relax_functions, symbol_of
+from .base import map_relax_functions, symbol_of
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["DeadCodeElimination", "remove_unreachable"]
 
@@ -71,8 +71,12 @@ def eliminate(mod: IRModule, entry_functions: Sequence[str] | None = None) -> IR
     return remove_unreachable(mod, entries)
 
 
-def DeadCodeElimination(entry_functions: list[str] | None = None) -> Pass:
+class DeadCodeElimination(ModuleRewrite, opt_level=1):
     """Remove bindings whose value is unused and that have no side effects, then functions that no public function
     (or one of ``entry_functions``) reaches.
     """
-    return as_module_pass(lambda mod: eliminate(mod, entry_functions), "DeadCodeElimination", 1)
+
+    entry_functions: list[str] | None = None
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        return eliminate(mod, self.entry_functions)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import op_name_of
-from ..ir.transform import Pass, Sequential
+from ..ir.transform import Pass
 from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Call, Expr, Function, MatchCast, ShapeExpr, Tuple, TupleGetItem, Var, const
 from ..relax.expr_functor import PyExprMutator
 from ..relax.op_table import op_function
-from .base import as_module_pass, map_relax_functions
+from .base import map_relax_functions
 from ..ir.plain import plain_bool, plain_float
+from ..ir.declared_pass import ModuleRewrite, StepsPass
 
 __all__ = ["DecomposeOpsForInference", "DecomposeOpsForTraining"]
 
@@ -114,7 +115,7 @@ _TRAINING: dict[str, Callable[..., Any]] = {
 
 
 class _Decomposer(PyExprMutator):
-    def __init__(self, mod: IRModule, rules: dict[str, Callable[..., Any]]) -> None:
+    def __init__(self, mod: IRModule, rules: Mapping[str, Callable[..., Any]]) -> None:
         super().__init__(mod)
         self.rules = rules
 
@@ -126,38 +127,47 @@ class _Decomposer(PyExprMutator):
         return call if rule is None else rule(self.builder_, call)
 
 
-def _make(name: str, rules: dict[str, Callable[..., Any]], func_name: str | None) -> Pass:
-    def run(mod: IRModule) -> IRModule:
-        decomposer = _Decomposer(mod, rules)
-
-        def decompose(var: GlobalVar, func: Function) -> Function:
-            if func_name is not None and var.name_hint != func_name:
-                return func
-            made: Function = decomposer.visit_expr(func)
-            return made
-
-        return map_relax_functions(mod, decompose)
-
-    return as_module_pass(run, name)
-
-
-def DecomposeOpsForInference(func_name: str | None = None) -> Pass:
+class DecomposeOpsForInference(ModuleRewrite):
     """Rewrite operators that mean something simpler at inference.
 
     Batch norm becomes ``(x - mean) / sqrt(var + eps) * gamma + beta``, ``tensor_to_shape`` a
     conversion plus a match_cast. Dropout stays: LegalizeOps takes it away.
     """
-    return _make("DecomposeOpsForInference", _INFERENCE, func_name)
+
+    func_name: str | None = None
+    rules: ClassVar[Mapping[str, Callable[..., Any]]] = _INFERENCE
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        decomposer = _Decomposer(mod, self.rules)
+
+        def decompose(var: GlobalVar, func: Function) -> Function:
+            return decomposer.visit_expr(func) if self.func_name in (None, var.name_hint) else func
+
+        return map_relax_functions(mod, decompose)
 
 
-def decompose_ops_as_written() -> Pass:
+class _DecomposeOps(DecomposeOpsForInference, name="DecomposeOps"):
+    """The rules of inference that training has, too."""
+
+
+class _MutateOpsForTraining(DecomposeOpsForInference, name="MutateOpsForTraining"):
+    """The rules of training alone."""
+
+    rules = _TRAINING
+
+
+class DecomposeOpsAsWritten(DecomposeOpsForInference):
     """Like DecomposeOpsForInference, but batch norms that ask for the statistics of the batch keep asking."""
-    return _make("DecomposeOpsAsWritten", _AS_WRITTEN, None)
+
+    rules = _AS_WRITTEN
 
 
-def DecomposeOpsForTraining(func_name: str | None = None) -> Pass:
+class DecomposeOpsForTraining(StepsPass):
     """Rewrite composite operators for training: batch norm with the statistics of the batch and updated running
     ones, layer norm in terms of mean and variance.
     """
-    steps = [_make("MutateOpsForTraining", _TRAINING, func_name), _make("DecomposeOps", _INFERENCE, func_name)]
-    return Sequential(steps, name="DecomposeOpsForTraining")
+
+    func_name: str | None = None
+
+    def steps(self) -> list[Pass]:
+        return [_MutateOpsForTraining(self.func_name), _DecomposeOps(self.func_name)]

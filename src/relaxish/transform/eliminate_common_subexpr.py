@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from ..ir.transform import Pass
 from ..relax.common_subexpr import eliminate_common_subexpr
-from .base import as_module_pass, map_relax_functions
+from .base import map_relax_functions
+from ..ir.declared_pass import ModuleRewrite
+from ..ir.module import IRModule
 
 __all__ = ["EliminateCommonSubexpr"]
 
 
-def EliminateCommonSubexpr(call_only: bool = False) -> Pass:
+class EliminateCommonSubexpr(ModuleRewrite, opt_level=1):
     """Compute equal pure values once.
 
     ::
@@ -21,8 +22,8 @@ def EliminateCommonSubexpr(call_only: bool = False) -> Pass:
     The copies are left for CanonicalizeBindings and DeadCodeElimination.  With ``call_only`` only calls are shared,
     not tuples, projections and shapes.
     """
-    return as_module_pass(
-        lambda mod: map_relax_functions(mod, lambda _, func: eliminate_common_subexpr(func, call_only)),
-        "EliminateCommonSubexpr",
-        1,
-    )
+
+    call_only: bool = False
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        return map_relax_functions(mod, lambda _, func: eliminate_common_subexpr(func, self.call_only))

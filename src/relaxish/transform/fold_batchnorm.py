@@ -1,6 +1,7 @@
 """Batch norms after convolutions go into their weights: by formula (FoldBatchnormToConv2D), or by value."""
 
 from __future__ import annotations
+from typing import ClassVar
 
 from collections import Counter
 from dataclasses import dataclass
@@ -8,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..ir.module import IRModule
-from ..ir.transform import Pass
 from ..op.binary import add, divide, multiply, subtract
 from ..op.manipulate import reshape
 from ..op.unary import sqrt
@@ -18,8 +18,9 @@ from ..relax.expr_functor import PyExprMutator
 from ..relax.utils import followed
 from ..support.sequences import of_kind
 from ..tir import FloatImm
-from .base import as_module_pass, map_relax_functions
+from .base import map_relax_functions
 from .dead_code_elimination import eliminate
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["CPUBatchnormFolding", "FoldBatchnormToConv2D"]
 
@@ -110,21 +111,7 @@ class _Folder(PyExprMutator):
         return _Pair(conv, norm, constants[0], tuple(constants[1:]))
 
 
-def _fold(by_value: bool, name: str) -> Pass:
-    def run(mod: IRModule) -> IRModule:
-        def fold(_: object, func: Function) -> Function:
-            if func.attrs.get("Primitive"):
-                return func
-            made: Function = _Folder(mod, func, by_value).visit_expr(func)
-            return made
-
-        new = map_relax_functions(mod, fold)
-        return new if new is mod else eliminate(new, [v.name_hint for v in new.functions])
-
-    return as_module_pass(run, name)
-
-
-def FoldBatchnormToConv2D() -> Pass:
+class FoldBatchnormToConv2D(ModuleRewrite):
     """Scale the constant weights of a convolution instead of its result.
 
     ::
@@ -136,9 +123,18 @@ def FoldBatchnormToConv2D() -> Pass:
 
     FoldConstant then computes the new weights.
     """
-    return _fold(False, "FoldBatchnormToConv2D")
+
+    by_value: ClassVar[bool] = False
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        def fold(_: object, func: Function) -> Function:
+            return func if func.attrs.get("Primitive") else _Folder(mod, func, self.by_value).visit_expr(func)
+
+        new = map_relax_functions(mod, fold)
+        return new if new is mod else eliminate(new, [v.name_hint for v in new.functions])
 
 
-def CPUBatchnormFolding() -> Pass:
+class CPUBatchnormFolding(FoldBatchnormToConv2D):
     """As FoldBatchnormToConv2D and FoldConstant together, without a kernel compiled for every step."""
-    return _fold(True, "CPUBatchnormFolding")
+
+    by_value = True

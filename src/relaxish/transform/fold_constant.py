@@ -12,7 +12,6 @@ from ..ir.dtype import numpy_dtype
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import op_name_of
-from ..ir.transform import Pass
 from ..relax.analysis.cleanup import remove_all_unused
 from ..relax.expr import Call, Constant, Expr, Function, ShapeExpr, Tuple
 from ..relax.expr_functor import PyExprMutator
@@ -22,7 +21,8 @@ from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ..support.errors import RelaxishError
 from ..support.log import get_logger
 from ..tir import PrimFunc
-from .base import as_module_pass, map_relax_functions
+from .base import map_relax_functions
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["EVALUATORS", "FoldConstant", "evaluate_prim_func"]
 
@@ -153,17 +153,7 @@ def _is_known(arg: Expr) -> bool:
     return not isinstance(arg.struct_info_, (TensorStructInfo, TupleStructInfo)) or isinstance(arg, Constant)
 
 
-def _run(mod: IRModule) -> IRModule:
-    folder = _Folder(mod)
-
-    def fold(_: GlobalVar, func: Function) -> Function:
-        made: Function = remove_all_unused(folder.visit_expr(func))
-        return made
-
-    return map_relax_functions(mod, fold)
-
-
-def FoldConstant() -> Pass:
+class FoldConstant(ModuleRewrite):
     """Evaluate ``call_tir`` whose arguments are all constants, and in dataflow blocks operators likewise.
 
     ::
@@ -174,4 +164,12 @@ def FoldConstant() -> Pass:
     What nobody uses afterwards is removed.
     The compiled evaluator of a backend is used where one is registered in ``EVALUATORS``, else the interpreter.
     """
-    return as_module_pass(_run, "FoldConstant")
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        folder = _Folder(mod)
+
+        def fold(_: GlobalVar, func: Function) -> Function:
+            made: Function = remove_all_unused(folder.visit_expr(func))
+            return made
+
+        return map_relax_functions(mod, fold)

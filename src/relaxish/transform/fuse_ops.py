@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir.module import IRModule
-from ..ir.transform import Pass, PassContext
+from ..ir.transform import PassContext
 from ..relax.analysis.tir_pattern import OpPatternKind as K
 from ..relax.analysis.variables import direct_uses
 from ..relax.expr import (
@@ -24,10 +24,10 @@ from ..relax.expr import (
 )
 from ..relax.struct_info import fields_of
 from ..support.sequences import of_kind
-from .base import as_module_pass
 from .graph_partition import ForwardGraph, GraphNode, partition
 from .grouped_functions import fuse_by_groups
 from ..ir.plain import plain_int
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["FuseOps", "build_forward_graph"]
 
@@ -116,7 +116,7 @@ def build_forward_graph(mod: IRModule) -> ForwardGraph:
     return _GraphCreator(mod).run()
 
 
-def FuseOps(fuse_opt_level: int = -1) -> Pass:
+class FuseOps(ModuleRewrite):
     """Group operators into ``Primitive`` functions.
 
     ::
@@ -128,11 +128,11 @@ def FuseOps(fuse_opt_level: int = -1) -> Pass:
     feed.  The option ``relax.FuseOps.max_depth`` of the PassContext bounds the size of a group (256).
     """
 
-    def run(mod: IRModule) -> IRModule:
+    fuse_opt_level: int = -1
+
+    def rewrite(self, mod: IRModule) -> IRModule:
         context = PassContext.current()
-        level = context.opt_level if fuse_opt_level == -1 else fuse_opt_level
+        level = context.opt_level if self.fuse_opt_level == -1 else self.fuse_opt_level
         depth = int(context.config.get("relax.FuseOps.max_depth", 256))
         groups = partition(build_forward_graph(mod), level, depth)
         return fuse_by_groups(mod, groups, lift_constants=True)
-
-    return as_module_pass(run, "FuseOps")

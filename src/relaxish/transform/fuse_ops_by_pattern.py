@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..ir.module import IRModule
-from ..ir.transform import Pass
 from ..relax.analysis.variables import udchain
 from ..relax.dpl.matcher import extract_matched_expr
 from ..relax.dpl.pattern import CallPattern, DFPattern, TupleGetItemPattern
@@ -15,10 +14,10 @@ from ..relax.expr import Call, DataflowBlock, Expr, Function, Var, VarBinding
 from ..relax.expr_functor import PyExprVisitor
 from ..support.errors import InternalError
 from ..support.sequences import of_kind
-from .base import as_module_pass
 from .composite_annotator import annotate_composites
 from .graph_partition import Group
 from .grouped_functions import fuse_by_groups
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["FuseOpsByPattern", "FusionPattern", "PatternCheckContext"]
 
@@ -137,26 +136,7 @@ def _functions(mod: IRModule, names: Sequence[str]) -> list[Function]:
     ]
 
 
-def _run(
-    mod: IRModule, patterns: Sequence[FusionPattern], bind_constants: bool, annotate: bool, entries: Sequence[str]
-) -> IRModule:
-    for pattern in patterns:
-        groups: dict[Any, Group] = {}
-        for func in _functions(mod, entries):
-            partitioner = _Partitioner(pattern)
-            partitioner.visit_expr(func)
-            groups.update(partitioner.groups)
-        only = set(entries) if entries else None
-        mod = fuse_by_groups(mod, groups, lift_constants=not bind_constants, only=only)
-    return annotate_composites(mod) if annotate else mod
-
-
-def FuseOpsByPattern(
-    patterns: Sequence[FusionPattern | tuple[Any, ...]],
-    bind_constants: bool = True,
-    annotate_codegen: bool = False,
-    entry_functions: Sequence[str] | None = None,
-) -> Pass:
+class FuseOpsByPattern(ModuleRewrite):
     """Group bindings that match one of the patterns; earlier patterns go first.
 
     ::
@@ -170,6 +150,22 @@ def FuseOpsByPattern(
 
     Raises ValueError for what is neither a FusionPattern nor a tuple of its fields.
     """
-    made = [_as_pattern(p) for p in patterns]
-    entries = list(entry_functions or ())
-    return as_module_pass(lambda mod: _run(mod, made, bind_constants, annotate_codegen, entries), "FuseOpsByPattern")
+
+    patterns: Sequence[FusionPattern | tuple[Any, ...]]
+    bind_constants: bool = True
+    annotate_codegen: bool = False
+    entry_functions: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        self._settle(patterns=[_as_pattern(p) for p in self.patterns])
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        entries = list(self.entry_functions or ())
+        for pattern in of_kind(self.patterns, FusionPattern):
+            groups: dict[Any, Group] = {}
+            for func in _functions(mod, entries):
+                partitioner = _Partitioner(pattern)
+                partitioner.visit_expr(func)
+                groups.update(partitioner.groups)
+            mod = fuse_by_groups(mod, groups, lift_constants=not self.bind_constants, only=set(entries) or None)
+        return annotate_composites(mod) if self.annotate_codegen else mod

@@ -10,7 +10,7 @@ from ..ir.functor import Mutator
 from ..ir.module import IRModule, functions_of
 from ..ir.prim import Var as TirVar
 from ..ir.supply import NameSupply
-from ..ir.transform import Pass, Sequential
+from ..ir.transform import Pass
 from ..relax.call_forms import call_tir, call_tir_inplace
 from ..relax.expr import (
     Call,
@@ -36,6 +36,7 @@ from .base import as_module_pass
 from .dead_code_elimination import DeadCodeElimination
 from .private_signatures import ExpandTupleArguments, RemoveUnusedParameters
 from ..ir.plain import plain_bool
+from ..ir.declared_pass import StepsPass
 
 __all__ = ["FuseTIR"]
 
@@ -376,14 +377,14 @@ def _is_true(value: bool | None) -> bool:
     return plain_bool(value)
 
 
-def FuseTIR() -> Pass:
+class FuseTIR(StepsPass):
     """Make one PrimFunc of every ``Primitive`` function and drop what nothing refers to any more.
 
     Intermediate tensors become buffers allocated in the fused PrimFunc's root block. First tuples among the parameters of
     private functions are taken apart and unused parameters dropped, which takes trivial copies along
     (:func:`ExpandTupleArguments`, :func:`RemoveUnusedParameters`).
     """
-    steps = [
-        ExpandTupleArguments(), RemoveUnusedParameters(), as_module_pass(_run, "InnerFuseTIR"), DeadCodeElimination()
-    ]  # fmt: skip
-    return Sequential(steps, name="FuseTIR")
+
+    def steps(self) -> list[Pass]:
+        fuse = as_module_pass(_run, "InnerFuseTIR")
+        return [ExpandTupleArguments(), RemoveUnusedParameters(), fuse, DeadCodeElimination()]

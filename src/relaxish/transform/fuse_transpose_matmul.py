@@ -8,7 +8,6 @@ from typing import Any
 from .. import te
 from ..ir.expr import GlobalVar, PrimExpr
 from ..ir.module import IRModule, functions_of
-from ..ir.transform import Pass
 from ..op.linear_algebra import matmul
 from ..relax.block_builder import BlockBuilder
 from ..relax.dpl import is_op, wildcard
@@ -17,9 +16,9 @@ from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import const_int, prove_equal
 from ..relax.struct_info import TensorStructInfo
 from ..te.tensor import Tensor
-from .base import as_module_pass
 from .dead_code_elimination import eliminate
 from .fuse_ops_by_pattern import FuseOpsByPattern, FusionPattern, PatternCheckContext
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["FuseTransposeMatmul"]
 
@@ -103,18 +102,7 @@ class _Fuser(PyExprMutator):
         return self.builder_.call_te(_compute(dtype), x, weight, primfunc_name_hint="NT_matmul")
 
 
-def _run(mod: IRModule) -> IRModule:
-    mod = FuseOpsByPattern([_pattern()])(mod)
-    fuser = _Fuser(mod)
-    for var, func in functions_of(mod, Function):
-        if not func.attrs.get("Composite"):
-            new = fuser.visit_expr(func)
-            if new is not func:
-                fuser.builder_.update_func(var, new)
-    return eliminate(fuser.builder_.get())
-
-
-def FuseTransposeMatmul() -> Pass:
+class FuseTransposeMatmul(ModuleRewrite):
     """One loop program for ``x @ transpose(w)``.
 
     ::
@@ -122,4 +110,13 @@ def FuseTransposeMatmul() -> Pass:
         wT = R.permute_dims(w)        ->    o = R.call_tir(cls.NT_matmul, (x, w), ...)
         o = R.matmul(x, wT)
     """
-    return as_module_pass(_run, "FuseTransposeMatmul")
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        mod = FuseOpsByPattern([_pattern()])(mod)
+        fuser = _Fuser(mod)
+        for var, func in functions_of(mod, Function):
+            if not func.attrs.get("Composite"):
+                new = fuser.visit_expr(func)
+                if new is not func:
+                    fuser.builder_.update_func(var, new)
+        return eliminate(fuser.builder_.get())

@@ -8,7 +8,6 @@ from ..ir import dtype as dtypes
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import op_name_of
-from ..ir.transform import Pass
 from ..op.memory import alloc_tensor
 from ..relax.expr import Call, Expr, ExternFunc, Function, PrimValue, ShapeExpr, StringImm, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator, PyExprVisitor
@@ -16,7 +15,8 @@ from ..relax.scalars import const_int
 from ..relax.struct_info import ObjectStructInfo
 from ..runtime.registry import get_global_func
 from ..support.errors import RelaxishError
-from .base import as_module_pass, map_relax_functions
+from .base import map_relax_functions
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["IPCAllReduceRewrite", "LowerGPUIPCAllocStorage"]
 
@@ -45,14 +45,11 @@ def _allocation(size: Expr, dtype: Expr) -> Call:
     return Call(ExternFunc(_ALLOC), [size, dtype], None, [ObjectStructInfo()])
 
 
-def LowerGPUIPCAllocStorage() -> Pass:
+class LowerGPUIPCAllocStorage(ModuleRewrite):
     """Allocations in the scope ``ipc_memory`` become calls of the runtime function that makes them visible to all GPUs."""
 
-    def lower(_: GlobalVar, func: Function) -> Function:
-        made: Function = _Lower().visit_expr(func)
-        return made
-
-    return as_module_pass(lambda mod: map_relax_functions(mod, lower), "LowerGPUIPCAllocStorage")
+    def rewrite(self, mod: IRModule) -> IRModule:
+        return map_relax_functions(mod, lambda _, func: _Lower().visit_expr(func))
 
 
 _CUSTOM = "runtime.disco.cuda_ipc.custom_allreduce"
@@ -99,22 +96,22 @@ class _Replace(PyExprMutator):
         return super().visit_call_(self.replaced.get(op, op))
 
 
-def IPCAllReduceRewrite(allreduce_strategy: int) -> Pass:
+class IPCAllReduceRewrite(ModuleRewrite):
     """Sums over all workers by ``runtime.disco.cuda_ipc.custom_allreduce``, on memory in the scope ``ipc_memory``.
 
     Strategy 1 is one-shot, 2 two-shot.  Without that function in the runtime the module stays as it is.
     """
 
-    def run(mod: IRModule) -> IRModule:
+    allreduce_strategy: int
+
+    def rewrite(self, mod: IRModule) -> IRModule:
         if get_global_func(_CUSTOM, True) is None:
             return mod
 
         def rewrite(_: GlobalVar, func: Function) -> Function:
-            found = _AllReduces(allreduce_strategy)
+            found = _AllReduces(self.allreduce_strategy)
             found.visit_expr(func)
             made: Function = _Replace(found.replaced).visit_expr(func) if found.replaced else func
             return made
 
         return map_relax_functions(mod, rewrite)
-
-    return as_module_pass(run, "IPCAllReduceRewrite")

@@ -8,7 +8,6 @@ from typing import Any
 from ..ir import dtype as dtypes
 from ..ir.module import IRModule
 from ..ir.op import Op, op_name_of
-from ..ir.transform import Pass
 from ..op.binary import add
 from ..op.create import ones, zeros
 from ..relax.analysis.cleanup import remove_all_unused
@@ -36,9 +35,9 @@ from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ..relax.utils import field_at
 from ..runtime.registry import get_global_func
 from ..support.errors import InternalError
-from .base import as_module_pass
 from .checkpoints import CheckpointCollector, Recomputer
 from .gradient_simplifier import simplify_gradient
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["TE_GRADIENT_PREFIX", "Gradient"]
 
@@ -288,7 +287,7 @@ def _run(mod: IRModule, name: str, require_grads: Sequence[Var] | None, index: i
     return out
 
 
-def Gradient(func_name: str, require_grads: Var | Sequence[Var] | None = None, target_index: int = 0) -> Pass:
+class Gradient(ModuleRewrite):
     """Differentiate a function whose result (number ``target_index``) is a float scalar.
 
     ::
@@ -304,5 +303,11 @@ def Gradient(func_name: str, require_grads: Var | Sequence[Var] | None = None, t
     ``R.grad.start_checkpoint`` and ``R.grad.end_checkpoint`` are computed again instead of kept.
     Raises InternalError for what cannot be differentiated.
     """
-    wanted = [require_grads] if isinstance(require_grads, Var) else require_grads
-    return as_module_pass(lambda mod: _run(mod, func_name, wanted, target_index), "Gradient")
+
+    func_name: str
+    require_grads: Var | Sequence[Var] | None = None
+    target_index: int = 0
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        wanted = [self.require_grads] if isinstance(self.require_grads, Var) else self.require_grads
+        return _run(mod, self.func_name, wanted, self.target_index)

@@ -7,7 +7,6 @@ from typing import Any
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import Op, op_name_of
-from ..ir.transform import Pass
 from ..relax.analysis.variables import direct_uses
 from ..relax.expr import Binding, Call, Constant, Function, If, SeqExpr, Var, VarBinding
 from ..relax.struct_info import (
@@ -17,8 +16,9 @@ from ..relax.struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
-from .base import as_module_pass, map_relax_functions
+from .base import map_relax_functions
 from .canonicalize_bindings import canonicalize_function
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["KillAfterLastUse"]
 
@@ -115,19 +115,17 @@ def _in_branches(binding: Binding) -> Binding:
     return VarBinding(binding.var, made, binding.span)
 
 
-def _run(mod: IRModule) -> IRModule:
-    def run(_: GlobalVar, func: Function) -> Function:
-        func = canonicalize_function(func)
-        body = _insert(func.body)
-        if body is func.body:
-            return func
-        return Function(func.params, body, func.ret_struct_info, func.is_pure, func.attrs, func.span)
-
-    return map_relax_functions(mod, run)
-
-
-def KillAfterLastUse() -> Pass:
+class KillAfterLastUse(ModuleRewrite):
     """Insert ``R.memory.kill_tensor``, ``R.memory.kill_storage`` and ``R.vm.kill_object`` right after the last use of
     a tensor, storage or other object (tuples among them) that the function does not return.
     """
-    return as_module_pass(_run, "KillAfterLastUse")
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        def run(_: GlobalVar, func: Function) -> Function:
+            func = canonicalize_function(func)
+            body = _insert(func.body)
+            if body is func.body:
+                return func
+            return Function(func.params, body, func.ret_struct_info, func.is_pure, func.attrs, func.span)
+
+        return map_relax_functions(mod, run)

@@ -7,15 +7,14 @@ from typing import Any
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule, functions_of
 from ..ir.op import op_name_of
-from ..ir.transform import Pass
 from ..relax.analysis.variables import free_vars
 from ..relax.call_forms import invoke_closure, invoke_pure_closure, make_closure
 from ..relax.copying import copy_with_new_vars
 from ..relax.expr import Call, Expr, Function, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import FuncStructInfo, is_pure_function
-from .base import as_module_pass
 from .lambda_names import names_of_local_functions
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["LambdaLift"]
 
@@ -119,16 +118,7 @@ def _is_pure(call: Call) -> bool:
     return is_pure_function(info)
 
 
-def _run(mod: IRModule) -> IRModule:
-    lifter = _Lifter(mod)
-    for var, func in functions_of(mod, Function):
-        new = lifter.top(var.name_hint, func)
-        if new is not func:
-            lifter.builder_.update_func(var, new)
-    return lifter.builder_.get()
-
-
-def LambdaLift() -> Pass:
+class LambdaLift(ModuleRewrite):
     """Lift local functions to the module.
 
     ::
@@ -141,4 +131,11 @@ def LambdaLift() -> Pass:
     ``R.invoke_pure_closure`` (or ``R.invoke_closure``) where they are called.  A lifted function is called
     ``<function>_<variable>`` where that is unique, unless it carries a ``global_symbol``.
     """
-    return as_module_pass(_run, "LambdaLift")
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        lifter = _Lifter(mod)
+        for var, func in functions_of(mod, Function):
+            new = lifter.top(var.name_hint, func)
+            if new is not func:
+                lifter.builder_.update_func(var, new)
+        return lifter.builder_.get()

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ir.expr import GlobalVar
-from ..ir.transform import Pass
 from ..relax.analysis.cleanup import remove_all_unused
 from ..relax.analysis.struct_info import definable_tir_vars_in_struct_info
 from ..relax.common_subexpr import eliminate_common_subexpr
 from ..relax.expr import Binding, Call, Expr, Function, PrimValue, SeqExpr, StringImm, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import FuncStructInfo, ObjectStructInfo, PrimStructInfo, TupleStructInfo, fields_of
-from .base import as_module_pass, map_relax_functions, symbol_of
+from .base import map_relax_functions, symbol_of
 from .bundle_model_params import num_input_of
 from .to_non_dataflow import to_non_dataflow
+from ..ir.declared_pass import ModuleRewrite
+from ..ir.module import IRModule
 
 __all__ = ["LazyGetInput", "LazySetOutput"]
 
@@ -58,7 +58,7 @@ def _get_lazily(func: Function) -> Function:
     return remove_all_unused(eliminate_common_subexpr(made.with_attr("num_input", count + 1)))
 
 
-def LazyGetInput() -> Pass:
+class LazyGetInput(ModuleRewrite):
     """Public functions take ``fget_param(index, name)`` in place of their weights.
 
     ::
@@ -71,10 +71,8 @@ def LazyGetInput() -> Pass:
     The callback counts as pure, so that a weight is asked for once.  The first ``num_input`` parameters stay, and the callback follows them.
     """
 
-    def run(_: GlobalVar, func: Function) -> Function:
-        return func if symbol_of(func) is None else _get_lazily(func)
-
-    return as_module_pass(lambda mod: map_relax_functions(mod, run), "LazyGetInput")
+    def rewrite(self, mod: IRModule) -> IRModule:
+        return map_relax_functions(mod, lambda _, func: func if symbol_of(func) is None else _get_lazily(func))
 
 
 class _LazyOutputs(PyExprMutator):
@@ -129,7 +127,7 @@ def _set_lazily(func: Function) -> Function:
     return made if count is None else made.with_attr("num_input", count + 1)
 
 
-def LazySetOutput() -> Pass:
+class LazySetOutput(ModuleRewrite):
     """Public functions give each result to ``fset_output(index, value)`` as soon as it is computed, and return nothing.
 
     ::
@@ -141,7 +139,5 @@ def LazySetOutput() -> Pass:
                                       return R.tuple()
     """
 
-    def run(_: GlobalVar, func: Function) -> Function:
-        return func if symbol_of(func) is None else _set_lazily(func)
-
-    return as_module_pass(lambda mod: map_relax_functions(mod, run), "LazySetOutput")
+    def rewrite(self, mod: IRModule) -> IRModule:
+        return map_relax_functions(mod, lambda _, func: func if symbol_of(func) is None else _set_lazily(func))

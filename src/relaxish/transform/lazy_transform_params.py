@@ -7,7 +7,6 @@ from typing import Any
 
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
-from ..ir.transform import Pass
 from ..op.vm import kill_object
 from ..relax.analysis.variables import defined_symbolic_vars, direct_uses
 from ..relax.expr import (
@@ -27,9 +26,10 @@ from ..relax.expr import (
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import ObjectStructInfo, PrimStructInfo, ShapeStructInfo, StructInfo, TupleStructInfo
 from ..support.errors import RelaxishError
-from .base import as_module_pass, map_relax_functions
+from .base import map_relax_functions
 from .bundle_model_params import num_input_of
 from .to_non_dataflow import to_non_dataflow
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["LazyTransformParams"]
 
@@ -180,12 +180,7 @@ def _transform(
     return made.without_attr("relax.force_pure") if "relax.force_pure" in made.attrs else made
 
 
-def LazyTransformParams(
-    fget_item: str = "get_item",
-    fset_item: str | None = "set_item",
-    extra_get_item_params: Sequence[Any] | None = None,
-    extra_set_item_params: Sequence[Any] | None = None,
-) -> Pass:
+class LazyTransformParams(ModuleRewrite):
     """Functions named ``*transform_params`` fetch weights by the packed function ``fget_item(index)`` when needed and
     give results to ``fset_item(index, value)`` when done.
 
@@ -205,16 +200,21 @@ def LazyTransformParams(
 
     Raises AssertionError if ``fget_item`` is None.
     """
-    if fget_item is None:
-        raise AssertionError("transforming set_item only is not supported")
 
-    def run(mod: IRModule) -> IRModule:
-        def rewrite(var: GlobalVar, func: Function) -> Function:
-            if not var.name_hint.endswith("transform_params"):
-                return func
-            extras = list(extra_get_item_params or ()), list(extra_set_item_params or ())
-            return _transform(func, fget_item, fset_item, *extras)
+    fget_item: str = "get_item"
+    fset_item: str | None = "set_item"
+    extra_get_item_params: Sequence[Any] | None = None
+    extra_set_item_params: Sequence[Any] | None = None
 
-        return map_relax_functions(mod, rewrite)
+    def __post_init__(self) -> None:
+        if self.fget_item is None:
+            raise AssertionError("transforming set_item only is not supported")
 
-    return as_module_pass(run, "LazyTransformParams")
+    def rewrite(self, mod: IRModule) -> IRModule:
+        extras = list(self.extra_get_item_params or ()), list(self.extra_set_item_params or ())
+
+        def lazily(var: GlobalVar, func: Function) -> Function:
+            wanted = var.name_hint.endswith("transform_params")
+            return _transform(func, self.fget_item, self.fset_item, *extras) if wanted else func
+
+        return map_relax_functions(mod, lazily)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..ir.module import IRModule, functions_of
-from ..ir.transform import Pass, PassContext
+from ..ir.transform import PassContext
 from ..relax.analysis.cleanup import remove_all_unused
 from ..relax.analysis.struct_info import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
 from ..relax.analysis.variables import contains_impure_call, direct_uses
@@ -38,10 +38,10 @@ from ..relax.struct_info import ShapeStructInfo, TupleStructInfo, fields_of
 from ..support.errors import RelaxishError
 from ..support.sequences import of_kind
 from ..tir import IntImm
-from .base import as_module_pass
 from .bundle_model_params import bundle_model_params, num_input_of
 from .canonicalize_bindings import canonicalize_function
 from .shared_weight_transform import SharedPlan, plan_shared
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["LiftTransformParams", "Plan"]
 
@@ -291,7 +291,7 @@ def _lift_shared(mod: IRModule, names: Sequence[str] | None) -> IRModule:
     return out
 
 
-def LiftTransformParams(shared_transform: bool | Sequence[str] = False) -> Pass:
+class LiftTransformParams(ModuleRewrite):
     """Split functions with the attribute ``num_input``.
 
     ::
@@ -312,9 +312,9 @@ def LiftTransformParams(shared_transform: bool | Sequence[str] = False) -> Pass:
     transforming function drop each weight from the tuple once it is read.
     """
 
-    def run(mod: IRModule) -> IRModule:
-        if isinstance(shared_transform, bool):
-            return _lift_shared(mod, None) if shared_transform else _lift_each(mod, None)
-        return _lift_shared(mod, list(shared_transform))
+    shared_transform: bool | Sequence[str] = False
 
-    return as_module_pass(run, "LiftTransformParams")
+    def rewrite(self, mod: IRModule) -> IRModule:
+        if isinstance(self.shared_transform, bool):
+            return _lift_shared(mod, None) if self.shared_transform else _lift_each(mod, None)
+        return _lift_shared(mod, list(self.shared_transform))

@@ -7,12 +7,13 @@ from typing import Any
 from ..ir import dtype as dt
 from ..ir.op import Op
 from ..ir.prim import IntImm
-from ..ir.transform import Pass
 from ..relax.expr import Call, Expr, PrimValue, ShapeExpr, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import ShapeStructInfo
 from ..support.errors import RelaxishError
-from .base import mutator_pass
+from .base import mutated
+from ..ir.declared_pass import ModuleRewrite
+from ..ir.module import IRModule
 
 __all__ = ["LowerAllocTensor"]
 
@@ -35,8 +36,10 @@ class _Lower(PyExprMutator):
         return Call(Op.get("relax.memory.alloc_tensor"), (storage, PrimValue(0), shape, dtype), None, None, call.span)
 
 
-def LowerAllocTensor() -> Pass:
+class LowerAllocTensor(ModuleRewrite):
     """``R.builtin.alloc_tensor`` becomes ``R.memory.alloc_storage`` of the size in bytes plus
     ``R.memory.alloc_tensor`` at offset 0.
     """
-    return mutator_pass(_Lower, "LowerAllocTensor")
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        return mutated(_Lower(mod), mod)

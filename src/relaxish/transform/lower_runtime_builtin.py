@@ -7,12 +7,13 @@ from typing import Any
 
 from ..ir.expr import GlobalVar
 from ..ir.op import Op, op_name_of
-from ..ir.transform import Pass
 from ..relax.expr import Call, DataTypeImm, Expr, ExternFunc, PrimValue, ShapeExpr, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import FuncStructInfo, ObjectStructInfo, StructInfo, TupleStructInfo, is_void
 from ..support.errors import InternalError
-from .base import mutator_pass
+from .base import mutated
+from ..ir.declared_pass import ModuleRewrite
+from ..ir.module import IRModule
 
 __all__ = ["LowerRuntimeBuiltin", "VMBuiltinLower"]
 
@@ -130,11 +131,12 @@ _RULES: dict[str, Callable[[_Lower, Call], Any]] = {
 }
 
 
-def LowerRuntimeBuiltin() -> Pass:
+class LowerRuntimeBuiltin(ModuleRewrite):
     """Replace reshape, shape_of, closures, memory and view operators by the machine's builtins."""
-    return mutator_pass(_Lower, "LowerRuntimeBuiltin")
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        return mutated(_Lower(mod), mod)
 
 
-def VMBuiltinLower() -> Pass:
+class VMBuiltinLower(LowerRuntimeBuiltin, name="LowerRuntimeBuiltin"):
     """The older name of :func:`LowerRuntimeBuiltin`."""
-    return LowerRuntimeBuiltin()

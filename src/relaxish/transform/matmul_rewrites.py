@@ -7,9 +7,8 @@ from functools import reduce
 from typing import Any
 
 from ..arith import Extension
-from ..ir.expr import GlobalVar, PrimExpr
+from ..ir.expr import PrimExpr
 from ..ir.module import IRModule
-from ..ir.transform import Pass
 from ..op.binary import add
 from ..op.index import take
 from ..op.linear_algebra import einsum, matmul
@@ -22,8 +21,9 @@ from ..relax.expr import Expr, Function, ShapeExpr, Tuple, as_shape_dim
 from ..relax.scalars import fresh_analyzer, prove_equal_shapes
 from ..relax.struct_info import TensorStructInfo, tensor_dims, tensor_rank
 from ..tir import GE, GT, LT, And, IntImm
-from .base import as_module_pass, map_relax_functions
+from .base import map_relax_functions
 from ..ir.plain import plain_int, plain_str
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["AdjustMatmulOrder", "ExpandMatmulOfSum", "ReorderPermuteDimsAfterConcat", "ReorderTakeAfterMatmul"]
 
@@ -31,15 +31,16 @@ Matches = Mapping[DFPattern, Any]
 Rewriter = Callable[[Expr, Matches], Expr | None]
 
 
-def _pass(make: Callable[[Function], tuple[DFPattern, Rewriter]], name: str) -> Pass:
-    def run(mod: IRModule) -> IRModule:
-        def rewrite(_: GlobalVar, func: Function) -> Function:
-            pattern, rewriter = make(func)
-            return rewrite_call(pattern, rewriter, func)
+class _CallRewrite(ModuleRewrite):
+    """A pass that rewrites the calls of a pattern, both of which are made for the function."""
 
-        return map_relax_functions(mod, rewrite)
+    @staticmethod
+    def make(func: Function, /) -> tuple[DFPattern, Rewriter]:
+        """The pattern and what becomes of a call that it matches."""
+        raise NotImplementedError
 
-    return as_module_pass(run, name, 1)
+    def rewrite(self, mod: IRModule) -> IRModule:
+        return map_relax_functions(mod, lambda _, func: rewrite_call(*self.make(func), func))
 
 
 def _dims(expr: Expr) -> Sequence[Any] | None:
@@ -151,13 +152,14 @@ def _cheaper_left(a: list[Any], c: list[Any], bounds: Sequence[PrimExpr]) -> boo
         return False if analyzer.can_prove(LT(right, left)) else None
 
 
-def AdjustMatmulOrder() -> Pass:
+class AdjustMatmulOrder(_CallRewrite, opt_level=1):
     """Associate chains of matrix products the cheaper way.
 
     ``R.matmul(R.matmul(A, B), x)`` becomes ``R.matmul(A, R.matmul(B, x))`` where that takes fewer multiplications (low
     rank adapters); products of weights alone are put together, for LiftTransformParams to compute them once.
     """
-    return _pass(_adjust_order, "AdjustMatmulOrder")
+
+    make = staticmethod(_adjust_order)
 
 
 def _expand_sum(func: Function) -> tuple[DFPattern, Rewriter]:
@@ -181,11 +183,12 @@ def _expand_sum(func: Function) -> tuple[DFPattern, Rewriter]:
     return is_op("relax.matmul")(x, total | turned), rewrite
 
 
-def ExpandMatmulOfSum() -> Pass:
+class ExpandMatmulOfSum(_CallRewrite, opt_level=1):
     """``R.matmul(x, R.add(A, B))`` becomes ``R.add(R.matmul(x, A), R.matmul(x, B))``, unless ``A + B`` is computable at
     compile time.  ``R.permute_dims(R.add(A, B))`` is taken apart alike.
     """
-    return _pass(_expand_sum, "ExpandMatmulOfSum")
+
+    make = staticmethod(_expand_sum)
 
 
 _MAX_CONCAT = 12
@@ -222,11 +225,12 @@ def _permute_after_concat(_: Function) -> tuple[DFPattern, Rewriter]:
     return pattern, rewrite
 
 
-def ReorderPermuteDimsAfterConcat() -> Pass:
+class ReorderPermuteDimsAfterConcat(_CallRewrite, opt_level=1):
     """``R.concat((R.permute_dims(A), R.permute_dims(B)), axis=1)`` becomes
     ``R.permute_dims(R.concat((A, B), axis=0))``.
     """
-    return _pass(_permute_after_concat, "ReorderPermuteDimsAfterConcat")
+
+    make = staticmethod(_permute_after_concat)
 
 
 def _take_of_batched(lhs: Expr, lhs_dims: Sequence[Any], table: Expr, dims: Sequence[Any], places: Expr) -> Expr:
@@ -261,8 +265,9 @@ def _take_after_matmul(_: Function) -> tuple[DFPattern, Rewriter]:
     return whole, rewrite
 
 
-def ReorderTakeAfterMatmul() -> Pass:
+class ReorderTakeAfterMatmul(_CallRewrite, opt_level=1):
     """``R.matmul(x, R.take(W, i, axis=1))`` becomes ``R.take(R.matmul(x, W), i, axis=1)``, so that no gathered copy of
     the weights is made; likewise for a table of matrices of which each entry of the batch picks one.
     """
-    return _pass(_take_after_matmul, "ReorderTakeAfterMatmul")
+
+    make = staticmethod(_take_after_matmul)

@@ -7,16 +7,15 @@ from typing import Any
 
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule, functions_of
-from ..ir.transform import Pass
 from ..relax.copying import copy_with_new_vars
 from ..relax.expr import Binding, Call, Expr, Function, Tuple, Var
 from ..relax.expr_functor import PyExprMutator, PyExprVisitor
-from .base import as_module_pass
 from .composite_annotator import codegen_name
 from .dead_code_elimination import eliminate
 from .graph_partition import Group
 from .grouped_functions import fuse_by_groups
 from .to_non_dataflow import to_non_dataflow
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["MergeCompositeFunctions"]
 
@@ -124,24 +123,7 @@ class _Inliner(PyExprMutator):
         return super().visit_call_(op)
 
 
-def _run(mod: IRModule) -> IRModule:
-    groups = _Groups(mod)
-    groups.visit_expr(mod["main"])
-    grouped = fuse_by_groups(mod, {v: g.find() for v, g in groups.groups.items()}, lift_constants=True, only={"main"})
-    out = grouped.clone()
-    for var, func in functions_of(grouped, Function):
-        if func.attrs.get("Codegen"):
-            new = (
-                _Inliner(mod)
-                .visit_expr(to_non_dataflow(func))
-                .without_attr("Primitive")
-                .with_attr("global_symbol", var.name_hint)
-            )
-            out.update_func(var, new)
-    return eliminate(out, ["main"])
-
-
-def MergeCompositeFunctions() -> Pass:
+class MergeCompositeFunctions(ModuleRewrite):
     """Join composite functions (of FuseOpsByPattern) for the same code generator into larger ones.
 
     ::
@@ -151,4 +133,21 @@ def MergeCompositeFunctions() -> Pass:
 
     The new function has the attribute ``Codegen`` and defines the composites locally.
     """
-    return as_module_pass(_run, "MergeCompositeFunctions")
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        groups = _Groups(mod)
+        groups.visit_expr(mod["main"])
+        grouped = fuse_by_groups(
+            mod, {v: g.find() for v, g in groups.groups.items()}, lift_constants=True, only={"main"}
+        )
+        out = grouped.clone()
+        for var, func in functions_of(grouped, Function):
+            if func.attrs.get("Codegen"):
+                new = (
+                    _Inliner(mod)
+                    .visit_expr(to_non_dataflow(func))
+                    .without_attr("Primitive")
+                    .with_attr("global_symbol", var.name_hint)
+                )
+                out.update_func(var, new)
+        return eliminate(out, ["main"])

@@ -9,7 +9,7 @@ from typing import Any
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule, functions_of
 from ..ir.prim import FloatImm
-from ..ir.transform import Pass, Sequential
+from ..ir.transform import Pass
 from ..relax.analysis.cleanup import remove_all_unused
 from ..relax.analysis.struct_info import definable_tir_vars_in_struct_info
 from ..relax.analysis.variables import free_symbolic_vars, free_vars
@@ -22,6 +22,7 @@ from ..support.sequences import of_kind
 from .base import as_module_pass, symbol_of
 from .canonicalize_bindings import CanonicalizeBindings
 from .dead_code_elimination import DeadCodeElimination
+from ..ir.declared_pass import ModuleRewrite, StepsPass
 
 __all__ = ["ExpandTupleArguments", "RemoveUnusedOutputs", "RemoveUnusedParameters"]
 
@@ -97,9 +98,16 @@ def _prefixed(func: Function, params: Sequence[Var], bindings: Sequence[Any]) ->
     return Function(params, body, func.ret_struct_info, func.is_pure, func.attrs, func.span)
 
 
-def _pass(run: Callable[[IRModule], IRModule], name: str) -> Pass:
-    inner = as_module_pass(run, f"{name}Inner")
-    return Sequential([inner, CanonicalizeBindings(), DeadCodeElimination()], name=name)
+class _Tidied(StepsPass):
+    """A change of signatures, and what tidies up after it."""
+
+    def change(self, mod: IRModule) -> IRModule:
+        """The module with other signatures."""
+        raise NotImplementedError(f"{type(self).__name__} defines no change")
+
+    def steps(self) -> list[Pass]:
+        inner = as_module_pass(self.change, f"{self.info.name}Inner")
+        return [inner, CanonicalizeBindings(), DeadCodeElimination()]
 
 
 def _expanded(_: GlobalVar, func: Function) -> Change | None:
@@ -138,12 +146,14 @@ def _expanded(_: GlobalVar, func: Function) -> Change | None:
     return _prefixed(func, params, bindings), call
 
 
-def ExpandTupleArguments() -> Pass:
+class ExpandTupleArguments(_Tidied):
     """Private functions take the fields of their tuple parameters one by one.
 
     ``cls.func((a, b))`` becomes ``cls.func(a, b)``.
     """
-    return _pass(lambda mod: _apply(mod, _expanded), "ExpandTupleArguments")
+
+    def change(self, mod: IRModule) -> IRModule:
+        return _apply(mod, _expanded)
 
 
 def _without_unused(_: GlobalVar, func: Function) -> Change | None:
@@ -169,11 +179,13 @@ def _without_unused(_: GlobalVar, func: Function) -> Change | None:
     return _prefixed(func, params, []), call
 
 
-def RemoveUnusedParameters() -> Pass:
+class RemoveUnusedParameters(ModuleRewrite):
     """Private functions lose the parameters they do not use, and callers what they computed for them only; symbolic
     variables that only those defined are passed as scalars.
     """
-    return as_module_pass(lambda mod: _apply(mod, _without_unused, tidy=True), "RemoveUnusedParameters")
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        return _apply(mod, _without_unused, tidy=True)
 
 
 class _TupleUses(PyExprVisitor):
@@ -244,6 +256,8 @@ def _remove_outputs(mod: IRModule) -> IRModule:
     return _apply(mod, analyse)
 
 
-def RemoveUnusedOutputs() -> Pass:
+class RemoveUnusedOutputs(_Tidied):
     """Private functions that return tuples lose the fields that no caller uses; a single field left is returned bare."""
-    return _pass(_remove_outputs, "RemoveUnusedOutputs")
+
+    def change(self, mod: IRModule) -> IRModule:
+        return _remove_outputs(mod)

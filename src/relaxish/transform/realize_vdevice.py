@@ -8,14 +8,14 @@ from ..ir.expr import GlobalVar
 from ..ir.global_info import VDevice
 from ..ir.module import IRModule
 from ..ir.op import op_name_of
-from ..ir.transform import Pass
 from ..op.base import to_vdevice
 from ..relax.expr import Binding, Call, Expr, Function, Tuple, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator, PyExprVisitor
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ..relax.utils import followed
 from ..support.sequences import of_kind
-from .base import as_module_pass, map_relax_functions
+from .base import map_relax_functions
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["RealizeVDevice"]
 
@@ -163,21 +163,7 @@ class _Realize(PyExprMutator):
         return to_vdevice(call.args[0], device)
 
 
-def _run(mod: IRModule) -> IRModule:
-    devices = _Devices(mod)
-    facts = _Facts(devices)
-    for func in of_kind(mod.functions.values(), Function):
-        facts.visit_expr(func)
-    realize = _Realize(devices, facts.settle())
-
-    def rewrite(_: GlobalVar, func: Function) -> Function:
-        made: Function = realize.visit_expr(func)
-        return made
-
-    return map_relax_functions(mod, rewrite)
-
-
-def RealizeVDevice() -> Pass:
+class RealizeVDevice(ModuleRewrite):
     """Spread the devices named by ``R.hint_on_device``, ``R.to_vdevice`` and annotations over the values computed with
     them, and write them into the struct infos.
 
@@ -190,4 +176,16 @@ def RealizeVDevice() -> Pass:
 
     Raises ValueError if a hint names a device that the module does not list.
     """
-    return as_module_pass(_run, "RealizeVDevice")
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        devices = _Devices(mod)
+        facts = _Facts(devices)
+        for func in of_kind(mod.functions.values(), Function):
+            facts.visit_expr(func)
+        realize = _Realize(devices, facts.settle())
+
+        def rewrite(_: GlobalVar, func: Function) -> Function:
+            made: Function = realize.visit_expr(func)
+            return made
+
+        return map_relax_functions(mod, rewrite)

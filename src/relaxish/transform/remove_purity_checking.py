@@ -6,10 +6,10 @@ from __future__ import annotations
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import Op, op_name_of
-from ..ir.transform import Pass
 from ..relax.expr import Call, Expr, Function
 from ..relax.expr_functor import PyExprMutator
-from .base import as_module_pass, map_relax_functions
+from .base import map_relax_functions
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["RemovePurityChecking"]
 
@@ -32,18 +32,16 @@ class _Unwrap(PyExprMutator):
         return call
 
 
-def _run(mod: IRModule) -> IRModule:
-    unwrap = _Unwrap(mod)
-
-    def rewrite(_: GlobalVar, func: Function) -> Function:
-        made: Function = unwrap.visit_expr(func)
-        return made
-
-    return map_relax_functions(mod, rewrite)
-
-
-def RemovePurityChecking() -> Pass:
+class RemovePurityChecking(ModuleRewrite):
     """Mark pure functions ``relax.force_pure`` and unwrap ``call_pure_packed``, ``call_inplace_packed`` and
     ``invoke_pure_closure``, so that passes below may bring in allocations and other effects.
     """
-    return as_module_pass(_run, "RemovePurityChecking")
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        unwrap = _Unwrap(mod)
+
+        def rewrite(_: GlobalVar, func: Function) -> Function:
+            made: Function = unwrap.visit_expr(func)
+            return made
+
+        return map_relax_functions(mod, rewrite)

@@ -8,15 +8,15 @@ from typing import Any
 from ..ir.expr import GlobalVar, PrimExpr
 from ..ir.module import IRModule, functions_of
 from ..ir.prim import IntImm
-from ..ir.transform import Pass, PassContext
+from ..ir.transform import PassContext
 from ..relax.call_forms import call_builtin_with_ctx
 from ..relax.expr import Call, Expr, Function, PrimValue, SeqExpr, ShapeExpr, Tuple, TupleGetItem, Var, VarBinding
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import ShapeStructInfo, TupleStructInfo
 from ..tir import Var as TirVar
 from ..tir.functor import substitute
-from .base import as_module_pass
 from .cuda_graph_plan import Planner, Region
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["RewriteCUDAGraph"]
 
@@ -167,7 +167,7 @@ def _rename(info: Any, names: dict[Any, Any]) -> TupleStructInfo:
     return info.map(lambda value: substitute(value, names), lambda var: var)
 
 
-def RewriteCUDAGraph() -> Pass:
+class RewriteCUDAGraph(ModuleRewrite):
     """Kernels at fixed addresses become functions that a CUDA graph replays, if ``relax.backend.use_cuda_graph`` is set.
 
     Runs after StaticPlanBlockMemory. Parameters behind the function attribute ``num_input`` are taken as weights that
@@ -189,8 +189,6 @@ def RewriteCUDAGraph() -> Pass:
                                       (cls.main_cuda_graph_capture, (weight, alloc), 0))
     """
 
-    def run(mod: IRModule) -> IRModule:
+    def rewrite(self, mod: IRModule) -> IRModule:
         wanted = PassContext.current().config.get("relax.backend.use_cuda_graph")
         return _Rewriter(mod).rewrite() if wanted else mod
-
-    return as_module_pass(run, "RewriteCUDAGraph")

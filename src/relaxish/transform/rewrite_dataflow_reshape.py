@@ -8,14 +8,14 @@ from ..ir.expr import GlobalVar
 from ..ir.functor import post_order_visit
 from ..ir.module import IRModule
 from ..ir.op import Op
-from ..ir.transform import Pass
 from ..relax.analysis.tir_pattern import has_reshape_pattern
 from ..relax.expr import BindingBlock, Call, DataflowBlock, Expr, Tuple, VarBinding, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import product, prove_equal
 from ..relax.struct_info import TensorStructInfo
 from ..tir import BufferLoad, PrimFunc
-from .base import mutator_pass
+from .base import mutated
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["RewriteDataflowReshape"]
 
@@ -85,8 +85,10 @@ class _Rewriter(PyExprMutator):
         return Call(Op.get("relax.reshape"), (arg, out.shape), None, None, call.span)
 
 
-def RewriteDataflowReshape() -> Pass:
+class RewriteDataflowReshape(ModuleRewrite):
     """In dataflow blocks, ``call_tir`` to a function that only moves its input in row-major order becomes
     ``R.reshape``, which later shares the input's memory. Outputs of a block stay as they are.
     """
-    return mutator_pass(_Rewriter, "RewriteDataflowReshape")
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        return mutated(_Rewriter(mod), mod)

@@ -7,16 +7,16 @@ from typing import Any
 
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule, functions_of
-from ..ir.transform import Pass
 from ..relax.analysis.variables import post_order_visit
 from ..relax.expr import Call, Constant, Expr, ExternFunc, Function, Tuple
 from ..relax.expr_functor import PyExprMutator
 from ..runtime.registry import get_global_func
 from ..support.errors import RelaxishError
 from ..support.sequences import of_kind
-from .base import as_module_pass, symbol_of
+from .base import symbol_of
 from .dead_code_elimination import eliminate
 from ..ir.plain import plain_str
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["RunCodegen"]
 
@@ -103,7 +103,7 @@ def _run(mod: IRModule, options: Mapping[str, Any], entries: Sequence[str]) -> I
     return eliminate(out, list(entries))
 
 
-def RunCodegen(target_options: Mapping[str, Any] | None = None, entry_functions: Sequence[str] | None = None) -> Pass:
+class RunCodegen(ModuleRewrite):
     """Compile functions with the attribute ``Codegen`` by the registered function ``relax.ext.<name>``.
 
     It gets the functions, ``target_options[name]`` and the names of constants, and returns runtime modules, which
@@ -115,5 +115,9 @@ def RunCodegen(target_options: Mapping[str, Any] | None = None, entry_functions:
 
     Raises RelaxishError if a code generator is not registered.
     """
-    entries = list(entry_functions or ["main"])
-    return as_module_pass(lambda mod: _run(mod, target_options or {}, entries), "RunCodegen")
+
+    target_options: Mapping[str, Any] | None = None
+    entry_functions: Sequence[str] | None = None
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        return _run(mod, self.target_options or {}, list(self.entry_functions or ["main"]))

@@ -10,7 +10,6 @@ from ..arith import Analyzer
 from ..ir.expr import PrimExpr, Range
 from ..ir.module import IRModule
 from ..ir.op import op_name_of
-from ..ir.transform import Pass
 from ..op.manipulate import reshape
 from ..relax.dpl import is_op, rewrite_call, wildcard
 from ..relax.dpl.pattern import DFPattern
@@ -19,7 +18,8 @@ from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.scalars import prove_equal_shapes
 from ..relax.struct_info import tensor_dims
 from ..tir import Cast, IndexMap, const
-from .base import as_module_pass, map_relax_functions
+from .base import map_relax_functions
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["AttachExternModules", "FastMathTransform", "OptimizeLayoutTransform", "RemoveRedundantReshape"]
 
@@ -42,9 +42,11 @@ def _reshapes(func: Function) -> Function:
     return rewrite_call(outer | inner, rewrite, func)
 
 
-def RemoveRedundantReshape() -> Pass:
+class RemoveRedundantReshape(ModuleRewrite):
     """A reshape of a reshape is one reshape; a reshape to the shape a tensor has is the tensor."""
-    return as_module_pass(lambda mod: map_relax_functions(mod, lambda _, f: _reshapes(f)), "RemoveRedundantReshape")
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        return map_relax_functions(mod, lambda _, f: _reshapes(f))
 
 
 def _cancels(first: IndexMap, second: IndexMap, shape: Sequence[PrimExpr]) -> bool:
@@ -70,9 +72,11 @@ def _transforms(func: Function) -> Function:
     return rewrite_call(outer, rewrite, func)
 
 
-def OptimizeLayoutTransform() -> Pass:
+class OptimizeLayoutTransform(ModuleRewrite):
     """Two ``R.layout_transform`` in a row that undo each other disappear."""
-    return as_module_pass(lambda mod: map_relax_functions(mod, lambda _, f: _transforms(f)), "OptimizeLayoutTransform")
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        return map_relax_functions(mod, lambda _, f: _transforms(f))
 
 
 class _FastMath(PyExprMutator):
@@ -85,21 +89,19 @@ class _FastMath(PyExprMutator):
         return call if fast is None else self.builder_.call_te(fast, call.args[0])
 
 
-def FastMathTransform() -> Pass:
+class FastMathTransform(ModuleRewrite):
     """``R.exp``, ``R.erf``, ``R.tanh`` and ``R.nn.softmax`` become loops with fast approximations."""
 
-    def run(mod: IRModule) -> IRModule:
+    def rewrite(self, mod: IRModule) -> IRModule:
         mutator = _FastMath(mod)
         return rewrite_functions(mutator, mod)
 
-    return as_module_pass(run, "FastMathTransform")
 
-
-def AttachExternModules(extern_modules: Sequence[Any]) -> Pass:
+class AttachExternModules(ModuleRewrite):
     """Load ``nn.ExternModule`` objects and add them to the module attribute ``external_mods``."""
 
-    def run(mod: IRModule) -> IRModule:
-        before = list((mod.attrs or {}).get("external_mods") or ())
-        return mod.with_attr("external_mods", [*before, *(m.load() for m in extern_modules)])
+    extern_modules: Sequence[Any]
 
-    return as_module_pass(run, "AttachExternModules")
+    def rewrite(self, mod: IRModule) -> IRModule:
+        before = list((mod.attrs or {}).get("external_mods") or ())
+        return mod.with_attr("external_mods", [*before, *(m.load() for m in self.extern_modules)])

@@ -11,7 +11,6 @@ from ..ir.expr import GlobalVar, PrimExpr
 from ..ir.functor import pre_order_visit
 from ..ir.module import IRModule
 from ..ir.op import Op
-from ..ir.transform import Pass
 from ..relax.expr import Call, Expr, ExternFunc, Tuple, is_call_of
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.struct_info import TensorStructInfo, fields_of
@@ -19,9 +18,9 @@ from ..support.errors import RelaxishError
 from ..tir import Block, BlockRealize, Buffer, PrimFunc, SeqStmt, Var
 from ..tir.functor import renew_defs
 from ..tir.stmt import Stmt, stmt_list
-from .base import as_module_pass
 from .tir_pattern_match import MatchResult, match_leading_loops
 from ..ir.plain import plain_int
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["FCodegen", "SplitCallTIRByPattern"]
 
@@ -148,7 +147,7 @@ class _Splitter(PyExprMutator):
         return Call(call.op, (rest, others), call.attrs, call.sinfo_args, call.span)
 
 
-def SplitCallTIRByPattern(patterns: Sequence[PrimFunc], fcodegen: FCodegen) -> Pass:
+class SplitCallTIRByPattern(ModuleRewrite):
     """Carve what matches ``patterns`` at the start of a fused kernel out to a library.
 
     ``fcodegen(matches)`` gets the matches of the first loop nests and returns ``[source, count, buffers]``: the source
@@ -165,8 +164,9 @@ def SplitCallTIRByPattern(patterns: Sequence[PrimFunc], fcodegen: FCodegen) -> P
     A kernel that the library computes whole becomes the external function itself.
     """
 
-    def run(mod: IRModule) -> IRModule:
-        splitter = _Splitter(mod, list(patterns), fcodegen)
-        return rewrite_functions(splitter, mod)
+    patterns: Sequence[PrimFunc]
+    fcodegen: FCodegen
 
-    return as_module_pass(run, "SplitCallTIRByPattern")
+    def rewrite(self, mod: IRModule) -> IRModule:
+        splitter = _Splitter(mod, list(self.patterns), self.fcodegen)
+        return rewrite_functions(splitter, mod)

@@ -8,7 +8,6 @@ from typing import Any
 
 from ..ir.functor import Mutator
 from ..ir.module import IRModule
-from ..ir.transform import Pass
 from ..relax.call_forms import call_tir
 from ..relax.expr import Call, Expr, Tuple, TupleGetItem, is_call_of
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
@@ -16,9 +15,9 @@ from ..relax.struct_info import TensorStructInfo
 from ..tir import Block, BlockRealize, Buffer, IntImm, PrimFunc, SeqStmt, Stmt, Var
 from ..tir.functor import renew_defs
 from ..tir.stmt import stmt_list
-from .base import as_module_pass
 from .dead_code_elimination import eliminate
 from ..ir.plain import plain_bool, plain_int
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["SplitLayoutRewritePreproc"]
 
@@ -143,14 +142,7 @@ class _Splitter(PyExprMutator):
         return self.builder_.emit(made)
 
 
-def _run(mod: IRModule) -> IRModule:
-    splitter = _Splitter(mod)
-    if not splitter.parts:
-        return mod
-    return eliminate(rewrite_functions(splitter, mod))
-
-
-def SplitLayoutRewritePreproc() -> Pass:
+class SplitLayoutRewritePreproc(ModuleRewrite):
     """Separate the repacking of weights from the kernels that use them.
 
     ::
@@ -163,4 +155,9 @@ def SplitLayoutRewritePreproc() -> Pass:
 
     The repacking then depends on the weight alone, so LiftTransformParams or FoldConstant can do it once.
     """
-    return as_module_pass(_run, "SplitLayoutRewritePreproc")
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        splitter = _Splitter(mod)
+        if not splitter.parts:
+            return mod
+        return eliminate(rewrite_functions(splitter, mod))

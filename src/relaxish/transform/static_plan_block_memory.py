@@ -13,7 +13,6 @@ from ..ir.module import IRModule
 from ..ir.op import Op, op_name_of
 from ..ir.prim import IntImm, const_ints
 from ..ir.prim import StringImm as PrimString
-from ..ir.transform import Pass
 from ..relax.analysis.struct_info import tir_vars_in_struct_info
 from ..relax.analysis.variables import direct_uses
 from ..relax.expr import (
@@ -37,9 +36,10 @@ from ..relax.scalars import fresh_analyzer
 from ..relax.struct_info import ObjectStructInfo
 from ..support.errors import RelaxishError
 from ..tir import PrimFunc
-from .base import as_module_pass, map_relax_functions
+from .base import map_relax_functions
 from .memory_tokens import Token, TokenPool
 from ..ir.plain import plain_bool
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["StaticPlanBlockMemory"]
 
@@ -328,21 +328,7 @@ def _tensor_in(storage: Var, request: Call) -> Call:
     return call
 
 
-def _run(mod: IRModule) -> IRModule:
-    bounds = _Bounds(fresh_analyzer())
-
-    def plan(_: GlobalVar, func: Function) -> Function:
-        planner = _Planner(mod, bounds)
-        planner.plan(func)
-        wanted = func.attrs.get(_PLAN_OUTPUT)
-        plan_output = wanted is not None and plain_bool(wanted)
-        new = _Writer(planner, plan_output).function(func)
-        return new.without_attr(_PLAN_OUTPUT) if plan_output else new
-
-    return map_relax_functions(mod, plan)
-
-
-def StaticPlanBlockMemory() -> Pass:
+class StaticPlanBlockMemory(ModuleRewrite):
     """Give allocations storage that is reused once its tensor is dead.
 
     ``R.builtin.alloc_tensor`` becomes ``R.memory.alloc_storage`` (once for each storage) plus
@@ -351,4 +337,16 @@ def StaticPlanBlockMemory() -> Pass:
     What the function returns keeps its own allocation, unless the attribute
     ``relax.memory_plan_dynamic_func_output`` asks for storage of the largest size for it too.
     """
-    return as_module_pass(_run, "StaticPlanBlockMemory")
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        bounds = _Bounds(fresh_analyzer())
+
+        def plan(_: GlobalVar, func: Function) -> Function:
+            planner = _Planner(mod, bounds)
+            planner.plan(func)
+            wanted = func.attrs.get(_PLAN_OUTPUT)
+            plan_output = wanted is not None and plain_bool(wanted)
+            new = _Writer(planner, plan_output).function(func)
+            return new.without_attr(_PLAN_OUTPUT) if plan_output else new
+
+        return map_relax_functions(mod, plan)

@@ -15,13 +15,13 @@ import numpy as np
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import op_name_of
-from ..ir.transform import Pass
 from ..op import manipulate, nn
 from ..op.index import strided_slice
 from ..relax.expr import Call, Constant, Expr, Function
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import const_int
-from .base import as_module_pass, map_relax_functions
+from .base import map_relax_functions
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["SubPixelConvTranspose"]
 
@@ -136,15 +136,7 @@ def _shape_of(call: Call, dims: int) -> _Shape | None:
     return shape if all(k - p + e <= c * s for c, s, k, p, e in reach) else None
 
 
-def _run(mod: IRModule) -> IRModule:
-    def rewrite(_: GlobalVar, func: Function) -> Function:
-        made: Function = _Rewriter(mod).visit_expr(func)
-        return made
-
-    return map_relax_functions(mod, rewrite)
-
-
-def SubPixelConvTranspose() -> Pass:
+class SubPixelConvTranspose(ModuleRewrite):
     """``conv2d_transpose`` and ``conv1d_transpose`` without dilation become convolutions of stride 1.
 
     Before::
@@ -159,4 +151,10 @@ def SubPixelConvTranspose() -> Pass:
         lv3 = R.reshape(lv2, R.shape([1, 3, 12, 12]))
         lv4 = R.strided_slice(lv3, ...)                                 # what padding takes away
     """
-    return as_module_pass(_run, "SubPixelConvTranspose")
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        def rewrite(_: GlobalVar, func: Function) -> Function:
+            made: Function = _Rewriter(mod).visit_expr(func)
+            return made
+
+        return map_relax_functions(mod, rewrite)

@@ -10,7 +10,6 @@ import numpy as np
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
 from ..ir.op import op_name_of
-from ..ir.transform import Pass
 from ..op.datatype import astype
 from ..relax.expr import (
     Binding,
@@ -32,7 +31,8 @@ from ..relax.layout import is_nested_tensor
 from ..relax.op_table import op_record_of
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ..relax.utils import field_at
-from .base import as_module_pass, map_relax_functions, remapped_leaves
+from .base import map_relax_functions, remapped_leaves
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["ToMixedPrecision"]
 
@@ -271,7 +271,7 @@ def _castable(arg: Expr) -> bool:
     return getattr(arg.struct_info_, "dtype", None) == _LOW
 
 
-def ToMixedPrecision(out_dtype: str = "float32", fp16_input_names: Sequence[str] | None = None) -> Pass:
+class ToMixedPrecision(ModuleRewrite):
     """Compute convolutions, matrix products and attention on float16 inputs, giving ``out_dtype``.
 
     ::
@@ -284,13 +284,13 @@ def ToMixedPrecision(out_dtype: str = "float32", fp16_input_names: Sequence[str]
     their inputs have it, others keep their dtype.  Parameters named in ``fp16_input_names`` become float16 themselves.
     """
 
-    def convert(_: GlobalVar, func: Function) -> Function:
-        demands = _Demands()
-        demands.sequence(func.body)
-        made: Function = _Rewriter(demands.of, out_dtype, list(fp16_input_names or ())).visit_expr(func)
-        return made
+    out_dtype: str = "float32"
+    fp16_input_names: Sequence[str] | None = None
 
-    def run(mod: IRModule) -> IRModule:
+    def rewrite(self, mod: IRModule) -> IRModule:
+        def convert(_: GlobalVar, func: Function) -> Function:
+            demands = _Demands()
+            demands.sequence(func.body)
+            return _Rewriter(demands.of, self.out_dtype, list(self.fp16_input_names or ())).visit_expr(func)
+
         return map_relax_functions(mod, convert)
-
-    return as_module_pass(run, "ToMixedPrecision")

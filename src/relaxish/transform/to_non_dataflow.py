@@ -4,10 +4,10 @@ from __future__ import annotations
 
 
 from ..ir.module import IRModule
-from ..ir.transform import Pass
 from ..relax.expr import BindingBlock, DataflowBlock, DataflowVar, Function, Var
 from ..relax.expr_functor import PyExprMutator
-from .base import as_module_pass, map_relax_functions
+from .base import map_relax_functions
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["ToNonDataflow", "to_non_dataflow"]
 
@@ -32,10 +32,8 @@ def to_non_dataflow(func: Function) -> Function:
     return made
 
 
-def _run(mod: IRModule) -> IRModule:
-    return map_relax_functions(mod, lambda _, func: to_non_dataflow(func))
-
-
-def ToNonDataflow() -> Pass:
+class ToNonDataflow(ModuleRewrite):
     """Turn every dataflow block into an ordinary block and its variables into ordinary ones."""
-    return as_module_pass(_run, "ToNonDataflow")
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        return map_relax_functions(mod, lambda _, func: to_non_dataflow(func))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from ..ir.expr import GlobalVar
-from ..ir.transform import Pass
 from ..relax.expr import Binding, BindingBlock, DataflowBlock, Expr, Function, Var
 from ..relax.expr_functor import PyExprMutator, PyExprVisitor
-from .base import as_module_pass, map_relax_functions
+from .base import map_relax_functions
+from ..ir.declared_pass import ModuleRewrite
+from ..ir.module import IRModule
 
 __all__ = ["TopologicalSort"]
 
@@ -104,7 +104,7 @@ class _Sorter(PyExprMutator):
         return super().visit_dataflow_block_(block)
 
 
-def TopologicalSort(order: str = "depth-first", direction: str = "from-inputs") -> Pass:
+class TopologicalSort(ModuleRewrite):
     """Reorder bindings of dataflow blocks: ``depth-first`` or ``breadth-first``, ``from-inputs`` or ``from-outputs``.
 
     Depth first from the inputs follows each value to its users at once, breadth first computes all values of one
@@ -112,17 +112,22 @@ def TopologicalSort(order: str = "depth-first", direction: str = "from-inputs") 
 
     Raises ValueError for another order or direction.
     """
-    if order not in ("depth-first", "breadth-first"):
-        raise ValueError(
-            f'Invalid value for traversal order: "{order}".  Allowed values are "depth-first" or "breadth-first"'
-        )
-    if direction not in ("from-inputs", "from-outputs"):
-        raise ValueError(
-            f'Invalid value for starting location: "{direction}".  Allowed values are "from-inputs" or "from-outputs"'
-        )
 
-    def sort(_: GlobalVar, func: Function) -> Function:
-        made: Function = _Sorter(func, order == "depth-first", direction == "from-inputs").visit_expr(func)
-        return made
+    order: str = "depth-first"
+    direction: str = "from-inputs"
 
-    return as_module_pass(lambda mod: map_relax_functions(mod, sort), "TopologicalSort")
+    def __post_init__(self) -> None:
+        if self.order not in ("depth-first", "breadth-first"):
+            raise ValueError(
+                f'Invalid value for traversal order: "{self.order}".  '
+                'Allowed values are "depth-first" or "breadth-first"'
+            )
+        if self.direction not in ("from-inputs", "from-outputs"):
+            raise ValueError(
+                f'Invalid value for starting location: "{self.direction}".  '
+                'Allowed values are "from-inputs" or "from-outputs"'
+            )
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        how = self.order == "depth-first", self.direction == "from-inputs"
+        return map_relax_functions(mod, lambda _, func: _Sorter(func, *how).visit_expr(func))

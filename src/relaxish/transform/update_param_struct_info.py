@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from ..ir.expr import GlobalVar
 from ..ir.module import IRModule
-from ..ir.transform import Pass
 from ..relax.expr import Expr, Function, Var
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import StructInfo
-from .base import as_module_pass, map_relax_functions
+from .base import map_relax_functions
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["UpdateParamStructInfo"]
 
@@ -35,14 +35,14 @@ class _Update(PyExprMutator):
         return Function(params, body, None, op.is_pure, op.attrs, op.span)
 
 
-def UpdateParamStructInfo(sinfo_func: Callable[[Var], StructInfo | None]) -> Pass:
+class UpdateParamStructInfo(ModuleRewrite):
     """Give parameters the struct info that ``sinfo_func(param)`` returns (None: unchanged) and infer the rest."""
 
-    def run(mod: IRModule) -> IRModule:
+    sinfo_func: Callable[[Var], StructInfo | None]
+
+    def rewrite(self, mod: IRModule) -> IRModule:
         def update(_: GlobalVar, func: Function) -> Function:
-            made: Function = _Update(mod, sinfo_func).visit_expr(func)
+            made: Function = _Update(mod, self.sinfo_func).visit_expr(func)
             return made
 
         return map_relax_functions(mod, update)
-
-    return as_module_pass(run, "UpdateParamStructInfo")

@@ -7,12 +7,11 @@ from typing import Any
 
 from ..ir.global_info import VDevice
 from ..ir.module import IRModule
-from ..ir.transform import Pass
 from ..relax.expr import Call, Constant, Expr, Function, is_call_of
 from ..relax.expr_functor import PyExprMutator
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ..support.errors import RelaxishError
-from .base import as_module_pass
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["ReplaceVDevices", "UpdateVDevice"]
 
@@ -51,20 +50,21 @@ class ReplaceVDevices(PyExprMutator):
         return op if info is op.struct_info_ else Constant(op.data, info, op.span)
 
 
-def UpdateVDevice(new_vdevice: VDevice, index: int) -> Pass:
+class UpdateVDevice(ModuleRewrite):
     """Put ``new_vdevice`` in place of entry ``index`` of the module's ``vdevice`` list, everywhere.
 
     Raises RelaxishError if the module has no such entry.
     """
 
-    def run(mod: IRModule) -> IRModule:
-        devices = list((mod.global_infos or {}).get("vdevice") or ())
-        if not 0 <= index < len(devices):
-            raise RelaxishError(f"the module has {len(devices)} vdevices, so there is none with index {index}")
-        old = devices[index]
-        replace = ReplaceVDevices(lambda device: new_vdevice if device == old else device)
-        functions = {v: replace.visit_expr(f) if isinstance(f, Function) else f for v, f in mod.functions.items()}
-        infos = {**mod.global_infos, "vdevice": [new_vdevice if d == old else d for d in devices]}
-        return IRModule(functions, mod.attrs, infos)
+    new_vdevice: VDevice
+    index: int
 
-    return as_module_pass(run, "UpdateVDevice")
+    def rewrite(self, mod: IRModule) -> IRModule:
+        devices = list((mod.global_infos or {}).get("vdevice") or ())
+        if not 0 <= self.index < len(devices):
+            raise RelaxishError(f"the module has {len(devices)} vdevices, so there is none with index {self.index}")
+        old = devices[self.index]
+        replace = ReplaceVDevices(lambda device: self.new_vdevice if device == old else device)
+        functions = {v: replace.visit_expr(f) if isinstance(f, Function) else f for v, f in mod.functions.items()}
+        infos = {**mod.global_infos, "vdevice": [self.new_vdevice if d == old else d for d in devices]}
+        return IRModule(functions, mod.attrs, infos)

@@ -1,6 +1,7 @@
 """VMShapeLower: symbolic dimensions live in a heap of integers at run time, and struct infos become checks."""
 
 from __future__ import annotations
+from dataclasses import field
 
 from typing import Any, NamedTuple
 
@@ -9,7 +10,6 @@ from ..ir.module import IRModule, functions_of
 from ..ir.prim import IntImm, const_ints
 from ..ir.prim import Var as TirVar
 from ..ir.structural import same_expression, structural_hash
-from ..ir.transform import Pass
 from ..relax.call_forms import call_builtin_with_ctx
 from ..relax.expr import (
     Call,
@@ -42,8 +42,8 @@ from ..relax.struct_info import (
 )
 from ..support.errors import InternalError
 from ..tir import BufferLoad, BufferStore, PrimFunc, SeqStmt, decl_buffer
-from .base import as_module_pass
 from .bundle_model_params import num_input_of
+from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["VMShapeLower"]
 
@@ -297,7 +297,7 @@ class _Lower(PyExprMutator):
             raise TypeError(f"{how.context} during match-cast we find tuple size mismatch")
         if how.always or not isinstance(known, TupleStructInfo):
             self._emit("check_tuple_info", [value, PrimValue(len(info.fields)), StringImm(how.context)])
-        for index, field in enumerate(info.fields):
+        for index, part in enumerate(info.fields):
             # Not bound here: a field that needs no check is not read.
             item: Any
             if isinstance(value, Tuple):
@@ -307,7 +307,7 @@ class _Lower(PyExprMutator):
             else:
                 item = Call(ExternFunc("vm.builtin.tuple_getitem"), (value, PrimValue(index)), None, _OBJECT)
                 item.struct_info_ = _OBJECT
-            self._check(field, item, how, todos)
+            self._check(part, item, how, todos)
 
     def _match(self, todos: list[_Todo], need_values: bool) -> list[_Todo]:
         """Emit matches; returns the items that still hold an expression without a value."""
@@ -416,7 +416,7 @@ def _replace(expr: PrimExpr, loads: dict[Any, Any]) -> PrimExpr:
     return substitute(expr, loads)
 
 
-def VMShapeLower(*, emit_err_ctx: bool = True) -> Pass:
+class VMShapeLower(ModuleRewrite):
     """Lower symbolic shapes to run-time calls.
 
     Every function first checks its arguments against their annotations (``vm.builtin.check_tensor_info``,
@@ -425,10 +425,10 @@ def VMShapeLower(*, emit_err_ctx: bool = True) -> Pass:
     carries text that names function, parameter and annotation.
     """
 
-    def run(mod: IRModule) -> IRModule:
-        lower = _Lower(mod, emit_err_ctx)
+    emit_err_ctx: bool = field(default=True, kw_only=True)
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        lower = _Lower(mod, self.emit_err_ctx)
         for var, func in functions_of(mod, Function):
             lower.builder_.update_func(var, lower.rewrite(var.name_hint, func))
         return lower.builder_.get()
-
-    return as_module_pass(run, "VMShapeLower")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...support.entry_points import lazy_package as _lazy_package
 from . import primitives as _primitives  # enters all instruction kinds in the table
 from .errors import ScheduleError
-from .instruction import Instruction, InstructionKind, kind_table, register_kind
+from .instruction import Instruction, InstructionKind, Step, kind_table
 from .rv import RAND_VAR_TYPE, BlockRV, ExprRV, LoopRV
 from .schedule import Schedule
 from .sref import BlockDependenceInfo, BlockScope, DepKind, Dependency, StmtSRef
@@ -28,10 +28,10 @@ __all__ = [
     "ScheduleDebugMask",
     "ScheduleError",
     "ScheduleState",
+    "Step",
     "StmtSRef",
     "Trace",
     "kind_table",
-    "register_kind",
 ]
 
 del _primitives

@@ -13,7 +13,7 @@ from ..function import PrimFunc
 from ..index_map import IndexMap
 from ..stmt import Block, For
 from .errors import PrimitiveError, render_error
-from .instruction import Argument, Decision, Instruction, InstructionKind, plain
+from .instruction import Argument, Decision, Instruction, InstructionKind, Step, plain
 from .pieces import declare_pieces
 from .rv import BlockRV, LoopRV, RAND_VAR_TYPE
 from .sampling import LinearCongruentialEngine
@@ -207,7 +207,7 @@ class ScheduleCore:
         """Apply one instruction, record it, give its outputs as random variables."""
         if isinstance(kind, str):
             kind = InstructionKind.get(kind)
-        undo = declare_pieces(self._state) if self._state.undeclared and not kind.takes_pieces else None
+        undo = declare_pieces(self._state) if self._state.undeclared and not kind.step.takes_pieces else None
         try:
             results, decision = kind.apply(self, inputs, attrs, decision)
         except BaseException as err:
@@ -221,6 +221,10 @@ class ScheduleCore:
         if self._trace is not None:
             self._trace.append(Instruction(kind, inputs, attrs, outputs), decision)
         return outputs
+
+    def _do(self, step: Step) -> list[Any]:
+        """Apply a step, record it, give its outputs as random variables."""
+        return self._run(step.kind, *step.parts())
 
     def _new_rv(self, value: StmtSRef | int | None) -> RAND_VAR_TYPE | None:
         if value is None:

@@ -1,9 +1,13 @@
-"""Instruction kinds: what a primitive takes, does, and how it is written as text and JSON."""
+"""Primitives as data: what each takes and does, and how it is written as text and JSON."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
+
+from typing_extensions import dataclass_transform
 
 from ...ir.errors import CheckValueError
 from ...ir.expr import PrimExpr
@@ -16,40 +20,157 @@ if TYPE_CHECKING:
     from .protocol import Schedule
     from .sref import StmtSRef
 
-__all__ = ["Argument", "Decision", "Instruction", "InstructionKind", "kind_table", "register_kind"]
+__all__ = [
+    "Argument",
+    "Decision",
+    "Instruction",
+    "InstructionKind",
+    "Output",
+    "Step",
+    "decided",
+    "kind_table",
+    "operand",
+]
 
 #: What an instruction takes as an input or attribute.
 Argument: TypeAlias = "BlockRV | LoopRV | StmtSRef | PrimExpr | IndexMap | str | float | None | Sequence[Argument] | Mapping[str, Argument]"
 #: What a sampling instruction has decided: one number, or one for each output.
 Decision: TypeAlias = int | Sequence[int] | None
 
+#: What an instruction gives: the reference of a block or loop, a sampled integer; nothing for a factor left open.
+Output: TypeAlias = "StmtSRef | int | None"
+
 _KINDS: dict[str, InstructionKind] = {}
+_S = TypeVar("_S", bound="Step")
+
+
+def operand(*, rest: bool = False) -> Any:
+    """Declare a field that is an input: a random variable, an expression or a list of them; ``rest`` takes all further ones."""
+    return field(metadata={"input": True, "rest": rest})
+
+
+def decided() -> Any:
+    """Declare the field that holds what a sampling instruction has decided; None: to be sampled."""
+    return field(default=None, metadata={"decision": True})
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(operand, decided))
+class Step:
+    """One primitive applied to its arguments; each primitive is a subclass, a frozen dataclass.
+
+    Fields are declared in the order of the text form: inputs by :func:`operand`, plain attributes by their type alone, a
+    decision by :func:`decided`. From them follow the :class:`InstructionKind`, and with it the recording of the
+    schedule's method, JSON, text and replay. A class whose name begins with ``_`` is what several primitives share.
+    """
+
+    kind: ClassVar[InstructionKind]
+    #: Goes up whenever the meaning of a recorded instruction changes.
+    version: ClassVar[int] = 1
+    #: Whether it only looks or samples, so that nobody misses it where its results are unused.
+    is_pure: ClassVar[bool] = False
+    #: Whether text shows the inputs without their names, as ``sch.reorder(l1, l2)``.
+    positional: ClassVar[bool] = False
+    #: Whether a single result is still written as a list, as ``l1, = ...``.
+    many_outputs: ClassVar[bool] = False
+    #: Whether it does not care what the blocks around pieces of a partitioned loop access.
+    takes_pieces: ClassVar[bool] = False
+    #: Arguments left out of the text when they are empty lists.
+    optional: ClassVar[tuple[str, ...]] = ()
+
+    if TYPE_CHECKING:
+
+        def __init__(self) -> None: ...  # where there are fields, checkers make another of them
+
+    def __init_subclass__(cls, method: str = "") -> None:
+        """``method`` is the schedule's method where it is not the class's name in small letters and dashes."""
+        super().__init_subclass__()
+        made = dataclass(frozen=True, eq=False)(cls)
+        if not cls.__name__.startswith("_"):
+            if cls.__name__ in _KINDS:
+                raise ValueError(f"instruction kind {cls.__name__!r} is registered twice")
+            cls.kind = _KINDS[cls.__name__] = InstructionKind(made, method)
+
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        """Do it; gives the outputs."""
+        raise NotImplementedError(f"{type(self).__name__} defines no run")
+
+    def sample(self, sch: Schedule) -> tuple[Sequence[Output], Decision]:
+        """Do it; gives the outputs and the decision taken, if any: sampling steps define this in place of ``run``."""
+        return self.run(sch), None
+
+    def parts(self) -> tuple[list[Argument], list[Argument], Decision]:
+        """Inputs, attributes and decision, as instructions hold them."""
+        kind = self.kind
+        inputs: list[Argument] = []
+        for name in kind.inputs:
+            inputs += getattr(self, name[:-1]) if name.endswith("*") else [getattr(self, name)]
+        return inputs, [getattr(self, name) for name in kind.attrs], getattr(self, "decision", None)
+
+    @classmethod
+    def of(cls: type[_S], inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision) -> _S:
+        """The step that an instruction stands for; boxed integers and truth values become plain ones."""
+        kind = cls.kind
+        named = dict(zip(kind.attrs, attrs, strict=False))
+        for index, name in enumerate(kind.inputs):
+            if name.endswith("*"):
+                named[name[:-1]] = list(inputs[index:])
+            else:
+                named[name] = inputs[index]
+        for name, convert in kind.conversions.items():
+            if name in named:
+                named[name] = convert(plain(named[name]))
+        if kind.samples:
+            named["decision"] = decision
+        return cls(**named)
+
+    @classmethod
+    def attrs_to_json(cls, attrs: Sequence[Any]) -> list[Any]:
+        """Attributes as plain JSON values."""
+        return [plain(x) for x in attrs]
+
+    @classmethod
+    def attrs_from_json(cls, data: Sequence[Any]) -> list[Any]:
+        """Attributes from JSON values; the inverse of :meth:`attrs_to_json`."""
+        return list(data)
+
+    @classmethod
+    def as_python(
+        cls, inputs: Sequence[str], attrs: Sequence[Any], decision: Sequence[int] | None, outputs: Sequence[str]
+    ) -> str:
+        """One line of Python that repeats the instruction on a schedule called ``sch``."""
+        rendered = []
+        for name, value in cls.kind.arguments([Raw(x) for x in inputs], attrs).items():
+            text = python_text(value)
+            if name in cls.optional and text == "[]":
+                continue
+            if cls.positional and isinstance(value, list):
+                rendered += [python_text(x) for x in value]
+            else:
+                rendered.append(f"{name}={text}")
+        if decision is not None:
+            rendered.append(f"decision={python_text(decision)}")
+        left = ", ".join(outputs) + ("," if cls.many_outputs and len(outputs) == 1 else "")
+        return f"{left + ' = ' if outputs else ''}sch.{cls.kind.method}({', '.join(rendered)})"
+
+
+_CONVERSIONS: dict[object, Callable[[Any], int | bool]] = {"int": int, "bool": bool}
 
 
 class InstructionKind(Identity):
-    """One primitive as data.
+    """What traces know of a :class:`Step`: its name, the schedule's method, and which of its fields are what.
 
-    A subclass names its ``inputs`` (random variables and expressions; a trailing ``*`` takes all the rest) and
-    ``attrs`` (plain values), and implements :meth:`apply`.  Text and JSON follow from these.  ``version`` goes
-    up whenever the meaning of a recorded instruction changes.
+    ``inputs`` are random variables and expressions (a trailing ``*`` takes all the rest), ``attrs`` plain values.
     """
 
-    name: ClassVar[str] = ""
-    method: ClassVar[str] = ""
-    version: ClassVar[int] = 1
-    is_pure: ClassVar[bool] = False
-    inputs: ClassVar[tuple[str, ...]] = ()
-    attrs: ClassVar[tuple[str, ...]] = ()
-    # Whether text shows the inputs without their names, as ``sch.reorder(l1, l2)``.
-    positional: ClassVar[bool] = False
-    # Whether a single result is still written as a list, as ``l1, = ...``.
-    many_outputs: ClassVar[bool] = False
-    # Order of arguments in text, where it is not inputs followed by attributes.
-    text_order: ClassVar[tuple[str, ...]] = ()
-    # Whether it does not care what the blocks around pieces of a partitioned loop access.
-    takes_pieces: ClassVar[bool] = False
-    # Arguments left out of the text when they are empty lists.
-    optional: ClassVar[tuple[str, ...]] = ()
+    def __init__(self, step: type[Step], method: str = "") -> None:
+        declared = fields(step)  # type: ignore[arg-type]
+        self.step, self.name = step, step.__name__
+        self.method = method or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self.name).lower()
+        self.inputs = tuple(f.name + "*" * f.metadata["rest"] for f in declared if "input" in f.metadata)
+        self.attrs = tuple(f.name for f in declared if not f.metadata)
+        self.samples = any("decision" in f.metadata for f in declared)
+        self.conversions = {f.name: _CONVERSIONS[f.type] for f in declared if f.type in _CONVERSIONS}
+        self._order = [f.name for f in declared if "decision" not in f.metadata]
 
     @staticmethod
     def get(name: str) -> InstructionKind:
@@ -64,19 +185,29 @@ class InstructionKind(Identity):
         """Whether this kind marks where post-processing begins."""
         return self.name == "EnterPostproc"
 
+    @property
+    def is_pure(self) -> bool:
+        """Whether it only looks or samples."""
+        return self.step.is_pure
+
+    @property
+    def version(self) -> int:
+        """Goes up whenever the meaning of a recorded instruction changes."""
+        return self.step.version
+
     def apply(
         self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Decision]:
+    ) -> tuple[Sequence[Output], Decision]:
         """Do it.  Returns the outputs (references or integers) and the decision taken, if any."""
-        raise NotImplementedError
+        return self.step.of(inputs, attrs, decision).sample(sch)
 
     def attrs_to_json(self, attrs: Sequence[Any]) -> list[Any]:
         """Attributes as plain JSON values."""
-        return [plain(x) for x in attrs]
+        return self.step.attrs_to_json(attrs)
 
     def attrs_from_json(self, data: Sequence[Any]) -> list[Any]:
         """Attributes from JSON values; the inverse of :meth:`attrs_to_json`."""
-        return list(data)
+        return self.step.attrs_from_json(data)
 
     def arguments(self, inputs: Sequence[Any], attrs: Sequence[Any]) -> dict[str, Any]:
         """Argument names with values, in the order of the text form."""
@@ -87,27 +218,13 @@ class InstructionKind(Identity):
             else:
                 named[name] = inputs[index]
         named.update(zip(self.attrs, attrs, strict=True))
-        if self.text_order:
-            return {name: named[name] for name in self.text_order}
-        return named
+        return {name: named[name] for name in self._order}
 
     def as_python(
         self, inputs: Sequence[str], attrs: Sequence[Any], decision: Sequence[int] | None, outputs: Sequence[str]
     ) -> str:
         """One line of Python that repeats the instruction on a schedule called ``sch``."""
-        rendered = []
-        for name, value in self.arguments([Raw(x) for x in inputs], attrs).items():
-            text = python_text(value)
-            if name in self.optional and text == "[]":
-                continue
-            if self.positional and isinstance(value, list):
-                rendered += [python_text(x) for x in value]
-            else:
-                rendered.append(f"{name}={text}")
-        if decision is not None:
-            rendered.append(f"decision={python_text(decision)}")
-        left = ", ".join(outputs) + ("," if self.many_outputs and len(outputs) == 1 else "")
-        return f"{left + ' = ' if outputs else ''}sch.{self.method}({', '.join(rendered)})"
+        return self.step.as_python(inputs, attrs, decision, outputs)
 
     def __repr__(self) -> str:
         return f"InstructionKind({self.name})"
@@ -147,14 +264,6 @@ def python_text(value: object) -> str:
         case float():
             return f"{value:.17g}"
     return repr(value) if isinstance(value, (int, type(None))) else str(value)
-
-
-def register_kind(cls: type[InstructionKind]) -> type[InstructionKind]:
-    """Class decorator that enters a kind into the table."""
-    if cls.name in _KINDS:
-        raise ValueError(f"instruction kind {cls.name!r} is registered twice")
-    _KINDS[cls.name] = cls()
-    return cls
 
 
 def kind_table() -> dict[str, InstructionKind]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeGuard
 
+from ...ir.declared_pass import DeclaredPass
 from ...ir.expr import PrimExpr
 from ...ir.functor import Mutator, Visitor
 from ...ir.module import IRModule, functions_of
@@ -17,8 +18,8 @@ from ..function import PrimFunc
 from ..stmt import Evaluate, SeqStmt, Stmt
 
 __all__ = [
-    "LoweringError", "PrimFuncPass", "SeqMutator", "StmtExprMutator", "StmtExprVisitor", "StmtMutator", "body_pass",
-    "call", "config", "flatten_seq", "func_pass", "is_call", "is_noop", "merge_nest", "op_name", "pointer_scope", "prim_func_pass", "seq",
+    "BodyRewrite", "FunctionRewrite", "LoweringError", "PrimFuncPass", "SeqMutator", "StmtExprMutator", "StmtExprVisitor",
+    "StmtMutator", "call", "config", "flatten_seq", "is_call", "is_noop", "merge_nest", "op_name", "pointer_scope", "prim_func_pass", "seq",
 ]  # fmt: skip
 
 
@@ -38,11 +39,15 @@ class PrimFuncPass(Pass):
         super().__init__(info)
         self.function = function
 
+    def transform_function(self, func: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc | None:
+        """The transformed function; None removes it."""
+        return self.function(func, mod, ctx)
+
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         mod = self._required(mod, ctx)
         changes: dict[Any, Any] = {}
         for var, func in functions_of(mod, PrimFunc):
-            new = self.function(func, mod, ctx)
+            new = self.transform_function(func, mod, ctx)
             if new is not func:
                 changes[var] = new
         if not changes:
@@ -60,19 +65,29 @@ prim_func_pass = make_pass_decorator(PrimFuncPass, PrimFuncPass, "transform_func
 """Turn a function ``f(func, mod, ctx)`` or a class with ``transform_function`` into a :class:`PrimFuncPass`."""
 
 
-def func_pass(function: Callable[[PrimFunc], PrimFunc], name: str) -> PrimFuncPass:
-    """A pass from a transformation that needs neither module nor context."""
-    return PrimFuncPass(lambda f, _mod, _ctx: function(f), PassInfo(0, name))
+class FunctionRewrite(DeclaredPass, PrimFuncPass):
+    """A pass over each PrimFunc, which most often needs neither module nor context; its name begins with ``tir.``."""
+
+    prefix = "tir."
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc | None:
+        """The transformed function; None removes it."""
+        raise NotImplementedError(f"{type(self).__name__} defines no rewrite")
+
+    def transform_function(self, func: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc | None:
+        return self.rewrite(func)
 
 
-def body_pass(function: Callable[[Stmt], Stmt], name: str) -> PrimFuncPass:
-    """A pass from a transformation of bodies."""
+class BodyRewrite(FunctionRewrite):
+    """A pass over the body of each PrimFunc."""
 
-    def run(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
-        body = function(func.body)
+    def rewrite_body(self, body: Stmt) -> Stmt:
+        """The transformed body."""
+        raise NotImplementedError(f"{type(self).__name__} defines no rewrite_body")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc | None:
+        body = self.rewrite_body(func.body)
         return func if body is func.body else func.with_body(body)
-
-    return PrimFuncPass(run, PassInfo(0, name))
 
 
 def config(key: str, default: int | str | None) -> Any:

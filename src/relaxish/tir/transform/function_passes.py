@@ -9,15 +9,16 @@ from ...ir.expr import PrimExpr
 from ...ir.functor import Visitor
 from ...ir.module import IRModule
 from ...support.errors import RelaxishError
-from ...ir.transform import Pass, PassContext, PassInfo, module_pass
+from ...ir.transform import PassContext
 from ...target import Target
 from ..expr import BufferLoad
 from ..function import PrimFunc
 from ..stmt import AssertStmt, AttrStmt, BufferStore, For, ForKind, Stmt
-from .base import PrimFuncPass, SeqMutator, body_pass
+from .base import SeqMutator, BodyRewrite, FunctionRewrite
+from ...ir.declared_pass import ModuleRewrite
 
 
-def BindTarget(target: Target) -> PrimFuncPass:
+class BindTarget(FunctionRewrite):
     """Give every function a target.
 
     Before (``target`` is ``Target("cuda", host="llvm")``)::
@@ -34,23 +35,26 @@ def BindTarget(target: Target) -> PrimFuncPass:
 
     A public function that has a target of its own keeps it, and gets the host if it has none.
     """
-    made = Target(target) if not isinstance(target, Target) else target
 
-    def bind(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
-        public = func.get_attr("global_symbol") is not None
+    target: Target
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.target, Target):
+            self._settle(target=Target(self.target))
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        target, public = self.target, func.get_attr("global_symbol") is not None
         own = func.get_attr("target")
         if own is not None:
-            missing = public and made.host is not None and own.host is None
-            return func.with_attr("target", Target(own, made.host)) if missing else func
+            missing = public and target.host is not None and own.host is None
+            return func.with_attr("target", Target(own, target.host)) if missing else func
         if func.get_attr("tir.is_host_func"):
-            host = made.host or Target("llvm")
+            host = target.host or Target("llvm")
             return func.with_attr("target", Target(host, host)).without_attr("tir.is_host_func")
-        return func.with_attr("target", made if public else made.without_host())
-
-    return PrimFuncPass(bind, PassInfo(0, "tir.BindTarget"))
+        return func.with_attr("target", target if public else target.without_host())
 
 
-def AnnotateEntryFunc() -> Pass:
+class AnnotateEntryFunc(ModuleRewrite, name="tir.AnnotateEntryFunc"):
     """Mark the entry of a module: its only function, or else the only public one.
 
     Before::
@@ -64,8 +68,7 @@ def AnnotateEntryFunc() -> Pass:
         def helper(...): ...
     """
 
-    @module_pass(opt_level=0, name="tir.AnnotateEntryFunc")  # type: ignore[untyped-decorator]
-    def annotate(mod: IRModule, _ctx: PassContext) -> IRModule:
+    def rewrite(self, mod: IRModule) -> IRModule:
         funcs = list(mod.functions.items())
         chosen = funcs if len(funcs) == 1 else [(v, f) for v, f in funcs if f.get_attr("global_symbol") is not None]
         if len(chosen) != 1 or not isinstance(chosen[0][1], PrimFunc) or chosen[0][1].get_attr("tir.is_entry_func"):
@@ -74,10 +77,8 @@ def AnnotateEntryFunc() -> Pass:
         out.update_func(chosen[0][0], chosen[0][1].with_attr("tir.is_entry_func", True))
         return out
 
-    return annotate
 
-
-def Filter(fcond: Callable[[PrimFunc], bool]) -> PrimFuncPass:
+class Filter(FunctionRewrite):
     """Keep only the PrimFuncs for which ``fcond`` holds.
 
     Before::
@@ -89,10 +90,14 @@ def Filter(fcond: Callable[[PrimFunc], bool]) -> PrimFuncPass:
 
         def kernel(...): T.func_attr({"is_kernel": True})
     """
-    return PrimFuncPass(lambda f, _m, _c: f if fcond(f) else None, PassInfo(0, "tir.Filter"))
+
+    fcond: Callable[[PrimFunc], bool]
+
+    def transform_function(self, f: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc | None:
+        return f if self.fcond(f) else None
 
 
-def Apply(ftransform: Callable[[PrimFunc], PrimFunc]) -> PrimFuncPass:
+class Apply(FunctionRewrite, name="Apply"):
     """A pass that replaces each PrimFunc by ``ftransform(func)``.
 
     >>> from relaxish import tir
@@ -100,7 +105,11 @@ def Apply(ftransform: Callable[[PrimFunc], PrimFunc]) -> PrimFuncPass:
     >>> named.info.name
     'Apply'
     """
-    return PrimFuncPass(lambda f, _m, _c: ftransform(f), PassInfo(0, "Apply"))
+
+    ftransform: Callable[[PrimFunc], PrimFunc]
+
+    def transform_function(self, f: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc | None:
+        return self.ftransform(f)
 
 
 class _HostAccess(Visitor):
@@ -141,11 +150,10 @@ def host_accesses(func: PrimFunc) -> list[str]:
     return sorted(set(check.bad))
 
 
-def VerifyMemory() -> Pass:
+class VerifyMemory(ModuleRewrite, name="tir.VerifyMemory"):
     """Raise RuntimeError where host code would touch device memory."""
 
-    @module_pass(opt_level=0, name="tir.VerifyMemory")  # type: ignore[untyped-decorator]
-    def verify(mod: IRModule, _ctx: PassContext) -> IRModule:
+    def rewrite(self, mod: IRModule) -> IRModule:
         for var, func in mod.functions.items():
             bad = host_accesses(func) if isinstance(func, PrimFunc) else []
             if bad:
@@ -156,8 +164,6 @@ def VerifyMemory() -> Pass:
                 )
         return mod
 
-    return verify
-
 
 class _Skip(SeqMutator):
     def visit_PrimExpr(self, e: PrimExpr) -> PrimExpr:
@@ -167,9 +173,11 @@ class _Skip(SeqMutator):
         return self.visit(stmt.body)
 
 
-def SkipAssert() -> PrimFuncPass:
+class SkipAssert(BodyRewrite):
     """Remove assertions."""
-    return body_pass(lambda s: _Skip().visit(s), "tir.SkipAssert")
+
+    def rewrite_body(self, s: Stmt) -> Stmt:
+        return _Skip().visit(s)
 
 
 class _Serial(SeqMutator):
@@ -181,11 +189,7 @@ class _Serial(SeqMutator):
         return new.with_fields(kind=ForKind.SERIAL) if new.kind == ForKind.PARALLEL else new
 
 
-def _serial(stmt: Stmt) -> Stmt:
-    return _Serial().visit(stmt)
-
-
-def ConvertForLoopsToSerial() -> PrimFuncPass:
+class ConvertForLoopsToSerial(BodyRewrite):
     """Make parallel loops serial.
 
     Before::
@@ -196,4 +200,6 @@ def ConvertForLoopsToSerial() -> PrimFuncPass:
 
         for i in range(16): A[i] = 0.0
     """
-    return body_pass(_serial, "tir.ConvertForLoopsToSerial")
+
+    def rewrite_body(self, stmt: Stmt) -> Stmt:
+        return _Serial().visit(stmt)

@@ -6,13 +6,13 @@ from __future__ import annotations
 from ...ir.expr import GlobalVar
 from ...ir.module import IRModule
 from ...ir.structural import structural_equal
-from ...ir.transform import Pass
 from ...op.distributed import redistribute_replica_to_shard
 from ...relax.distributed import DTensorStructInfo
 from ...relax.expr import Call, Expr, Function, is_call_of
 from ...relax.expr_functor import PyExprMutator
 from ...support.errors import InternalError
-from ..base import as_module_pass, map_relax_functions
+from ..base import map_relax_functions
+from ...ir.declared_pass import ModuleRewrite
 
 __all__ = ["LegalizeRedistribute"]
 
@@ -37,14 +37,14 @@ class _Legalizer(PyExprMutator):
         return redistribute_replica_to_shard(call.args[0], attrs.device_mesh.shape[0], after.axis)
 
 
-def LegalizeRedistribute() -> Pass:
+class LegalizeRedistribute(ModuleRewrite, opt_level=1):
     """``R.dist.redistribute`` to the placement a tensor has becomes the tensor, and from a copied to a split one
     ``R.dist.redistribute_replica_to_shard``.
 
     Raises InternalError for changes that need communication, and for meshes of more than one axis.
     """
 
-    def run(mod: IRModule) -> IRModule:
+    def rewrite(self, mod: IRModule) -> IRModule:
         legalizer = _Legalizer(mod)
 
         def rewrite(_: GlobalVar, func: Function) -> Function:
@@ -52,5 +52,3 @@ def LegalizeRedistribute() -> Pass:
             return made
 
         return map_relax_functions(mod, rewrite)
-
-    return as_module_pass(run, "LegalizeRedistribute", 1)

@@ -7,7 +7,6 @@ from typing import Any
 
 from ...ir.module import IRModule
 from ...ir.op import Op, op_name_of
-from ...ir.transform import Pass
 from ...op.ccl import broadcast_from_worker0, scatter_from_worker0
 from ...relax.distributed import DTensorStructInfo
 from ...relax.expr import (
@@ -26,7 +25,8 @@ from ...relax.expr_functor import PyExprMutator
 from ...relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo, fields_of
 from ...support.errors import InternalError
 from ...tir import floordiv
-from ..base import as_module_pass, map_relax_functions
+from ..base import map_relax_functions
+from ...ir.declared_pass import ModuleRewrite
 
 __all__ = ["LowerDistIR"]
 
@@ -150,15 +150,13 @@ class _Lower(PyExprMutator):
         return call
 
 
-def LowerDistIR() -> Pass:
+class LowerDistIR(ModuleRewrite, opt_level=1):
     """Turn functions over distributed tensors into what each worker runs on its part.
 
     Parameters come from worker 0 (``R.ccl.broadcast_from_worker0`` or ``R.ccl.scatter_from_worker0``),
     ``R.dist.call_tir_local_view`` becomes ``R.call_tir``, and shapes become those of one part.
     """
 
-    def run(mod: IRModule) -> IRModule:
+    def rewrite(self, mod: IRModule) -> IRModule:
         lower = _Lower(mod)
         return map_relax_functions(mod, lambda _, func: lower.lower(func) if _is_distributed(func) else func)
-
-    return as_module_pass(run, "LowerDistIR", 1)

@@ -11,7 +11,6 @@ from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Mutator, Visitor
 from ...ir.module import IRModule, functions_of
 from ...ir.op import Op
-from ...ir.transform import Pass
 from ...op.ccl import allreduce
 from ...relax.distributed import DTensorStructInfo
 from ...relax.expr import Call, Function, VarBinding, is_call_of
@@ -26,7 +25,8 @@ from ...tir.function import PrimFunc
 from ...tir.functor import renew_defs, substitute_buffers
 from ...tir.op import floordiv, floormod
 from ...tir.stmt import Block, BlockRealize, BufferStore, For, Stmt
-from ..base import as_module_pass, map_relax_functions
+from ..base import map_relax_functions
+from ...ir.declared_pass import ModuleRewrite
 
 __all__ = ["LowerGlobalViewToLocalView", "local_part"]
 
@@ -210,7 +210,7 @@ def is_distributed(func: Function) -> bool:
     return spread
 
 
-def LowerGlobalViewToLocalView() -> Pass:
+class LowerGlobalViewToLocalView(ModuleRewrite, opt_level=1):
     """Turn ``R.call_tir`` on distributed tensors into ``R.dist.call_tir_local_view`` of a function whose buffers and
     loops are as short as one worker's part.
 
@@ -218,7 +218,7 @@ def LowerGlobalViewToLocalView() -> Pass:
     the module.
     """
 
-    def run(mod: IRModule) -> IRModule:
+    def rewrite(self, mod: IRModule) -> IRModule:
         lower = _Lower(mod)
         changed: dict[Any, Any] = {}
         for var, func in functions_of(mod, Function):
@@ -228,5 +228,3 @@ def LowerGlobalViewToLocalView() -> Pass:
             return mod
         out = lower.builder_.get()
         return map_relax_functions(out, lambda var, func: changed.get(var, func))
-
-    return as_module_pass(run, "LowerGlobalViewToLocalView", 1)

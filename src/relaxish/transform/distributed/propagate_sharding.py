@@ -11,7 +11,6 @@ from ...ir.functor import all_nodes
 from ...ir.module import IRModule, functions_of
 from ...ir.op import op_name_of
 from ...ir.structural import structural_equal
-from ...ir.transform import Pass
 from ...op.distributed import redistribute
 from ...op.sharding import call_args, infer_placements, placement_of
 from ...relax.axis_groups import MESH_AXIS, Axis, AxisGroupGraph, Edge
@@ -25,7 +24,7 @@ from ...support.errors import InternalError
 from ...support.sequences import of_kind
 from ...tir.analysis.buffer_axes import BufferAxisGroups
 from ...tir.function import PrimFunc
-from ..base import as_module_pass
+from ...ir.declared_pass import ModuleRewrite
 
 __all__ = ["PropagateSharding"]
 
@@ -316,7 +315,7 @@ def _lies(info: DTensorStructInfo, mesh: DeviceMesh, placement: Placement) -> bo
     return bool(structural_equal(DTensorStructInfo(info.tensor_sinfo, mesh, placement), info))
 
 
-def PropagateSharding() -> Pass:
+class PropagateSharding(ModuleRewrite, opt_level=1):
     """Spread the placements asked for by ``R.dist.annotate_sharding`` to all tensors of the annotated functions.
 
     Tensors become ``R.DTensor``; an operator whose result does not lie as it should is followed by
@@ -330,7 +329,7 @@ def PropagateSharding() -> Pass:
     Raises InternalError where annotations contradict one another, or a constant would be split.
     """
 
-    def run(mod: IRModule) -> IRModule:
+    def rewrite(self, mod: IRModule) -> IRModule:
         out = mod
         distribute = _Distribute(mod)
         for var, func in functions_of(mod, Function):
@@ -338,5 +337,3 @@ def PropagateSharding() -> Pass:
                 out = mod.clone() if out is mod else out
                 out.update_func(var, distribute.rewrite(func))
         return out
-
-    return as_module_pass(run, "PropagateSharding", 1)

@@ -10,7 +10,7 @@ from ...ir.module import IRModule, functions_of
 from ...ir.op import Op, op_name_of
 from ...ir.prim import const_int
 from ...ir.structural import structural_hash
-from ...ir.transform import Pass, PassContext
+from ...ir.transform import PassContext
 from ...relax.expr import Call, Constant, Expr, ExternFunc, Function, ShapeExpr, Tuple, Var, is_call_of
 from ...relax.expr_functor import PyExprMutator
 from ...relax.op_table import op_record_of
@@ -19,8 +19,8 @@ from ...support.log import get_logger
 from ...target.target import Target
 from ...tir import PrimFunc
 from ...tir.transform import ConvertSSA
-from ..base import as_module_pass
 from ..dead_code_elimination import DeadCodeElimination
+from ...ir.declared_pass import ModuleRewrite
 
 __all__ = ["LegalizeOps", "legalization_key"]
 
@@ -191,9 +191,7 @@ def _target_of(infos: Sequence[StructInfo]) -> Target | None:
     return None
 
 
-def LegalizeOps(
-    customize_legalize_map: Mapping[str, Callable[..., Any]] | None = None, enable_warning: bool = False
-) -> Pass:
+class LegalizeOps(ModuleRewrite):
     """Lower operators to ``call_tir``.
 
     ``lv = R.add(x, y)`` becomes ``lv = R.call_tir(cls.add, (x, y), out_sinfo=...)`` plus ``@T.prim_func add``.
@@ -201,9 +199,10 @@ def LegalizeOps(
     Operators on tensors of unknown shape stay.
     """
 
-    def run(mod: IRModule) -> IRModule:
+    customize_legalize_map: Mapping[str, Callable[..., Any]] | None = None
+    enable_warning: bool = False
+
+    def rewrite(self, mod: IRModule) -> IRModule:
         if PassContext.current().config.get("relax.transform.apply_legalize_ops", True) is False:
             return mod
-        return _Legalizer(mod, dict(customize_legalize_map or {}), enable_warning).run()
-
-    return as_module_pass(run, "LegalizeOps")
+        return _Legalizer(mod, dict(self.customize_legalize_map or {}), self.enable_warning).run()

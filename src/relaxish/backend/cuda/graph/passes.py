@@ -13,7 +13,7 @@ from ....ir.transform import Pass, PassContext, module_pass
 from ....relax.expr import Function, Var, is_call_of
 from ....relax.struct_info import TensorStructInfo
 from ....support.sequences import of_kind
-from ....transform.decompose_ops import decompose_ops_as_written
+from ....transform.decompose_ops import DecomposeOpsAsWritten
 from ..attention import DecomposeAttention, DispatchAttention
 from ..codegen.hoist_split import HoistOverSplit, known_at_compile_time
 from ..codegen.norm_cast import NormWithCast
@@ -28,7 +28,7 @@ _SMALL = ("float16", "bfloat16", "int8", "uint8", "float8_e4m3fn", "float8_e5m2"
 def graph_passes() -> list[Pass]:
     """The graph passes of the CUDA pipeline, in the order in which they run."""
     return [
-        decompose_ops_as_written(),
+        DecomposeOpsAsWritten(),
         transform.CanonicalizeBindings(),
         ChannelsLast(),
         PadFewChannels(),

@@ -9,7 +9,6 @@ from ...buffer import Buffer
 from ...expr import IntImm
 from ...index_map import IndexMap
 from ..core import ScheduleCore
-from ..identity import Identity
 from ..rv import BlockRV, LoopRV
 
 __all__ = ["Arguments", "BlockArg", "BufferArg", "as_int", "as_loop", "as_str"]
@@ -51,7 +50,7 @@ class Arguments(ScheduleCore):
             raise TypeError(f"expected a BlockRV or the name of a block, got {type(value).__name__}")
         return value
 
-    def _block_or_loop(self, value: Identity | str) -> Identity:
+    def _block_or_loop(self, value: object) -> BlockRV | LoopRV:
         return value if isinstance(value, LoopRV) else self._block(value)
 
     def _buffer(self, block: BlockRV, buffer: BufferArg, required: str | None = None) -> tuple[str, int, Buffer]:

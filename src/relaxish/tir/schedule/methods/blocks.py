@@ -7,6 +7,10 @@ from typing import Any, TYPE_CHECKING
 
 from ..rv import BlockRV, LoopRV
 from .arguments import Arguments, as_loop, as_str
+from ..primitives.marks import Annotate, EnterPostproc, Unannotate
+from ..primitives.rule import ApplyRule
+from ..primitives.blockize import Blockize
+from ..primitives.tensorize import Tensorize
 
 if TYPE_CHECKING:
     from ..instruction import Argument
@@ -40,7 +44,7 @@ class BlockMethods(Arguments):
                         B[vi_o, vj_i] = A[vi_o, vj_i] * T.float32(2.0)
         """
         value: Any = [self._block(b) for b in target] if isinstance(target, (list, tuple)) else as_loop(target)
-        return self._run("Blockize", [value], [preserve_unit_iters])[0]
+        return self._do(Blockize(value, preserve_unit_iters))[0]
 
     def tensorize(self, block_or_loop: BlockRV | LoopRV, tensor_intrin: str, preserve_unit_iters: bool = True) -> None:
         """Replace a block, or the subtree at a loop, by a tensor intrinsic that computes the same.
@@ -82,7 +86,7 @@ class BlockMethods(Arguments):
                 T.call_extern("int32", "double8", A_1.data, B_1.data)
         """
         target = self._block_or_loop(block_or_loop)
-        self._run("Tensorize", [target], [as_str(tensor_intrin, "tensor_intrin"), preserve_unit_iters])
+        self._do(Tensorize(target, as_str(tensor_intrin, "tensor_intrin"), preserve_unit_iters))
 
     def annotate(self, block_or_loop: BlockRV | LoopRV, ann_key: str, ann_val: Argument) -> None:
         """Attach a value under a key.
@@ -102,7 +106,7 @@ class BlockMethods(Arguments):
                     vi, vj = T.axis.remap("SS", [i, j])
                     B[vi, vj] = A[vi, vj] * T.float32(2.0)
         """
-        self._run("Annotate", [self._block_or_loop(block_or_loop), ann_val], [as_str(ann_key, "ann_key")])
+        self._do(Annotate(self._block_or_loop(block_or_loop), as_str(ann_key, "ann_key"), ann_val))
 
     def unannotate(self, block_or_loop: BlockRV | LoopRV, ann_key: str) -> None:
         """Remove an annotation.
@@ -124,7 +128,7 @@ class BlockMethods(Arguments):
                 vi, vj = T.axis.remap("SS", [i, j])
                 B[vi, vj] = A[vi, vj] * T.float32(2.0)
         """
-        self._run("Unannotate", [self._block_or_loop(block_or_loop)], [as_str(ann_key, "ann_key")])
+        self._do(Unannotate(self._block_or_loop(block_or_loop), as_str(ann_key, "ann_key")))
 
     def enter_postproc(self) -> None:
         """Mark in the trace where post-processing begins.
@@ -136,8 +140,8 @@ class BlockMethods(Arguments):
         >>> sch.trace.as_python(remove_postproc=True)
         []
         """
-        self._run("EnterPostproc", [], [])
+        self._do(EnterPostproc())
 
     def apply_rule(self, rule: str, options: dict[str, Any]) -> None:
         """Let a registered whole-function rule schedule the function; the first step of a trace, if used at all."""
-        self._run("ApplyRule", [], [as_str(rule, "rule"), dict(options)])
+        self._do(ApplyRule(as_str(rule, "rule"), dict(options)))

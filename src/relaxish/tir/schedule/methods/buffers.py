@@ -9,6 +9,9 @@ from ....ir.expr import ExprLike
 from ...buffer import Buffer
 from ...index_map import IndexMap
 from .arguments import Arguments, BlockArg, BufferArg, as_int, as_str
+from ..primitives.access import AnnotateBufferAccess, UnsafeHideBufferAccess
+from ..primitives.layout import SetAxisSeparator, TransformBlockLayout, TransformLayout
+from ..primitives.buffer_attrs import SetScope, StorageAlign, UnsafeSetDType
 
 __all__ = ["BufferMethods"]
 
@@ -35,7 +38,7 @@ class BufferMethods(Arguments):
                 B[vi, vj] = A[vi, vj] * T.float32(2.0)
         """
         numbers = {"buffer_index": buffer_index, "axis": axis, "factor": factor, "offset": offset}
-        self._run("StorageAlign", [self._block(block)], [as_int(value, name) for name, value in numbers.items()])
+        self._do(StorageAlign(self._block(block), *[as_int(value, name) for name, value in numbers.items()]))
 
     def set_scope(self, block: BlockArg, buffer_index: int | str | Buffer, storage_scope: str) -> None:
         """Put a written buffer into another memory scope.
@@ -56,7 +59,7 @@ class BufferMethods(Arguments):
         """
         block = self._block(block)
         index = buffer_index if isinstance(buffer_index, int) else self._buffer(block, buffer_index, "write")[1]
-        self._run("SetScope", [block], [index, as_str(storage_scope, "storage_scope")])
+        self._do(SetScope(block, index, as_str(storage_scope, "storage_scope")))
 
     def unsafe_set_dtype(self, block: BlockArg, buffer_index: int, dtype: str) -> None:
         """Store a written buffer in another type, with casts at every access.
@@ -75,8 +78,8 @@ class BufferMethods(Arguments):
                 vi, vj = T.axis.remap("SS", [i, j])
                 C[vi, vj] = T.Cast("float32", B[vi, vj]) + T.float32(1.0)
         """
-        attrs = [as_int(buffer_index, "buffer_index"), as_str(dtype, "dtype")]
-        self._run("UnsafeSetDType", [self._block(block)], attrs)
+        index, dtype = as_int(buffer_index, "buffer_index"), as_str(dtype, "dtype")
+        self._do(UnsafeSetDType(self._block(block), index, dtype))
 
     def transform_layout(
         self,
@@ -123,9 +126,9 @@ class BufferMethods(Arguments):
         if pad_value is not None and not isinstance(pad_value, IndexMap):
             pad_value = self._pad_map(pad_value, index_map, node.dtype)
         write = 0 if kind == "read" else 1
-        self._run("TransformLayout", [block, index_map], [index, write, pad_value, assume_injective_transform])
+        self._do(TransformLayout(block, index_map, index, write, pad_value, assume_injective_transform))
         if separators:
-            self._run("SetAxisSeparator", [block], [index, write, separators])
+            self._do(SetAxisSeparator(block, index, write, separators))
 
     @staticmethod
     def _pad_map(pad_value: Callable[..., Any] | ExprLike, index_map: IndexMap, dtype: str) -> IndexMap:
@@ -164,7 +167,7 @@ class BufferMethods(Arguments):
                 B[v0 // 8, v0 % 8] = A[v0 // 8, v0 % 8] * T.float32(2.0)
         """
         block = self._block(block)
-        self._run("TransformBlockLayout", [block, self._iter_map(block, index_map)], [])
+        self._do(TransformBlockLayout(block, self._iter_map(block, index_map)))
 
     def set_axis_separator(self, block: BlockArg, buffer: BufferArg, axis_separators: Sequence[int] | None) -> None:
         """Group the dimensions of a buffer for multi-dimensional memory.
@@ -177,7 +180,7 @@ class BufferMethods(Arguments):
         """
         block = self._block(block)
         kind, index, _ = self._buffer(block, buffer)
-        self._run("SetAxisSeparator", [block], [index, 0 if kind == "read" else 1, list(axis_separators or ())])
+        self._do(SetAxisSeparator(block, index, 0 if kind == "read" else 1, list(axis_separators or ())))
 
     def unsafe_hide_buffer_access(self, block: BlockArg, buf_type: str, buf_index_array: Sequence[int]) -> None:
         """Take regions out of a block's signature.
@@ -200,7 +203,7 @@ class BufferMethods(Arguments):
                 T.writes(C[vi, vj])
                 C[vi, vj] = B[vi, vj] + T.float32(1.0)
         """
-        self._run("UnsafeHideBufferAccess", [self._block(block), buf_type, list(buf_index_array)], [])
+        self._do(UnsafeHideBufferAccess(self._block(block), buf_type, list(buf_index_array)))
 
     def annotate_buffer_access(
         self, block: BlockArg, buffer_index: int, buf_type: str, gen_new_ranges: Callable[..., Any]
@@ -234,4 +237,4 @@ class BufferMethods(Arguments):
             made = range_map(self.get(block), gen_new_ranges)
         if buf_type not in ("read", "write"):
             raise ValueError(f"Invalid buf_type: {buf_type}. Expected 'read' or 'write'.")
-        self._run("AnnotateBufferAccess", [block, buffer_index, 0 if buf_type == "read" else 1, made], [])
+        self._do(AnnotateBufferAccess(block, buffer_index, 0 if buf_type == "read" else 1, made))

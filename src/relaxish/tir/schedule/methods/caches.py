@@ -9,6 +9,10 @@ from ...buffer import Buffer
 from ...index_map import IndexMap
 from ..rv import BlockRV, LoopRV
 from .arguments import Arguments, BlockArg, BufferArg, as_int, as_loop, as_str
+from ..primitives.cache import CacheInplace, CacheRead, CacheWrite
+from ..primitives.reindex import ReIndex, ReindexCacheRead, ReindexCacheWrite
+from ..primitives.cache_index import CacheIndex
+from ..primitives.at_loop import ReadAt, WriteAt
 
 __all__ = ["CacheMethods"]
 
@@ -55,7 +59,7 @@ class CacheMethods(Arguments):
             if not isinstance(read_buffer_index, int)
             else read_buffer_index
         )
-        return self._run("CacheRead", [block, consumers], [index, as_str(storage_scope, "storage_scope")])[0]
+        return self._do(CacheRead(block, index, as_str(storage_scope, "storage_scope"), consumers))[0]
 
     def cache_write(
         self,
@@ -96,7 +100,7 @@ class CacheMethods(Arguments):
             if isinstance(write_buffer_index, int)
             else self._buffer(block, write_buffer_index, "write")[1]
         )
-        return self._run("CacheWrite", [block, consumers], [index, as_str(storage_scope, "storage_scope")])[0]
+        return self._do(CacheWrite(block, index, as_str(storage_scope, "storage_scope"), consumers))[0]
 
     def reindex_cache_read(
         self, block: BlockArg, read_buffer_index: int, storage_scope: str, index_map: IndexMap | Callable[..., Any]
@@ -128,8 +132,8 @@ class CacheMethods(Arguments):
         """
         block = self._block(block)
         made = self._iter_map(block, index_map)
-        attrs = [as_int(read_buffer_index, "read_buffer_index"), as_str(storage_scope, "storage_scope")]
-        return self._run("ReindexCacheRead", [block, made], attrs)[0]
+        index, scope = as_int(read_buffer_index, "read_buffer_index"), as_str(storage_scope, "storage_scope")
+        return self._do(ReindexCacheRead(block, index, scope, made))[0]
 
     def reindex_cache_write(
         self, block: BlockArg, write_buffer_index: int, storage_scope: str, index_map: IndexMap | Callable[..., Any]
@@ -161,8 +165,8 @@ class CacheMethods(Arguments):
         """
         block = self._block(block)
         made = self._iter_map(block, index_map)
-        attrs = [as_int(write_buffer_index, "write_buffer_index"), as_str(storage_scope, "storage_scope")]
-        return self._run("ReindexCacheWrite", [block, made], attrs)[0]
+        index, scope = as_int(write_buffer_index, "write_buffer_index"), as_str(storage_scope, "storage_scope")
+        return self._do(ReindexCacheWrite(block, index, scope, made))[0]
 
     def cache_inplace(
         self, block: BlockArg, read_buffer_index: int | str | Buffer, storage_scope: str
@@ -198,7 +202,7 @@ class CacheMethods(Arguments):
             if isinstance(read_buffer_index, int)
             else self._buffer(block, read_buffer_index, "read")[1]
         )
-        return self._run("CacheInplace", [block], [index, as_str(storage_scope, "storage_scope")])
+        return self._do(CacheInplace(block, index, as_str(storage_scope, "storage_scope")))
 
     def cache_index(self, block: BlockArg, storage_scope: str, cse_thresh: int = 0) -> list[BlockRV]:
         """Compute repeated index expressions of ``block`` once, into buffers.
@@ -231,8 +235,8 @@ class CacheMethods(Arguments):
                     C[v] = T.float32(0.0)
                 C[v] = C[v] + B[index_var_0[v, r]]
         """
-        attrs = [as_str(storage_scope, "storage_scope"), as_int(cse_thresh, "cse_thresh")]
-        return self._run("CacheIndex", [self._block(block)], attrs)
+        scope, threshold = as_str(storage_scope, "storage_scope"), as_int(cse_thresh, "cse_thresh")
+        return self._do(CacheIndex(self._block(block), scope, threshold))
 
     def reindex(self, block: BlockArg, buffer: BufferArg) -> BlockRV:
         """A copy of a buffer laid out by the variables of ``block``, and the block using it.
@@ -262,7 +266,7 @@ class CacheMethods(Arguments):
         """
         block = self._block(block)
         kind, index, _ = self._buffer(block, buffer)
-        return self._run("ReIndex", [block], [index, 0 if kind == "read" else 1])[0]
+        return self._do(ReIndex(block, index, 0 if kind == "read" else 1))[0]
 
     def read_at(self, loop: LoopRV, block: BlockArg, read_buffer_index: int, storage_scope: str) -> BlockRV:
         """An automatic copy in, placed at ``loop``.
@@ -287,8 +291,8 @@ class CacheMethods(Arguments):
                     vi, vj = T.axis.remap("SS", [i, j])
                     B[vi, vj] = A_shared[vi, vj] * T.float32(2.0)
         """
-        attrs = [as_int(read_buffer_index, "read_buffer_index"), as_str(storage_scope, "storage_scope")]
-        return self._run("ReadAt", [as_loop(loop), self._block(block)], attrs)[0]
+        index, scope = as_int(read_buffer_index, "read_buffer_index"), as_str(storage_scope, "storage_scope")
+        return self._do(ReadAt(as_loop(loop), self._block(block), index, scope))[0]
 
     def write_at(self, loop: LoopRV, block: BlockArg, write_buffer_index: int, storage_scope: str) -> BlockRV:
         """An automatic copy out, placed at ``loop``.
@@ -313,5 +317,5 @@ class CacheMethods(Arguments):
                 for ax0, ax1 in T.grid(1, 8):
                     B[v0 + ax0, ax1] = B_local[v0 + ax0, ax1]
         """
-        attrs = [as_int(write_buffer_index, "write_buffer_index"), as_str(storage_scope, "storage_scope")]
-        return self._run("WriteAt", [as_loop(loop), self._block(block)], attrs)[0]
+        index, scope = as_int(write_buffer_index, "write_buffer_index"), as_str(storage_scope, "storage_scope")
+        return self._do(WriteAt(as_loop(loop), self._block(block), index, scope))[0]

@@ -8,6 +8,9 @@ from typing import Any
 from ...expr import IntImm
 from ..rv import BlockRV, LoopRV
 from .arguments import Arguments, BlockArg, as_loop, as_str
+from ..primitives.loops import AddUnitLoop, Fuse, Reorder, ReorderBlockIterVar, Split
+from ..primitives.marks import Bind, Parallel, Unroll, Vectorize
+from ..primitives.partition import LoopPartition, Merge
 
 __all__ = ["LoopMethods"]
 
@@ -39,7 +42,7 @@ class LoopMethods(Arguments):
                 v = T.axis.spatial(8, i_m)
                 C[v] = A[v] + T.float32(1.0)
         """
-        return self._run("Merge", [as_loop(x) for x in loops], [])[0]
+        return self._do(Merge([as_loop(x) for x in loops]))[0]
 
     def fuse(self, *loops: LoopRV, preserve_unit_iters: bool = True) -> LoopRV:
         """``for i in 4: for j in 8`` becomes ``for i_j_fused in 32``.
@@ -61,7 +64,7 @@ class LoopMethods(Arguments):
         """
         if len(loops) == 1 and isinstance(loops[0], (list, tuple)):
             loops = tuple(loops[0])
-        return self._run("Fuse", [as_loop(x) for x in loops], [preserve_unit_iters])[0]
+        return self._do(Fuse([as_loop(x) for x in loops], preserve_unit_iters))[0]
 
     def split(
         self,
@@ -94,7 +97,7 @@ class LoopMethods(Arguments):
         for factor in factors:
             if isinstance(factor, float) or isinstance(factor, str):
                 raise TypeError(f"a split factor is an integer or expression, got {type(factor).__name__}")
-        return self._run("Split", [as_loop(loop), *factors], [preserve_unit_iters, disable_predication])
+        return self._do(Split(as_loop(loop), list(factors), preserve_unit_iters, disable_predication))
 
     def loop_partition(self, loop: LoopRV, factors: Sequence[Any], preserve_unit_iters: bool = True) -> list[LoopRV]:
         """``for i in 10`` with factors [4, None] becomes ``for i in 4`` followed by ``for i in (4, 10)``.
@@ -122,7 +125,7 @@ class LoopMethods(Arguments):
                         v = T.axis.spatial((3, 8), i1)
                         B[v] = A[v] * T.float32(2.0)
         """
-        return self._run("LoopPartition", [as_loop(loop), *factors], [preserve_unit_iters])
+        return self._do(LoopPartition(as_loop(loop), list(factors), preserve_unit_iters))
 
     def reorder(self, *ordered_loops: LoopRV) -> None:
         """Put loops of one nest into this order.
@@ -144,7 +147,7 @@ class LoopMethods(Arguments):
         """
         if len(ordered_loops) == 1 and isinstance(ordered_loops[0], (list, tuple)):
             ordered_loops = tuple(ordered_loops[0])
-        self._run("Reorder", [as_loop(x) for x in ordered_loops], [])
+        self._do(Reorder([as_loop(x) for x in ordered_loops]))
 
     def reorder_block_iter_var(self, block: BlockArg, new_order: Sequence[int]) -> None:
         """Put the variables of ``block`` into another order.
@@ -163,7 +166,7 @@ class LoopMethods(Arguments):
                 vj, vi = T.axis.remap("SS", [j, i])
                 B[vi, vj] = A[vi, vj] * T.float32(2.0)
         """
-        self._run("ReorderBlockIterVar", [self._block(block), list(new_order)], [])
+        self._do(ReorderBlockIterVar(self._block(block), list(new_order)))
 
     def add_unit_loop(self, block_or_loop: BlockRV | LoopRV) -> LoopRV:
         """A loop of one iteration around a block or loop.
@@ -182,7 +185,7 @@ class LoopMethods(Arguments):
                 v = T.axis.spatial(8, i)
                 B[v] = A[v] * T.float32(2.0)
         """
-        return self._run("AddUnitLoop", [self._block_or_loop(block_or_loop)], [])[0]
+        return self._do(AddUnitLoop(self._block_or_loop(block_or_loop)))[0]
 
     def parallel(self, loop: LoopRV) -> None:
         """Run the iterations on many threads.
@@ -202,7 +205,7 @@ class LoopMethods(Arguments):
                     vi, vj = T.axis.remap("SS", [i, j])
                     B[vi, vj] = A[vi, vj] * T.float32(2.0)
         """
-        self._run("Parallel", [as_loop(loop)], [])
+        self._do(Parallel(as_loop(loop)))
 
     def vectorize(self, loop: LoopRV) -> None:
         """Run the iterations as vector lanes.
@@ -222,7 +225,7 @@ class LoopMethods(Arguments):
                     vi, vj = T.axis.remap("SS", [i, j])
                     B[vi, vj] = A[vi, vj] * T.float32(2.0)
         """
-        self._run("Vectorize", [as_loop(loop)], [])
+        self._do(Vectorize(as_loop(loop)))
 
     def bind(self, loop: LoopRV, thread_axis: str) -> None:
         """Give the iterations to the threads of ``thread_axis`` ("blockIdx.x", "threadIdx.y", "vthread.x", ...).
@@ -241,7 +244,7 @@ class LoopMethods(Arguments):
                 v = T.axis.spatial(8, i)
                 B[v] = A[v] * T.float32(2.0)
         """
-        self._run("Bind", [as_loop(loop)], [as_str(thread_axis, "thread_axis")])
+        self._do(Bind(as_loop(loop), as_str(thread_axis, "thread_axis")))
 
     def unroll(self, loop: LoopRV) -> None:
         """Write the iterations out.
@@ -261,4 +264,4 @@ class LoopMethods(Arguments):
                     vi, vj = T.axis.remap("SS", [i, j])
                     B[vi, vj] = A[vi, vj] * T.float32(2.0)
         """
-        self._run("Unroll", [as_loop(loop)], [])
+        self._do(Unroll(as_loop(loop)))

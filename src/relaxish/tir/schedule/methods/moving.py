@@ -6,6 +6,13 @@ from collections.abc import Sequence
 
 from ..rv import BlockRV, LoopRV
 from .arguments import Arguments, BlockArg, as_int, as_loop
+from ..primitives.compute_at import ComputeAt, ReverseComputeAt
+from ..primitives.inline import ComputeInline, ReverseComputeInline
+from ..primitives.decompose import DecomposePadding
+from ..primitives.reduction import DecomposeReduction
+from ..primitives.padding import PadEinsum
+from ..primitives.rfactor import RFactor
+from ..primitives.rolling import RollingBuffer
 
 __all__ = ["MovingMethods"]
 
@@ -45,7 +52,7 @@ class MovingMethods(Arguments):
                         C[v] = T.float32(0.0)
                     C[v] = C[v] + B[v + r]
         """
-        self._run("ComputeAt", [self._block(block), as_loop(loop)], [bool(preserve_unit_loops), as_int(index, "index")])
+        self._do(ComputeAt(self._block(block), as_loop(loop), bool(preserve_unit_loops), as_int(index, "index")))
 
     def reverse_compute_at(
         self, block: BlockArg, loop: LoopRV, preserve_unit_loops: bool = False, index: int = -1
@@ -77,8 +84,8 @@ class MovingMethods(Arguments):
                     vi, vj = T.axis.remap("SS", [i, ax0])
                     C[vi, vj] = B[vi, vj] + T.float32(1.0)
         """
-        attrs = [bool(preserve_unit_loops), as_int(index, "index")]
-        self._run("ReverseComputeAt", [self._block(block), as_loop(loop)], attrs)
+        keep, index = bool(preserve_unit_loops), as_int(index, "index")
+        self._do(ReverseComputeAt(self._block(block), as_loop(loop), keep, index))
 
     def compute_inline(self, block: BlockArg) -> None:
         """Put a producer's expression into its consumers.
@@ -102,7 +109,7 @@ class MovingMethods(Arguments):
                 vi, vj = T.axis.remap("SS", [i, j])
                 C[vi, vj] = A[vi, vj] * T.float32(2.0) + T.float32(1.0)
         """
-        self._run("ComputeInline", [self._block(block)], [])
+        self._do(ComputeInline(self._block(block)))
 
     def reverse_compute_inline(self, block: BlockArg) -> None:
         """Put a consumer's expression into its only producer.
@@ -126,7 +133,7 @@ class MovingMethods(Arguments):
                 vi, vj = T.axis.remap("SS", [i, j])
                 C[vi, vj] = A[vi, vj] * T.float32(2.0) + T.float32(1.0)
         """
-        self._run("ReverseComputeInline", [self._block(block)], [])
+        self._do(ReverseComputeInline(self._block(block)))
 
     def decompose_reduction(self, block: BlockArg, loop: LoopRV) -> BlockRV:
         """Split a reduction into its initialisation, before ``loop``, and its update; gives the former.
@@ -152,7 +159,7 @@ class MovingMethods(Arguments):
                     vi, vj, vk = T.axis.remap("SSR", [i, j, k])
                     C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
         """
-        return self._run("DecomposeReduction", [self._block(block), as_loop(loop)], [])[0]
+        return self._do(DecomposeReduction(self._block(block), as_loop(loop)))[0]
 
     def rfactor(self, loop: LoopRV, factor_axis: int) -> BlockRV:
         """Keep one partial result per iteration of ``loop``; gives the block that computes them.
@@ -184,7 +191,7 @@ class MovingMethods(Arguments):
                     C[vi, vj] = T.float32(0.0)
                 C[vi, vj] = C[vi, vj] + C_rf[vk_0, vi, vj]
         """
-        return self._run("RFactor", [as_loop(loop)], [as_int(factor_axis, "factor_axis")])[0]
+        return self._do(RFactor(as_loop(loop), as_int(factor_axis, "factor_axis")))[0]
 
     def decompose_padding(self, block: BlockArg, loop: LoopRV) -> BlockRV:
         """Split a padding block into filling, before ``loop``, and copying; gives the former.
@@ -207,7 +214,7 @@ class MovingMethods(Arguments):
                 v = T.axis.spatial(8, i)
                 B[v + 1] = A[v]
         """
-        return self._run("DecomposePadding", [self._block(block), as_loop(loop)], [])[0]
+        return self._do(DecomposePadding(self._block(block), as_loop(loop)))[0]
 
     def can_decompose_padding(self, block: BlockArg, loop: LoopRV) -> bool:
         """Whether :meth:`decompose_padding` would succeed.
@@ -252,7 +259,7 @@ class MovingMethods(Arguments):
                 v0, v1 = T.axis.remap("SS", [i0, i1])
                 C[v0, v1] = C_pad[v0, v1]
         """
-        self._run("PadEinsum", [self._block(block)], [[as_int(x, "padding") for x in padding]])
+        self._do(PadEinsum(self._block(block), [as_int(x, "padding") for x in padding]))
 
     def rolling_buffer(self, block: BlockArg, write_buffer_index: int) -> None:
         """Keep what overlapping tiles share in a circular buffer.
@@ -291,4 +298,4 @@ class MovingMethods(Arguments):
                         C[v] = T.float32(0.0)
                     C[v] = C[v] + B[(v + r) % 6]
         """
-        self._run("RollingBuffer", [self._block(block)], [as_int(write_buffer_index, "write_buffer_index")])
+        self._do(RollingBuffer(self._block(block), as_int(write_buffer_index, "write_buffer_index")))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ..rv import ExprRV, LoopRV
 from .arguments import Arguments, BlockArg, as_int, as_loop
+from ..primitives.sample import SampleCategorical, SampleComputeLocation, SamplePartitionedTile, SamplePerfectTile
 
 __all__ = ["SamplingMethods"]
 
@@ -23,7 +24,7 @@ class SamplingMethods(Arguments):
         >>> sch.get(sch.sample_categorical([16, 64, 512], [0.5, 0.25, 0.25], decision=1))
         64
         """
-        return self._run("SampleCategorical", [], [list(candidates), [float(p) for p in probs]], decision)[0]
+        return self._do(SampleCategorical(list(candidates), [float(p) for p in probs], decision))[0]
 
     def sample_perfect_tile(
         self, loop: LoopRV, n: int, max_innermost_factor: int = 16, decision: Sequence[int] | None = None
@@ -38,7 +39,7 @@ class SamplingMethods(Arguments):
         >>> sch.trace.decisions[sch.trace.insts[-1]]
         [4, 4]
         """
-        return self._run("SamplePerfectTile", [as_loop(loop)], [as_int(n, "n"), max_innermost_factor], decision)
+        return self._do(SamplePerfectTile(as_loop(loop), as_int(n, "n"), max_innermost_factor, decision))
 
     def sample_partitioned_tile(
         self,
@@ -57,7 +58,7 @@ class SamplingMethods(Arguments):
         >>> sizes[1] * sizes[2] % 4
         0
         """
-        return self._run("SamplePartitionedTile", [as_loop(loop)], [n, partition_pos, innerpart_factor], decision)
+        return self._do(SamplePartitionedTile(as_loop(loop), n, partition_pos, innerpart_factor, decision))
 
     def sample_compute_location(self, block: BlockArg, decision: int | None = None) -> LoopRV:
         """A loop to compute ``block`` at; the decision -2 means inline, -1 the root.
@@ -78,4 +79,4 @@ class SamplingMethods(Arguments):
                     vi, vj = T.axis.remap("SS", [i, j])
                     C[vi, vj] = B[vi, vj] + T.float32(1.0)
         """
-        return self._run("SampleComputeLocation", [self._block(block)], [], decision)[0]
+        return self._do(SampleComputeLocation(self._block(block), decision))[0]

@@ -14,7 +14,8 @@ from ...index_map import IndexMap
 from ...stmt import Block, BufferRegion
 from .. import checks
 from ..errors import PrimitiveError
-from ..instruction import Decision, InstructionKind, plain, register_kind
+from ..instruction import Decision, plain, Output, Step, operand
+from ..rv import BlockRV
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -22,30 +23,28 @@ if TYPE_CHECKING:
 __all__ = ["range_map"]
 
 
-@register_kind
-class UnsafeHideBufferAccess(InstructionKind):
+class UnsafeHideBufferAccess(Step):
     """Regions taken out of a block's signature."""
 
-    name, method = "UnsafeHideBufferAccess", "unsafe_hide_buffer_access"
-    inputs = ("block", "buf_type", "buf_index_array")
+    block: BlockRV = operand()
+    buf_type: str = operand()
+    buf_index_array: Sequence[int] = operand()
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        sref = sch.sref(inputs[0])
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        sref = sch.sref(self.block)
         block = checks.check_block(sref)
-        field = {"read": "reads", "write": "writes"}.get(inputs[1])
+        field = {"read": "reads", "write": "writes"}.get(self.buf_type)
         if field is None:
-            raise PrimitiveError(f'The buffer type must be "read" or "write", got "{inputs[1]}".', [sref])
+            raise PrimitiveError(f'The buffer type must be "read" or "write", got "{self.buf_type}".', [sref])
         regions = getattr(block, field)
-        hidden = {int(plain(i)) for i in inputs[2]}
+        hidden = {int(plain(i)) for i in self.buf_index_array}
         if any(not 0 <= i < len(regions) for i in hidden):
             raise PrimitiveError(
-                f"The block {{0}} has {len(regions)} {inputs[1]} regions; an index is out of range.", [sref]
+                f"The block {{0}} has {len(regions)} {self.buf_type} regions; an index is out of range.", [sref]
             )
         new = block.with_fields(**{field: tuple(r for i, r in enumerate(regions) if i not in hidden)})
         sch.state.replace(sref, new, {block: new})
-        return [], None
+        return []
 
 
 def range_map(block: Block, function: Callable[..., Any]) -> IndexMap:
@@ -63,19 +62,24 @@ def range_map(block: Block, function: Callable[..., Any]) -> IndexMap:
     return IndexMap(axes, flat)
 
 
-@register_kind
-class AnnotateBufferAccess(InstructionKind):
+class AnnotateBufferAccess(Step):
     """A region of a block stated by hand."""
 
-    name, method = "AnnotateBufferAccess", "annotate_buffer_access"
-    # The ranges given are of the block's variables as its user sees them, whose domains begin where their piece does.
     takes_pieces = True
-    inputs = ("block", "buffer_index", "buf_type", "gen_new_ranges")
+    # The ranges given are of the block's variables as its user sees them, whose domains begin where their piece does.
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        sref, index, write, index_map = sch.sref(inputs[0]), int(plain(inputs[1])), bool(plain(inputs[2])), inputs[3]
+    block: BlockRV = operand()
+    buffer_index: int = operand()
+    buf_type: int = operand()
+    gen_new_ranges: IndexMap = operand()
+
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        sref, index, write, index_map = (
+            sch.sref(self.block),
+            self.buffer_index,
+            bool(self.buf_type),
+            self.gen_new_ranges,
+        )
         block = checks.check_block(sref)
         buffer = checks.nth_buffer(sref, index, write)
         values = dict(zip(index_map.initial_indices, [iv.var for iv in block.iter_vars], strict=True))
@@ -102,9 +106,10 @@ class AnnotateBufferAccess(InstructionKind):
         notes = {**block.annotations, key: [const(i, "int32") for i in listed]}
         new = block.with_fields(**{field: tuple(regions)}, annotations=notes)
         sch.state.replace(sref, new, {block: new})
-        return [], None
+        return []
 
-    def as_python(self, inputs: Sequence[str], attrs: Sequence[Any], decision: Decision, outputs: Sequence[str]) -> str:
+    @classmethod
+    def as_python(cls, inputs: Sequence[str], attrs: Sequence[Any], decision: Decision, outputs: Sequence[str]) -> str:
         kind = '"write"' if inputs[2] == "1" else '"read"'
         body = inputs[3]
         head, _, tail = body.partition("(")

@@ -15,12 +15,13 @@ from .. import checks
 from ..block_info import contains, loop_ranges
 from ..buffers import compact, with_scope
 from ..errors import PrimitiveError
-from ..instruction import Decision, InstructionKind, plain, register_kind
+from ..instruction import Output, Step, operand
 from ..region import Box, box_to_ranges, may_be_left_out, relax_region, union_sets
 from ..rewrite import BufferSwap, ScopeRewriter
 from ..sref import StmtSRef
 from ..walk import block_realizes_below, vars_in
 from .cache import begins, check_scope_name, check_starts_afresh
+from ..rv import BlockRV, LoopRV
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -181,27 +182,33 @@ class _Replace(ScopeRewriter):
         return node
 
 
-class _AtLoop(InstructionKind):
+class _AtLoop(Step):
     reading = True
-    inputs = ("loop", "block")
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        loop, block = sch.sref(inputs[0]), sch.sref(inputs[1])
-        move = _Move(sch.state, loop, block, int(plain(attrs[0])), str(attrs[1]), self.reading)
-        return [move.run()], None
+    loop: LoopRV = operand()
+    block: BlockRV = operand()
+
+    def _moved(self, sch: Schedule, index: int, scope: str) -> Sequence[Output]:
+        return [_Move(sch.state, sch.sref(self.loop), sch.sref(self.block), index, str(scope), self.reading).run()]
 
 
-@register_kind
 class ReadAt(_AtLoop):
     """A copy of what is read below a loop, at its beginning."""
 
-    name, method, attrs = "ReadAt", "read_at", ("read_buffer_index", "storage_scope")
+    read_buffer_index: int
+    storage_scope: str
+
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        return self._moved(sch, self.read_buffer_index, self.storage_scope)
 
 
-@register_kind
 class WriteAt(_AtLoop):
     """A copy of what is written below a loop, at its end."""
 
-    name, method, attrs, reading = "WriteAt", "write_at", ("write_buffer_index", "storage_scope"), False
+    reading = False
+
+    write_buffer_index: int
+    storage_scope: str
+
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        return self._moved(sch, self.write_buffer_index, self.storage_scope)

@@ -17,13 +17,14 @@ from ...functor import substitute
 from ...stmt import Block, BlockRealize, BufferRegion, For, SeqStmt, Stmt
 from .. import checks
 from ..errors import PrimitiveError
-from ..instruction import Decision, InstructionKind, plain, register_kind
+from ..instruction import Output, Step, operand
 from ..region import box_to_ranges, evaluate_region, union_sets
 from ..sref import StmtSRef
 from ..subst import and_predicate, is_true, realize_of
 from ..walk import driving_loops, seq_or_single, vars_in
 from .compute_at import lowest_common_ancestor
 from .reduction import check_not_repeated, copy_var, init_predicate
+from ..rv import BlockRV, LoopRV
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -407,17 +408,16 @@ def _place_of(block: StmtSRef, lca: StmtSRef, parts: Sequence[Any]) -> int:
     return next(i for i, part in enumerate(parts) if getattr(part, "block", part) is at.stmt)
 
 
-@register_kind
-class Blockize(InstructionKind):
+class Blockize(Step):
     """A subtree, or neighbouring blocks, as one block."""
 
-    name, method = "Blockize", "blockize"
-    inputs, attrs = ("target",), ("preserve_unit_iters",)
+    target: LoopRV | list[BlockRV] = operand()
+    preserve_unit_iters: bool
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        keep = bool(plain(attrs[0]))
-        if isinstance(inputs[0], (list, tuple)):
-            return [blockize_blocks(sch.state, [sch.sref(b) for b in inputs[0]], keep)], None
-        return [blockize_loop(sch.state, sch.sref(inputs[0]), keep)], None
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        keep = self.preserve_unit_iters
+        match self.target:
+            case list() | tuple():
+                return [blockize_blocks(sch.state, [sch.sref(b) for b in self.target], keep)]
+            case target:
+                return [blockize_loop(sch.state, sch.sref(target), keep)]

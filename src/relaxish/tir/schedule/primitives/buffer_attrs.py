@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....ir.expr import PrimExpr
 from ...buffer import Buffer
@@ -12,11 +12,12 @@ from ...stmt import Block, BufferStore, Stmt
 from .. import checks
 from ..buffers import derived_buffer, with_scope
 from ..errors import PrimitiveError
-from ..instruction import Decision, InstructionKind, plain, register_kind
+from ..instruction import plain, Output, Step, operand
 from ..rewrite import BufferSwap
 from ..sref import StmtSRef
 from .cache import check_scope_name
 from .marks import set_annotations
+from ..rv import BlockRV
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -25,18 +26,18 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-@register_kind
-class StorageAlign(InstructionKind):
+class StorageAlign(Step):
     """Pad rows of a buffer to a stride with a given remainder."""
 
-    name, method = "StorageAlign", "storage_align"
-    inputs, attrs = ("block",), ("buffer_index", "axis", "factor", "offset")
+    block: BlockRV = operand()
+    buffer_index: int
+    axis: int
+    factor: int
+    offset: int
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        sref = sch.sref(inputs[0])
-        index, axis, factor, offset = (int(plain(x)) for x in attrs)
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        sref = sch.sref(self.block)
+        index, axis, factor, offset = self.buffer_index, self.axis, self.factor, self.offset
         buffer = checks.nth_buffer(sref, index, write=True)
         if axis < 0:
             axis += len(buffer.shape)
@@ -54,7 +55,7 @@ class StorageAlign(InstructionKind):
         entries[place : place + 1] = [[index, axis, factor, offset]]
         old["buffer_dim_align"] = entries
         set_annotations(sch.state, sref, old)
-        return [], None
+        return []
 
 
 def _alignments(sref: StmtSRef) -> list[list[int]]:
@@ -97,23 +98,21 @@ def _site_of_own(state: ScheduleState, sref: StmtSRef, buffer: Buffer, what: str
     return site
 
 
-@register_kind
-class SetScope(InstructionKind):
+class SetScope(Step):
     """Another memory scope for a written buffer."""
 
-    name, method = "SetScope", "set_scope"
-    inputs, attrs = ("block",), ("buffer_index", "storage_scope")
+    block: BlockRV = operand()
+    buffer_index: int
+    storage_scope: str
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        sref, storage = sch.sref(inputs[0]), attrs[1]
-        buffer = checks.nth_buffer(sref, int(plain(attrs[0])), write=True)
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        sref, storage = sch.sref(self.block), self.storage_scope
+        buffer = checks.nth_buffer(sref, self.buffer_index, write=True)
         check_scope_name(storage)
         site = _site_of_own(sch.state, sref, buffer, "scope")
         if buffer.scope() != storage:
             swap_buffer(sch.state, site, buffer, with_scope(buffer, storage))
-        return [], None
+        return []
 
 
 class _Retype(BufferSwap):
@@ -138,21 +137,19 @@ class _Retype(BufferSwap):
         return BufferStore(buffer, Cast(self.after, value), indices)
 
 
-@register_kind
-class UnsafeSetDType(InstructionKind):
+class UnsafeSetDType(Step):
     """Another element type for a written buffer."""
 
-    name, method = "UnsafeSetDType", "unsafe_set_dtype"
-    inputs, attrs = ("block",), ("buffer_index", "dtype")
+    block: BlockRV = operand()
+    buffer_index: int
+    dtype: str
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        sref, dtype = sch.sref(inputs[0]), attrs[1]
-        buffer = checks.nth_buffer(sref, int(plain(attrs[0])), write=True)
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        sref, dtype = sch.sref(self.block), self.dtype
+        buffer = checks.nth_buffer(sref, self.buffer_index, write=True)
         site = _site_of_own(sch.state, sref, buffer, "type")
         if buffer.dtype != dtype:
             worker = _Retype(buffer, derived_buffer(buffer, buffer.name, dtype=dtype))
             made = worker.visit(site.stmt)
             sch.state.replace(site, made, worker.reuse)
-        return [], None
+        return []

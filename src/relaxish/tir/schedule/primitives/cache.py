@@ -17,13 +17,14 @@ from .. import checks
 from ..block_info import contains, loop_ranges
 from ..buffers import compact, with_scope
 from ..errors import PrimitiveError
-from ..instruction import Decision, InstructionKind, plain, register_kind
+from ..instruction import Output, Step, operand
 from ..region import Box, box_to_ranges, leaves_gaps, may_be_left_out, relax_region
 from ..rewrite import BufferSwap, ScopeRewriter
 from ..sref import DepKind, StmtSRef
 from ..state import ScheduleState, blocks_in_order
 from ..subst import realize_of
 from ..walk import block_realizes_below, seq_or_single, unwrap
+from ..rv import BlockRV
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -505,48 +506,53 @@ def check_scope_name(storage_scope: str) -> None:
         )
 
 
-class _Staging(InstructionKind):
+class _Staging(Step):
     """A staging copy of one buffer of a block, used by some of the buffer's consumers or by all of them."""
 
-    inputs = ("block", "consumer_blocks")
     optional = ("consumer_blocks",)
     primitive: ClassVar[Callable[..., Any]]
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        consumers = [sch.sref(x) for x in inputs[1] or ()]
-        return [self.primitive(sch.state, sch.sref(inputs[0]), int(plain(attrs[0])), attrs[1], consumers)], None
+    block: BlockRV = operand()
+
+    def _staged(self, sch: Schedule, index: int, scope: str, consumers: Sequence[BlockRV] | None) -> Sequence[Output]:
+        users = [sch.sref(x) for x in consumers or ()]
+        return [self.primitive(sch.state, sch.sref(self.block), index, scope, users)]
 
 
-@register_kind
 class CacheRead(_Staging):
     """A staging copy before the readers."""
 
-    name, method = "CacheRead", "cache_read"
-    attrs = ("read_buffer_index", "storage_scope")
-    text_order = ("block", "read_buffer_index", "storage_scope", "consumer_blocks")
     primitive = staticmethod(cache_read)
 
+    read_buffer_index: int
+    storage_scope: str
+    consumer_blocks: Sequence[BlockRV] | None = operand()
 
-@register_kind
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        return self._staged(sch, self.read_buffer_index, self.storage_scope, self.consumer_blocks)
+
+
 class CacheWrite(_Staging):
     """A staging copy after the writer."""
 
-    name, method = "CacheWrite", "cache_write"
-    attrs = ("write_buffer_index", "storage_scope")
-    text_order = ("block", "write_buffer_index", "storage_scope", "consumer_blocks")
     primitive = staticmethod(cache_write)
 
+    write_buffer_index: int
+    storage_scope: str
+    consumer_blocks: Sequence[BlockRV] | None = operand()
 
-@register_kind
-class CacheInplace(InstructionKind):
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        return self._staged(sch, self.write_buffer_index, self.storage_scope, self.consumer_blocks)
+
+
+class CacheInplace(Step):
     """Staging copies before and after a block that updates in place."""
 
-    name, method, many_outputs = "CacheInplace", "cache_inplace", True
-    inputs, attrs = ("block",), ("read_buffer_index", "storage_scope")
+    many_outputs = True
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        return list(cache_inplace(sch.state, sch.sref(inputs[0]), int(plain(attrs[0])), attrs[1])), None
+    block: BlockRV = operand()
+    read_buffer_index: int
+    storage_scope: str
+
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        return list(cache_inplace(sch.state, sch.sref(self.block), self.read_buffer_index, self.storage_scope))

@@ -17,12 +17,13 @@ from ...functor import substitute
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt, stmt_list
 from .. import checks
 from ..block_info import loop_ranges
-from ..instruction import Decision, InstructionKind, plain, register_kind
+from ..instruction import Output, Step, operand
 from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
 from ..subst import and_predicate, conjuncts, realize_of
 from ..walk import Nodes, block_realizes_below, driving_loops, vars_in
 from .cache import check_scope_name
+from ..rv import BlockRV
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -234,14 +235,14 @@ def cache_index(state: ScheduleState, sref: StmtSRef, storage_scope: str, thresh
     return out
 
 
-@register_kind
-class CacheIndex(InstructionKind):
+class CacheIndex(Step):
     """Index expressions computed ahead."""
 
-    name, method, many_outputs = "CacheIndex", "cache_index", True
-    inputs, attrs = ("block",), ("storage_scope", "cse_thresh")
+    many_outputs = True
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        return list(cache_index(sch.state, sch.sref(inputs[0]), str(attrs[0]), int(plain(attrs[1])))), None
+    block: BlockRV = operand()
+    storage_scope: str
+    cse_thresh: int
+
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        return list(cache_index(sch.state, sch.sref(self.block), str(self.storage_scope), self.cse_thresh))

@@ -16,7 +16,7 @@ from ...stmt import Block, BlockRealize, For, ForKind, Stmt
 from .. import checks
 from ..block_info import bind_shape_vars, loop_ranges
 from ..errors import PrimitiveError
-from ..instruction import Decision, InstructionKind, plain, register_kind
+from ..instruction import Output, Step, operand
 from ..region import Box, leaves_gaps, relax_region, union_sets
 from ..rewrite import ScopeRewriter, dead_statement
 from ..sref import StmtSRef
@@ -24,6 +24,7 @@ from ..subst import and_predicate, conjuncts, realize_of
 from ..walk import block_realizes_below, seq_or_single, vars_in
 from .domains import BlockDomains, VarDomain
 from .guards import check_stays_in_bounds, own_guards
+from ..rv import BlockRV, LoopRV
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -461,38 +462,36 @@ def _place(
     state.replace(scope, new, {**rewriter.reuse, old: new})
 
 
-class _At(InstructionKind):
-    inputs, attrs = ("block", "loop"), ("preserve_unit_loops", "index")
+class _At(Step):
     backwards = False
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        block, loop = sch.sref(inputs[0]), sch.sref(inputs[1])
-        keep_units, index = bool(plain(attrs[0])), int(plain(attrs[1]))
+    block: BlockRV = operand()
+    loop: LoopRV = operand()
+    preserve_unit_loops: bool
+    index: int
+
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        block, loop = sch.sref(self.block), sch.sref(self.loop)
+        keep_units, index = self.preserve_unit_loops, self.index
         if loop is StmtSRef.root_mark():
-            return [], None
+            return []
         if loop is StmtSRef.inline_mark():
             from .inline import inline_block, reverse_inline_block
 
             (reverse_inline_block if self.backwards else inline_block)(sch.state, block)
-            return [], None
+            return []
         move_block(sch.state, block, loop, keep_units, index, self.backwards)
-        return [], None
+        return []
 
 
-@register_kind
 class ComputeAt(_At):
     """A producer under a loop of its consumers."""
 
-    name, method = "ComputeAt", "compute_at"
 
-
-@register_kind
 class ReverseComputeAt(_At):
     """A consumer under a loop of its producers."""
 
-    name, method, backwards = "ReverseComputeAt", "reverse_compute_at", True
+    backwards = True
 
 
 # -- where a block could go --------------------------------------------------------------------------------

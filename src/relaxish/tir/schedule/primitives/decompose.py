@@ -15,12 +15,13 @@ from ...op import all as tir_all
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt
 from .. import checks
 from ..errors import PrimitiveError
-from ..instruction import Decision, InstructionKind, register_kind
+from ..instruction import Output, Step, operand
 from ..sref import StmtSRef
 from ..subst import conjuncts, realize_of
 from ..walk import replace_stmts, vars_in
 from .compute_at import lowest_common_ancestor
 from .reduction import copy_var
+from ..rv import BlockRV, LoopRV
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -228,14 +229,11 @@ def can_decompose_padding(state: ScheduleState, block: StmtSRef, loop: StmtSRef)
     return True
 
 
-@register_kind
-class DecomposePadding(InstructionKind):
+class DecomposePadding(Step):
     """Fill and copy of a padding block apart."""
 
-    name, method = "DecomposePadding", "decompose_padding"
-    inputs = ("block", "loop")
+    block: BlockRV = operand()
+    loop: LoopRV = operand()
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        return [decompose_padding(sch.state, sch.sref(inputs[0]), sch.sref(inputs[1]))], None
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        return [decompose_padding(sch.state, sch.sref(self.block), sch.sref(self.loop))]

@@ -19,11 +19,12 @@ from ...op import logical_and
 from ...stmt import Block, BlockRealize, BufferStore, For, IfThenElse, Stmt
 from .. import checks
 from ..errors import PrimitiveError
-from ..instruction import Decision, InstructionKind, register_kind
+from ..instruction import Output, Step, operand
 from ..rewrite import ScopeRewriter, dead_statement, signature_of, with_alloc
 from ..sref import StmtSRef
 from ..subst import and_predicate, is_true, realize_of
 from ..walk import Nodes, vars_in
+from ..rv import BlockRV
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -244,18 +245,14 @@ def inline_block(state: ScheduleState, block_sref: StmtSRef, check_only: bool = 
     state.replace(scope, rewriter.visit(scope.stmt), rewriter.reuse)
 
 
-@register_kind
-class ComputeInline(InstructionKind):
+class ComputeInline(Step):
     """A producer's expression into its consumers."""
 
-    name, method = "ComputeInline", "compute_inline"
-    inputs = ("block",)
+    block: BlockRV = operand()
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        inline_block(sch.state, sch.sref(inputs[0]))
-        return [], None
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        inline_block(sch.state, sch.sref(self.block))
+        return []
 
 
 class _ReverseInliner(ScopeRewriter):
@@ -605,15 +602,11 @@ def _consumer_values(consumer_sref: StmtSRef, load: BufferLoad, indices: Sequenc
     return values
 
 
-@register_kind
-class ReverseComputeInline(InstructionKind):
+class ReverseComputeInline(Step):
     """A consumer's expression into its producer."""
 
-    name, method = "ReverseComputeInline", "reverse_compute_inline"
-    inputs = ("block",)
+    block: BlockRV = operand()
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        reverse_inline_block(sch.state, sch.sref(inputs[0]))
-        return [], None
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        reverse_inline_block(sch.state, sch.sref(self.block))
+        return []

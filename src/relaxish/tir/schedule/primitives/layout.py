@@ -19,13 +19,14 @@ from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind
 from .. import checks
 from ..accesses import AccessMutator, AccessSimplifier
 from ..errors import PrimitiveError
-from ..instruction import Decision, InstructionKind, plain, register_kind
+from ..instruction import Decision, plain, Output, Step, operand
 from ..rewrite import BufferSwap
 from ..sref import StmtSRef
 from ..subst import realize_of
 from ..walk import replace_stmts, vars_in
 from .buffer_attrs import alloc_site
 from .layout_padding import Padding, PaddingPlan, check_pad_value, following, plan_padding
+from ..rv import BlockRV
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -279,35 +280,44 @@ def _nest(realize: BlockRealize, extents: Sequence[Any]) -> For:
     return body
 
 
-@register_kind
-class TransformLayout(InstructionKind):
+class TransformLayout(Step):
     """A buffer laid out by an index map."""
 
-    name, method = "TransformLayout", "transform_layout"
-    inputs = ("block", "index_map")
-    attrs = ("buffer_index", "buffer_index_type", "pad_value", "assume_injective_transform")
+    block: BlockRV = operand()
+    index_map: IndexMap = operand()
+    buffer_index: int
+    buffer_index_type: int
+    pad_value: IndexMap | None
+    assume_injective_transform: bool
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        index, write = int(plain(attrs[0])), bool(plain(attrs[1]))
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        index, write = self.buffer_index, bool(self.buffer_index_type)
         transform_layout(
-            sch.state, sch.sref(inputs[0]), index, write, sch.map_of(inputs[1]), attrs[2], bool(plain(attrs[3]))
+            sch.state,
+            sch.sref(self.block),
+            index,
+            write,
+            sch.map_of(self.index_map),
+            self.pad_value,
+            self.assume_injective_transform,
         )
-        return [], None
+        return []
 
-    def attrs_to_json(self, attrs: Sequence[Any]) -> list[Any]:
+    @classmethod
+    def attrs_to_json(cls, attrs: Sequence[Any]) -> list[Any]:
         from ....ir.serial import save_json
 
         index, write, pad, injective = (plain(x) for x in attrs)
         return [index, write, pad if pad is None else save_json(pad), injective]
 
-    def attrs_from_json(self, data: Sequence[Any]) -> list[Any]:
+    @classmethod
+    def attrs_from_json(cls, data: Sequence[Any]) -> list[Any]:
         from ....ir.serial import load_json
 
         return [data[0], data[1], None if data[2] is None else load_json(data[2]), bool(data[3])]
 
-    def as_python(self, inputs: Sequence[str], attrs: Sequence[Any], decision: Decision, outputs: Sequence[str]) -> str:
+    @classmethod
+    def as_python(cls, inputs: Sequence[str], attrs: Sequence[Any], decision: Decision, outputs: Sequence[str]) -> str:
         kind = "write" if plain(attrs[1]) else "read"
         pad = index_map_text(attrs[2])
         return (
@@ -441,18 +451,15 @@ def _iter_types(block: Block, index_map: IndexMap) -> list[int]:
     return out
 
 
-@register_kind
-class TransformBlockLayout(InstructionKind):
+class TransformBlockLayout(Step):
     """A block's variables by an index map."""
 
-    name, method = "TransformBlockLayout", "transform_block_layout"
-    inputs = ("block", "index_map")
+    block: BlockRV = operand()
+    index_map: IndexMap = operand()
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        transform_block_layout(sch.state, sch.sref(inputs[0]), sch.map_of(inputs[1]))
-        return [], None
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        transform_block_layout(sch.state, sch.sref(self.block), sch.map_of(self.index_map))
+        return []
 
 
 class _Separate(BufferSwap):
@@ -463,23 +470,23 @@ class _Separate(BufferSwap):
         return view.with_fields(axis_separators=source.axis_separators if same else (0,) * len(source.axis_separators))
 
 
-@register_kind
-class SetAxisSeparator(InstructionKind):
+class SetAxisSeparator(Step):
     """Dimensions grouped for multi-dimensional memory."""
 
-    name, method = "SetAxisSeparator", "set_axis_separator"
-    inputs, attrs = ("block",), ("buffer_index", "buffer_index_type", "axis_separators")
+    block: BlockRV = operand()
+    buffer_index: int
+    buffer_index_type: int
+    axis_separators: Sequence[int]
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        sref = sch.sref(inputs[0])
-        buffer = checks.nth_buffer(sref, int(plain(attrs[0])), bool(plain(attrs[1])))
-        new = buffer.with_fields(axis_separators=tuple(int(x) for x in plain(attrs[2])))
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        sref = sch.sref(self.block)
+        buffer = checks.nth_buffer(sref, self.buffer_index, bool(self.buffer_index_type))
+        new = buffer.with_fields(axis_separators=tuple(int(x) for x in plain(self.axis_separators)))
         replace_everywhere(sch.state, sref, buffer, new, _Separate({buffer: new}))
-        return [], None
+        return []
 
-    def as_python(self, inputs: Sequence[str], attrs: Sequence[Any], decision: Decision, outputs: Sequence[str]) -> str:
+    @classmethod
+    def as_python(cls, inputs: Sequence[str], attrs: Sequence[Any], decision: Decision, outputs: Sequence[str]) -> str:
         kind = "write" if plain(attrs[1]) else "read"
         return (
             f'sch.set_axis_separator(block={inputs[0]}, buffer=("{kind}", {plain(attrs[0])}), '

@@ -16,11 +16,12 @@ from .. import checks
 from ..bindings import simplify_bindings
 from ..block_info import loop_ranges
 from ..errors import PrimitiveError
-from ..instruction import Decision, InstructionKind, plain, register_kind
+from ..instruction import plain, Argument, Output, Step, operand
 from ..sref import StmtSRef
 from ..subst import append_predicate, realize_of, substitute_loops
 from ..walk import vars_in
 from .reduction import updates_once
+from ..rv import BlockRV, LoopRV
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -154,21 +155,21 @@ def _covers(extent: PrimExpr, total: PrimExpr, analyzer: Analyzer) -> bool:
     return bool(analyzer.can_prove(total >= extent))
 
 
-@register_kind
-class Split(InstructionKind):
+class Split(Step):
     """One loop into a nest."""
 
-    name, method, many_outputs = "Split", "split", True
-    inputs, attrs = ("loop", "factors*"), ("preserve_unit_iters", "disable_predication")
+    many_outputs = True
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        loop = sch.sref(inputs[0])
+    loop: LoopRV = operand()
+    factors: Sequence[Argument] = operand(rest=True)
+    preserve_unit_iters: bool = False
+    disable_predication: bool = False
+
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        loop = sch.sref(self.loop)
         checks.check_loop(loop)
-        factors = resolve_factors(loop, inputs[1:], sch.value_of)
-        attrs = [bool(plain(x)) for x in attrs] + [False] * (2 - len(attrs))
-        return list(split_loop(sch.state, loop, factors, attrs[0], attrs[1])), None
+        factors = resolve_factors(loop, self.factors, sch.value_of)
+        return list(split_loop(sch.state, loop, factors, self.preserve_unit_iters, self.disable_predication))
 
 
 def _check_chain(loops: Sequence[StmtSRef]) -> None:
@@ -224,20 +225,19 @@ def fuse_loops(state: ScheduleState, loops: Sequence[StmtSRef], keep_units: bool
     return state.stmt2ref[made]
 
 
-@register_kind
-class Fuse(InstructionKind):
+class Fuse(Step):
     """A chain of loops into one."""
 
-    name, method, positional = "Fuse", "fuse", True
-    inputs, attrs = ("loops*",), ("preserve_unit_iters",)
+    positional = True
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        loops = [sch.sref(x) for x in inputs]
+    loops: Sequence[LoopRV] = operand(rest=True)
+    preserve_unit_iters: bool
+
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        loops = [sch.sref(x) for x in self.loops]
         if not loops:
             raise ValueError("'fuse' requires at least 1 loop(s)")
-        return [fuse_loops(sch.state, loops, bool(plain(attrs[0])))], None
+        return [fuse_loops(sch.state, loops, self.preserve_unit_iters)]
 
 
 def reorder_loops(state: ScheduleState, ordered: Sequence[StmtSRef]) -> None:
@@ -367,35 +367,30 @@ def _check_blocks_below(state: ScheduleState, top: StmtSRef) -> None:
         checks.check_partial_affine(state, child, top)
 
 
-@register_kind
-class Reorder(InstructionKind):
+class Reorder(Step):
     """A new order for loops of one nest."""
 
-    name, method, positional = "Reorder", "reorder", True
-    inputs = ("loops*",)
+    positional = True
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        loops = [sch.sref(x) for x in inputs]
+    loops: Sequence[LoopRV] = operand(rest=True)
+
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        loops = [sch.sref(x) for x in self.loops]
         if len(loops) > 1:
             reorder_loops(sch.state, loops)
-        return [], None
+        return []
 
 
-@register_kind
-class ReorderBlockIterVar(InstructionKind):
+class ReorderBlockIterVar(Step):
     """A new order for the variables of a block."""
 
-    name, method = "ReorderBlockIterVar", "reorder_block_iter_var"
-    inputs = ("block", "new_order")
+    block: BlockRV = operand()
+    new_order: Sequence[int] = operand()
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        sref = sch.sref(inputs[0])
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        sref = sch.sref(self.block)
         block = checks.check_block(sref)
-        order = [int(plain(x)) for x in inputs[1]]
+        order = [int(plain(x)) for x in self.new_order]
         if sorted(order) != list(range(len(block.iter_vars))):
             raise PrimitiveError(
                 f"{order} is not a permutation of the {len(block.iter_vars)} block variables of {{0}}.", [sref]
@@ -404,7 +399,7 @@ class ReorderBlockIterVar(InstructionKind):
         new_block = block.with_fields(iter_vars=tuple(block.iter_vars[i] for i in order))
         new_realize = BlockRealize(tuple(realize.iter_values[i] for i in order), realize.predicate, new_block)
         replace_realize(sch.state, sref, realize, new_realize)
-        return [], None
+        return []
 
 
 def replace_realize(state: ScheduleState, sref: StmtSRef, realize: BlockRealize, new_realize: BlockRealize) -> None:
@@ -421,22 +416,18 @@ def replace_realize(state: ScheduleState, sref: StmtSRef, realize: BlockRealize,
     state.replace(parent, new, reuse)
 
 
-@register_kind
-class AddUnitLoop(InstructionKind):
+class AddUnitLoop(Step):
     """A loop of one iteration around a block or loop."""
 
-    name, method = "AddUnitLoop", "add_unit_loop"
-    inputs = ("block_or_loop",)
+    block_or_loop: BlockRV | LoopRV = operand()
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        sref = sch.sref(inputs[0])
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        sref = sch.sref(self.block_or_loop)
         state = sch.state
         if sref.is_loop:
             made = For(Var("u", "int32"), 0, 1, ForKind.SERIAL, sref.stmt)
             state.replace(sref, made)
-            return [state.stmt2ref[made]], None
+            return [state.stmt2ref[made]]
         if sref.parent is None:
             raise ValueError("Cannot add loops on top of the root block")
         realize = realize_of(sref)
@@ -447,4 +438,4 @@ class AddUnitLoop(InstructionKind):
         old = parent.stmt
         new = old.with_fields(body=replace_stmts(old.body, {id(realize): made}))
         state.replace(parent, new, {} if isinstance(old, For) else {old: new})
-        return [state.stmt2ref[made]], None
+        return [state.stmt2ref[made]]

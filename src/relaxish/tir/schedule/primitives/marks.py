@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....ir.errors import CheckIndexError
 from ....ir.expr import PrimExpr
@@ -14,9 +14,10 @@ from ...expr import IntImm, IterVar, StringImm, Var
 from ...stmt import BlockRealize, For, ForKind
 from .. import checks
 from ..errors import PrimitiveError
-from ..instruction import Argument, Decision, InstructionKind, plain, register_kind
+from ..instruction import Argument, plain, Output, Step, operand
 from ..sref import StmtSRef
 from ..walk import vars_in
+from ..rv import BlockRV, LoopRV
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -98,50 +99,43 @@ def set_kind(state: ScheduleState, loop: StmtSRef, kind: ForKind, tag: str | Non
     state.replace(loop, node.with_fields(kind=kind, thread_binding=binding))
 
 
-class _Mark(InstructionKind):
-    inputs = ("loop",)
-    kind: ForKind
+class _Mark(Step):
+    loop_kind: ClassVar[ForKind]
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        set_kind(sch.state, sch.sref(inputs[0]), self.kind)
-        return [], None
+    loop: LoopRV = operand()
+
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        set_kind(sch.state, sch.sref(self.loop), self.loop_kind)
+        return []
 
 
-@register_kind
 class Parallel(_Mark):
     """Run the iterations on many threads."""
 
-    name, method, kind = "Parallel", "parallel", ForKind.PARALLEL
+    loop_kind = ForKind.PARALLEL
 
 
-@register_kind
 class Vectorize(_Mark):
     """Run the iterations as vector lanes."""
 
-    name, method, kind = "Vectorize", "vectorize", ForKind.VECTORIZED
+    loop_kind = ForKind.VECTORIZED
 
 
-@register_kind
 class Unroll(_Mark):
     """Write the iterations out."""
 
-    name, method, kind = "Unroll", "unroll", ForKind.UNROLLED
+    loop_kind = ForKind.UNROLLED
 
 
-@register_kind
-class Bind(InstructionKind):
+class Bind(Step):
     """Give the iterations to the threads of an axis."""
 
-    name, method = "Bind", "bind"
-    inputs, attrs = ("loop",), ("thread_axis",)
+    loop: LoopRV = operand()
+    thread_axis: str
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        set_kind(sch.state, sch.sref(inputs[0]), ForKind.THREAD_BINDING, str(plain(attrs[0])))
-        return [], None
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        set_kind(sch.state, sch.sref(self.loop), ForKind.THREAD_BINDING, str(plain(self.thread_axis)))
+        return []
 
 
 def set_annotations(state: ScheduleState, sref: StmtSRef, annotations: dict[str, Any]) -> None:
@@ -151,24 +145,21 @@ def set_annotations(state: ScheduleState, sref: StmtSRef, annotations: dict[str,
     state.replace(sref, new, {} if isinstance(old, For) else {old: new})
 
 
-@register_kind
-class Annotate(InstructionKind):
+class Annotate(Step):
     """Attach a value to a loop or block under a key."""
 
-    name, method = "Annotate", "annotate"
-    inputs, attrs = ("block_or_loop", "ann_val"), ("ann_key",)
-    text_order = ("block_or_loop", "ann_key", "ann_val")
+    block_or_loop: BlockRV | LoopRV = operand()
+    ann_key: str
+    ann_val: Argument = operand()
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        sref = sch.sref(inputs[0])
-        value = _annotation_value(sch, inputs[1])
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        sref = sch.sref(self.block_or_loop)
+        value = _annotation_value(sch, self.ann_val)
         old = sref.stmt.annotations
         # An annotation that is there stays as it is: to change it, remove it first.
-        if attrs[0] not in old:
-            set_annotations(sch.state, sref, {**old, attrs[0]: value})
-        return [], None
+        if self.ann_key not in old:
+            set_annotations(sch.state, sref, {**old, self.ann_key: value})
+        return []
 
 
 def _annotation_value(sch: Schedule, value: Argument) -> Argument:
@@ -189,32 +180,24 @@ def _annotation_value(sch: Schedule, value: Argument) -> Argument:
     raise TypeError(f"an annotation is a string, a number, an expression, a list or a dictionary, not {value!r}")
 
 
-@register_kind
-class Unannotate(InstructionKind):
+class Unannotate(Step):
     """Remove an annotation."""
 
-    name, method = "Unannotate", "unannotate"
-    inputs, attrs = ("block_or_loop",), ("ann_key",)
+    block_or_loop: BlockRV | LoopRV = operand()
+    ann_key: str
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        sref = sch.sref(inputs[0])
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        sref = sch.sref(self.block_or_loop)
         old = dict(sref.stmt.annotations)
-        if attrs[0] not in old:
-            raise CheckIndexError(f"Cannot find annotation key: {attrs[0]}")
-        del old[attrs[0]]
+        if self.ann_key not in old:
+            raise CheckIndexError(f"Cannot find annotation key: {self.ann_key}")
+        del old[self.ann_key]
         set_annotations(sch.state, sref, old)
-        return [], None
+        return []
 
 
-@register_kind
-class EnterPostproc(InstructionKind):
+class EnterPostproc(Step):
     """Marks in a trace where post-processing begins."""
 
-    name, method = "EnterPostproc", "enter_postproc"
-
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        return [], None
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        return []

@@ -18,12 +18,13 @@ from ...op import min as tir_min
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, Stmt, stmt_list
 from .. import checks
 from ..errors import PrimitiveError
-from ..instruction import Decision, InstructionKind, plain, register_kind
+from ..instruction import plain, Output, Step, operand
 from ..rewrite import BufferSwap, ScopeRewriter
 from ..sref import StmtSRef
 from ..subst import realize_of
 from ..walk import block_realizes_below, seq_or_single, vars_in
 from .reindex import check_alone, check_covers, check_decides_itself, points
+from ..rv import BlockRV
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -227,15 +228,12 @@ def pad_einsum(state: ScheduleState, sref: StmtSRef, padding: Sequence[int]) -> 
         state.mark_new_block(state.stmt2ref[copy])
 
 
-@register_kind
-class PadEinsum(InstructionKind):
+class PadEinsum(Step):
     """Axes of an einsum-like block rounded up to multiples."""
 
-    name, method = "PadEinsum", "pad_einsum"
-    inputs, attrs = ("block",), ("padding",)
+    block: BlockRV = operand()
+    padding: Sequence[int]
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        pad_einsum(sch.state, sch.sref(inputs[0]), [int(x) for x in plain(attrs[0])])
-        return [], None
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        pad_einsum(sch.state, sch.sref(self.block), [int(x) for x in plain(self.padding)])
+        return []

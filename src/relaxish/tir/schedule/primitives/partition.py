@@ -14,7 +14,7 @@ from ...stmt import Block, BlockRealize, For, ForKind, SeqStmt, Stmt
 from .. import checks
 from ..block_info import contains
 from ..errors import PrimitiveError
-from ..instruction import Decision, InstructionKind, register_kind
+from ..instruction import Argument, Output, Step, operand
 from ..region import relax_region
 from ..sref import DepKind, StmtSRef
 from ..subst import realize_of, substitute_loops
@@ -23,6 +23,7 @@ from .compute_at import lowest_common_ancestor
 from .loops import check_plain_loop, fit, not_only_child, not_positive
 from .piece import PieceBody
 from .reduction import copy_var
+from ..rv import LoopRV
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -162,19 +163,17 @@ def _follows(
     return not any(w.buffer is m.buffer for w in consumer.stmt.writes for m in producer.stmt.writes)
 
 
-@register_kind
-class Merge(InstructionKind):
+class Merge(Step):
     """Sibling nests into one."""
 
-    name, method, positional = "Merge", "merge", True
-    inputs = ("loops*",)
+    positional = True
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        if len(inputs) < 2:
+    loops: Sequence[LoopRV] = operand(rest=True)
+
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        if len(self.loops) < 2:
             raise ValueError("'merge' requires at least 2 loop(s)")
-        return [merge_loops(sch.state, [sch.sref(x) for x in inputs])], None
+        return [merge_loops(sch.state, [sch.sref(x) for x in self.loops])]
 
 
 def partition_loop(state: ScheduleState, loop: StmtSRef, ends: Sequence[Any]) -> list[StmtSRef]:
@@ -233,19 +232,18 @@ def _first_block_name(stmt: Stmt) -> str:
     return str(realizes[0].block.name_hint)
 
 
-@register_kind
-class LoopPartition(InstructionKind):
+class LoopPartition(Step):
     """One loop into consecutive pieces."""
 
-    name, method, many_outputs = "LoopPartition", "loop_partition", True
-    takes_pieces = True
-    inputs, attrs = ("loop", "factors*"), ("preserve_unit_iters",)
+    many_outputs = takes_pieces = True
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        loop = sch.sref(inputs[0])
-        return list(partition_loop(sch.state, loop, _piece_ends(loop, inputs[1:], sch.value_of))), None
+    loop: LoopRV = operand()
+    factors: Sequence[Argument] = operand(rest=True)
+    preserve_unit_iters: bool
+
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        loop = sch.sref(self.loop)
+        return list(partition_loop(sch.state, loop, _piece_ends(loop, self.factors, sch.value_of)))
 
 
 def _piece_ends(loop: StmtSRef, factors: Sequence[Any], value_of: Callable[[Any], Any]) -> list[Any]:

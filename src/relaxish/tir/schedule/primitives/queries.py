@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....ir.expr import GlobalVar, PrimExpr
 from ....ir.functor import Visitor
 from ...stmt import Block
 from .. import checks
 from ..errors import PrimitiveError
-from ..instruction import Decision, InstructionKind, register_kind
+from ..instruction import Output, Step, operand
 from ..sref import StmtSRef
 from ..state import ScheduleState, blocks_in_order
+from ..rv import BlockRV, LoopRV
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -28,18 +29,16 @@ def blocks_named(state: ScheduleState, name: str, gvar: GlobalVar) -> list[StmtS
     return []
 
 
-@register_kind
-class GetBlock(InstructionKind):
+class GetBlock(Step):
     """The block of a given name."""
 
-    name, method, is_pure = "GetBlock", "get_block", True
-    takes_pieces = True
-    attrs = ("name", "func_name")
+    is_pure = takes_pieces = True
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        name, func_name = attrs
+    name: str
+    func_name: str | None
+
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        name, func_name = self.name, self.func_name
         if func_name is not None:
             gvar = sch.mod.get_global_var(func_name)
         elif sch.func_working_on is not None:
@@ -50,7 +49,7 @@ class GetBlock(InstructionKind):
             )
         found = blocks_named(sch.state, name, gvar)
         if len(found) == 1:
-            return [found[0]], None
+            return [found[0]]
         if found:
             raise PrimitiveError(
                 f"Found  {len(found)} blocks with the name: {name}",
@@ -72,76 +71,64 @@ def _names(state: ScheduleState, gvar: GlobalVar) -> str:
     return "(none)"
 
 
-@register_kind
-class GetLoops(InstructionKind):
+class GetLoops(Step):
     """The loops around a block, outermost first."""
 
-    name, method, is_pure, many_outputs = "GetLoops", "get_loops", True, True
-    takes_pieces = True
-    inputs = ("block",)
+    is_pure = many_outputs = takes_pieces = True
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        sref = sch.sref(inputs[0])
+    block: BlockRV = operand()
+
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        sref = sch.sref(self.block)
         checks.check_block(sref)
-        return list(checks.loops_above(sref)), None
+        return list(checks.loops_above(sref))
 
 
-@register_kind
-class GetChildBlocks(InstructionKind):
+class GetChildBlocks(Step):
     """The nearest blocks below a block or loop."""
 
-    name, method, is_pure, many_outputs = "GetChildBlocks", "get_child_blocks", True, True
-    takes_pieces = True
-    inputs = ("block_or_loop",)
+    is_pure = many_outputs = takes_pieces = True
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        return list(sch.state.child_blocks(sch.sref(inputs[0]))), None
+    block_or_loop: BlockRV | LoopRV = operand()
+
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        return list(sch.state.child_blocks(sch.sref(self.block_or_loop)))
 
 
-@register_kind
-class GetProducers(InstructionKind):
+class GetProducers(Step):
     """The blocks a block depends on."""
 
-    name, method, is_pure, many_outputs = "GetProducers", "get_producers", True, True
-    inputs = ("block",)
+    is_pure = many_outputs = True
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        sref = sch.sref(inputs[0])
-        return list(checks.producers_of(sch.state, sref, checks.scope_root(sch.state, sref))), None
+    block: BlockRV = operand()
+
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        sref = sch.sref(self.block)
+        return list(checks.producers_of(sch.state, sref, checks.scope_root(sch.state, sref)))
 
 
-@register_kind
-class GetConsumers(InstructionKind):
+class GetConsumers(Step):
     """The blocks that depend on a block."""
 
-    name, method, is_pure, many_outputs = "GetConsumers", "get_consumers", True, True
-    inputs = ("block",)
+    is_pure = many_outputs = True
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        sref = sch.sref(inputs[0])
-        return list(checks.consumers_of(sch.state, sref, checks.scope_root(sch.state, sref))), None
+    block: BlockRV = operand()
+
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        sref = sch.sref(self.block)
+        return list(checks.consumers_of(sch.state, sref, checks.scope_root(sch.state, sref)))
 
 
-@register_kind
-class GetOutputBlocks(InstructionKind):
+class GetOutputBlocks(Step):
     """The blocks within a scope that write buffers the scope does not allocate."""
 
-    name, method, is_pure, many_outputs = "GetOutputBlocks", "get_output_blocks", True, True
-    inputs = ("scope_block",)
+    is_pure = many_outputs = True
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        scope = sch.sref(inputs[0])
-        return list(output_blocks(sch.state, scope)), None
+    scope_block: BlockRV = operand()
+
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        scope = sch.sref(self.scope_block)
+        return list(output_blocks(sch.state, scope))
 
 
 def output_blocks(state: ScheduleState, scope: StmtSRef) -> list[StmtSRef]:

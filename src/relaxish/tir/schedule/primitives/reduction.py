@@ -13,11 +13,12 @@ from ...functor import substitute
 from ...stmt import Block, BlockRealize, For, Stmt
 from .. import checks
 from ..errors import PrimitiveError
-from ..instruction import Decision, InstructionKind, register_kind
+from ..instruction import Output, Step, operand
 from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
 from ..subst import and_predicate, conjuncts, realize_of
 from ..walk import driving_loops, seq_or_single, vars_in
+from ..rv import BlockRV, LoopRV
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -197,14 +198,11 @@ def _check_height(block: StmtSRef, loop: StmtSRef, above: Sequence[StmtSRef], re
                 )
 
 
-@register_kind
-class DecomposeReduction(InstructionKind):
+class DecomposeReduction(Step):
     """Init and update of a reduction apart."""
 
-    name, method = "DecomposeReduction", "decompose_reduction"
-    inputs = ("block", "loop")
+    block: BlockRV = operand()
+    loop: LoopRV = operand()
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        return [decompose(sch.state, sch.sref(inputs[0]), sch.sref(inputs[1]))], None
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        return [decompose(sch.state, sch.sref(self.block), sch.sref(self.loop))]

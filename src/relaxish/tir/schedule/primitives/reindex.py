@@ -19,7 +19,7 @@ from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind
 from .. import checks
 from ..buffers import compact, derived_buffer
 from ..errors import PrimitiveError
-from ..instruction import Decision, InstructionKind, plain, register_kind
+from ..instruction import Decision, plain, Output, Step, operand
 from ..region import evaluate_region, loops_between
 from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
@@ -29,6 +29,7 @@ from .cache import (
     check_reads_follow, check_scope_name, check_starts_afresh, insert_at, only_writer, readers_of, stage_location,
 )  # fmt: skip
 from .layout import fit, with_index_dtype
+from ..rv import BlockRV
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -249,18 +250,16 @@ def _used(sref: StmtSRef, indices: Sequence[Any]) -> list[IterVar]:
     return [iv for iv in sref.stmt.iter_vars if iv.var in present]
 
 
-@register_kind
-class ReIndex(InstructionKind):
+class ReIndex(Step, method="reindex"):
     """A copy laid out by a block's variables."""
 
-    name, method = "ReIndex", "reindex"
-    inputs, attrs = ("block",), ("buffer_index", "buffer_index_type")
+    block: BlockRV = operand()
+    buffer_index: int
+    buffer_index_type: int
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        sref, write = sch.sref(inputs[0]), bool(plain(attrs[1]))
-        buffer = checks.nth_buffer(sref, int(plain(attrs[0])), write)
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        sref, write = sch.sref(self.block), bool(self.buffer_index_type)
+        buffer = checks.nth_buffer(sref, self.buffer_index, write)
         scope = checks.scope_root(sch.state, sref, require_stage_pipeline=True)
         check_alone(sref)
         if any(r.buffer is buffer for r in sref.stmt.writes):
@@ -275,24 +274,24 @@ class ReIndex(InstructionKind):
         else:
             check_decides_itself(sref, used)
             check_in_bounds(sref, buffer, original)
-        return [_apply_stage(sch.state, sref, buffer, write, original, used)], None
+        return [_apply_stage(sch.state, sref, buffer, write, original, used)]
 
-    def as_python(self, inputs: Sequence[str], attrs: Sequence[Any], decision: Decision, outputs: Sequence[str]) -> str:
+    @classmethod
+    def as_python(cls, inputs: Sequence[str], attrs: Sequence[Any], decision: Decision, outputs: Sequence[str]) -> str:
         kind = "write" if plain(attrs[1]) else "read"
         return f'{outputs[0]} = sch.reindex(block={inputs[0]}, buffer=("{kind}", {plain(attrs[0])}))'
 
 
-class _ReindexCache(InstructionKind):
-    inputs = ("block", "index_map")
+class _ReindexCache(Step):
     write = False
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        state, sref, storage = sch.state, sch.sref(inputs[0]), str(attrs[1])
+    block: BlockRV = operand()
+
+    def _staged(self, sch: Schedule, index: int, storage: str, wanted: IndexMap) -> Sequence[Output]:
+        state, sref = sch.state, sch.sref(self.block)
         check_scope_name(storage)
         block = checks.check_block(sref)
-        buffer = checks.nth_buffer(sref, int(plain(attrs[0])), self.write)
+        buffer = checks.nth_buffer(sref, index, self.write)
         scope = checks.scope_root(state, sref, require_stage_pipeline=True)
         if any(r.buffer is buffer for r in block.writes):
             check_starts_afresh(state, sref, scope, buffer)
@@ -301,7 +300,7 @@ class _ReindexCache(InstructionKind):
             raise PrimitiveError(f"The block {{0}} accesses more than one element of {buffer.name} at a time.", [sref])
         check_in_bounds(sref, buffer, [r.min for r in region.region])
         analyzer = Analyzer()
-        index_map = with_index_dtype(inputs[1], block.iter_vars[0].var.dtype if block.iter_vars else "int32")
+        index_map = with_index_dtype(wanted, block.iter_vars[0].var.dtype if block.iter_vars else "int32")
         check_takes_variables(sref, index_map)
         values = dict(zip(index_map.initial_indices, [iv.var for iv in block.iter_vars], strict=True))
         own = [analyzer.simplify(substitute(e, values)) for e in index_map.final_indices]
@@ -317,7 +316,7 @@ class _ReindexCache(InstructionKind):
         state.replace(scope, rewriter.visit(scope.stmt), rewriter.reuse)
         result = state.stmt2ref[made]
         state.mark_new_block(result)
-        return [result], None
+        return [result]
 
     def _location(self, state: ScheduleState, sref: StmtSRef, scope: StmtSRef, buffer: Buffer) -> tuple[StmtSRef, int]:
         if self.write:
@@ -434,18 +433,25 @@ class _InsertAt(ScopeRewriter):
         return node.with_fields(body=body, alloc_buffers=(*node.alloc_buffers, self.buffer))
 
 
-@register_kind
 class ReindexCacheRead(_ReindexCache):
     """A staging copy in a layout of the reader's choice."""
 
-    name, method, attrs = "ReindexCacheRead", "reindex_cache_read", ("read_buffer_index", "storage_scope")
-    text_order = ("block", "read_buffer_index", "storage_scope", "index_map")
+    read_buffer_index: int
+    storage_scope: str
+    index_map: IndexMap = operand()
+
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        return self._staged(sch, self.read_buffer_index, str(self.storage_scope), self.index_map)
 
 
-@register_kind
 class ReindexCacheWrite(_ReindexCache):
     """A staging copy in a layout of the writer's choice."""
 
-    name, method, attrs = "ReindexCacheWrite", "reindex_cache_write", ("write_buffer_index", "storage_scope")
-    text_order = ("block", "write_buffer_index", "storage_scope", "index_map")
     write = True
+
+    write_buffer_index: int
+    storage_scope: str
+    index_map: IndexMap = operand()
+
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        return self._staged(sch, self.write_buffer_index, str(self.storage_scope), self.index_map)

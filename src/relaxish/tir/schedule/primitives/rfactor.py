@@ -16,13 +16,14 @@ from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind
 from .. import checks
 from ..buffers import compact, derived_buffer
 from ..errors import PrimitiveError
-from ..instruction import Decision, InstructionKind, plain, register_kind
+from ..instruction import Output, Step, operand
 from ..rewrite import ScopeRewriter
 from ..sref import StmtSRef
 from ..subst import and_predicate, conjuncts, realize_of
 from ..walk import block_realizes_below, seq_or_single, uses_var, vars_in
 from .reducers import Reducer
 from .reduction import copy_var
+from ..rv import LoopRV
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -270,18 +271,15 @@ class _Place(ScopeRewriter):
             )
 
 
-@register_kind
-class RFactor(InstructionKind):
+class RFactor(Step):
     """Partial results per iteration of one reduction loop."""
 
-    name, method = "RFactor", "rfactor"
-    inputs, attrs = ("loop",), ("factor_axis",)
+    loop: LoopRV = operand()
+    factor_axis: int
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
+    def run(self, sch: Schedule) -> Sequence[Output]:
         state = sch.state
-        factor = _Factor(state, sch.sref(inputs[0]), int(plain(attrs[0])))
+        factor = _Factor(state, sch.sref(self.loop), self.factor_axis)
         nest, rf_block = factor.rf_nest()
         rewriter = _Place(factor, nest, factor.write_back())
         old = factor.scope.stmt
@@ -289,4 +287,4 @@ class RFactor(InstructionKind):
         state.replace(factor.scope, new, {**rewriter.reuse, old: new})
         made = state.stmt2ref[rf_block]
         state.mark_new_block(made)
-        return [made], None
+        return [made]

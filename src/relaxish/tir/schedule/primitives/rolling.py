@@ -19,12 +19,13 @@ from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, Stmt
 from .. import checks
 from ..block_info import covered
 from ..errors import PrimitiveError
-from ..instruction import Decision, InstructionKind, plain, register_kind
+from ..instruction import Output, Step, operand
 from ..region import box_to_ranges, relax_region
 from ..sref import DepKind, StmtSRef
 from ..subst import realize_of
 from ..walk import vars_in
 from .compute_at import lowest_common_ancestor
+from ..rv import BlockRV
 
 if TYPE_CHECKING:
     from ..protocol import Schedule
@@ -215,15 +216,12 @@ def _rolling_axis(sref: StmtSRef, axes: Sequence[_Axis | None]) -> int | None:
     return None
 
 
-@register_kind
-class RollingBuffer(InstructionKind):
+class RollingBuffer(Step):
     """A circular buffer for what neighbouring tiles share."""
 
-    name, method = "RollingBuffer", "rolling_buffer"
-    inputs, attrs = ("block",), ("write_buffer_index",)
+    block: BlockRV = operand()
+    write_buffer_index: int
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        rolling_buffer(sch.state, sch.sref(inputs[0]), int(plain(attrs[0])))
-        return [], None
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        rolling_buffer(sch.state, sch.sref(self.block), self.write_buffer_index)
+        return []

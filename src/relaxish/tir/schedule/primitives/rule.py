@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...function import PrimFunc
 from ..errors import PrimitiveError
-from ..instruction import Decision, InstructionKind, plain, register_kind
+from ..instruction import plain, Argument, Output, Step
 from ..state import ScheduleState
 
 if TYPE_CHECKING:
@@ -22,17 +22,14 @@ RULES: dict[str, Callable[[PrimFunc, Mapping[str, Any]], PrimFunc | None]] = {}
 """Name to ``rule(func, options)``, which gives the scheduled function, or None if it does not fit."""
 
 
-@register_kind
-class ApplyRule(InstructionKind):
+class ApplyRule(Step):
     """Replace the function by what a registered rule makes of it; variables taken before are lost."""
 
-    name, method = "ApplyRule", "apply_rule"
-    attrs = ("rule", "options")
+    rule: str
+    options: Mapping[str, Argument]
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        rule, options = str(plain(attrs[0])), plain(attrs[1])
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        rule, options = str(plain(self.rule)), plain(self.options)
         if rule not in RULES:
             known = ", ".join(sorted(RULES)) or "none"
             raise PrimitiveError(f"there is no schedule rule {rule!r} (registered: {known})", [])
@@ -45,4 +42,4 @@ class ApplyRule(InstructionKind):
         module = sch.mod.clone()
         module.update_func(var, made)
         sch.replace_state(ScheduleState(module, debug_mask="none", enable_check=sch.state.enable_check))
-        return [], None
+        return []

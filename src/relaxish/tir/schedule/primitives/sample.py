@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....arith.build import as_int
 from ....ir.plain import plain_int, plain_ints
 from ....support.errors import InternalError
 from .. import checks
-from ..instruction import Decision, InstructionKind, plain, register_kind
+from ..instruction import Decision, plain, Output, Step, decided, operand
 from ..sampling import sample_partitioned_factors, sample_perfect_factors
 from ..sref import StmtSRef
+from ..rv import BlockRV, LoopRV
 
 if TYPE_CHECKING:
     from ..rv import LoopRV
@@ -21,44 +22,45 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 
-@register_kind
-class SampleCategorical(InstructionKind):
+class SampleCategorical(Step):
     """One of several integers, by probability."""
 
-    name, method, is_pure = "SampleCategorical", "sample_categorical", True
-    attrs = ("candidates", "probs")
+    is_pure = True
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        candidates, probs = plain(attrs[0]), plain(attrs[1])
+    candidates: Sequence[int]
+    probs: Sequence[float]
+    decision: Decision = decided()
+
+    def sample(self, sch: Schedule) -> tuple[Sequence[Output], Decision]:
+        candidates, probs = plain(self.candidates), plain(self.probs)
         if len(candidates) != len(probs):
             raise ValueError("number of candidates does not match number of probabilities.")
-        if decision is None:
+        if self.decision is None:
             index = sch.rng.categorical(probs)
         else:
-            index = plain_int(decision)
+            index = plain_int(self.decision)
             if not 0 <= index < len(candidates):
                 raise ValueError(f"Wrong decision value, where n = {len(candidates)}, but decision is: {index}")
         return [int(candidates[index])], index
 
 
-@register_kind
-class SamplePerfectTile(InstructionKind):
+class SamplePerfectTile(Step):
     """Factors whose product is the extent of a loop."""
 
-    name, method, is_pure, many_outputs = "SamplePerfectTile", "sample_perfect_tile", True, True
-    inputs, attrs = ("loop",), ("n", "max_innermost_factor")
+    is_pure = many_outputs = True
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        n, limit = int(plain(attrs[0])), int(plain(attrs[1]))
-        size = _size(sch, inputs[0])
+    loop: LoopRV = operand()
+    n: int
+    max_innermost_factor: int
+    decision: Decision = decided()
+
+    def sample(self, sch: Schedule) -> tuple[Sequence[Output], Decision]:
+        n, limit = self.n, self.max_innermost_factor
+        size = _size(sch, self.loop)
         if size is None:
             factors = _whole_outside(n)
-        elif decision is not None:
-            factors = _made_perfect(size, _wanted(decision))
+        elif self.decision is not None:
+            factors = _made_perfect(size, _wanted(self.decision))
         else:
             factors = sample_perfect_factors(sch.rng, size, n, limit)
         # The factor of a loop of unknown length is left to ``split``.
@@ -93,23 +95,25 @@ def _made_perfect(size: int, factors: list[int]) -> list[int]:
     return [rest, *reversed(out)]
 
 
-@register_kind
-class SamplePartitionedTile(InstructionKind):
+class SamplePartitionedTile(Step):
     """Factors of a loop whose inner part has a product divisible by a given number."""
 
-    name, method, is_pure, many_outputs = "SamplePartitionedTile", "sample_partitioned_tile", True, True
-    inputs, attrs = ("loop",), ("n", "partition_pos", "innerpart_factor")
+    is_pure = many_outputs = True
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        n, position, inner = (int(plain(x)) for x in attrs)
-        size = _size(sch, inputs[0])
+    loop: LoopRV = operand()
+    n: int
+    partition_pos: int
+    innerpart_factor: int
+    decision: Decision = decided()
+
+    def sample(self, sch: Schedule) -> tuple[Sequence[Output], Decision]:
+        n, position, inner = self.n, self.partition_pos, self.innerpart_factor
+        size = _size(sch, self.loop)
         if size is None or size % inner:
             factors = _whole_outside(n)
-        elif decision is None:
+        elif self.decision is None:
             factors = sample_partitioned_factors(sch.rng, size, n, position, inner)
-        elif prod((wanted := _wanted(decision))[position:]) % inner:
+        elif prod((wanted := _wanted(self.decision))[position:]) % inner:
             factors = [1] * n
             factors[0] = size // inner
             factors[position] = inner
@@ -118,22 +122,21 @@ class SamplePartitionedTile(InstructionKind):
         return list(factors), factors
 
 
-@register_kind
-class SampleComputeLocation(InstructionKind):
+class SampleComputeLocation(Step):
     """A loop under which a block may be computed; -2 means inline, -1 means stay at the root."""
 
-    name, method, is_pure = "SampleComputeLocation", "sample_compute_location", True
-    inputs = ("block",)
+    is_pure = True
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
+    block: BlockRV = operand()
+    decision: Decision = decided()
+
+    def sample(self, sch: Schedule) -> tuple[Sequence[Output], Decision]:
         from .compute_at import compute_locations, nearest_location
 
-        block = sch.sref(inputs[0])
+        block = sch.sref(self.block)
         place: StmtSRef
-        if decision is not None:
-            place, index = nearest_location(sch.state, block, plain_int(decision))
+        if self.decision is not None:
+            place, index = nearest_location(sch.state, block, plain_int(self.decision))
             return [place], index
         places, indices = compute_locations(sch.state, block)
         at = sch.rng.rand_int(0, len(places))

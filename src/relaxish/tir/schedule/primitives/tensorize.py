@@ -17,11 +17,12 @@ from ...stmt import BlockRealize, BufferRegion, BufferStore, For, MatchBufferReg
 from .. import checks
 from ..errors import PrimitiveError
 from ..index_dtype import index_dtype_of, with_index_dtype
-from ..instruction import Decision, InstructionKind, plain, register_kind
+from ..instruction import Output, Step, operand
 from ..subst import is_true, realize_of
 from ..walk import vars_in
 from .blockize import blockize_realize, only_realize_below
 from .loops import replace_realize
+from ..rv import BlockRV, LoopRV
 
 if TYPE_CHECKING:
     from ..sref import StmtSRef
@@ -262,15 +263,13 @@ def tensorize(state: ScheduleState, sref: StmtSRef, name: str, keep_units: bool)
         state.mark_new_block(state.stmt2ref[made.block])
 
 
-@register_kind
-class Tensorize(InstructionKind):
+class Tensorize(Step):
     """A subtree as one tensor intrinsic."""
 
-    name, method = "Tensorize", "tensorize"
-    inputs, attrs = ("block_or_loop",), ("tensor_intrin", "preserve_unit_iters")
+    block_or_loop: BlockRV | LoopRV = operand()
+    tensor_intrin: str
+    preserve_unit_iters: bool
 
-    def apply(
-        self, sch: Schedule, inputs: Sequence[Any], attrs: Sequence[Any], decision: Decision
-    ) -> tuple[list[Any], Any]:
-        tensorize(sch.state, sch.sref(inputs[0]), attrs[0], bool(plain(attrs[1])))
-        return [], None
+    def run(self, sch: Schedule) -> Sequence[Output]:
+        tensorize(sch.state, sch.sref(self.block_or_loop), self.tensor_intrin, self.preserve_unit_iters)
+        return []

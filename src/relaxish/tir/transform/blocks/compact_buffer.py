@@ -16,7 +16,7 @@ from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...stmt import Allocate, Block, BufferRegion, BufferStore, DeclBuffer, MatchBufferRegion, Stmt
-from ..base import PrimFuncPass, StmtExprMutator, StmtExprVisitor, func_pass
+from ..base import StmtExprMutator, StmtExprVisitor, FunctionRewrite
 from .compact_regions import Region, RegionCollector
 from .lower_opaque_block import allocation_shape
 
@@ -136,7 +136,7 @@ def compact(func: PrimFunc, is_strict: bool = True) -> PrimFunc:
     return func.with_body(_Compact(regions, alignments.found).visit(func.body))
 
 
-def CompactBufferAllocation(is_strict: bool = True) -> PrimFuncPass:
+class CompactBufferAllocation(FunctionRewrite):
     """Shrink every allocated buffer to the region that is touched during its life.
 
     Accesses are relaxed over the loops between the allocation and the access, and, for memory that the threads of
@@ -157,7 +157,11 @@ def CompactBufferAllocation(is_strict: bool = True) -> PrimFuncPass:
                 B = T.alloc_buffer((8,))
                 for j in range(8): B[i * 8 + j - i * 8] = A[i * 8 + j]
     """
-    return func_pass(lambda f: compact(f, is_strict), "tir.CompactBufferAllocation")
+
+    is_strict: bool = True
+
+    def rewrite(self, f: PrimFunc) -> PrimFunc:
+        return compact(f, self.is_strict)
 
 
 __all__ = ["CompactBufferAllocation", "compact"]

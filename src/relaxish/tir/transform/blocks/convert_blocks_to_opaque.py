@@ -14,7 +14,7 @@ from ....ir.prim import IntImm
 from ...function import PrimFunc
 from ...functor import Substitute
 from ...stmt import Block, BlockRealize, Stmt
-from ..base import LoweringError, PrimFuncPass, func_pass
+from ..base import LoweringError, FunctionRewrite
 
 
 class _Opaque(Substitute):
@@ -75,7 +75,7 @@ def convert(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def ConvertBlocksToOpaque() -> PrimFuncPass:
+class ConvertBlocksToOpaque(FunctionRewrite):
     """Substitute block iteration variables by their bindings.
 
     Before::
@@ -93,4 +93,6 @@ def ConvertBlocksToOpaque() -> PrimFuncPass:
 
     Raises ValueError for a block that still has an init, or whose predicate uses its own variables.
     """
-    return func_pass(convert, "tir.ConvertBlocksToOpaque")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return convert(func)

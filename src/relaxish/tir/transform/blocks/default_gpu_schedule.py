@@ -6,13 +6,13 @@ from typing import Any
 
 from ....ir.module import IRModule, functions_of
 from ....ir.prim import IterVar, const_int
-from ....ir.transform import Pass, PassContext, module_pass
 from ....support.sequences import of_kind
 from ....target import Target
 from ...function import PrimFunc
 from ...schedule.rv import BlockRV
 from ...schedule.schedule import Schedule
 from ..base import LoweringError
+from ....ir.declared_pass import ModuleRewrite
 
 _CPU, _HEXAGON = 1, 14
 _MAX_BLOCKS = 256
@@ -74,7 +74,7 @@ def schedule(mod: IRModule) -> IRModule:
     return out
 
 
-def DefaultGPUSchedule() -> Pass:
+class DefaultGPUSchedule(ModuleRewrite):
     """Bind what no schedule has bound, so that it can run on a GPU at all.
 
     Before::
@@ -91,8 +91,5 @@ def DefaultGPUSchedule() -> Pass:
     The target is the function's own, or the current one. Raises ValueError where there is neither.
     """
 
-    @module_pass(opt_level=0, name="DefaultGPUSchedule")  # type: ignore[untyped-decorator]
-    def run(mod: IRModule, _ctx: PassContext) -> IRModule:
+    def rewrite(self, mod: IRModule) -> IRModule:
         return schedule(mod)
-
-    return run

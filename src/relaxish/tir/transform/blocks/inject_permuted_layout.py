@@ -12,7 +12,14 @@ from ....ir.prim import Call, IntImm
 from ...buffer import Buffer
 from ...function import PrimFunc
 from ...stmt import AttrStmt, Block, BufferRegion, BufferStore, For, Stmt
-from ..base import LoweringError, PrimFuncPass, StmtExprMutator, StmtExprVisitor, call, func_pass, is_call
+from ..base import (
+    LoweringError,
+    StmtExprMutator,
+    StmtExprVisitor,
+    call,
+    is_call,
+    FunctionRewrite,
+)
 from ....ir.plain import plain
 from ...expr import BufferLoad
 
@@ -145,14 +152,12 @@ class _Fits(StmtExprVisitor):
         self.default_visit(store)
 
 
-def CheckPermutedLayout() -> PrimFuncPass:
+class CheckPermutedLayout(FunctionRewrite):
     """Changes nothing; raises LoweringError for tiles whose rows :func:`InjectPermutedLayout` cannot swizzle."""
 
-    def check(func: PrimFunc) -> PrimFunc:
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
         _Fits().visit(func.body)
         return func
-
-    return func_pass(check, "tir.CheckPermutedLayout")
 
 
 def inject(func: PrimFunc) -> PrimFunc:
@@ -161,7 +166,7 @@ def inject(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def InjectPermutedLayout() -> PrimFuncPass:
+class InjectPermutedLayout(FunctionRewrite):
     """Swizzle shared memory in blocks annotated ``permuted_layout``.
 
     Before (rows of 64 half-precision numbers)::
@@ -174,4 +179,6 @@ def InjectPermutedLayout() -> PrimFuncPass:
 
     Eight consecutive numbers, one load of a thread, stay together. Rows of 32 numbers use half the pattern.
     """
-    return func_pass(inject, "tir.InjectPermutedLayout")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return inject(func)

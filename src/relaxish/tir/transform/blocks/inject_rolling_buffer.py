@@ -15,7 +15,7 @@ from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...stmt import AttrStmt, BufferRealize, BufferStore, For, IfThenElse, Stmt
-from ..base import LoweringError, PrimFuncPass, StmtExprMutator, call, func_pass
+from ..base import LoweringError, StmtExprMutator, call, FunctionRewrite
 from ..simplify.convert_ssa import convert_body
 
 _MARK = "rolling_buffer_scope"
@@ -141,7 +141,7 @@ def inject(func: PrimFunc) -> PrimFunc:
     return func.with_body(convert_body(body)) if injector.rolling else func
 
 
-def InjectRollingBuffer() -> PrimFuncPass:
+class InjectRollingBuffer(FunctionRewrite):
     """Keep a window of a marked buffer over the iterations of the loop along which it slides.
 
     Before (each iteration ``i`` computes rows ``[i, i + 3)``)::
@@ -163,4 +163,6 @@ def InjectRollingBuffer() -> PrimFuncPass:
     The buffer rolls along the outermost loop that moves its bounds. Raises ValueError where a bound moves otherwise
     than by a multiple of one loop variable.
     """
-    return func_pass(inject, "tir.InjectRollingBuffer")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return inject(func)

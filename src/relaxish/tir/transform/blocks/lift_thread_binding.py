@@ -12,7 +12,7 @@ from ...buffer import Buffer
 from ...function import PrimFunc
 from ...functor import Substitute
 from ...stmt import For, ForKind, Stmt
-from ..base import LoweringError, PrimFuncPass, func_pass
+from ..base import LoweringError, FunctionRewrite
 
 
 def _same_number(a: PrimExpr, b: PrimExpr) -> bool:
@@ -108,7 +108,7 @@ def lift(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def LiftThreadBinding() -> PrimFuncPass:
+class LiftThreadBinding(FunctionRewrite):
     """Lift thread loops to their lowest common ancestor.
 
     Before::
@@ -125,4 +125,6 @@ def LiftThreadBinding() -> PrimFuncPass:
                 for k in range(4): A
                 B
     """
-    return func_pass(lift, "tir.LiftThreadBinding")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return lift(func)

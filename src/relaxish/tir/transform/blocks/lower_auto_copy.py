@@ -12,7 +12,7 @@ from ...stmt import Block, BufferRegion, For, MatchBufferRegion, Stmt
 from .auto_copy_fragments import fragment_to_global, shared_to_wmma, wmma_to_shared
 from .auto_copy_nests import Copy, coalesce, invert, local_stage
 from .bank_padding import BankPadding
-from ..base import LoweringError, PrimFuncPass, StmtExprVisitor, StmtMutator, func_pass
+from ..base import LoweringError, StmtExprVisitor, StmtMutator, FunctionRewrite
 from ....ir.plain import plain
 from ...buffer import Buffer
 
@@ -126,7 +126,7 @@ def lower(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def LowerAutoCopy() -> PrimFuncPass:
+class LowerAutoCopy(FunctionRewrite):
     """Lower blocks annotated ``auto_copy`` by the memories they copy between.
 
     Between global and shared memory all threads take part, by vectors of ``vector_bytes``; with ``local_stage`` the
@@ -146,4 +146,6 @@ def LowerAutoCopy() -> PrimFuncPass:
                 for v2 in T.vectorized(4):
                     S[((v0 * 8 + v1) * 4 + v2) // 16 % 16, ((v0 * 8 + v1) * 4 + v2) % 16] = A[...]
     """
-    return func_pass(lower, "tir.LowerAutoCopy")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return lower(func)

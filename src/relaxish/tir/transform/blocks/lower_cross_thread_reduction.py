@@ -15,7 +15,7 @@ from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...functor import substitute
 from ...stmt import AttrStmt, Block, BlockRealize, BufferRegion, BufferStore, Evaluate, For, ForKind, SeqStmt, Stmt  # fmt: skip
-from ..base import LoweringError, PrimFuncPass, StmtExprMutator, StmtMutator, call, func_pass
+from ..base import LoweringError, StmtExprMutator, StmtMutator, call, FunctionRewrite
 from .reducers import Reduction, ReductionError
 from ..simplify.regions import conjuncts
 
@@ -334,7 +334,7 @@ def lower(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def LowerCrossThreadReduction() -> PrimFuncPass:
+class LowerCrossThreadReduction(FunctionRewrite):
     """Lower reductions whose loops are bound to ``threadIdx``.
 
     Before::
@@ -362,4 +362,6 @@ def LowerCrossThreadReduction() -> PrimFuncPass:
 
     Reduction loops that are not bound, and predicates, give each thread a partial result first.
     """
-    return func_pass(lower, "tir.LowerCrossThreadReduction")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return lower(func)

@@ -12,7 +12,7 @@ from ....arith import build as B
 from ....ir.expr import PrimExpr
 from ....ir.prim import EQ, IterVar
 from ...stmt import Block, IfThenElse, Stmt
-from ..base import PrimFuncPass, SeqMutator, body_pass, flatten_seq
+from ..base import SeqMutator, flatten_seq, BodyRewrite
 
 
 class _Lower(SeqMutator):
@@ -35,6 +35,8 @@ class _Lower(SeqMutator):
         return block.with_fields(body=flatten_seq([init, body]), init=None)
 
 
-def LowerInitBlock() -> PrimFuncPass:
+class LowerInitBlock(BodyRewrite):
     """Lower ``T.init()`` of reduction blocks to conditional statements."""
-    return body_pass(lambda s: _Lower().visit(s), "tir.LowerInitBlock")
+
+    def rewrite_body(self, s: Stmt) -> Stmt:
+        return _Lower().visit(s)

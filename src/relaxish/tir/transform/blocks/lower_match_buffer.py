@@ -18,7 +18,7 @@ from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...functor import Substitute
 from ...stmt import Block, BufferRegion, BufferStore, For, MatchBufferRegion, Stmt
-from ..base import LoweringError, PrimFuncPass, SeqMutator, func_pass
+from ..base import LoweringError, SeqMutator, FunctionRewrite
 
 
 class _Lower(SeqMutator, Substitute):
@@ -151,6 +151,8 @@ def lower(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def LowerMatchBuffer() -> PrimFuncPass:
+class LowerMatchBuffer(FunctionRewrite):
     """Remove ``match_buffer`` of blocks."""
-    return func_pass(lower, "tir.LowerMatchBuffer")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return lower(func)

@@ -15,7 +15,7 @@ from ...buffer import Buffer
 from ...function import PrimFunc
 from ...functor import Substitute
 from ...stmt import Allocate, AttrStmt, Block, BlockRealize, DeclBuffer, For, ForKind, IfThenElse, Stmt  # fmt: skip
-from ..base import LoweringError, PrimFuncPass, SeqMutator, StmtExprVisitor, func_pass
+from ..base import LoweringError, SeqMutator, StmtExprVisitor, FunctionRewrite
 
 _ALIGN = "buffer_dim_align"
 
@@ -127,7 +127,7 @@ def lower(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def LowerOpaqueBlock() -> PrimFuncPass:
+class LowerOpaqueBlock(FunctionRewrite):
     """Remove blocks, leaving loops, conditionals and allocations.
 
     Before::
@@ -146,4 +146,6 @@ def LowerOpaqueBlock() -> PrimFuncPass:
 
     Loops of one iteration without annotations vanish; pragmas become attributes, in the order of their names.
     """
-    return func_pass(lower, "tir.LowerOpaqueBlock")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return lower(func)

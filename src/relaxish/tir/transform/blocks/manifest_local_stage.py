@@ -12,7 +12,7 @@ from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...functor import substitute
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt, Stmt, stmt_list
-from ..base import LoweringError, PrimFuncPass, StmtMutator, func_pass
+from ..base import LoweringError, StmtMutator, FunctionRewrite
 
 _KEY = "tir.manifest_shared_memory_local_stage"
 
@@ -120,7 +120,7 @@ def manifest(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def ManifestSharedMemoryLocalStage() -> PrimFuncPass:
+class ManifestSharedMemoryLocalStage(FunctionRewrite):
     """Give copies annotated ``tir.manifest_shared_memory_local_stage`` a stage in registers.
 
     Before::
@@ -137,4 +137,6 @@ def ManifestSharedMemoryLocalStage() -> PrimFuncPass:
 
     A software pipeline can then load the next tile while it computes on this one.
     """
-    return func_pass(manifest, "tir.ManifestSharedMemoryLocalStage")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return manifest(func)

@@ -13,7 +13,7 @@ from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...stmt import Block, BlockRealize, BufferStore, Stmt
-from ..base import LoweringError, PrimFuncPass, StmtExprMutator, func_pass
+from ..base import LoweringError, StmtExprMutator, FunctionRewrite
 
 # Scope -> how many rows and columns one register tile covers, and the tile's own shape.
 _TILES = {
@@ -87,7 +87,7 @@ def transform(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def TransformMmaBufferLayout() -> PrimFuncPass:
+class TransformMmaBufferLayout(FunctionRewrite):
     """Give buffers in the scopes ``m16n8k8.matrix[ABC]`` the layout of the registers they live in.
 
     Before::
@@ -98,4 +98,6 @@ def TransformMmaBufferLayout() -> PrimFuncPass:
 
         C = T.alloc_buffer([4, 8, 2, 2], "float32", scope="local")
     """
-    return func_pass(transform, "tir.TransformMmaBufferLayout")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return transform(func)

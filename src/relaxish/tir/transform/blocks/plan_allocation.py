@@ -19,7 +19,7 @@ from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...functor import substitute
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, IfThenElse, Stmt
-from ..base import PrimFuncPass, SeqMutator, func_pass
+from ..base import SeqMutator, FunctionRewrite
 from ..memory.carried_values import Access, in_loops, innermost_whole
 from .compact_regions import is_shared_under, points
 from ..simplify.regions import conjuncts
@@ -326,6 +326,8 @@ def plan(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def PlanAndUpdateBufferAllocationLocation() -> PrimFuncPass:
+class PlanAndUpdateBufferAllocationLocation(FunctionRewrite):
     """Move buffer allocations to the innermost scope that holds all accesses."""
-    return func_pass(plan, "tir.PlanAndUpdateBufferAllocationLocation")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return plan(func)

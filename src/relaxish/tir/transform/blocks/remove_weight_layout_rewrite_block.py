@@ -17,7 +17,7 @@ from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...index_map import IndexMap
 from ...stmt import AllocateConst, Block, BufferRegion, BufferStore, Evaluate, Stmt
-from ..base import LoweringError, PrimFuncPass, StmtExprMutator, StmtMutator, func_pass
+from ..base import LoweringError, StmtExprMutator, StmtMutator, FunctionRewrite
 from ....ir.plain import plain_bool
 
 KEY = "meta_schedule.layout_rewrite_preproc"
@@ -104,7 +104,7 @@ def remove(func: PrimFunc, skip_ndarray_rewrite: bool = False) -> PrimFunc:
     return PrimFunc(func.params, body, func.ret_type, buffer_map, func.attrs, func.span)
 
 
-def RemoveWeightLayoutRewriteBlock(skip_ndarray_rewrite: bool = False) -> PrimFuncPass:
+class RemoveWeightLayoutRewriteBlock(FunctionRewrite):
     """Empty blocks that repack weights; the weights come packed.
 
     Before::
@@ -123,4 +123,8 @@ def RemoveWeightLayoutRewriteBlock(skip_ndarray_rewrite: bool = False) -> PrimFu
 
     Constant weights are packed at once; with ``skip_ndarray_rewrite`` only their shape changes.
     """
-    return func_pass(lambda f: remove(f, skip_ndarray_rewrite), "tir.RemoveWeightLayoutRewriteBlock")
+
+    skip_ndarray_rewrite: bool = False
+
+    def rewrite(self, f: PrimFunc) -> PrimFunc:
+        return remove(f, self.skip_ndarray_rewrite)

@@ -10,12 +10,12 @@ from ....ir.expr import CallingConv, GlobalVar, PrimExpr
 from ....ir.functor import Visitor
 from ....ir.module import IRModule, functions_of
 from ....ir.prim import Call, StringImm
-from ....ir.transform import Pass, PassContext, module_pass
 from ....ir.types import VoidType
 from ...function import PrimFunc
 from ...functor import substitute
 from ...stmt import Allocate, AttrStmt, Evaluate, Stmt
 from ..base import LoweringError, StmtExprMutator, StmtMutator, call, is_call, pointer_scope
+from ....ir.declared_pass import ModuleRewrite
 
 DEVICE_KERNEL_LAUNCH = int(CallingConv.DEVICE_KERNEL_LAUNCH)
 _DYNAMIC_SHARED = "tir.use_dyn_shared_memory"
@@ -142,7 +142,7 @@ def lower(mod: IRModule) -> IRModule:
     return out if changed else mod
 
 
-def LowerDeviceKernelLaunch() -> Pass:
+class LowerDeviceKernelLaunch(ModuleRewrite, name="tir.LowerDeviceKernelLaunch"):
     """Lower calls between functions of different targets.
 
     Before::
@@ -156,8 +156,5 @@ def LowerDeviceKernelLaunch() -> Pass:
     Calls to another target of the same device type become ``T.call_extern``; calls within a target stay.
     """
 
-    @module_pass(opt_level=0, name="tir.LowerDeviceKernelLaunch")  # type: ignore[untyped-decorator]
-    def run(mod: IRModule, _ctx: PassContext) -> IRModule:
+    def rewrite(self, mod: IRModule) -> IRModule:
         return lower(mod)
-
-    return run

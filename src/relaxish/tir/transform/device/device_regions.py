@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from ....ir.module import IRModule
 from ....ir.prim import IntImm
-from ....ir.transform import PassContext, PassInfo
+from ....ir.transform import PassContext
 from ....target.target import Target
 from ...function import PrimFunc
 from ...stmt import AttrStmt, Stmt
-from ..base import LoweringError, PrimFuncPass, StmtMutator, func_pass
+from ..base import LoweringError, StmtMutator, FunctionRewrite
 
 DEVICE_KEYS = ("thread_extent", "pipeline_exec_scope", "device_scope")
 
@@ -26,17 +26,7 @@ class _Annotate(StmtMutator):
         return self.default_visit(attr)
 
 
-def _annotate(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
-    target = func.get_attr("target")
-    if target is None:
-        raise LoweringError("AnnotateDeviceRegions: Require the target attribute")
-    if target.host is None:
-        return func
-    body = _Annotate(target.without_host()).visit(func.body)
-    return func if body is func.body else func.with_body(body)
-
-
-def AnnotateDeviceRegions() -> PrimFuncPass:
+class AnnotateDeviceRegions(FunctionRewrite):
     """Put the device's target around every statement that only a device can run.
 
     Before (``target="cuda", host="llvm"``)::
@@ -52,13 +42,19 @@ def AnnotateDeviceRegions() -> PrimFuncPass:
 
     Raises ValueError for a function without a target.
     """
-    return PrimFuncPass(_annotate, PassInfo(0, "tir.AnnotateDeviceRegions"))
+
+    def transform_function(self, func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
+        target = func.get_attr("target")
+        if target is None:
+            raise LoweringError("AnnotateDeviceRegions: Require the target attribute")
+        if target.host is None:
+            return func
+        body = _Annotate(target.without_host()).visit(func.body)
+        return func if body is func.body else func.with_body(body)
 
 
-def DecorateDeviceScope() -> PrimFuncPass:
+class DecorateDeviceScope(FunctionRewrite):
     """Put ``T.attr(0, "device_scope", 0)`` around the whole body: all of the function runs on the device."""
 
-    def decorate(func: PrimFunc) -> PrimFunc:
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
         return func.with_body(AttrStmt(IntImm("int32", 0), "device_scope", 0, func.body))
-
-    return func_pass(decorate, "tir.DecorateDeviceScope")

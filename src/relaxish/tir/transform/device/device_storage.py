@@ -15,7 +15,15 @@ from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...stmt import Allocate, AttrStmt, Evaluate, For, ForKind, LetStmt, SeqStmt, Stmt
 from ..host.arg_binder import ARR_DATA, ARR_DEVICE_ID, ARR_DEVICE_TYPE
-from ..base import LoweringError, PrimFuncPass, StmtExprMutator, StmtMutator, call, func_pass, is_call, pointer_scope
+from ..base import (
+    LoweringError,
+    StmtExprMutator,
+    StmtMutator,
+    call,
+    is_call,
+    pointer_scope,
+    FunctionRewrite,
+)
 
 # Scope tags that are ordinary memory of their kind.
 _PLAIN_TAGS = ("", ".dyn", ".workspace", ".barrier", ".vtcm")
@@ -63,7 +71,7 @@ class _Access(StmtExprMutator):
         return B.cast(e.dtype, B.floordiv(offset, B.const(offset.dtype, unit // size)))
 
 
-def LowerDeviceStorageAccessInfo() -> PrimFuncPass:
+class LowerDeviceStorageAccessInfo(FunctionRewrite):
     """Lower ``T.tvm_access_ptr`` and allocations in special memories.
 
     Before::
@@ -75,11 +83,9 @@ def LowerDeviceStorageAccessInfo() -> PrimFuncPass:
         T.call_extern("f", T.address_of(A[16]))
     """
 
-    def run(func: PrimFunc) -> PrimFunc:
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
         body = _Access().visit(func.body)
         return func if body is func.body else func.with_body(body)
-
-    return func_pass(run, "tir.LowerDeviceStorageAccessInfo")
 
 
 class _Combine(StmtExprMutator):
@@ -116,7 +122,7 @@ class _Combine(StmtExprMutator):
         return self.default_visit(loop)
 
 
-def CombineContextCall() -> PrimFuncPass:
+class CombineContextCall(FunctionRewrite):
     """Bind the context that several calls ask for once, outside of them.
 
     Before::
@@ -128,11 +134,9 @@ def CombineContextCall() -> PrimFuncPass:
         with T.LetStmt(c) as ctx_cache_: T.call_extern("f", ctx_cache_); T.call_extern("g", ctx_cache_)
     """
 
-    def run(func: PrimFunc) -> PrimFunc:
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
         body = _Combine().around(func.body)
         return func if body is func.body else func.with_body(body)
-
-    return func_pass(run, "tir.CombineContextCall")
 
 
 class _Legalize(StmtMutator):
@@ -169,7 +173,7 @@ class _Legalize(StmtMutator):
         return body
 
 
-def LegalizePackedCalls() -> PrimFuncPass:
+class LegalizePackedCalls(FunctionRewrite):
     """Put arguments of packed calls that are no parameters of the function into array descriptors on the stack.
 
     Before::
@@ -185,8 +189,6 @@ def LegalizePackedCalls() -> PrimFuncPass:
             T.call_cpacked("f", tvm_value_0)
     """
 
-    def run(func: PrimFunc) -> PrimFunc:
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
         body = _Legalize(func.params).visit(func.body)
         return func if body is func.body else func.with_body(body)
-
-    return func_pass(run, "tir.LegalizePackedCalls")

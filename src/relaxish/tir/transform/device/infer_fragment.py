@@ -8,7 +8,14 @@ from typing import Any
 from ....ir.prim import Call, StringImm, const_ints
 from ...function import PrimFunc
 from ...stmt import Allocate, AttrStmt, Stmt
-from ..base import LoweringError, PrimFuncPass, StmtExprVisitor, StmtMutator, func_pass, is_call, pointer_scope
+from ..base import (
+    LoweringError,
+    StmtExprVisitor,
+    StmtMutator,
+    is_call,
+    pointer_scope,
+    FunctionRewrite,
+)
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,7 @@ def infer(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def InferFragment() -> PrimFuncPass:
+class InferFragment(FunctionRewrite):
     """Annotate fragment allocations for code generation.
 
     Before::
@@ -93,4 +100,6 @@ def InferFragment() -> PrimFuncPass:
         A = T.allocate([256], "float16", "wmma.matrix_a")
         ...
     """
-    return func_pass(infer, "tir.InferFragment")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return infer(func)

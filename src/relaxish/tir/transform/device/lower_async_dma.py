@@ -13,7 +13,7 @@ from ....ir.prim import IntImm
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...stmt import AttrStmt, BufferStore, Evaluate, For, SeqStmt, Stmt, unnest
-from ..base import PrimFuncPass, StmtMutator, call, config, func_pass
+from ..base import StmtMutator, call, config, FunctionRewrite
 
 
 class _Lower(StmtMutator):
@@ -102,7 +102,7 @@ class _Lower(StmtMutator):
         return B.as_int(difference) == step
 
 
-def LowerAsyncDMA() -> PrimFuncPass:
+class LowerAsyncDMA(FunctionRewrite):
     """Lower asynchronous stages of software pipelines to DMA intrinsics.
 
     Before::
@@ -122,8 +122,6 @@ def LowerAsyncDMA() -> PrimFuncPass:
     ``tir.experimental_dma_bypass_cache`` sets the last argument.
     """
 
-    def run(func: PrimFunc) -> PrimFunc:
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
         body = _Lower(bool(config("tir.experimental_dma_bypass_cache", False))).visit(func.body)
         return func if body is func.body else func.with_body(body)
-
-    return func_pass(run, "tir.LowerAsyncDMA")

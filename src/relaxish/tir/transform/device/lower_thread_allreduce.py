@@ -11,7 +11,7 @@ from ....ir import dtype as dt
 from ....ir.expr import ExprLike, PrimExpr
 from ....ir.module import IRModule
 from ....ir.prim import Call, CommReducer, IntImm, IterVar, Select, StringImm, Var, uncast
-from ....ir.transform import PassContext, PassInfo
+from ....ir.transform import PassContext
 from ....support.sequences import of_kind
 from ....target.target import Target
 from ...buffer import Buffer, decl_buffer
@@ -19,7 +19,7 @@ from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...functor import substitute
 from ...stmt import Allocate, AttrStmt, BufferStore, DeclBuffer, Evaluate, IfThenElse, LetStmt, SeqStmt, Stmt  # fmt: skip
-from ..base import LoweringError, PrimFuncPass, StmtExprMutator, call, is_call
+from ..base import LoweringError, StmtExprMutator, call, is_call, FunctionRewrite
 
 _MASK = "uint32"
 
@@ -365,7 +365,7 @@ def lower(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def LowerThreadAllreduce() -> PrimFuncPass:
+class LowerThreadAllreduce(FunctionRewrite):
     """Lower ``T.tvm_thread_allreduce``.
 
     Before (32 threads, cuda)::
@@ -387,4 +387,6 @@ def LowerThreadAllreduce() -> PrimFuncPass:
 
     Where shuffles do not fit, a tree in shared memory reduces instead.
     """
-    return PrimFuncPass(lower, PassInfo(0, "tir.LowerThreadAllreduce"))
+
+    def transform_function(self, func: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc | None:
+        return lower(func, mod, ctx)

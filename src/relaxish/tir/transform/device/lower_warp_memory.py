@@ -11,7 +11,7 @@ from ....ir import dtype as dt
 from ....ir.expr import PrimExpr, Range
 from ....ir.module import IRModule
 from ....ir.prim import Call, IntImm, Ramp, Var, const_int
-from ....ir.transform import PassContext, PassInfo
+from ....ir.transform import PassContext
 from ....ir.types import PointerType, PrimType
 from ...buffer import Buffer
 from ...expr import BufferLoad
@@ -19,14 +19,14 @@ from ...function import PrimFunc
 from ...stmt import Allocate, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, Stmt
 from ..base import (
     LoweringError,
-    PrimFuncPass,
     StmtExprMutator,
     StmtExprVisitor,
     StmtMutator,
     call,
     op_name,
     pointer_scope,
-)  # fmt: skip
+    FunctionRewrite,
+)
 
 # Matrix instructions take a pointer and, as the next argument, an index into it.
 _POINTER_ARGS = {"ptx_mma": (6, 8, 10), "ptx_ldmatrix": (3,), "mma_store": (3,), "mma_fill": (1,)}
@@ -260,7 +260,7 @@ def lower(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def LowerWarpMemory() -> PrimFuncPass:
+class LowerWarpMemory(FunctionRewrite):
     """Lower memory of scope ``warp``.
 
     Before (``t``: one of 32 lanes)::
@@ -275,4 +275,6 @@ def LowerWarpMemory() -> PrimFuncPass:
         W[0] = A[t]
         B[t] = T.tvm_warp_shuffle(T.tvm_warp_activemask(), W[0], (t + 1) % 32, 32, 32)
     """
-    return PrimFuncPass(lower, PassInfo(0, "tir.LowerWarpMemory"))
+
+    def transform_function(self, func: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc | None:
+        return lower(func, mod, ctx)

@@ -9,12 +9,12 @@ from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.module import IRModule
 from ....ir.prim import Add, Broadcast, FloatImm, IntImm, Ramp, Var
-from ....ir.transform import PassContext, PassInfo
+from ....ir.transform import PassContext
 from ...buffer import decl_buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...stmt import Allocate, AttrStmt, BufferStore, Evaluate, SeqStmt, Stmt
-from ..base import LoweringError, PrimFuncPass, StmtMutator, body_pass, call, is_call
+from ..base import LoweringError, StmtMutator, call, is_call, BodyRewrite, FunctionRewrite
 
 _ASYNC_BYTES = (4, 8, 16)
 
@@ -97,7 +97,7 @@ class _AsyncCopy(StmtMutator):
         return Evaluate(call(store.buffer.dtype, "ptx_cp_async", *args))
 
 
-def InjectPTXAsyncCopy() -> PrimFuncPass:
+class InjectPTXAsyncCopy(BodyRewrite):
     """Turn copies from global to shared memory inside ``async_scope`` into ``cp.async``.
 
     Before::
@@ -111,7 +111,9 @@ def InjectPTXAsyncCopy() -> PrimFuncPass:
 
     Copies of 4, 8 or 16 bytes qualify; ``T.if_then_else(p, A[i], 0.0)`` becomes a predicated copy.
     """
-    return body_pass(lambda s: _AsyncCopy().visit(s), "tir.InjectPTXAsyncCopy")
+
+    def rewrite_body(self, s: Stmt) -> Stmt:
+        return _AsyncCopy().visit(s)
 
 
 class _Ldg32(StmtMutator):
@@ -156,7 +158,7 @@ class _Ldg32(StmtMutator):
         ])  # fmt: skip
 
 
-def InjectPTXLDG32(enable_ptx_ldg32: bool = True) -> PrimFuncPass:
+class InjectPTXLDG32(FunctionRewrite):
     """Turn ``A_local[j] = T.if_then_else(p, A[i], 0.0)`` into a store of the other value and a predicated 32-bit load.
 
     Before::
@@ -172,10 +174,10 @@ def InjectPTXLDG32(enable_ptx_ldg32: bool = True) -> PrimFuncPass:
         T.ptx_ldg32(A_local.data, predicate[0], A[addr[0]], addr[1])
     """
 
-    def run(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
-        if not enable_ptx_ldg32:
+    enable_ptx_ldg32: bool = True
+
+    def transform_function(self, func: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
+        if not self.enable_ptx_ldg32:
             return func
         body = _Ldg32().visit(func.body)
         return func if body is func.body else func.with_body(body)
-
-    return PrimFuncPass(run, PassInfo(0, "tir.InjectPTXLDG32"))

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from ....ir.expr import GlobalVar
 from ....ir.module import IRModule, functions_of
 from ....ir.prim import EQ, Call, IntImm, StringImm, Var
-from ....ir.transform import Pass, PassContext, module_pass
 from ....ir.types import PrimType, VoidType
 from ....target.target import Target
 from ...function import PrimFunc
@@ -15,6 +14,7 @@ from ...stmt import AssertStmt, AttrStmt, DeclBuffer, Evaluate, LetStmt, SeqStmt
 from ..base import StmtMutator, call
 from ..simplify.convert_ssa import ConvertSSA
 from ..simplify.use_def import UseDef
+from ....ir.declared_pass import ModuleRewrite
 
 # Device types whose kernels hand back a status: CPU, ext_dev, hexagon.
 _STATUS_DEVICES = (1, 12, 14)
@@ -77,7 +77,7 @@ def split(mod: IRModule) -> IRModule:
     return out
 
 
-def SplitHostDevice() -> Pass:
+class SplitHostDevice(ModuleRewrite, name="tir.SplitHostDevice"):
     """Take each region under ``T.attr(target, "target", 0)`` out into a kernel.
 
     Before::
@@ -104,8 +104,5 @@ def SplitHostDevice() -> Pass:
     CPU-like devices return a status that the host asserts to be 0.
     """
 
-    @module_pass(opt_level=0, name="tir.SplitHostDevice")  # type: ignore[untyped-decorator]
-    def run(mod: IRModule, _ctx: PassContext) -> IRModule:
+    def rewrite(self, mod: IRModule) -> IRModule:
         return ConvertSSA()(split(mod))
-
-    return run

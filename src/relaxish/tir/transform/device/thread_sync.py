@@ -16,7 +16,15 @@ from ....support.sequences import of_kind
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...stmt import AttrStmt, BufferStore, Evaluate, For, IfThenElse, LetStmt, SeqStmt, Stmt, While
-from ..base import LoweringError, PrimFuncPass, StmtExprVisitor, StmtMutator, call, func_pass, is_call, pointer_scope
+from ..base import (
+    LoweringError,
+    StmtExprVisitor,
+    StmtMutator,
+    call,
+    is_call,
+    pointer_scope,
+    FunctionRewrite,
+)
 
 READ, WRITE, SYNC = "read", "write", "sync"
 
@@ -379,7 +387,7 @@ def synchronize(func: PrimFunc, scope: str) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def ThreadSync(storage_scope: str) -> PrimFuncPass:
+class ThreadSync(FunctionRewrite):
     """Insert barriers between conflicting accesses of different threads to memory of ``storage_scope``.
 
     Before (``S`` shared, in threads ``t``)::
@@ -393,4 +401,8 @@ def ThreadSync(storage_scope: str) -> PrimFuncPass:
         T.tvm_storage_sync("shared")
         B[t] = S[31 - t]
     """
-    return func_pass(lambda f: synchronize(f, storage_scope), "tir.ThreadSync")
+
+    storage_scope: str
+
+    def rewrite(self, f: PrimFunc) -> PrimFunc:
+        return synchronize(f, self.storage_scope)

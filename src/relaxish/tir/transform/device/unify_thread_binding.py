@@ -10,7 +10,7 @@ from ....ir.prim import IterVar, Var
 from ...function import PrimFunc
 from ...functor import Substitute
 from ...stmt import AttrStmt, For, ForKind, Stmt
-from ..base import LoweringError, PrimFuncPass, SeqMutator, func_pass
+from ..base import LoweringError, SeqMutator, FunctionRewrite
 
 
 class _Unify(SeqMutator, Substitute):
@@ -85,7 +85,7 @@ def unify(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def UnifyThreadBinding() -> PrimFuncPass:
+class UnifyThreadBinding(FunctionRewrite):
     """Unify all loops bound to the same thread axis.
 
     Before::
@@ -105,4 +105,6 @@ def UnifyThreadBinding() -> PrimFuncPass:
 
     Raises ValueError where two loops of one axis differ in extent.
     """
-    return func_pass(unify, "tir.UnifyThreadBinding")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return unify(func)

@@ -14,7 +14,7 @@ from ....ir.prim import Call, IntImm, IterVar, StringImm, Var
 from ...function import PrimFunc
 from ...functor import substitute
 from ...stmt import AttrStmt, Evaluate, IfThenElse, LetStmt, Stmt
-from ..base import PrimFuncPass, StmtMutator, call, func_pass, is_call
+from ..base import StmtMutator, call, is_call, FunctionRewrite
 
 __all__ = ["MaskWarpBarriers"]
 
@@ -83,7 +83,7 @@ class _Mask(StmtMutator):
         return Evaluate(_by_name("int32", "__syncwarp", self.mask))
 
 
-def MaskWarpBarriers() -> PrimFuncPass:
+class MaskWarpBarriers(FunctionRewrite):
     """Name the lanes that meet at a warp barrier within a branch; the others of the warp never come there.
 
     For kernels of CUDA devices, whose warp barrier waits for exactly the lanes that it names. Before::
@@ -100,10 +100,8 @@ def MaskWarpBarriers() -> PrimFuncPass:
     Branches that whole warps take are left as they are.
     """
 
-    def run(func: PrimFunc) -> PrimFunc:
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
         target = func.get_attr("target")
         if target is None or target.kind.name != "cuda" or not _has_barrier(func.body):
             return func
         return func.with_body(_Mask().visit(func.body))
-
-    return func_pass(run, "tir.MaskWarpBarriers")

@@ -7,7 +7,7 @@ from typing import Any
 from ....ir.functor import all_nodes
 from ...function import PrimFunc
 from ...stmt import Block, BlockRealize, For, Stmt, stmt_list
-from ..base import PrimFuncPass, func_pass, seq
+from ..base import seq, FunctionRewrite
 from .kernel import build_kernel
 from .operand import plan_operand
 from .tiles import STAGES, HopperError, TileProgram, parse_tiles
@@ -61,7 +61,7 @@ def lower_tiles(func: PrimFunc) -> PrimFunc:
     return func.with_body(root.with_fields(block=new))
 
 
-def LowerHopperTiles() -> PrimFuncPass:
+class LowerHopperTiles(FunctionRewrite):
     """Lower products of whole tiles, scheduled as :mod:`.hopper_tiles` shows, for the tensor cores of Hopper.
 
     Before::
@@ -83,4 +83,6 @@ def LowerHopperTiles() -> PrimFuncPass:
     Functions without such annotations stay as they are. Raises HopperError (a ValueError) for a program that says
     it is one but does not fit; default schedules and the search try this before they choose it.
     """
-    return func_pass(lower_tiles, "tir.LowerHopperTiles")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return lower_tiles(func)

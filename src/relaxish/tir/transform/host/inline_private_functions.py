@@ -8,7 +8,6 @@ from ....ir.expr import GlobalVar
 from ....ir.functor import all_nodes
 from ....ir.module import IRModule, functions_of
 from ....ir.prim import Call, Var
-from ....ir.transform import Pass, PassContext, module_pass
 from ....support.sequences import of_kind
 from ...buffer import Buffer
 from ...function import PrimFunc
@@ -16,6 +15,7 @@ from ...functor import Substitute, renew_defs
 from ...stmt import BlockRealize, DeclBuffer, Evaluate, LetStmt, Stmt
 from ..base import LoweringError, StmtMutator
 from ..simplify.convert_ssa import ConvertSSA
+from ....ir.declared_pass import ModuleRewrite
 
 
 def _callees(func: PrimFunc) -> set[GlobalVar]:
@@ -104,7 +104,7 @@ def inline(mod: IRModule) -> IRModule:
     return out
 
 
-def InlinePrivateFunctions() -> Pass:
+class InlinePrivateFunctions(ModuleRewrite, name="tir.InlinePrivateFunctions"):
     """Inline private functions at statements that call them.
 
     Before::
@@ -129,8 +129,5 @@ def InlinePrivateFunctions() -> Pass:
     Functions with buffer parameters, with blocks, or that call themselves are left alone.
     """
 
-    @module_pass(opt_level=0, name="tir.InlinePrivateFunctions")  # type: ignore[untyped-decorator]
-    def run(mod: IRModule, _ctx: PassContext) -> IRModule:
+    def rewrite(self, mod: IRModule) -> IRModule:
         return ConvertSSA()(inline(mod))
-
-    return run

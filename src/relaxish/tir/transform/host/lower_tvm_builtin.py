@@ -9,7 +9,7 @@ from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.module import IRModule
 from ....ir.prim import Call, IntImm, StringImm, Var
-from ....ir.transform import PassContext, PassInfo
+from ....ir.transform import PassContext
 from ...buffer import Buffer, decl_buffer
 from ...function import PrimFunc
 from ...stmt import (
@@ -39,7 +39,7 @@ from .arg_binder import (
     VALUE_CONTENT,
     type_code,
 )  # fmt: skip
-from ..base import LoweringError, PrimFuncPass, StmtExprMutator, call, is_call, pointer_scope
+from ..base import LoweringError, StmtExprMutator, call, is_call, pointer_scope, FunctionRewrite
 from ..device.device_storage import _address
 
 _MAX_STACK = 1024
@@ -316,7 +316,7 @@ def _is_host(func: PrimFunc) -> bool:
     return target is None or target.get_target_device_type() == _CPU
 
 
-def LowerTVMBuiltin() -> PrimFuncPass:
+class LowerTVMBuiltin(FunctionRewrite):
     """Lower packed calls, array descriptors and workspaces.
 
     Before::
@@ -335,4 +335,6 @@ def LowerTVMBuiltin() -> PrimFuncPass:
 
     Small allocations on a CPU stay on the stack.
     """
-    return PrimFuncPass(lower, PassInfo(0, "tir.LowerTVMBuiltin"))
+
+    def transform_function(self, func: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc | None:
+        return lower(func, mod, ctx)

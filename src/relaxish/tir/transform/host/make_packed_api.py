@@ -9,7 +9,6 @@ from ....ir import dtype as dt
 from ....ir.expr import CallingConv, GlobalVar, PrimExpr
 from ....ir.module import IRModule, functions_of
 from ....ir.prim import EQ, Call, IntImm, Not, Or, StringImm, Var
-from ....ir.transform import Pass, PassContext, module_pass
 from ....ir.types import PointerType, PrimType
 from ....target.target import Target
 from ...buffer import Buffer, decl_buffer
@@ -19,6 +18,7 @@ from ...stmt import AssertStmt, AttrStmt, BufferStore, DeclBuffer, Evaluate, For
 from .arg_binder import VALUE_CONTENT, ArgBinder
 from ..base import LoweringError, StmtExprMutator, StmtMutator, call, is_call, merge_nest
 from ..simplify.use_def import undefined_vars
+from ....ir.declared_pass import ModuleRewrite
 
 C_PACKED_FUNC = int(CallingConv.C_PACKED_FUNC)
 _DEVICE_CONTEXT = "device_api_context"
@@ -237,7 +237,7 @@ def lower(mod: IRModule) -> IRModule:
     return out if changed else mod
 
 
-def MakePackedAPI() -> Pass:
+class MakePackedAPI(ModuleRewrite, name="tir.MakePackedAPI"):
     """Give externally visible functions the runtime's calling convention, with checks of every argument.
 
     Before::
@@ -256,11 +256,8 @@ def MakePackedAPI() -> Pass:
     Raises ValueError for a function without a target.
     """
 
-    @module_pass(opt_level=0, name="tir.MakePackedAPI")  # type: ignore[untyped-decorator]
-    def run(mod: IRModule, _ctx: PassContext) -> IRModule:
+    def rewrite(self, mod: IRModule) -> IRModule:
         return lower(mod)
-
-    return run
 
 
 __all__ = ["MakePackedAPI", "make_packed", "requires_packed_api"]

@@ -6,11 +6,11 @@ from __future__ import annotations
 from ....ir.expr import GlobalVar, PrimExpr
 from ....ir.module import IRModule, functions_of
 from ....ir.prim import Call
-from ....ir.transform import Pass, PassContext, module_pass
 from ....ir.types import PrimType
 from ...function import PrimFunc
 from ...stmt import AttrStmt, Evaluate, Stmt
 from ..base import LoweringError, StmtExprMutator, is_call, merge_nest
+from ....ir.declared_pass import ModuleRewrite
 
 
 class _Calls(StmtExprMutator):
@@ -68,7 +68,7 @@ def lower(mod: IRModule) -> IRModule:
     return out if changed else mod
 
 
-def MakeUnpackedAPI() -> Pass:
+class MakeUnpackedAPI(ModuleRewrite, name="tir.MakeUnpackedAPI"):
     """Give externally visible functions plain parameters: a data pointer for each buffer, scalars as they are.
 
     Before::
@@ -82,8 +82,5 @@ def MakeUnpackedAPI() -> Pass:
     Raises ValueError for a function without a target.
     """
 
-    @module_pass(opt_level=0, name="tir.MakeUnpackedAPI")  # type: ignore[untyped-decorator]
-    def run(mod: IRModule, _ctx: PassContext) -> IRModule:
+    def rewrite(self, mod: IRModule) -> IRModule:
         return lower(mod)
-
-    return run

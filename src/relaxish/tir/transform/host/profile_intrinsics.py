@@ -8,11 +8,11 @@ from typing import Any
 from ....ir.expr import PrimExpr
 from ....ir.module import IRModule, functions_of
 from ....ir.prim import IntImm
-from ....ir.transform import Pass, PassContext, module_pass
 from ....support.sequences import of_kind
 from ...function import PrimFunc
 from ...stmt import Allocate, AttrStmt, Evaluate, For, ForKind, IfThenElse, LetStmt, SeqStmt, Stmt
 from ..base import StmtExprVisitor, StmtMutator, call, config
+from ....ir.declared_pass import ModuleRewrite
 
 
 class _Numbers:
@@ -96,7 +96,7 @@ class _Frame(StmtMutator):
         return _frame(made, info.number) if wanted else made
 
 
-def InstrumentProfileIntrinsics() -> Pass:
+class InstrumentProfileIntrinsics(ModuleRewrite, name="tir.InstrumentProfileIntrinsics"):
     """Frame functions, and loops beside others in a loop, by ``T.start_profile_intrinsic(n)`` and its end.
 
     Before::
@@ -126,8 +126,7 @@ def InstrumentProfileIntrinsics() -> Pass:
     * ``tir.reset_start_id``: count from zero again.
     """
 
-    @module_pass(opt_level=0, name="tir.InstrumentProfileIntrinsics")  # type: ignore[untyped-decorator]
-    def run(mod: IRModule, _ctx: PassContext) -> IRModule:
+    def rewrite(self, mod: IRModule) -> IRModule:
         out = mod.clone()
         siblings = bool(config("tir.instr_siblings", True))
         depth, height = int(config("tir.lwp_max_depth", 0)), int(config("tir.lwp_min_height", 1))
@@ -142,5 +141,3 @@ def InstrumentProfileIntrinsics() -> Pass:
                 body = _frame(body, own)
             out.update_func(var, func.with_body(body))
         return out
-
-    return run

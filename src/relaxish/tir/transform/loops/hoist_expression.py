@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntFlag
 from typing import Any
@@ -10,15 +9,15 @@ from typing import Any
 from ....arith.effects import is_pure
 from ....arith.functor import free_vars
 from ....ir.expr import PrimExpr
-from ....ir.module import IRModule
 from ....ir.prim import And, Call, Let, Or, Var
-from ....ir.transform import Pass, PassContext, PassInfo, Sequential
+from ....ir.transform import Pass, PassInfo
 from ...function import PrimFunc
 from ...stmt import AttrStmt, For, IfThenElse, LetStmt, SeqStmt, Stmt
 from ..base import PrimFuncPass, StmtExprMutator, StmtExprVisitor, is_call, options
 from ..simplify.convert_ssa import convert_body
 from ..simplify.remove_no_op import RemoveNoOp
 from ..simplify.simplify import Simplify
+from ....ir.declared_pass import StepsPass
 
 
 class HoistedConditionals(IntFlag):
@@ -225,13 +224,19 @@ def hoist(func: PrimFunc, conditionals: int, bindings: int) -> PrimFunc:
     return func if body is func.body else func.with_body(convert_body(body))
 
 
-def _pass(name: str, run: Callable[..., Any]) -> Pass:
-    inner = name.replace("Hoist", "InsertHoist", 1)
-    insert = PrimFuncPass(run, PassInfo(0, f"tir.{inner}"))
-    return Sequential([insert, Simplify(), RemoveNoOp()], name=f"tir.{name}")
+class _HoistPass(StepsPass):
+    """Something that hoists, and what tidies up after it."""
+
+    def hoisted(self, func: PrimFunc) -> PrimFunc:
+        """The function with what can be hoisted before its loops."""
+        raise NotImplementedError(f"{type(self).__name__} defines no hoisted")
+
+    def steps(self) -> list[Pass]:
+        info = PassInfo(0, self.info.name.replace("Hoist", "InsertHoist", 1))
+        return [PrimFuncPass(lambda func, _mod, _ctx: self.hoisted(func), info), Simplify(), RemoveNoOp()]
 
 
-def HoistExpression() -> Pass:
+class HoistExpression(_HoistPass, name="tir.HoistExpression"):
     """Hoist conditions and bindings that do not change in a loop.
 
     Before::
@@ -250,14 +255,12 @@ def HoistExpression() -> Pass:
     :class:`HoistedConditionals` and :class:`HoistedLetBindings`.
     """
 
-    def run(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
+    def hoisted(self, func: PrimFunc) -> PrimFunc:
         chosen = options("tir.HoistExpression", DEFAULTS)
         return hoist(func, int(chosen["hoisted_conditionals"]), int(chosen["hoisted_let_bindings"]))
 
-    return _pass("HoistExpression", run)
 
-
-def HoistIfThenElse(variant: str | None = None) -> Pass:
+class HoistIfThenElse(_HoistPass, name="tir.HoistIfThenElse"):
     """Hoist the conditions of statements only.
 
     Before::
@@ -276,13 +279,11 @@ def HoistIfThenElse(variant: str | None = None) -> Pass:
     is ``"basic"``.
     """
 
-    def run(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
+    variant: str | None = None
+
+    def hoisted(self, func: PrimFunc) -> PrimFunc:
         flags = HoistedConditionals.IfElseStmt
-        if (
-            variant is None
-            and options("tir.HoistIfThenElse", {"support_block_scope_hosting": False})["support_block_scope_hosting"]
-        ):
+        chosen = options("tir.HoistIfThenElse", {"support_block_scope_hosting": False})
+        if self.variant is None and chosen["support_block_scope_hosting"]:
             flags |= HoistedConditionals.UsingBlockVar
         return hoist(func, int(flags), 0)
-
-    return _pass("HoistIfThenElse", run)

@@ -14,14 +14,13 @@ from ...functor import substitute
 from ...stmt import Allocate, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, IfThenElse, SeqStmt, Stmt
 from ..base import (
     LoweringError,
-    PrimFuncPass,
     StmtExprMutator,
     StmtExprVisitor,
     StmtMutator,
-    func_pass,
     merge_nest,
     options,
-)  # fmt: skip
+    FunctionRewrite,
+)
 from ..simplify.convert_ssa import convert_body
 
 
@@ -167,7 +166,7 @@ def inject(func: PrimFunc) -> PrimFunc:
     return func.with_body(convert_body(_Inject(split, detect.found).visit(func.body)))
 
 
-def InjectDoubleBuffer() -> PrimFuncPass:
+class InjectDoubleBuffer(FunctionRewrite):
     """Prefetch into buffers marked ``double_buffer_scope`` one iteration ahead.
 
     Before::
@@ -190,4 +189,6 @@ def InjectDoubleBuffer() -> PrimFuncPass:
 
     The option ``tir.InjectDoubleBuffer = {"split_loop": n}`` unrolls the loop by ``n``.
     """
-    return func_pass(inject, "tir.InjectDoubleBuffer")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return inject(func)

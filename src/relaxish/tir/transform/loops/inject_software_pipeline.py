@@ -10,7 +10,7 @@ from ....ir.functor import Visitor
 from ...buffer import Buffer
 from ...function import PrimFunc
 from ...stmt import Block, BlockRealize, BufferRegion, For, SeqStmt, Stmt
-from ..base import LoweringError, PrimFuncPass, StmtMutator, func_pass
+from ..base import LoweringError, StmtMutator, FunctionRewrite
 from ..simplify.convert_ssa import convert_body
 from .software_pipeline import Annotation, PipelineRewriter, make_block
 
@@ -145,7 +145,7 @@ def inject(func: PrimFunc) -> PrimFunc:
     return func.with_body(convert_body(_Inject(func).visit(func.body)))
 
 
-def InjectSoftwarePipeline() -> PrimFuncPass:
+class InjectSoftwarePipeline(FunctionRewrite):
     """Rewrite loops annotated with ``software_pipeline_stage`` and ``software_pipeline_order``.
 
     Before (stages [0, 1], orders [0, 1])::
@@ -165,4 +165,6 @@ def InjectSoftwarePipeline() -> PrimFuncPass:
     Buffers whose values live over several stages get that many versions. Stages listed in
     ``software_pipeline_async_stages`` run under ``async_scope``; consumers wait for them.
     """
-    return func_pass(inject, "tir.InjectSoftwarePipeline")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return inject(func)

@@ -19,7 +19,14 @@ from ...stmt import (
     AccessT, Allocate, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, ForKind, IfThenElse, LetStmt, SeqStmt, Stmt,
     While,
 )  # fmt: skip
-from ..base import LoweringError, PrimFuncPass, StmtExprMutator, StmtExprVisitor, StmtMutator, func_pass, is_call
+from ..base import (
+    LoweringError,
+    StmtExprMutator,
+    StmtExprVisitor,
+    StmtMutator,
+    is_call,
+    FunctionRewrite,
+)
 from ..simplify.convert_ssa import convert_body
 
 _UNROLL_BELOW = 16
@@ -294,7 +301,7 @@ def inject(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(convert_body(body))
 
 
-def InjectVirtualThread() -> PrimFuncPass:
+class InjectVirtualThread(FunctionRewrite):
     """Expand virtual threads: memory each of them writes gets one copy per thread, code is repeated.
 
     Before::
@@ -309,4 +316,6 @@ def InjectVirtualThread() -> PrimFuncPass:
         B[3] = A[0]
         B[7] = A[1]
     """
-    return func_pass(inject, "tir.InjectVirtualThread")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return inject(func)

@@ -12,7 +12,7 @@ from ....ir.prim import Call, IntImm, Var
 from ...function import PrimFunc
 from ...functor import substitute
 from ...stmt import AttrStmt, For, ForKind, IfThenElse, Stmt, stmt_seq
-from ..base import PrimFuncPass, StmtExprMutator, StmtMutator, func_pass, is_call, options
+from ..base import StmtExprMutator, StmtMutator, is_call, options, FunctionRewrite
 from ..simplify.convert_ssa import convert_body
 from .partition_search import HINT, Candidates, Domains, Intervals, points_outside, settled, thread_domain
 
@@ -196,7 +196,7 @@ def partition(func: PrimFunc, settings: dict[str, Any] | None = None) -> PrimFun
     return func if body is func.body else func.with_body(body)
 
 
-def LoopPartition() -> PrimFuncPass:
+class LoopPartition(FunctionRewrite):
     """Cut loops at the bounds of ``T.likely`` conditions.
 
     Before::
@@ -220,4 +220,6 @@ def LoopPartition() -> PrimFuncPass:
 
     Under ``T.attr(i, "pragma_loop_partition_hint", 1)`` every comparison counts, likely or not.
     """
-    return func_pass(lambda func: partition(func, options("tir.LoopPartition", DEFAULTS)), "tir.LoopPartition")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return partition(func, options("tir.LoopPartition", DEFAULTS))

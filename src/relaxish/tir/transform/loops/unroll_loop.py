@@ -18,7 +18,7 @@ from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...limits import MAX_UNROLLED, too_many_copies
 from ...stmt import AttrStmt, BufferStore, Evaluate, For, ForKind, SeqStmt, Stmt
-from ..base import LoweringError, PrimFuncPass, StmtExprVisitor, body_pass, flatten_seq, options
+from ..base import LoweringError, StmtExprVisitor, flatten_seq, options, BodyRewrite
 from ..simplify.convert_ssa import convert_body
 from ..simplify.tables import substitute_in_tables
 
@@ -164,7 +164,7 @@ def unroll_loops(stmt: Stmt, settings: dict[str, Any] | None = None) -> Stmt:
     return _Unroll(given).visit(stmt)
 
 
-def UnrollLoop() -> PrimFuncPass:
+class UnrollLoop(BodyRewrite):
     """Unroll loops that are marked, or small enough by the options of ``tir.UnrollLoop`` and pragmas.
 
     Before::
@@ -181,9 +181,7 @@ def UnrollLoop() -> PrimFuncPass:
     marked) and ``unroll_local_access`` (loops whose variable indexes local memory).
     """
 
-    def run(body: Stmt) -> Stmt:
+    def rewrite_body(self, body: Stmt) -> Stmt:
         made = unroll_loops(body, options("tir.UnrollLoop", DEFAULTS))
         # Copies of a body must not define the same variables.
         return body if made is body else convert_body(made)
-
-    return body_pass(run, "tir.UnrollLoop")

@@ -44,15 +44,14 @@ from ...function import PrimFunc
 from ...intrinsics import LLVM_LANEWISE, named
 from ..base import (
     LoweringError,
-    PrimFuncPass,
     SeqMutator,
     StmtExprVisitor,
     call,
     config,
     flatten_seq,
-    func_pass,
     is_call,
-)  # fmt: skip
+    FunctionRewrite,
+)
 from .vector_memory import OwnCopies, predicated
 
 _VECTOR_CALLS = frozenset(named(lambda record: record.lanewise))
@@ -466,7 +465,7 @@ def vectorize(stmt: Stmt, enabled: bool = True, target: Target | None = None) ->
     return _Loops(enabled, target).visit(stmt)
 
 
-def VectorizeLoop(enable_vectorize: bool = True) -> PrimFuncPass:
+class VectorizeLoop(FunctionRewrite):
     """Lower vectorized loops; with ``enable_vectorize=False`` they become serial.
 
     Before::
@@ -481,12 +480,12 @@ def VectorizeLoop(enable_vectorize: bool = True) -> PrimFuncPass:
     Extents that are multiples of ``T.vscale()`` need a target with scalable vectors.
     """
 
-    def run(func: PrimFunc) -> PrimFunc:
-        target = func.get_attr("target") or Target.current(True)
-        body = vectorize(func.body, enable_vectorize, target)
-        return func if body is func.body else func.with_body(body)
+    enable_vectorize: bool = True
 
-    return func_pass(run, "tir.VectorizeLoop")
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        target = func.get_attr("target") or Target.current(True)
+        body = vectorize(func.body, self.enable_vectorize, target)
+        return func if body is func.body else func.with_body(body)
 
 
 __all__ = ["VectorizeLoop", "spread", "vectorize"]

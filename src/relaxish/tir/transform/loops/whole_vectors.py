@@ -29,7 +29,7 @@ from ....ir.prim import And, GE, GT, IntImm, LE, LT, Var, const, is_call_of, is_
 from ...functor import substitute
 from ...function import PrimFunc
 from ...stmt import BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
-from ..base import PrimFuncPass, StmtMutator, func_pass
+from ..base import StmtMutator, FunctionRewrite
 
 __all__ = ["WholeVectors", "whole_vectors"]
 
@@ -90,6 +90,8 @@ def whole_vectors(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def WholeVectors() -> PrimFuncPass:
+class WholeVectors(FunctionRewrite):
     """Vectorized loops under a bound become whole vectors and single stores at the edge; see the module."""
-    return func_pass(whole_vectors, "tir.WholeVectors")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return whole_vectors(func)

@@ -19,7 +19,7 @@ from ...buffer import Buffer, flat_offsets
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...stmt import Allocate, AttrStmt, Block, BufferRegion, BufferStore, DeclBuffer, Evaluate, For, IfThenElse, Stmt
-from ..base import LoweringError, PrimFuncPass, func_pass, is_call
+from ..base import LoweringError, is_call, FunctionRewrite
 from ..simplify.simplify import ExprAnalyzerMutator
 
 
@@ -172,7 +172,7 @@ def flatten(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def FlattenBuffer() -> PrimFuncPass:
+class FlattenBuffer(FunctionRewrite):
     """Flatten buffers of many dimensions; those with axis separators keep one dimension for each group of axes.
 
     Before::
@@ -187,7 +187,9 @@ def FlattenBuffer() -> PrimFuncPass:
 
     Indices are normalized as maps of the loops around them. Raises ValueError where a block still matches buffers.
     """
-    return func_pass(flatten, "tir.FlattenBuffer")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return flatten(func)
 
 
 __all__ = ["FlattenBuffer", "flatten"]

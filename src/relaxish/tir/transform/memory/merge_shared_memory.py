@@ -15,14 +15,13 @@ from ...function import PrimFunc
 from ...stmt import AccessT, Allocate, AttrStmt, BufferStore, DeclBuffer, Stmt
 from ..base import (
     LoweringError,
-    PrimFuncPass,
     StmtExprMutator,
     StmtExprVisitor,
     config,
-    func_pass,
     is_call,
     pointer_scope,
-)  # fmt: skip
+    FunctionRewrite,
+)
 from .linear_access import LinearAccess
 
 _MATCH_RANGE = 16
@@ -238,7 +237,7 @@ def merge(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def MergeSharedMemoryAllocations() -> PrimFuncPass:
+class MergeSharedMemoryAllocations(FunctionRewrite):
     """Merge allocations of dynamic shared memory into one; memory that is free is used again.
 
     Before::
@@ -254,4 +253,6 @@ def MergeSharedMemoryAllocations() -> PrimFuncPass:
         A_1[t] = ...                     # A_1, B_1: views of buf_dyn_shmem
         B_1[t + 64] = A_1[63 - t]
     """
-    return func_pass(merge, "tir.MergeSharedMemoryAllocations")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return merge(func)

@@ -16,7 +16,7 @@ from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...stmt import AccessT, Allocate, AllocateConst, BufferStore, DeclBuffer, For, LetStmt, Stmt
-from ..base import PrimFuncPass, StmtExprMutator, StmtExprVisitor, func_pass, is_call
+from ..base import StmtExprMutator, StmtExprVisitor, is_call, FunctionRewrite
 
 
 @dataclass
@@ -240,7 +240,7 @@ def rewrite_pointer_types(
     return func.with_fields(params=new_params, body=body, buffer_map=new_map)
 
 
-def PointerValueTypeRewrite() -> PrimFuncPass:
+class PointerValueTypeRewrite(FunctionRewrite):
     """Declare pointers with the vector type they are accessed by.
 
     Before::
@@ -253,4 +253,6 @@ def PointerValueTypeRewrite() -> PrimFuncPass:
         X = T.allocate([4], "float32x4", "local")
         X[T.Div(i * 4, 4)] = A[i * 4 : i * 4 + 4]
     """
-    return func_pass(rewrite_pointer_types, "tir.PointerValueTypeRewrite")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return rewrite_pointer_types(func)

@@ -17,14 +17,13 @@ from ...stmt import (
 )  # fmt: skip
 from ..base import (
     LoweringError,
-    PrimFuncPass,
     StmtExprMutator,
     StmtExprVisitor,
     config,
-    func_pass,
     merge_nest,
     pointer_scope,
-)  # fmt: skip
+    FunctionRewrite,
+)
 from .linear_access import AllocInfo, Entry, LinearAccess
 from .pointer_value_type import rewrite_pointer_types
 
@@ -331,7 +330,7 @@ def rewrite(func: PrimFunc) -> PrimFunc:
     )  # fmt: skip
 
 
-def StorageRewrite() -> PrimFuncPass:
+class StorageRewrite(FunctionRewrite):
     """Lift allocations out of loops, share memory between values that are not alive together.
 
     Before::
@@ -345,4 +344,6 @@ def StorageRewrite() -> PrimFuncPass:
 
     After: one allocation holds all three. Allocations accessed only by aligned vectors become vectors.
     """
-    return func_pass(rewrite, "tir.StorageRewrite")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return rewrite(func)

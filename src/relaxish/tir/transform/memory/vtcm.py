@@ -7,11 +7,11 @@ from ....ir.module import IRModule
 from ....ir.prim import IntImm, StringImm
 from ....support.errors import RelaxishError
 from ....support.sequences import of_kind
-from ....ir.transform import Pass, PassContext, module_pass
 from ....target.target import Target
 from ...function import PrimFunc
 from ...stmt import Allocate, LetStmt, Stmt
-from ..base import PrimFuncPass, StmtMutator, body_pass, call, config, pointer_scope
+from ..base import StmtMutator, call, config, pointer_scope, BodyRewrite
+from ....ir.declared_pass import ModuleRewrite
 
 
 class _Lower(StmtMutator):
@@ -25,7 +25,7 @@ class _Lower(StmtMutator):
         return LetStmt(stmt.buffer_var, value, body)
 
 
-def LowerVtcmAlloc() -> PrimFuncPass:
+class LowerVtcmAlloc(BodyRewrite):
     """Turn allocations in ``global.vtcm`` into calls of the device's allocator.
 
     Before::
@@ -36,18 +36,21 @@ def LowerVtcmAlloc() -> PrimFuncPass:
 
         with T.LetStmt(T.nd_mem_alloc_with_scope("global.vtcm", T.int64(2), T.tvm_stack_make_shape(32, 32)), var=A):
     """
-    return body_pass(lambda s: _Lower().visit(s), "tir.LowerVtcmAlloc")
+
+    def rewrite_body(self, s: Stmt) -> Stmt:
+        return _Lower().visit(s)
 
 
-def VerifyVTCMLimit(default_target: Target | None = None) -> Pass:
+class VerifyVTCMLimit(ModuleRewrite, name="tir.calculate_allocated_bytes"):
     """Raise RuntimeError where a function allocates more ``global.vtcm`` than its target (or the default) has."""
 
-    @module_pass(opt_level=0, name="tir.calculate_allocated_bytes")  # type: ignore[untyped-decorator]
-    def verify(mod: IRModule, _ctx: PassContext) -> IRModule:
+    default_target: Target | None = None
+
+    def rewrite(self, mod: IRModule) -> IRModule:
         from ...analysis import calculate_allocated_bytes
 
         for func in of_kind(mod.functions.values(), PrimFunc):
-            target = func.get_attr("target") or default_target
+            target = func.get_attr("target") or self.default_target
             limit = int(config("tir.vtcm_capacity", 0) or 0) or int(getattr(target, "vtcm_capacity", 0) or 0)
             sizes = calculate_allocated_bytes(func)
             sizes = sizes.get("main", sizes)
@@ -58,5 +61,3 @@ def VerifyVTCMLimit(default_target: Target | None = None) -> Pass:
                     f"limit: {limit})."
                 )
         return mod
-
-    return verify

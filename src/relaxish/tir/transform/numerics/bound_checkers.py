@@ -11,7 +11,7 @@ from ....ir.prim import And, Call, Cast, GE, IntImm, LT, Ramp, StringImm
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...stmt import Allocate, AssertStmt, AttrStmt, BufferStore, Evaluate, IfThenElse, Stmt
-from ..base import PrimFuncPass, StmtExprMutator, StmtExprVisitor, func_pass, is_call
+from ..base import StmtExprMutator, StmtExprVisitor, is_call, FunctionRewrite
 
 
 class _Bounds(StmtExprVisitor):
@@ -91,7 +91,7 @@ def instrument(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def InstrumentBoundCheckers() -> PrimFuncPass:
+class InstrumentBoundCheckers(FunctionRewrite):
     """Check the indices of loads and stores of buffers whose size ``buffer_bound`` attributes tell.
 
     Before::
@@ -107,4 +107,6 @@ def InstrumentBoundCheckers() -> PrimFuncPass:
         else:
             assert ..., "OUT OF THE BOUNDS"
     """
-    return func_pass(instrument, "tir.InstrumentBoundCheckers")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return instrument(func)

@@ -38,7 +38,7 @@ from ...stmt import (
     stmt_list,
     unnest,
 )
-from ..base import PrimFuncPass, StmtExprMutator, StmtExprVisitor, flatten_seq, func_pass
+from ..base import StmtExprMutator, StmtExprVisitor, flatten_seq, FunctionRewrite
 from .wide_accumulators import widen_module
 
 __all__ = ["CenterVariances", "center_variances", "exact_sums"]
@@ -57,7 +57,7 @@ class _Form(Enum):
     TWICE = "from a mean summed in the row's type, and what that leaves is corrected for"
 
 
-def CenterVariances(for_device: bool = False) -> PrimFuncPass:
+class CenterVariances(FunctionRewrite, name="relaxish.CenterVariances"):
     """Compute variances of unscheduled functions from deviations.
 
     Before (rows ``x[i]`` of 768 elements)::
@@ -79,10 +79,10 @@ def CenterVariances(for_device: bool = False) -> PrimFuncPass:
     Functions that carry a schedule stay: see :func:`exact_variances`.
     """
 
-    def run(func: PrimFunc) -> PrimFunc:
-        return func if (func.attrs or {}).get("tir.is_scheduled") else center_variances(func, for_device)
+    for_device: bool = False
 
-    return func_pass(run, "relaxish.CenterVariances")
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return func if (func.attrs or {}).get("tir.is_scheduled") else center_variances(func, self.for_device)
 
 
 def exact_sums(mod: IRModule, for_device: bool = False) -> IRModule:

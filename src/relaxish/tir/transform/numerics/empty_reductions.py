@@ -15,7 +15,7 @@ from ....ir.prim import IterVar, Var
 from ...function import PrimFunc
 from ...functor import pre_order_visit
 from ...stmt import BlockRealize, For, Stmt
-from ..base import PrimFuncPass, StmtMutator, func_pass
+from ..base import StmtMutator, FunctionRewrite
 
 __all__ = ["FillEmptyReductions", "fill_empty_reductions", "has_empty_loop"]
 
@@ -72,6 +72,8 @@ def fill_empty_reductions(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def FillEmptyReductions() -> PrimFuncPass:
+class FillEmptyReductions(FunctionRewrite):
     """Write the start of reductions over axes of extent zero."""
-    return func_pass(fill_empty_reductions, "tir.FillEmptyReductions")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return fill_empty_reductions(func)

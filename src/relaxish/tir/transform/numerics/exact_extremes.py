@@ -47,7 +47,7 @@ from ...function import PrimFunc
 from ...functor import pre_order_visit, substitute, without_lets
 from ...op import isnan, max_value, min_value
 from ...stmt import Block, BufferStore, LetStmt, SeqStmt, Stmt
-from ..base import PrimFuncPass, StmtExprMutator, StmtExprVisitor, func_pass, is_call
+from ..base import StmtExprMutator, StmtExprVisitor, is_call, FunctionRewrite
 
 __all__ = ["ExactExtremes", "exact_extremes"]
 
@@ -408,6 +408,8 @@ def exact_extremes(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def ExactExtremes() -> PrimFuncPass:
+class ExactExtremes(FunctionRewrite):
     """Start maxima and minima from infinity and let NaN win, in reductions of values and of positions."""
-    return func_pass(exact_extremes, "tir.ExactExtremes")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return exact_extremes(func)

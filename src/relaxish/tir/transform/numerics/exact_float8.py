@@ -11,7 +11,7 @@ from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
 from ....ir.prim import Select
 from ...function import PrimFunc
-from ..base import PrimFuncPass, call, func_pass
+from ..base import call, FunctionRewrite
 from .dtype_conversion import FORMATS, FloatFormat, convert_float, reinterpret, uint_of
 from .legalize_compute import ComputeLegalizer, is_float8, natively_supported
 from .legalize_storage import StorageLegalizer
@@ -85,19 +85,15 @@ class _Storage(StorageLegalizer):
     convert = staticmethod(convert_exactly)
 
 
-def ExactFP8ComputeLegalize() -> PrimFuncPass:
+class ExactFP8ComputeLegalize(FunctionRewrite):
     """:func:`FP8ComputeLegalize` to float32, with conversions that are right for all values."""
 
-    def run(func: PrimFunc) -> PrimFunc:
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
         return func if natively_supported(func, (8, 9)) else _Compute(is_float8, "float32").run(func)
 
-    return func_pass(run, "tir.ExactFP8ComputeLegalize")
 
-
-def ExactFP8StorageLegalize() -> PrimFuncPass:
+class ExactFP8StorageLegalize(FunctionRewrite):
     """:func:`FP8StorageLegalize`, with conversions that are right for all values."""
 
-    def run(func: PrimFunc) -> PrimFunc:
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
         return func if natively_supported(func, (8, 9)) else _Storage(is_float8).run(func)
-
-    return func_pass(run, "tir.ExactFP8StorageLegalize")

@@ -22,7 +22,7 @@ from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...stmt import Block, BufferRegion, BufferStore, LetStmt, Stmt
-from ..base import PrimFuncPass, StmtExprMutator, func_pass, is_call
+from ..base import StmtExprMutator, is_call, FunctionRewrite
 from .wide_accumulators import Accumulators, wide_twin
 
 __all__ = ["ExactVariances", "exact_variances"]
@@ -32,9 +32,11 @@ _NOISE = 2.0**-24
 _ARITHMETIC = (Add, Sub, Mul, Div)
 
 
-def ExactVariances() -> PrimFuncPass:
+class ExactVariances(FunctionRewrite, name="relaxish.ExactVariances"):
     """Keep the sums behind variances in float64; see :func:`exact_variances`."""
-    return func_pass(exact_variances, "relaxish.ExactVariances")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return exact_variances(func)
 
 
 def exact_variances(func: PrimFunc) -> PrimFunc:

@@ -52,7 +52,7 @@ from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...stmt import Block, BlockRealize, BufferStore, For, IfThenElse, LetStmt, Stmt, While
-from ..base import PrimFuncPass, SeqMutator, config, func_pass, is_call
+from ..base import SeqMutator, config, is_call, FunctionRewrite
 from ..simplify.simplify import ExprAnalyzerMutator
 
 __all__ = ["ClampIndices", "GuardIndices", "guard", "index_policy"]
@@ -501,7 +501,7 @@ def guard(func: PrimFunc, policy: str | None = None, all_accesses: bool = False,
     return func if body is func.body else func.with_body(body)
 
 
-def GuardIndices() -> PrimFuncPass:
+class GuardIndices(FunctionRewrite, name="relaxish.GuardIndices"):
     """Check or clamp the indices that come from data; block variables must have been put in their place.
 
     Before::
@@ -512,10 +512,12 @@ def GuardIndices() -> PrimFuncPass:
 
         Y[i, j] = W[T.check_index(ids[i], 0, 0, 1000, "..."), j]
     """
-    return func_pass(guard, "relaxish.GuardIndices")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return guard(func)
 
 
-def ClampIndices() -> PrimFuncPass:
+class ClampIndices(FunctionRewrite, name="relaxish.ClampIndices"):
     """Bring indices that come from data to the nearest that are inside: for code of devices, which raises no errors.
 
     Before::
@@ -526,4 +528,6 @@ def ClampIndices() -> PrimFuncPass:
 
         Y[i, j] = W[T.max(T.min(ids[i], 999), 0), j]
     """
-    return func_pass(lambda func: guard(func, "clamp", silent=True), "relaxish.ClampIndices")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return guard(func, "clamp", silent=True)

@@ -36,7 +36,7 @@ from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...stmt import Allocate, AttrStmt, BufferRealize, BufferStore, DeclBuffer, Stmt
-from ..base import LoweringError, PrimFuncPass, StmtExprVisitor, func_pass, is_call, pointer_scope
+from ..base import LoweringError, StmtExprVisitor, is_call, pointer_scope, FunctionRewrite
 from .dtype_conversion import convert_float
 from .retyping import RetypingMutator
 
@@ -221,7 +221,7 @@ def legalize_compute(func: PrimFunc, match: Match, promoted: str) -> PrimFunc:
     return ComputeLegalizer(match, promoted).run(func)
 
 
-def BF16ComputeLegalize() -> PrimFuncPass:
+class BF16ComputeLegalize(FunctionRewrite):
     """Compute bfloat16 arithmetic in float32; local memory of constant size holds float32 too.
 
     Before::
@@ -241,13 +241,11 @@ def BF16ComputeLegalize() -> PrimFuncPass:
     Functions for CUDA devices from sm_80 on, which have the arithmetic, stay as they are.
     """
 
-    def run(func: PrimFunc) -> PrimFunc:
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
         return func if natively_supported(func, (8, 0)) else legalize_compute(func, is_bfloat16, "float32")
 
-    return func_pass(run, "tir.BF16ComputeLegalize")
 
-
-def FP8ComputeLegalize(promote_dtype_str: str = "float32") -> PrimFuncPass:
+class FP8ComputeLegalize(FunctionRewrite):
     """Compute 8-bit float arithmetic in a wider type.
 
     Before::
@@ -261,7 +259,7 @@ def FP8ComputeLegalize(promote_dtype_str: str = "float32") -> PrimFuncPass:
     Functions for CUDA devices from sm_89 on, which have the arithmetic, stay as they are.
     """
 
-    def run(func: PrimFunc) -> PrimFunc:
-        return func if natively_supported(func, (8, 9)) else legalize_compute(func, is_float8, promote_dtype_str)
+    promote_dtype_str: str = "float32"
 
-    return func_pass(run, "tir.FP8ComputeLegalize")
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return func if natively_supported(func, (8, 9)) else legalize_compute(func, is_float8, self.promote_dtype_str)

@@ -13,7 +13,7 @@ from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...stmt import Allocate, BufferRealize, BufferStore, DeclBuffer, Stmt
-from ..base import LoweringError, PrimFuncPass, func_pass, is_call, pointer_scope
+from ..base import LoweringError, is_call, pointer_scope, FunctionRewrite
 from .dtype_conversion import convert_float, reinterpret, uint_of
 from .legalize_compute import Match, is_bfloat16, is_float8, natively_supported
 from .retyping import RetypingMutator
@@ -125,7 +125,7 @@ class StorageLegalizer(RetypingMutator):
         return value
 
 
-def BF16StorageLegalize() -> PrimFuncPass:
+class BF16StorageLegalize(FunctionRewrite):
     """Keep bfloat16 in memory as uint16; for functions after BF16ComputeLegalize and MakePackedAPI.
 
     Before::
@@ -141,13 +141,11 @@ def BF16StorageLegalize() -> PrimFuncPass:
     Raises ValueError for a function that still has buffer parameters.
     """
 
-    def run(func: PrimFunc) -> PrimFunc:
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
         return func if natively_supported(func, (8, 0)) else StorageLegalizer(is_bfloat16).run(func)
 
-    return func_pass(run, "tir.BF16StorageLegalize")
 
-
-def FP8StorageLegalize() -> PrimFuncPass:
+class FP8StorageLegalize(FunctionRewrite):
     """Keep 8-bit floats in memory as uint8; for functions after FP8ComputeLegalize and MakePackedAPI.
 
     Before::
@@ -163,7 +161,5 @@ def FP8StorageLegalize() -> PrimFuncPass:
     Raises ValueError for a function that still has buffer parameters.
     """
 
-    def run(func: PrimFunc) -> PrimFunc:
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
         return func if natively_supported(func, (8, 9)) else StorageLegalizer(is_float8).run(func)
-
-    return func_pass(run, "tir.FP8StorageLegalize")

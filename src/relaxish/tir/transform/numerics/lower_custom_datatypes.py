@@ -9,7 +9,7 @@ from ....ir.expr import PrimExpr
 from ....ir.module import IRModule
 from ....ir.op import op_name_of
 from ....ir.prim import BinaryOp, Call, Cast, CmpOp, FloatImm, Var
-from ....ir.transform import PassContext, PassInfo
+from ....ir.transform import PassContext
 from ....ir.types import PointerType, PrimType
 from ....runtime.registry import get_global_func
 from ....target.datatype import lowered_dtype
@@ -17,7 +17,7 @@ from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...stmt import Allocate, AttrStmt, BufferStore, DeclBuffer, Stmt
-from ..base import LoweringError, PrimFuncPass, StmtExprMutator
+from ..base import LoweringError, StmtExprMutator, FunctionRewrite
 
 
 def is_custom(dtype: str) -> bool:
@@ -135,7 +135,7 @@ def lower(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def LowerCustomDatatypes() -> PrimFuncPass:
+class LowerCustomDatatypes(FunctionRewrite):
     """Lower operations on custom data types by the functions registered with ``target.datatype.register_op``.
 
     Before (``Add`` on ``posites2`` registered as a call of ``Posit32es2Add``)::
@@ -148,4 +148,6 @@ def LowerCustomDatatypes() -> PrimFuncPass:
 
     Memory of custom types becomes memory of unsigned integers.
     """
-    return PrimFuncPass(lower, PassInfo(0, "tir.LowerCustomDatatypes"))
+
+    def transform_function(self, func: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc | None:
+        return lower(func, mod, ctx)

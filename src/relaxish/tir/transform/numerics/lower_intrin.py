@@ -31,7 +31,7 @@ from ....ir.prim import (
 )
 from ...buffer import Buffer
 from ...function import PrimFunc
-from ..base import LoweringError, PrimFuncPass, call, func_pass, op_name
+from ..base import LoweringError, call, op_name, FunctionRewrite
 from .intrin_rules import RULES, Rule
 from ..simplify.simplify import ExprAnalyzerMutator
 
@@ -232,7 +232,7 @@ def lower_intrinsics(func: PrimFunc, mathematics: bool = True) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def LowerIntrin() -> PrimFuncPass:
+class LowerIntrin(FunctionRewrite):
     """Lower floor division, and intrinsics by the rules registered for the target.
 
     Before::
@@ -246,9 +246,13 @@ def LowerIntrin() -> PrimFuncPass:
     ``T.exp(x)`` becomes an LLVM intrinsic for ``llvm``, ``__expf(x)`` for ``cuda``; on other targets it calls ``expf``.
     Rules of one's own are registered by ``register_intrin_lowering(op_name, target, f=rule)``.
     """
-    return func_pass(lower_intrinsics, "tir.LowerIntrin")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return lower_intrinsics(func)
 
 
-def LowerDivision() -> PrimFuncPass:
+class LowerDivision(FunctionRewrite, name="tir.LowerIntrin"):
     """:func:`LowerIntrin` for code generators that have mathematics of their own."""
-    return func_pass(lambda func: lower_intrinsics(func, False), "tir.LowerIntrin")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return lower_intrinsics(func, False)

@@ -37,13 +37,13 @@ from ...stmt import (
     AttrStmt, Block, BlockRealize, BufferRegion, BufferStore, DeclBuffer, For, ForKind, LetStmt, MatchBufferRegion,
     SeqStmt, Stmt, While, stmt_list,
 )  # fmt: skip
-from ..base import PrimFuncPass, StmtExprMutator, StmtExprVisitor, func_pass, op_name
+from ..base import StmtExprMutator, StmtExprVisitor, op_name, FunctionRewrite
 from .wide_float import WideFloat, is_narrow_float
 
 __all__ = ["Accumulators", "WidenAccumulators", "wide_twin", "widen_accumulators", "widen_module"]
 
 
-def WidenAccumulators() -> PrimFuncPass:
+class WidenAccumulators(FunctionRewrite, name="relaxish.WidenAccumulators"):
     """Keep the sums of 16-bit and 8-bit floats in float32, and compute in float32 what is computed around them.
 
     Before::
@@ -64,10 +64,8 @@ def WidenAccumulators() -> PrimFuncPass:
     sees as bare memory, those matched by tensor instructions, and functions that carry a schedule stay, too.
     """
 
-    def run(func: PrimFunc) -> PrimFunc:
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
         return func if (func.attrs or {}).get("tir.is_scheduled") else widen_accumulators(func)
-
-    return func_pass(run, "relaxish.WidenAccumulators")
 
 
 def widen_accumulators(func: PrimFunc) -> PrimFunc:

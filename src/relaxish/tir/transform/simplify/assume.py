@@ -13,7 +13,7 @@ from ....ir.expr import PrimExpr
 from ....ir.prim import Call, Var
 from ...expr import BufferLoad
 from ...stmt import BufferStore, Evaluate, LetStmt, Stmt
-from ..base import LoweringError, PrimFuncPass, SeqMutator, StmtExprVisitor, body_pass, is_call
+from ..base import LoweringError, SeqMutator, StmtExprVisitor, is_call, BodyRewrite
 from .remove_no_op import remove_no_op
 
 
@@ -87,7 +87,7 @@ def remove_store_undef(stmt: Stmt) -> Stmt:
     return new
 
 
-def RemoveAssume() -> PrimFuncPass:
+class RemoveAssume(BodyRewrite):
     """Remove ``T.assume``, and what then does nothing.
 
     Before::
@@ -99,10 +99,12 @@ def RemoveAssume() -> PrimFuncPass:
 
         B[i] = A[i]
     """
-    return body_pass(remove_assume, "tir.RemoveAssume")
+
+    def rewrite_body(self, body: Stmt) -> Stmt:
+        return remove_assume(body)
 
 
-def RemoveStoreUndef() -> PrimFuncPass:
+class RemoveStoreUndef(BodyRewrite):
     """Remove stores of values that depend on ``T.undef()``.
 
     Before::
@@ -113,4 +115,6 @@ def RemoveStoreUndef() -> PrimFuncPass:
 
     After: nothing of it. Raises ValueError where an undefined value is used elsewhere, as in an index.
     """
-    return body_pass(remove_store_undef, "tir.RemoveStoreUndef")
+
+    def rewrite_body(self, body: Stmt) -> Stmt:
+        return remove_store_undef(body)

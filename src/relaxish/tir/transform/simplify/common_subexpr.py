@@ -13,7 +13,7 @@ from ....ir.prim import Let, Var
 from ...buffer import Buffer
 from ...function import PrimFunc
 from ...stmt import For, IfThenElse, LetStmt, LetT, Stmt, While
-from ..base import PrimFuncPass, StmtExprMutator, config, func_pass
+from ..base import StmtExprMutator, config, FunctionRewrite
 from .cse_table import Counter, Key, Queue, Terms
 
 # A key, the variable to put in its place, and the expression that the variable is to hold if it is new.
@@ -221,7 +221,7 @@ def eliminate(func: PrimFunc, equivalent: bool = False) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def CommonSubexprElimTIR(enable_cse_tir: bool = True, identify_equiv_terms: bool = False) -> PrimFuncPass:
+class CommonSubexprElimTIR(FunctionRewrite):
     """Share repeated expressions; with ``identify_equiv_terms`` also those that are equal once simplified.
 
     Before::
@@ -238,11 +238,12 @@ def CommonSubexprElimTIR(enable_cse_tir: bool = True, identify_equiv_terms: bool
     ``tir.disable_cse_tir``.
     """
 
-    def run(func: PrimFunc) -> PrimFunc:
-        enabled = enable_cse_tir and not config("tir.disable_cse_tir", False)
-        return eliminate(func, identify_equiv_terms) if enabled else func
+    enable_cse_tir: bool = True
+    identify_equiv_terms: bool = False
 
-    return func_pass(run, "tir.CommonSubexprElimTIR")
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        enabled = self.enable_cse_tir and not config("tir.disable_cse_tir", False)
+        return eliminate(func, self.identify_equiv_terms) if enabled else func
 
 
 __all__ = ["CommonSubexprElimTIR", "eliminate"]

@@ -11,15 +11,15 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from ....ir.expr import PrimExpr, Range
-from ....ir.module import IRModule
+from ....ir.module import IRModule, functions_of
 from ....ir.prim import IterVar, Let, Var
-from ....ir.transform import PassContext, PassInfo
+from ....ir.transform import PassContext
 from ....support.sequences import of_kind
 from ...buffer import Buffer
 from ...function import PrimFunc
 from ...functor import Substitute
 from ...stmt import Allocate, AllocateConst, AttrStmt, Block, DeclBuffer, For, LetStmt, LetT, Stmt
-from ..base import PrimFuncPass
+from ..base import FunctionRewrite
 
 
 class _SSA(Substitute):
@@ -199,25 +199,7 @@ def convert_body(body: Stmt) -> Stmt:
     return _SSA().visit(body)
 
 
-class _ConvertSSA(PrimFuncPass):
-    """Works on all functions with one memory of what is defined."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda f, _m, _c: convert(f), PassInfo(0, "tir.ConvertSSA"))
-
-    def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        mod = self._required(mod, ctx)
-        ssa = _SSA()
-        out = mod
-        for var, func in mod.functions.items():
-            made = ssa.function(func) if isinstance(func, PrimFunc) else func
-            if made is not func:
-                out = mod.clone() if out is mod else out
-                out.update_func(var, made)
-        return out
-
-
-def ConvertSSA() -> PrimFuncPass:
+class ConvertSSA(FunctionRewrite):
     """Make every variable definition of a module unique.
 
     Before (both loops define the same variable ``i``)::
@@ -233,4 +215,13 @@ def ConvertSSA() -> PrimFuncPass:
     The first definition keeps its variable. Parameters that two functions share become two; a thread axis may be
     launched any number of times within one function.
     """
-    return _ConvertSSA()
+
+    def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        ssa = _SSA()  # one memory of what is defined for all functions
+        out = mod
+        for var, func in functions_of(mod, PrimFunc):
+            made = ssa.function(func)
+            if made is not func:
+                out = mod.clone() if out is mod else out
+                out.update_func(var, made)
+        return out

@@ -8,11 +8,11 @@ import numpy as np
 
 from ....ir.module import IRModule, functions_of
 from ....ir.prim import IntImm
-from ....ir.transform import Pass, PassContext, module_pass
 from ....runtime.ndarray import NDArray
 from ...function import PrimFunc
 from ...stmt import AllocateConst, Stmt
 from ..base import StmtMutator
+from ....ir.declared_pass import ModuleRewrite
 
 
 def _array(data: NDArray | np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -42,7 +42,7 @@ class _Extract(StmtMutator):
         return len(self.constants) - 1
 
 
-def ExtractPrimFuncConstants() -> Pass:
+class ExtractPrimFuncConstants(ModuleRewrite, name="tir.ExtractPrimFuncConstants"):
     """Collect the data of ``T.allocate_const`` in the module's ``constants``; equal data is kept once.
 
     Before::
@@ -54,8 +54,7 @@ def ExtractPrimFuncConstants() -> Pass:
         K = T.allocate_const([1.0, 2.0], "float32", [2], annotations={"irmod_storage_idx": 0})
     """
 
-    @module_pass(opt_level=0, name="tir.ExtractPrimFuncConstants")  # type: ignore[untyped-decorator]
-    def run(mod: IRModule, _ctx: PassContext) -> IRModule:
+    def rewrite(self, mod: IRModule) -> IRModule:
         constants = list(mod.get_attr("constants") or ())
         count = len(constants)
         extract = _Extract(constants)
@@ -65,5 +64,3 @@ def ExtractPrimFuncConstants() -> Pass:
             if body is not func.body:
                 out.update_func(var, func.with_body(body))
         return out.with_attr("constants", constants) if len(constants) > count else out
-
-    return run

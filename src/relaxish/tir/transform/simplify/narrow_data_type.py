@@ -15,7 +15,7 @@ from ....ir.expr import PrimExpr, Range
 from ....ir.prim import Cast, IntImm, Var
 from ...function import PrimFunc
 from ...stmt import AttrStmt, Block, For, Stmt
-from ..base import LoweringError, PrimFuncPass, StmtExprVisitor, func_pass
+from ..base import LoweringError, StmtExprVisitor, FunctionRewrite
 from .index_types import IndexTypeRewriter
 
 
@@ -145,7 +145,7 @@ def narrow(func: PrimFunc, bits: int = 32) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def NarrowDataType(target_bits: int) -> PrimFuncPass:
+class NarrowDataType(FunctionRewrite):
     """Narrow loop variables, constants and casts of index arithmetic to ``target_bits`` where bounds allow it.
 
     Before::
@@ -160,7 +160,11 @@ def NarrowDataType(target_bits: int) -> PrimFuncPass:
 
     A variable stays wide if one expression it occurs in may leave the narrow range.
     """
-    return func_pass(lambda f: narrow(f, target_bits), "tir.NarrowDataType")
+
+    target_bits: int
+
+    def rewrite(self, f: PrimFunc) -> PrimFunc:
+        return narrow(f, self.target_bits)
 
 
 class _Force(IndexTypeRewriter):
@@ -210,6 +214,8 @@ def force_narrow(func: PrimFunc) -> PrimFunc:
     return func if same else func.with_fields(params=params, body=body, buffer_map=buffer_map)
 
 
-def ForceNarrowIndexToInt32() -> PrimFuncPass:
+class ForceNarrowIndexToInt32(FunctionRewrite):
     """Make all index arithmetic, loop variables and buffer shapes 32-bit without asking whether values fit."""
-    return func_pass(force_narrow, "tir.ForceNarrowIndexToInt32")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return force_narrow(func)

@@ -11,7 +11,7 @@ from ....ir.structural import same_expression
 from ...buffer import Buffer
 from ...function import PrimFunc
 from ...stmt import Evaluate, IfThenElse, Stmt
-from ..base import PrimFuncPass, StmtMutator, func_pass, options
+from ..base import StmtMutator, options, FunctionRewrite
 from .buffer_flow import BufferFlow
 from .dead_stores import DeadStores
 from .remove_no_op import Remover
@@ -92,7 +92,7 @@ def overcompute(func: PrimFunc, dataflow: bool) -> PrimFunc:
 DEFAULTS = {"use_dataflow_analysis": False}
 
 
-def ReduceBranchingThroughOvercompute() -> PrimFuncPass:
+class ReduceBranchingThroughOvercompute(FunctionRewrite):
     """Run one side of a branch always, if that is known to have the same result.
 
     Before::
@@ -110,8 +110,6 @@ def ReduceBranchingThroughOvercompute() -> PrimFuncPass:
     earlier stores say of buffers counts, and what later stores overwrite does not matter.
     """
 
-    def run(func: PrimFunc) -> PrimFunc:
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
         chosen = options("tir.ReduceBranchingThroughOvercompute", DEFAULTS)
         return overcompute(func, bool(chosen["use_dataflow_analysis"]))
-
-    return func_pass(run, "tir.ReduceBranchingThroughOvercompute")

@@ -21,7 +21,7 @@ from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...stmt import Allocate, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, IfThenElse, LetStmt, Stmt  # fmt: skip
-from ..base import PrimFuncPass, StmtMutator, flatten_seq, func_pass, options
+from ..base import StmtMutator, flatten_seq, options, FunctionRewrite
 from .buffer_flow import BufferFlow, in_context
 from .dead_stores import DeadStores
 from .simplify import AnalyzerMutator
@@ -239,7 +239,7 @@ def remove_by_dataflow(stmt: Stmt) -> Stmt:
 DEFAULTS = {"use_dataflow_analysis": False, "max_simplification_steps": 0}
 
 
-def RemoveNoOp() -> PrimFuncPass:
+class RemoveNoOp(FunctionRewrite):
     """Remove statements without effect.
 
     Before::
@@ -258,11 +258,9 @@ def RemoveNoOp() -> PrimFuncPass:
     reads them, and stores of values that are there already, go away too.
     """
 
-    def run(func: PrimFunc) -> PrimFunc:
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
         chosen = options("tir.RemoveNoOp", DEFAULTS)
         body = (
             remove_by_dataflow(func.body) if chosen["use_dataflow_analysis"] else Remover(Analyzer()).visit(func.body)
         )
         return func if body is func.body else func.with_body(body)
-
-    return func_pass(run, "tir.RemoveNoOp")

@@ -10,7 +10,7 @@ from ....arith import build as B
 from ....ir.expr import PrimExpr
 from ....ir.prim import GE, GT, LE, LT, Add, Broadcast, FloorDiv, FloorMod, Mul, Not, const_int
 from ...function import PrimFunc
-from ..base import PrimFuncPass, func_pass
+from ..base import FunctionRewrite
 from .simplify import ExprAnalyzerMutator
 
 _MOST_REWRITES = 5
@@ -117,7 +117,7 @@ def renormalize(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def RenormalizeSplitPattern() -> PrimFuncPass:
+class RenormalizeSplitPattern(FunctionRewrite):
     """Bring split patterns to one form.
 
     Before::
@@ -130,4 +130,6 @@ def RenormalizeSplitPattern() -> PrimFuncPass:
 
     Simplification then joins the quotients of one variable.
     """
-    return func_pass(renormalize, "tir.RenormalizeSplitPattern")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return renormalize(func)

@@ -16,7 +16,7 @@ from ....ir.expr import PrimExpr
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...stmt import Stmt
-from ..base import PrimFuncPass, SeqMutator, body_pass, is_call
+from ..base import SeqMutator, is_call, BodyRewrite
 
 
 class _Unsafe(Visitor):
@@ -78,7 +78,7 @@ def rewrite(stmt: Stmt, cheap: bool = True) -> Stmt:
     return _Rewrite(cheap).visit(stmt)
 
 
-def RewriteUnsafeSelect() -> PrimFuncPass:
+class RewriteUnsafeSelect(BodyRewrite):
     """Replace ``Select`` over possibly faulting operands by ``if_then_else``.
 
     Before::
@@ -89,4 +89,6 @@ def RewriteUnsafeSelect() -> PrimFuncPass:
 
         B[i] = T.if_then_else(i < n, A[i], 0.0)
     """
-    return body_pass(lambda s: rewrite(s, False), "tir.RewriteUnsafeSelect")
+
+    def rewrite_body(self, s: Stmt) -> Stmt:
+        return rewrite(s, False)

@@ -18,7 +18,7 @@ from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...stmt import AttrStmt, Block, For, IfThenElse, Stmt
-from ..base import PrimFuncPass, SeqMutator, func_pass, is_call
+from ..base import SeqMutator, is_call, FunctionRewrite
 
 __all__ = ["SimplifyShapeArithmetic", "simplify_shape_arithmetic"]
 
@@ -193,7 +193,7 @@ def simplify_shape_arithmetic(func: PrimFunc, truncate: bool = False, named: Ite
     return func if body is func.body else func.with_body(body)
 
 
-def SimplifyShapeArithmetic(truncate: bool = False) -> PrimFuncPass:
+class SimplifyShapeArithmetic(FunctionRewrite):
     """Simplify quotients and remainders by symbolic sizes in functions of dynamic shape.
 
     Before (a reshape of ``(n, t, 64)`` into ``(n, t, 4, 16)``)::
@@ -207,4 +207,8 @@ def SimplifyShapeArithmetic(truncate: bool = False) -> PrimFuncPass:
 
     Functions whose parameters have constant shapes stay as they are.
     """
-    return func_pass(lambda func: simplify_shape_arithmetic(func, truncate), "tir.SimplifyShapeArithmetic")
+
+    truncate: bool = False
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return simplify_shape_arithmetic(func, self.truncate)

@@ -21,7 +21,7 @@ from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...stmt import AssertStmt, AttrStmt, Block, BufferStore, Evaluate, For, IfThenElse, LetStmt, Stmt
-from ..base import PrimFuncPass, SeqMutator, func_pass, is_call, options
+from ..base import SeqMutator, is_call, options, FunctionRewrite
 
 _LEAVES = (Var, SizeVar, IntImm, FloatImm)
 _INLINED = ("int8", "int16", "int32", "int64")
@@ -279,7 +279,7 @@ def simplify(func: PrimFunc, chosen: dict[str, Any] | None = None) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def Simplify() -> PrimFuncPass:
+class Simplify(FunctionRewrite):
     """Simplify expressions and remove decided branches.
 
     Before::
@@ -298,7 +298,5 @@ def Simplify() -> PrimFuncPass:
     ``propagate_knowns_to_simplify_expressions``.
     """
 
-    def run(func: PrimFunc) -> PrimFunc:
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
         return simplify(func, options("tir.Simplify", DEFAULTS))
-
-    return func_pass(run, "tir.Simplify")

@@ -11,7 +11,7 @@ from ....ir.prim import Call
 from ...buffer import Buffer
 from ...function import PrimFunc
 from ...stmt import BufferStore, Stmt
-from ..base import PrimFuncPass, StmtExprVisitor, func_pass, is_call
+from ..base import StmtExprVisitor, is_call, FunctionRewrite
 from .buffer_flow import BufferFlow, in_context
 from .simplify import AnalyzerMutator
 
@@ -57,7 +57,7 @@ def use_assumptions(func: PrimFunc) -> PrimFunc:
     return func if body is func.body else func.with_body(body)
 
 
-def UseAssumeToReduceBranches() -> PrimFuncPass:
+class UseAssumeToReduceBranches(FunctionRewrite):
     """Drop ``T.if_then_else`` where the value computed from assumed padding is the other side anyway.
 
     Before (``A`` assumed to be 0 beyond 14)::
@@ -68,4 +68,6 @@ def UseAssumeToReduceBranches() -> PrimFuncPass:
 
         B[i] = A[i] * 2.0
     """
-    return func_pass(use_assumptions, "tir.UseAssumeToReduceBranches")
+
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
+        return use_assumptions(func)

@@ -12,7 +12,7 @@ from ...buffer import Buffer, decl_buffer
 from ...function import PrimFunc
 from ...functor import Substitute
 from ...stmt import BlockRealize, For, ForKind, Stmt
-from ..base import PrimFuncPass, func_pass, op_name
+from ..base import op_name, FunctionRewrite
 from .arch import Arch, arch_of
 from .gpu import GpuKernel
 from .hopper import lower_product
@@ -106,7 +106,7 @@ def _as_it_is(kernel: Kernel, arch: Arch) -> Stmt:
     return made
 
 
-def LowerTiles() -> PrimFuncPass:
+class LowerTiles(FunctionRewrite):
     """Lower the operators of tile programs (``relaxish.tile.language``) for the function's target.
 
     Every architecture gets its own instructions: sm_70 ``wmma``, sm_80 ``mma.sync`` with ``ldmatrix`` and ``cp.async``,
@@ -114,7 +114,7 @@ def LowerTiles() -> PrimFuncPass:
     without tile kernels stay as they are. Raises TileLoweringError, which names the operator.
     """
 
-    def run(func: PrimFunc) -> PrimFunc:
+    def rewrite(self, func: PrimFunc) -> PrimFunc:
         if not has_kernels(func):
             return func
         from ....target import Target
@@ -125,5 +125,3 @@ def LowerTiles() -> PrimFuncPass:
                 "LowerTiles needs a target: bind one with BindTarget, or enter one with `with Target(...)`"
             )
         return lower_for_device(func, target)
-
-    return func_pass(run, "tir.LowerTiles")
