@@ -36,7 +36,7 @@ test-all: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/python -m ruff check src tests benchmarks
 	$(BIN)/python -m ruff format --check src tests benchmarks
-	$(BIN)/python -m mypy
+	$(BIN)/python -m mypy --num-workers $(PYTEST_WORKERS)
 
 # Hashes of what the tree emits against those recorded: a refactoring changes none.
 replay: $(STAMP)

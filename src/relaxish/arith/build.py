@@ -62,10 +62,6 @@ def is_comparison(e: PrimExpr) -> TypeGuard[CmpOp]:
     return isinstance(e, CmpOp)
 
 
-def _ints(a: PrimExpr, b: PrimExpr) -> bool:
-    return type(a) is IntImm and type(b) is IntImm
-
-
 def _floats(a: PrimExpr, b: PrimExpr) -> bool:
     return type(a) is FloatImm and type(b) is FloatImm
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..ir.expr import PrimExpr
@@ -12,15 +12,14 @@ from ..ir.prim import SizeVar
 from ._ir import IntImm, Var
 
 
-def free_vars(e: Node | Sequence[Any]) -> list[Var]:
-    """The variables an expression mentions, in order of first sight (bound ones included)."""
-    seen: dict[Var, None] = {}
+def _variables(e: Node | Sequence[Any]) -> Iterator[Var]:
+    """The variables an expression mentions, in order and as often as they stand in it (bound ones included)."""
     stack: list[Any] = [e]
     while stack:
         x = stack.pop()
         match x:
             case Var():
-                seen[x] = None
+                yield x
             case Node():
                 for name in reversed(x._child_fields):
                     child = getattr(x, name)
@@ -28,13 +27,18 @@ def free_vars(e: Node | Sequence[Any]) -> list[Var]:
                         stack.append(child)
             case tuple() | list():
                 stack.extend(reversed(x))
-    return list(seen)
+
+
+def free_vars(e: Node | Sequence[Any]) -> list[Var]:
+    """The variables an expression mentions, in order of first sight (bound ones included)."""
+    return list(dict.fromkeys(_variables(e)))
 
 
 def uses_var(e: Node | Sequence[Any], var: PrimExpr | Callable[[Var], bool]) -> bool:
     """Whether ``e`` mentions ``var`` (or, given a function or container, any variable it accepts)."""
-    test = var if callable(var) and not isinstance(var, Var) else (lambda v: v is var)
-    return any(test(v) for v in free_vars(e))
+    if callable(var) and not isinstance(var, Var):
+        return any(var(v) for v in _variables(e))
+    return any(v is var for v in _variables(e))
 
 
 class Substitution(Mutator):

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..ir.module import IRModule, functions_of
 from ..runtime.bytecode.plan import TensorSpec
-from ..support.errors import DiagnosticError, MissingExtraError, RelaxishError
+from ..support.errors import DiagnosticError, MissingExtraError, RelaxishError, first_line
 from ..ir.prim import const_int
 
 
@@ -59,7 +59,7 @@ def _load_onnx(path: Path, shapes: dict[str, Sequence[int]]) -> LoadedModel:
     except RelaxishError:
         raise RelaxishError(f"{path}: not an ONNX model, or truncated (it has no graph)") from None
     except Exception as err:
-        raise RelaxishError(f"{path}: not an ONNX model, or truncated ({_first_line(err)})") from None
+        raise RelaxishError(f"{path}: not an ONNX model, or truncated ({first_line(err)})") from None
     inputs = {v.name for v in proto.graph.input}
     _check_names(path, shapes, sorted(inputs))
     from ..frontend.onnx import from_onnx
@@ -67,9 +67,9 @@ def _load_onnx(path: Path, shapes: dict[str, Sequence[int]]) -> LoadedModel:
     try:
         mod = from_onnx(proto, shape_dict={k: list(v) for k, v in shapes.items()} or None)
     except RelaxishError as err:
-        raise RelaxishError(f"{path}: {_first_line(err)}") from err
+        raise RelaxishError(f"{path}: {first_line(err)}") from err
     except Exception as err:
-        raise RelaxishError(f"{path}: cannot be imported: {type(err).__name__}: {_first_line(err)}") from err
+        raise RelaxishError(f"{path}: cannot be imported: {type(err).__name__}: {first_line(err)}") from err
     return LoadedModel(path.stem, "onnx", mod, main_inputs(mod), proto)
 
 
@@ -89,9 +89,9 @@ def _load_exported(path: Path, shapes: dict[str, Sequence[int]], trust_pickle: b
     try:
         mod = from_exported_program(program)
     except RelaxishError as err:
-        raise RelaxishError(f"{path}: {_first_line(err)}") from err
+        raise RelaxishError(f"{path}: {first_line(err)}") from err
     except Exception as err:
-        raise RelaxishError(f"{path}: cannot be imported: {type(err).__name__}: {_first_line(err)}") from err
+        raise RelaxishError(f"{path}: cannot be imported: {type(err).__name__}: {first_line(err)}") from err
     return LoadedModel(path.stem, "torch", mod, main_inputs(mod), program)
 
 
@@ -105,7 +105,7 @@ def _load_script(path: Path, shapes: dict[str, Sequence[int]]) -> LoadedModel:
     except SyntaxError as err:
         raise RelaxishError(f"{path}: not Python ({err.msg}, line {err.lineno})") from None
     except (Exception, SystemExit) as err:
-        raise RelaxishError(f"{path}: failed while running: {type(err).__name__}: {_first_line(err)}") from err
+        raise RelaxishError(f"{path}: failed while running: {type(err).__name__}: {first_line(err)}") from err
     modules = {k: v for k, v in names.items() if isinstance(v, IRModule)}
     if not modules:
         functions = {k: v for k, v in names.items() if type(v).__name__ in ("PrimFunc", "Function") and k[:1] != "_"}
@@ -140,10 +140,6 @@ _LOADERS = {
     ".so": _load_compiled,
     ".tar": _load_compiled,
 }
-
-
-def _first_line(err: BaseException) -> str:
-    return (str(err).strip().splitlines() or [type(err).__name__])[0]
 
 
 def _check_names(path: Path, shapes: Mapping[str, Any], names: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ from ..ir.module import IRModule
 from .expr import Function
 from ..ir.plain import plain_str
 
-__all__ = ["normalize_global_vars"]
+__all__ = ["normalize_global_vars", "symbol_of"]
 
 
 def normalize_global_vars(mod: IRModule) -> IRModule:
@@ -17,7 +17,7 @@ def normalize_global_vars(mod: IRModule) -> IRModule:
     """
     public: dict[str, GlobalVar] = {}
     for var, func in mod.functions.items():
-        symbol = _symbol(func)
+        symbol = symbol_of(func)
         if symbol is None:
             continue
         if symbol in public:
@@ -26,7 +26,7 @@ def normalize_global_vars(mod: IRModule) -> IRModule:
     used = set(public)
     renames: dict[GlobalVar, GlobalVar] = {}
     for var, func in mod.functions.items():
-        symbol = _symbol(func)
+        symbol = symbol_of(func)
         if symbol is not None:
             if symbol != var.name_hint:
                 renames[var] = GlobalVar(symbol, var.struct_info_)
@@ -41,7 +41,8 @@ def normalize_global_vars(mod: IRModule) -> IRModule:
     return rename_global_vars(mod, renames) if renames else mod.clone()
 
 
-def _symbol(func: BaseFunc) -> str | None:
+def symbol_of(func: BaseFunc) -> str | None:
+    """The ``global_symbol`` of a function, or None if it is private."""
     symbol = func.attrs.get("global_symbol") if func.attrs is not None else None
     return None if symbol is None else plain_str(symbol)
 

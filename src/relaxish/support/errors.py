@@ -122,6 +122,11 @@ class JournalError(RelaxishError):
 ERROR_TYPES: dict[str, type[Exception]] = {}
 
 
+def first_line(err: BaseException) -> str:
+    """The first line of an error's message, or the name of its class where it has none."""
+    return (str(err).strip().splitlines() or [type(err).__name__])[0]
+
+
 def register_error(
     func_name: str | type[Exception] | None = None, cls: type[Exception] | None = None
 ) -> type[Exception] | Callable[[type[Exception]], type[Exception]]:

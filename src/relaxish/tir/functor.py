@@ -98,13 +98,13 @@ class _SubstituteByFunction(Substitute):
         return var if found is None else as_expr(found)
 
 
-def without_lets(body: Stmt) -> tuple[dict[Var, Any], Stmt]:
+def without_lets(body: Stmt) -> tuple[dict[Var, PrimExpr], Stmt]:
     """What is bound to names above a statement, in terms of other values, and the statement."""
-    values: dict[Var, Any] = {}
+    bound = Substitute({})
     while isinstance(body, LetStmt):
-        values[body.var] = substitute(body.value, values)
+        bound.values[body.var] = bound.visit(body.value)
         body = body.body
-    return values, body
+    return bound.values, body
 
 
 @overload

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..ir.expr import BaseFunc, GlobalVar
+from ..ir.expr import GlobalVar
 from ..ir.module import IRModule, functions_of
 from ..ir.transform import ModulePass, Pass, PassContext, PassInfo, make_pass_decorator
 from ..relax.expr import BindingBlock, DataflowBlock, Expr, Function, Tuple, Var
 from ..relax.expr_functor import PyExprMutator
-from ..ir.plain import plain_str
+from ..relax.global_names import symbol_of
 
 __all__ = [
     "DataflowBlockPass",
@@ -80,12 +80,6 @@ def remapped_leaves(mutator: PyExprMutator, expr: Expr) -> Expr:
         case Var():
             return mutator.var_remap_.get(expr, expr)
     return expr
-
-
-def symbol_of(func: BaseFunc) -> str | None:
-    """The ``global_symbol`` of a function, or None if it is private."""
-    symbol = func.attrs.get("global_symbol") if func.attrs is not None else None
-    return None if symbol is None else plain_str(symbol)
 
 
 class FunctionPass(Pass):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...arith.functor import free_vars
 from ...ir.expr import PrimExpr
 from ...ir.op import op_name_of
-from ...ir.functor import Visitor, all_nodes, pre_order_visit
-from ...ir.node import Node
+from ...ir.functor import Visitor, all_nodes
 from ...ir.prim import Call, IntImm, Var, is_call_of, const_int
 from ...runtime.kernel import KernelSpec, ParamSpec, ShapeVarSource
 from ...support.sequences import of_kind
@@ -26,7 +26,7 @@ def kernel_spec(name: str, func: Any) -> KernelSpec:
     """How a PrimFunc is called."""
     params = []
     named = _Renamed()
-    in_shapes = {v for b in func.buffer_map.values() for extent in b.shape for v in _vars_of(extent)}
+    in_shapes = {v for b in func.buffer_map.values() for extent in b.shape for v in free_vars(extent)}
     for param in func.params:
         buffer = func.buffer_map.get(param)
         if buffer is None:
@@ -145,19 +145,7 @@ def shape_vars(func: Any) -> list[tuple[Any, int, int]]:
     for param in func.params:
         buffer = func.buffer_map.get(param)
         for extent in buffer.shape if buffer is not None else ():
-            for var in _vars_of(extent):
+            for var in free_vars(extent):
                 if var not in params and var not in found:
                     raise ValueError(f"shape variable {var.name} of {buffer.name} cannot be read from any argument")
     return [(var, index, dim) for var, (index, dim) in found.items()]
-
-
-def _vars_of(expr: PrimExpr) -> list[Any]:
-    out: list[Any] = []
-
-    def look(item: Node) -> bool:
-        if isinstance(item, Var):
-            out.append(item)
-        return True
-
-    pre_order_visit(expr, look)
-    return out

@@ -10,7 +10,7 @@ from ...ir import IRModule
 from ...relax.expr import Expr
 from ...runtime import VirtualMachine, cpu
 from ...runtime.ndarray import from_dlpack
-from ...support.errors import RelaxishError
+from ...support.errors import RelaxishError, first_line
 from ...support.log import get_logger
 from ..common import build_module, need, Pipeline
 from .fx import from_fx
@@ -98,7 +98,7 @@ def _for_shapes(graph_module: torch.fx.GraphModule, pipeline: Pipeline | None) -
     try:
         mod = import_traced(graph_module)
     except (RelaxishError, ValueError, TypeError, IndexError, NotImplementedError) as err:
-        return _by_torch(graph_module, f"it cannot be imported ({_first_line(err)})")
+        return _by_torch(graph_module, f"it cannot be imported ({first_line(err)})")
     import torch
 
     run = VirtualMachine(build_module(mod, "llvm", pipeline), cpu())["main"]
@@ -119,10 +119,6 @@ def _for_shapes(graph_module: torch.fx.GraphModule, pipeline: Pipeline | None) -
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
     """The elements of a tensor in rows, as the compiled function reads them."""
     return tensor.detach().resolve_conj().resolve_neg().contiguous()
-
-
-def _first_line(err: BaseException) -> str:
-    return (str(err).strip().splitlines() or [type(err).__name__])[0]
 
 
 class _ByShape:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["Extent", "extent_of"]
+__all__ = ["Extent", "extent_of", "trunc_div"]
 
 #: The value of an expression, given those of its names; None where one of them is not known.
 Extent = Callable[[Mapping[str, int]], int | None]
@@ -23,7 +23,8 @@ class _Unknown(Exception):
     """The text has something that is not understood."""
 
 
-def _truncated(a: int, b: int) -> int:
+def trunc_div(a: int, b: int) -> int:
+    """Division rounding to zero."""
     quotient = abs(a) // abs(b)
     return quotient if (a < 0) == (b < 0) else -quotient
 
@@ -41,8 +42,8 @@ _CALLS: dict[str, tuple[int, Callable[..., int]]] = {
     "int32": (1, int),
     "max": (2, max),
     "min": (2, min),
-    "Div": (2, _truncated),
-    "truncdiv": (2, _truncated),
+    "Div": (2, trunc_div),
+    "truncdiv": (2, trunc_div),
     "floordiv": (2, operator.floordiv),
     "floormod": (2, operator.mod),
     "shift_left": (2, lambda a, b: a << min(b, 64)),

@@ -14,6 +14,7 @@ from typing import Any, NoReturn, overload
 
 from ...support.errors import KernelError, RelaxishError
 from ..device import Device
+from ..bytecode.shape_text import trunc_div
 from .host_text import compile_host_text
 from ..kernel import ArgumentError, Guard, KernelSpec, check_arguments
 from ..memory import Storage, get_allocator
@@ -102,12 +103,6 @@ class HostRuntime:
             f"{name}: tensor argument {index} (shape {tensor.shape}) is on {tensor.device}, but the function runs on "
             f"{self.device}; move it with .copyto({self.device}), or by R.to_vdevice in the model"
         )
-
-
-def trunc_div(a: int, b: int) -> int:
-    """Division rounding to zero."""
-    quotient = abs(a) // abs(b)
-    return quotient if (a < 0) == (b < 0) else -quotient
 
 
 @overload

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....arith.functor import uses_var
 from ....ir.node import Node
 from ....ir.op import op_name_of
 from ....ir import dtype as dt
@@ -194,7 +195,7 @@ class StatementPrinter(ExpressionPrinter):
 
     def _whole(self, value: PrimExpr) -> bool:
         """Whether an expression can be computed with the language's own vectors."""
-        return not any(v in self.lane_variables for v in _variables(value)) and all(
+        return not uses_var(value, self.lane_variables.__contains__) and all(
             self.vector_form(e) for e in _vector_parts(value)
         )
 
@@ -248,18 +249,6 @@ def _vector_parts(value: PrimExpr) -> list[Any]:
             case PrimExpr() if dt.lanes(node.dtype) != 1:
                 found.append(node)
         return isinstance(node, PrimExpr | tuple)
-
-    pre_order_visit(value, look)
-    return found
-
-
-def _variables(value: PrimExpr) -> list[Any]:
-    found: list[Any] = []
-
-    def look(node: Node) -> bool:
-        if isinstance(node, Var):
-            found.append(node)
-        return True
 
     pre_order_visit(value, look)
     return found

@@ -154,10 +154,13 @@ def _pair(first: PrimExpr, second: PrimExpr) -> tuple[_Pair, bool]:
 
 def _pair_stores(body: Stmt) -> tuple[_Pair, BufferStore, BufferStore, bool] | None:
     """(pair, store of the position, store of the value, values bound first) of an update."""
-    values, body = without_lets(body)
-    stores: Sequence[Any] = body.seq if isinstance(body, SeqStmt) else ()
+    inner = body
+    while isinstance(inner, LetStmt):
+        inner = inner.body
+    stores: Sequence[Any] = inner.seq if isinstance(inner, SeqStmt) else ()
     if len(stores) != 2 or not all(isinstance(s, BufferStore) and s.predicate is None for s in stores):
         return None
+    values, _ = without_lets(body)
     first, second = (substitute(s.value, values) if values else s.value for s in stores)
     try:
         pair, in_order = _pair(first, second)
