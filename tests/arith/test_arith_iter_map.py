@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from typing import Any
 
 import pytest
@@ -35,17 +36,25 @@ GOOD = [
     ([x + 3, y], {x: 4, y: 5}),
     ([(x * 12 + y * 3 + z) // 6, (x * 12 + y * 3 + z) % 6], {x: 2, y: 4, z: 3}),
 ]
-BAD = [
+MEETING = [
     ([x * 2 + y], {x: 3, y: 4}),
+    ([x * 7 + y, z], {x: 3, y: 9, z: 2}),
+    ([x * 112 + z], {x: 2, z: 117}),
+    ([x // 4 + y], {x: 16, y: 8}),
+    ([(x * 2 + y) // 4, (x * 2 + y) % 4], {x: 5, y: 4}),
+    ([x * 3 + y * 2 + z], {x: 4, y: 3, z: 2}),
+    ([(80 + y) // 2 // 16, (80 + y) // 2 % 16], {y: 32}),
+    ([(x + 10) // 3], {x: 10}),
+]
+BAD = [
     ([x, x], {x: 4}),
     ([x * y], {x: 3, y: 4}),
-    ([x // 4 + y], {x: 16, y: 8}),
     ([x % 4, x % 8 // 2], {x: 16}),
     ([x * 5 + y], {x: 3, y: 4}),
 ]
 
 
-@pytest.mark.parametrize("indices, dom", GOOD)
+@pytest.mark.parametrize("indices, dom", GOOD + MEETING)
 def test_detect(indices: Any, dom: Any) -> None:
     result = detect(indices, dom)
     assert len(result.indices) == len(indices), result.errors
@@ -60,6 +69,27 @@ def test_reject(indices: Any, dom: Any) -> None:
     result = detect(indices, dom)
     assert not result.indices
     assert result.errors
+
+
+@pytest.mark.parametrize("indices, dom", MEETING)
+def test_overlaps_and_padding_are_no_bijection(indices: Any, dom: Any) -> None:
+    assert not detect(indices, dom, level="bijective").indices
+
+
+def test_overlapping_maps_take_the_values_they_say() -> None:
+    rng, accepted = random.Random(19), 0
+    for _ in range(150):
+        dom = {v: rng.choice([2, 3, 4, 5, 8]) for v in (x, y, z)}
+        index = sum((v * rng.choice([1, 2, 3, 4, 7]) for v in (x, y, z)), tir.IntImm("int32", rng.choice([0, 3])))
+        index = rng.choice([index, index // 2, index // 4])
+        for total in detect([index], dom).indices:
+            new = arith.normalize_iter_map_to_expr(total)
+            envs = [dict(zip(dom, values)) for values in itertools.product(*(range(n) for n in dom.values()))]
+            values = {value_of(index, env) for env in envs}
+            assert [value_of(new, env) for env in envs] == [value_of(index, env) for env in envs]
+            assert values == set(range(min(values), max(values) + 1)), (index, dom)
+            accepted += 1
+    assert accepted > 40
 
 
 def test_bijective_needs_all_iterators() -> None:

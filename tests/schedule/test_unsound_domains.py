@@ -133,3 +133,46 @@ def test_cached_indices_keep_a_guard_on_the_variable_of_an_outer_block(piece):
     inner = sch.get_child_blocks(pieces[piece])[0]
     sch.cache_index(inner, "global", 1)
     assert check_program(framed, sch.mod["main"]) is None
+
+
+@T.prim_func
+def overlapping_sums(A: T.Buffer((18, 3), "int32"), C: T.Buffer((18,), "int32")):
+    for x, y, k in T.grid(5, 6, 3):
+        with T.block("C"):
+            v = T.axis.spatial(18, x * 3 + y)
+            r = T.axis.reduce(3, k)
+            with T.init():
+                C[v] = 0
+            C[v] = C[v] + A[v, r]
+
+
+@T.prim_func
+def overlapping_copies(A: T.Buffer((18, 3), "int32"), C: T.Buffer((18, 3), "int32")):
+    for x, y, k in T.grid(5, 6, 3):
+        with T.block("C"):
+            v = T.axis.spatial(18, x * 3 + y)
+            r = T.axis.spatial(3, k)
+            C[v, r] = A[v, r] * 2
+
+
+@pytest.mark.parametrize("order", [(1, 0, 2), (0, 2, 1), (2, 1, 0), (2, 0, 1)])
+def test_overlapping_copies_come_in_any_order(order):
+    sch = Schedule(overlapping_copies, debug_mask="all")
+    assert sch.state.flags(sch.get_sref(sch.get_block("C"))).affine_binding
+    loops = sch.get_loops("C")
+    sch.reorder(*[loops[i] for i in order])
+    assert check_program(overlapping_copies, sch.mod["main"]) is None
+
+
+def test_overlapping_sums_are_not_updated_in_between():
+    sch = Schedule(overlapping_sums, debug_mask="all")
+    x, y, k = sch.get_loops("C")
+    sch.reorder(y, x)
+    assert check_program(overlapping_sums, sch.mod["main"]) is None
+    for order in [(k, x), (k, y, x), (x, k, y)]:
+        other = Schedule(overlapping_sums, debug_mask="all")
+        byname = {loop: o for loop, o in zip((x, y, k), other.get_loops("C"), strict=True)}
+        with pytest.raises(ScheduleError):
+            other.reorder(*[byname[loop] for loop in order])
+    with pytest.raises(ScheduleError):
+        sch.decompose_reduction("C", sch.get_loops("C")[0])

@@ -28,13 +28,22 @@ def _is_map(e: PrimExpr) -> bool:
 
 
 class IterMapRewriter:
-    """Turns index expressions over ``input_iters`` into iterator sums."""
+    """Turns index expressions over ``input_iters`` into iterator sums.
+
+    ``overlaps``: whether terms may meet, as in ``x * 7 + y`` with ten values of ``y`` (never in a bijective map).
+    """
 
     def __init__(
-        self, analyzer: Analyzer, input_iters: Mapping[Any, Range], check_level: IterMapLevel, simplify_trivial: bool
+        self,
+        analyzer: Analyzer,
+        input_iters: Mapping[Any, Range],
+        check_level: IterMapLevel,
+        simplify_trivial: bool,
+        overlaps: bool = False,
     ) -> None:
         self.analyzer = analyzer
         self.level = check_level
+        self.overlaps = overlaps and check_level != IterMapLevel.Bijective
         self.inputs: list[IterMark] = []
         self.var_map: dict[Any, PrimExpr] = {}
         self.fused: dict[Any, IterMark] = {}
@@ -245,16 +254,17 @@ class IterMapRewriter:
     def _divide_padded(
         self, s: IterSplitExpr, base: PrimExpr, divisor: PrimExpr, scale: PrimExpr, e: PrimExpr, is_div: bool
     ) -> PrimExpr:
-        whole = B.is_one(s.lower_factor) and self.equal(s.extent, s.source.extent)
-        if self.level == IterMapLevel.Bijective or not whole or type(base) is not IntImm or type(divisor) is not IntImm:
+        lower = B.as_int(s.lower_factor)
+        top = lower is not None and self.equal(B.mul(s.lower_factor, s.extent), s.source.extent)
+        if self.level == IterMapLevel.Bijective or not top or type(base) is not IntImm or type(divisor) is not IntImm:
             raise IterMapError(f"the offset of {e} is not divisible")
-        left = base.value % divisor.value
-        source, extent = self._pad(s, left, divisor.value)
-        one = B.const(e.dtype, 1)
+        source, extent = self._pad(s, base.value % divisor.value * (lower or 1), divisor.value)
         if is_div:
-            made = IterSplitExpr(source, divisor, self.quotient(extent, divisor), one)
+            made = IterSplitExpr(
+                source, self.times(s.lower_factor, divisor), self.quotient(extent, divisor), B.const(e.dtype, 1)
+            )
             return IterSumExpr((made,), B.const(e.dtype, base.value // divisor.value))
-        return IterSumExpr((IterSplitExpr(source, one, divisor, scale),), B.const(e.dtype, 0))
+        return IterSumExpr((IterSplitExpr(source, s.lower_factor, divisor, scale),), B.const(e.dtype, 0))
 
     def _pad(self, s: IterSplitExpr, left: int, divisor: int) -> tuple[IterMark, PrimExpr]:
         """Widen the mark of ``s`` to a multiple of ``divisor``; remember which points are padding."""
@@ -304,16 +314,18 @@ class IterMapRewriter:
                 total = found
         if len(total.args) <= 1:
             return total
-        ordered, base_scale = self._order(list(total.args))
+        ordered, base_scale, tail = self._order(list(total.args))
         if ordered is None:
             if allow_many:
                 return total
             raise IterMapError(f"the terms of {normalize_iter_map_to_expr(total)} do not fuse to one iterator")
         key = tuple((id(s.source), _key(s.lower_factor), _key(s.extent), _key(s.scale)) for s in ordered)
-        first = ordered[0]
-        extent = self.times(first.scale, first.extent)
         mark = self.fused.get(key)
         if mark is None:
+            first = ordered[0]
+            extent = self.times(first.scale, first.extent)
+            if tail:
+                extent = self.analyzer.simplify(B.add(extent, B.const(extent.dtype, tail)))
             mark = IterMark(IterSumExpr(ordered, B.const(total.dtype, 0)), extent)
             self.fused[key] = mark
         return IterSumExpr((IterSplitExpr(mark, scale=base_scale),), total.base)
@@ -350,28 +362,45 @@ class IterMapRewriter:
             and self.equal(high.scale, self.times(low.scale, low.extent))
         )
 
-    def _order(self, args: list[IterSplitExpr]) -> tuple[list[IterSplitExpr] | None, PrimExpr]:
-        """Terms by falling scale with the smallest scale divided out, or None where they leave gaps or overlap."""
+    def _order(self, args: list[IterSplitExpr]) -> tuple[list[IterSplitExpr] | None, PrimExpr, int]:
+        """Terms by falling scale with the smallest scale divided out, and by how much they reach into each other.
+
+        No terms where they leave gaps, or overlap and must not.
+        """
         base = self._smallest(args)
         if base is None:
-            return None, args[0].scale
+            return None, args[0].scale, 0
         expected = base
+        tail = 0
         left = list(args)
         picked: list[IterSplitExpr] = []
         while left:
             fitting = [i for i in range(len(left) - 1, -1, -1) if self.equal(left[i].scale, expected)]
             # Terms of one value take no room: several may have the same scale.
             index = next((i for i in fitting if B.is_one(left[i].extent)), fitting[0] if fitting else None)
+            if index is None and self.overlaps and B.is_one(base) and type(expected) is IntImm:
+                index = self._within(left, expected.value)
+                if index is not None:
+                    tail += expected.value - int(B.as_int(left[index].scale) or 0)
             if index is None and self.level == IterMapLevel.NoCheck:
                 index = self._next_larger(left, expected)
             if index is None:
-                return None, base
+                return None, base, 0
             s = left.pop(index)
             expected = self.times(s.scale, s.extent)
             scale = s.scale if B.is_one(base) else self.quotient(s.scale, base)
             picked.append(IterSplitExpr(s.source, s.lower_factor, s.extent, scale))
         picked.reverse()
-        return picked, base
+        return picked, base, tail
+
+    @staticmethod
+    def _within(left: list[IterSplitExpr], reached: int) -> int | None:
+        """The last term that continues before the end of those below it, and leaves no gap."""
+        for i in range(len(left) - 1, -1, -1):
+            scale = B.as_int(left[i].scale)
+            if scale is not None and 0 < scale <= reached:
+                return i
+        return None
 
     def _next_larger(self, left: list[IterSplitExpr], expected: PrimExpr) -> int | None:
         best = None
@@ -606,7 +635,12 @@ def _bind(analyzer: Analyzer, domains: Mapping[Any, Range], trivial: bool) -> No
 
 
 def _prepare(
-    analyzer: Analyzer, inputs: Mapping[Any, Range], predicate: ExprLike, level: IterMapLevel, trivial: bool
+    analyzer: Analyzer,
+    inputs: Mapping[Any, Range],
+    predicate: ExprLike,
+    level: IterMapLevel,
+    trivial: bool,
+    overlaps: bool,
 ) -> IterMapRewriter:
     """A rewriter that knows the predicate. Raises IterMapError."""
     domains = {v: r for v, r in inputs.items()}
@@ -624,7 +658,7 @@ def _prepare(
         else:
             compound.append((e, low, high))
     _bind(analyzer, domains, trivial)
-    rewriter = IterMapRewriter(analyzer, domains, level, trivial)
+    rewriter = IterMapRewriter(analyzer, domains, level, trivial, overlaps)
     for e, low, high in compound:
         rewriter.add_constraint(e, low, high)
     return rewriter
@@ -637,15 +671,17 @@ def detect(
     level: IterMapLevel,
     trivial: bool,
     analyzer: Analyzer | None = None,
+    overlaps: bool = True,
 ) -> tuple[list[IterSumExpr], IterMapRewriter]:
     """The iterator sums and the rewriter that made them. Raises IterMapError.
 
+    Without ``overlaps`` the terms of an index never meet: no two values of its iterators give the same one.
     A given ``analyzer`` knows the ranges of ``inputs`` afterwards, and nothing of the predicate.
     """
     if analyzer is None:
-        return _detect(Analyzer(), indices, inputs, predicate, level, trivial)
+        return _detect(Analyzer(), indices, inputs, predicate, level, trivial, overlaps)
     try:
-        return _detect(analyzer, indices, inputs, predicate, level, trivial)
+        return _detect(analyzer, indices, inputs, predicate, level, trivial, overlaps)
     finally:
         if not B.is_one(as_expr(predicate)):
             _bind(analyzer, inputs, trivial)
@@ -658,13 +694,31 @@ def _detect(
     predicate: ExprLike,
     level: IterMapLevel,
     trivial: bool,
+    overlaps: bool,
 ) -> tuple[list[IterSumExpr], IterMapRewriter]:
-    rewriter = _prepare(analyzer, inputs, predicate, level, trivial)
+    rewriter = _prepare(analyzer, inputs, predicate, level, trivial, overlaps)
     out = [rewriter.rewrite(as_expr(e)) for e in indices]
     out = [rewriter.fuse(s) if rewriter.constrained else s for s in out]
     if not rewriter.check(out, sum(not B.is_one(m.extent) for m in rewriter.inputs)):
         raise IterMapError("the indices do not cover the iterators as the check level demands")
     return out, rewriter
+
+
+def detect_separate_iters(
+    indices: Sequence[Any],
+    input_iters: Mapping[Any, Range],
+    predicate: ExprLike = True,
+    check_level: IterMapLevel = IterMapLevel.Surjective,
+    simplify_trivial_iterators: bool = True,
+    analyzer: Analyzer | None = None,
+) -> tuple[IterSumExpr, ...]:
+    """As :func:`detect_iter_map`, of indices whose terms never meet; empty if they do, or are no iterators."""
+    try:
+        return tuple(
+            detect(indices, input_iters, predicate, check_level, simplify_trivial_iterators, analyzer, False)[0]
+        )
+    except IterMapError:
+        return ()
 
 
 def detect_iter_map(
@@ -677,6 +731,7 @@ def detect_iter_map(
 ) -> IterMapResult:
     """Whether ``indices`` are independent splits and fusions of ``input_iters``; empty ``indices`` if not.
 
+    Terms may overlap where the map need not be bijective: ``x * 7 + y`` with ten values of ``y``.
     ``analyzer`` brings facts on symbolic extents; the iterators are bound in it.
     """
     level = IterMapLevel.from_str(check_level) if isinstance(check_level, str) else IterMapLevel(check_level)
@@ -773,6 +828,6 @@ def _const_or(e: PrimExpr, default: int) -> int:
 
 __all__ = [
     "IterMapError", "IterMapExpr", "IterMapLevel", "IterMapResult", "IterMark", "IterSplitExpr", "IterSumExpr",
-    "IterMapRewriter", "detect", "detect_iter_map", "iter_map_simplify", "lcm", "normalize_iter_map_to_expr",
+    "IterMapRewriter", "detect", "detect_iter_map", "detect_separate_iters", "iter_map_simplify", "lcm", "normalize_iter_map_to_expr",
     "normalize_to_iter_sum", "substitute",
 ]  # fmt: skip

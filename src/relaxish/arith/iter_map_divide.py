@@ -226,7 +226,7 @@ def subspace_divide(
     level = IterMapLevel.from_str(check_level) if isinstance(check_level, str) else IterMapLevel(check_level)
     analyzer = Analyzer()
     try:
-        sums, rewriter = detect(bindings, input_iters, predicate, level, simplify_trivial_iterators, analyzer)
+        sums, rewriter = detect(bindings, input_iters, predicate, level, simplify_trivial_iterators, analyzer, False)
         if not B.is_zero(rewriter.padding):
             return []
         divider = _Divider(analyzer, {id(v) for v in sub_iters})

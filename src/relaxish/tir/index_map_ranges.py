@@ -10,6 +10,7 @@ from ..ir.prim import Var, const
 from .. import arith
 from ..arith import Analyzer, IterSumExpr
 from ..arith.build import as_int
+from ..arith.iter_map import IterMapError, detect
 from .functor import substitute
 from .index_map import IndexMap
 
@@ -64,11 +65,11 @@ def invert(
         outputs.append(Var(name, expr.dtype))
     ranges = [_typed(rng, var.dtype) for var, rng in zip(index_map.initial_indices, ranges)]
     domain = dict(zip(index_map.initial_indices, ranges))
-    found = arith.detect_iter_map(list(index_map.final_indices), domain, const(1, "bool"), level, False)
-    if not found.indices:
-        errors = getattr(found, "errors", ())
-        raise RelaxishError(f"Could not parse mapping as sum of iterators. Error: {errors[0] if errors else index_map}")
-    mapped = arith.inverse_affine_iter_map(found.indices, list(outputs))
+    try:
+        found, rewriter = detect(index_map.final_indices, domain, const(1, "bool"), level, False, overlaps=False)
+    except IterMapError as error:
+        raise RelaxishError(f"Could not parse mapping as sum of iterators. Error: {error}") from None
+    mapped = arith.inverse_affine_iter_map(found, list(outputs))
     final: list[PrimExpr] = []
     for var, rng in zip(index_map.initial_indices, ranges):
         old = mapped.get(var)
@@ -80,6 +81,6 @@ def invert(
     # Quotients and remainders of the old indices fall away once the ranges of the new ones are known.
     for var, rng in zip(outputs, map_ranges(index_map, ranges, analyzer)):
         analyzer.bind(var, rng)
-    padding = substitute(found.padding_predicate, dict(zip(index_map.initial_indices, final)))
+    padding = substitute(rewriter.padding, dict(zip(index_map.initial_indices, final)))
     padding = analyzer.simplify(padding, 10)
     return IndexMap(outputs, final), padding

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...arith import Analyzer, IterMapLevel, detect_iter_map, iter_map_simplify
+from ...arith import Analyzer, IterMapLevel, iter_map_simplify
 from ...arith.affine import affine
 from ...arith.build import as_int
+from ...arith.iter_map import IterMapError, detect
 from ...ir.expr import PrimExpr
 from ...ir.functor import Mutator
 from ...ir.structural import same_expression
@@ -23,7 +24,7 @@ class _NotSimple(Exception):
 
 
 class _NotIndependent(_NotSimple):
-    """The bindings overlap: no analysis would find them to be independent maps."""
+    """The bindings share iterators or leave gaps: no analysis would find them to be independent maps."""
 
 
 def _terms(expr: PrimExpr, ranges: Mapping[Any, Any]) -> tuple[list[tuple[Any, ...]], int]:
@@ -114,16 +115,21 @@ def _mixed_radix(terms: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     expected = 1
     for _, _, extent, scale, _ in reversed(ordered):
         if scale != expected:
-            raise _NotSimple if extent == 1 or expected == 1 else _NotIndependent
+            raise _NotSimple if extent == 1 or expected == 1 or scale < expected else _NotIndependent
         expected *= extent
     return ordered
 
 
 def is_affine_binding(
-    values: Sequence[Any], predicate: PrimExpr, ranges: Mapping[Any, Any], analyzer: Analyzer | None = None
+    values: Sequence[Any],
+    predicate: PrimExpr,
+    ranges: Mapping[Any, Any],
+    analyzer: Analyzer | None = None,
+    overlaps: bool = True,
 ) -> bool:
     """Whether block bindings are independent quasi-affine maps of the loops (each with unit lowest scale).
 
+    With ``overlaps`` two turns of the loops may give a binding one value, as those of ``x * 2 + y`` over windows of 3 do.
     ``analyzer`` knows what is to be known of symbolic extents, e.g. that shapes are not negative.
     """
     if not ranges or not values:
@@ -137,14 +143,11 @@ def is_affine_binding(
             return False
         except _NotSimple:
             pass
-    result = detect_iter_map(list(values), dict(ranges), predicate, IterMapLevel.Surjective, analyzer=analyzer)
-    indices: Any = getattr(result, "indices", result)
-    if not indices:
+    try:
+        sums = detect(list(values), dict(ranges), predicate, IterMapLevel.Surjective, True, analyzer, overlaps)[0]
+    except IterMapError:
         return False
-    for total in indices:
-        if total.args and as_int(total.args[0].scale) != 1:
-            return False
-    return True
+    return all(not total.args or as_int(total.args[0].scale) == 1 for total in sums)
 
 
 def _quick_simplify(values: Sequence[Any], ranges: Mapping[Any, Any], keep_units: bool) -> list[Any]:

@@ -17,7 +17,7 @@ from .subst import realize_of
 if TYPE_CHECKING:
     from .state import ScheduleState
 
-__all__ = ["affine_binding", "bind_shape_vars", "contains", "covered", "loop_ranges", "region_flags"]
+__all__ = ["affine_binding", "bind_shape_vars", "contains", "covered", "loop_ranges", "region_flags", "repeats_places"]
 
 _REMEMBERED: OrderedDict[Any, dict[int, tuple[bool, bool]]] = OrderedDict()
 _REMEMBER_LIMIT = 128
@@ -59,6 +59,20 @@ def affine_binding(state: ScheduleState, block_sref: StmtSRef) -> bool:
     info.affine = is_affine_binding(realize.iter_values, realize.predicate, ranges, analyzer)
     info.affine_key = tuple(key)
     return info.affine
+
+
+def repeats_places(state: ScheduleState, block_sref: StmtSRef) -> bool:
+    """Whether the affine bindings of a block overlap, so that several turns of its loops compute one place."""
+    from ...arith import Analyzer
+    from .bindings import is_affine_binding
+
+    realize = realize_of(block_sref)
+    ranges = loop_ranges(block_sref.parent)
+    analyzer = Analyzer()
+    bind_shape_vars(state, block_sref, analyzer)
+    return state.is_affine(block_sref) and not is_affine_binding(
+        realize.iter_values, realize.predicate, ranges, analyzer, False
+    )
 
 
 def region_flags(state: ScheduleState, block_sref: StmtSRef) -> None:

@@ -140,8 +140,25 @@ def reduction_reason(state: ScheduleState, block_sref: StmtSRef, scope: StmtSRef
         return "it is not the only writer of its output buffers"
     if reduces_output_index(block):
         return "a reduction variable indexes its output buffers"
+    from .block_info import repeats_places
+
+    if not _reduces_innermost(block_sref) and repeats_places(state, block_sref):
+        return "its loops repeat updates of its output buffers"
     name = reduced_from_outside(block_sref)
     return f'an outer block decides which values of "{name}" it runs over at a time' if name is not None else None
+
+
+def _reduces_innermost(block_sref: StmtSRef) -> bool:
+    """Whether the loops that drive reduction variables lie inside those that drive the others."""
+    realize = realize_of(block_sref)
+    placed = {
+        v
+        for iv, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)
+        if iv.iter_type != IterVar.CommReduce
+        for v in vars_in(value)
+    }
+    below = [s.stmt.loop_var in placed for s in loops_above(block_sref) if not is_one(s.stmt.extent)]
+    return below == sorted(below, reverse=True)
 
 
 def reduces_output_index(block: Block) -> bool:

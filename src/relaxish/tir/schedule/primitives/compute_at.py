@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....arith import Analyzer, IntervalSet, IterMapLevel, ProofStrength, detect_iter_map, eval_set
+from ....arith.iter_map import detect_separate_iters
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr, Range
 from ....ir.prim import const
@@ -307,7 +308,7 @@ def _check_sums_complete(state: ScheduleState, block: StmtSRef, loop: StmtSRef, 
             v for v in vars_in(tuple(terms)) if v in driven and v in ranges and not checks.is_one(ranges[v].extent)
         }
         mixed = [e for e in (*starts, *terms) if not shared.isdisjoint(vars_in(e))]
-        if shared and not detect_iter_map(mixed, ranges, _TRUE, IterMapLevel.Surjective).indices:
+        if shared and not detect_separate_iters(mixed, ranges, _TRUE, IterMapLevel.Surjective):
             raise PrimitiveError(
                 "Loop {2} comes to instances of block {0} before the reduction of {1} over it is complete.",
                 [block, producer, loop],

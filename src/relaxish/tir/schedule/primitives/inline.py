@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....ir.op import op_name_of
 from .... import arith
+from ....arith.iter_map import detect_separate_iters
 from ....ir.expr import PrimExpr, Range
 from ....ir.functor import Mutator, Visitor
 from ....ir.structural import same_expression
@@ -566,12 +567,10 @@ def _has_turn_for_each(
     analyzer = arith.Analyzer()
     for iv in consumer.iter_vars:
         analyzer.bind(iv.var, iv.dom)
-    found = arith.detect_iter_map(
-        list(given), doms, condition, check_level=arith.IterMapLevel.NoCheck, simplify_trivial_iterators=False
-    )
+    found = detect_separate_iters(list(given), doms, condition, arith.IterMapLevel.NoCheck, False)
     turn: dict[Any, Any] = {var: dom.min for var, dom in doms.items()}
-    if found.indices:
-        turn |= arith.inverse_affine_iter_map(found.indices, list(wanted))
+    if found:
+        turn |= arith.inverse_affine_iter_map(found, list(wanted))
     terms = [t for var, dom in doms.items() for t in (turn[var] >= dom.min, turn[var] < dom.min + dom.extent)]
     return all(analyzer.can_prove(substitute(t, turn)) for t in (*terms, condition)) and all(
         analyzer.can_prove_equal(substitute(have, turn), want) for have, want in zip(given, wanted, strict=True)
@@ -587,12 +586,10 @@ def _consumer_values(consumer_sref: StmtSRef, load: BufferLoad, indices: Sequenc
         if isinstance(iv.dom.min, IntImm) and checks.is_one(iv.dom.extent)
     }
     doms = {iv.var: iv.dom for iv in consumer.iter_vars}
-    found = arith.detect_iter_map(
-        list(load.indices), doms, True, check_level=arith.IterMapLevel.NoCheck, simplify_trivial_iterators=False
-    )
-    if load.indices and not found.indices:
+    found = detect_separate_iters(list(load.indices), doms, True, arith.IterMapLevel.NoCheck, False)
+    if load.indices and not found:
         raise PrimitiveError("The block {0} reads the buffer at an index that cannot be inverted.", [consumer_sref])
-    values.update(arith.inverse_affine_iter_map(found.indices, list(indices)))
+    values.update(arith.inverse_affine_iter_map(found, list(indices)))
     for iv in consumer.iter_vars:
         if iv.var not in values:
             raise PrimitiveError(

@@ -13,7 +13,7 @@ from ....ir.prim import const
 from ...op import floordiv, floormod
 from ...stmt import BlockRealize, For, ForKind, Stmt
 from .. import checks
-from ..bindings import simplify_bindings
+from ..bindings import is_affine_binding, simplify_bindings
 from ..block_info import loop_ranges
 from ..errors import PrimitiveError
 from ..instruction import plain, Argument, Output, Step, operand
@@ -312,14 +312,24 @@ def _check_still_repeated(
             [block, *sums[0][:2]],
         )
     for loop in chain:
-        if loop.stmt.loop_var in reduced | placed or checks.is_one(loop.stmt.extent):
+        if loop.stmt.loop_var in reduced or checks.is_one(loop.stmt.extent):
             continue
         around = [{s for s in order[: order.index(loop)] if s.stmt.loop_var in reduced} for order in (chain, new_order)]
-        if around[0] != around[1]:
+        if around[0] != around[1] and (loop.stmt.loop_var not in placed or _overlap(block, chain[0])):
             raise PrimitiveError(
                 "The loop {1} repeats the reduction of {0}; in another order it would repeat single updates.",
                 [block, loop],
             )
+
+
+def _overlap(block: StmtSRef, top: StmtSRef) -> bool:
+    """Whether the bindings overlap over the loops from ``top`` inwards, which then repeat what they compute."""
+    realize = realize_of(block)
+    ranges = loop_ranges(block.parent, top.parent)
+    separate, meeting = (
+        is_affine_binding(realize.iter_values, realize.predicate, ranges, None, overlaps) for overlaps in (False, True)
+    )
+    return meeting and not separate
 
 
 def _chain_through(ordered: Sequence[StmtSRef], wanted: dict[StmtSRef, None]) -> list[StmtSRef]:
