@@ -176,7 +176,7 @@ _PARTS = {
     "relaxish.backend.rocm": "hipblas",
     "relaxish.contrib": "cblas cc mkl nvcc popen_pool tar thrust",
     "relaxish.frontend": "nn onnx stablehlo torch",
-    "relaxish.meta_schedule": "passes post_optimization relax_integration testing",
+    "relaxish.meta_schedule": "distributed passes post_optimization relax_integration testing",
     "relaxish.relax": "binding_rewrite distributed dpl ir",
     "relaxish.runtime": "disco",
     "relaxish.script": "highlight ir ir_builder parser printer relax tir",
@@ -276,6 +276,13 @@ _DEFINED = {
         "relaxish.meta_schedule.measure.engine": "Batch MeasureEngine Measured",
         "relaxish.meta_schedule.measure.journal": "FileJournal MeasureJournal",
         "relaxish.meta_schedule.measure.validators": "CheckFailedError ReferenceValidator Validator",
+    },
+    "relaxish.meta_schedule.measure_callback": {
+        "relaxish.meta_schedule.measure_callback.exporters": "MLflowCallback TensorBoardCallback",
+        "relaxish.meta_schedule.measure_callback.progress": "LiveProgress",
+    },
+    "relaxish.meta_schedule.runner": {
+        "relaxish.meta_schedule.distributed.ray_runner": "RayRunner",
     },
     "relaxish.relax": {
         "relaxish.backend.vm": "ExecBuilder",

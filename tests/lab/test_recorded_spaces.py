@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from relaxish import lab
-from relaxish.lab import statistics
+from relaxish.tools import statistics
 from relaxish.lab.table import read_rows
 from relaxish.meta_schedule import tune_tir
 from relaxish.meta_schedule.measure.status import MeasureStatus

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .statistics import spearman, top_k_recall
+from ..tools.statistics import spearman, top_k_recall
 
 __all__ = ["ModelMetrics", "model_metrics"]
 

@@ -66,12 +66,16 @@ class Builder:
 
     @staticmethod
     def create(kind: str = "local", *args: Any, **kwargs: Any) -> Builder:
-        """``local``."""
+        """``local`` or ``ray``."""
         if kind == "local":
             from .local_builder import LocalBuilder
 
             return LocalBuilder(*args, **kwargs)
-        raise ValueError(f"unknown builder {kind!r}; expected 'local'")
+        if kind == "ray":
+            from ..distributed import RayBuilder
+
+            return RayBuilder(*args, **kwargs)
+        raise ValueError(f"unknown builder {kind!r}; expected 'local' or 'ray'")
 
 
 def _finished(result: BuilderResult) -> BuilderFuture:

@@ -90,7 +90,7 @@ class Runner:
 
     @staticmethod
     def create(kind: str = "local", *args: Any, **kwargs: Any) -> Runner:
-        """``local`` (which takes no notice of ``max_workers``) or ``rpc``."""
+        """``local`` (which takes no notice of ``max_workers``), ``rpc`` or ``ray``."""
         if kind == "local":
             from .local_runner import LocalRunner
 
@@ -100,7 +100,11 @@ class Runner:
             from .rpc_runner import RPCRunner
 
             return RPCRunner(*args, **kwargs)
-        raise ValueError(f"unknown runner {kind!r}; expected 'local' or 'rpc'")
+        if kind == "ray":
+            from ..distributed import RayRunner
+
+            return RayRunner(*args, **kwargs)
+        raise ValueError(f"unknown runner {kind!r}; expected 'local', 'rpc' or 'ray'")
 
     @staticmethod
     def for_target(target: Target | str | dict[str, Any]) -> Runner:
