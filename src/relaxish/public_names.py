@@ -11,6 +11,7 @@ __all__ = ["HOOKS", "PUBLIC_NAMES"]
 #: What low layers load without naming it: hook -> "module", or "module:name".
 HOOKS = {
     "build": "relaxish.driver:build",
+    "builder.ray": "relaxish.meta_schedule.distributed.ray_runner:RayBuilder",
     "contrib.ndk": "relaxish.contrib.ndk:create_shared",
     "cost_model.mlp": "relaxish.meta_schedule.cost_model.mlp_model:MLPModel",
     "cost_model.random": "relaxish.meta_schedule.cost_model.cost_model:RandomModel",
@@ -45,6 +46,7 @@ HOOKS = {
     "relax.inspect_proxy": "relaxish.relax.inspect_proxy",
     "relax.te_tensor": "relaxish.relax.te_bridge:te_tensor",
     "runtime.export": "relaxish.runtime.exports.export",
+    "runner.ray": "relaxish.meta_schedule.distributed.ray_runner:RayRunner",
     "script.parse": "relaxish.script.parser.core.entry:parse",
     "search_strategy.evolutionary": "relaxish.meta_schedule.search_strategy.evolutionary_search:EvolutionarySearch",
     "search_strategy.replay-func": "relaxish.meta_schedule.search_strategy.replay:ReplayFunc",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...ir import IRModule
+from ...support.entry_points import load
 from ...target import Target
 from ..measure.status import MeasureStatus
 from ..utils import MethodNotDefinedError
@@ -72,9 +73,8 @@ class Builder:
 
             return LocalBuilder(*args, **kwargs)
         if kind == "ray":
-            from ..distributed import RayBuilder
-
-            return RayBuilder(*args, **kwargs)
+            made: Builder = load("builder.ray")(*args, **kwargs)
+            return made
         raise ValueError(f"unknown builder {kind!r}; expected 'local' or 'ray'")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ...support.entry_points import load
 from ...target import Target
 from ..arg_info import ArgInfo
 from ..measure.status import MeasureStatus
@@ -101,9 +102,8 @@ class Runner:
 
             return RPCRunner(*args, **kwargs)
         if kind == "ray":
-            from ..distributed import RayRunner
-
-            return RayRunner(*args, **kwargs)
+            made: Runner = load("runner.ray")(*args, **kwargs)
+            return made
         raise ValueError(f"unknown runner {kind!r}; expected 'local', 'rpc' or 'ray'")
 
     @staticmethod
