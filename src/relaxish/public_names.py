@@ -336,6 +336,11 @@ _DEFINED = {
         "relaxish.tile.autotuner": "AutoTuner AutotuneResult autotune set_autotune_inputs",
         "relaxish.tile.profiler": "Profiler TensorSupplyType do_bench",
     },
+    "relaxish.testing": {
+        "relaxish.testing.contracts.parts": (
+            "BuilderContract CallbackContract CostModelContract RunnerContract SpaceContract StrategyContract"
+        ),
+    },
     "relaxish.tir": {
         "relaxish.tir.pipeline": "get_default_tir_pipeline get_tir_pipeline",
         "relaxish.tir.schedule": (

@@ -21,7 +21,7 @@ from relaxish.meta_schedule.runner import EvaluatorConfig, Runner, RunnerInput, 
 from relaxish.meta_schedule.measure.status import MeasureStatus
 from relaxish.support.errors import RelaxishError
 from relaxish.target import Target
-from relaxish.testing.contracts import BuilderContract, product
+from relaxish.testing.contracts.parts import BuilderContract, product
 
 ray = pytest.importorskip("ray")
 QUICK = EvaluatorConfig(1, 2, 0)

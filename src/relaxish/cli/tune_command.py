@@ -125,7 +125,11 @@ def command(
     elif device_kind is not None:
         raise click.UsageError("--device-kind says which nodes of a cluster measure; give --cluster as well")
     begin = time.perf_counter()
-    database = _tune(model, target, str(folder), trials, minutes * 60 if minutes else None, options)
+    try:
+        database = _tune(model, target, str(folder), trials, minutes * 60 if minutes else None, options)
+    finally:
+        if cluster is not None:
+            options["runner"].shutdown()
     if database.unwritten:
         raise RelaxishError(f"{folder}: {database.unwritten} records could not be written and are lost: disk full?")
     if database.left_out() and not config.ANY_HARDWARE.value:

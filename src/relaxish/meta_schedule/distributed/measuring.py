@@ -23,6 +23,7 @@ from .dispatcher import Measurement
 __all__ = ["MeasuringProcess", "ReferenceKernel", "build_candidate", "pin"]
 
 _RUNS = 5
+_START = 300.0
 
 
 def pin(number: int, count: int) -> list[int]:
@@ -70,6 +71,8 @@ class MeasuringProcess:
         self.timeout_sec = timeout_sec
         self.reference = ReferenceKernel()
         self.runner = LocalRunner(timeout_sec, num_threads=cores)
+        # Started now: the time limit of the first candidate is not for that.
+        self.runner.pool.submit(os.getpid, timeout_sec=_START).result()
 
     def describe(self) -> dict[str, Any]:
         """What the pool wants to know of it."""

@@ -26,7 +26,7 @@ NAMESPACE = "relaxish"
 _LOOK_EVERY = 1.0
 # Longer than a measurement's own time limit: then the process or its node hangs.
 _GRACE = 15.0
-_START = 120.0
+_START = 330.0
 
 
 def ray_module(feature: str = "a measuring pool of kind ray") -> ModuleType:

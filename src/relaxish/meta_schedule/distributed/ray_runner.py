@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 from ...runtime.nvidia import providers
@@ -34,7 +35,8 @@ class StoredArtifact(bytes):
 class _RayFuture(RunnerFuture):
     def __init__(self, future: Future[RunnerResult], claim: Callable[[], None]) -> None:
         super().__init__()
-        self._future, self._claim, self._known = future, claim, None  # type: ignore[var-annotated]
+        self._future, self._claim = future, claim
+        self._known: RunnerResult | None = None
         self._lock = threading.Lock()
 
     def done(self) -> bool:
@@ -131,10 +133,9 @@ class RayRunner(Runner):
             return _over(RunnerResult(None, text, MeasureStatus.RUNTIME))
         if isinstance(artifact, str):
             try:  # a file of this machine is none on the others
-                with open(artifact, "rb") as file:
-                    artifact = file.read()
+                artifact = Path(artifact).read_bytes()
             except OSError as err:
-                return _over(RunnerResult(None, f"RayRunner: {artifact}: {err.strerror}", MeasureStatus.RUNTIME))
+                return _over(RunnerResult(None, f"RayRunner: {err.filename}: {err.strerror}", MeasureStatus.RUNTIME))
         reference = artifact.reference if isinstance(artifact, StoredArtifact) else None
         if reference is None:
             reference = self._ray.put(artifact)
