@@ -122,12 +122,13 @@ def test_only_nodes_with_the_label_measure_and_a_dead_one_is_replaced() -> None:
 
 
 @pytest.mark.slow
-def test_a_candidate_that_kills_what_measures_it_is_recorded_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_candidate_that_kills_what_measures_it_is_recorded_so() -> None:
     with cluster("box", "box") as made:
         runner: Any = Runner.create("ray", made.address, QUICK, device_kind="box", noise_limit=1e9)
         (item,) = built(Builder.create("ray", made.address), 1)
         runner.run([item])[0].result()
         until(lambda: len(runner.status()["devices"]) == 2)
+        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # nodes do not have this file
         deadly = RunnerInput(item.artifact_path, "llvm", [_Deadly()])  # type: ignore[list-item]
         result = runner.run([deadly])[0].result()
         assert result.status is MeasureStatus.CRASH and "2 measuring nodes" in str(result.error_msg)
@@ -159,7 +160,7 @@ _DRIVER = """
 import json, sys
 from relaxish.meta_schedule.builder import Builder
 from relaxish.meta_schedule.runner import EvaluatorConfig, Runner
-from distributed.test_ray_cluster import built, varied
+from test_ray_cluster import built, varied
 address, out = sys.argv[1:]
 runner = Runner.create("ray", address, EvaluatorConfig(1, 1, 200), device_kind="box", noise_limit=1e9, name="mine")
 (item,) = built(Builder.create("ray", address), 1)
@@ -179,12 +180,14 @@ def test_a_driver_that_was_killed_finds_what_was_measured_meanwhile(tmp_path: Pa
     with cluster("box") as made:
         out = tmp_path / "results"
         command = [sys.executable, "-W", "ignore", "-c", _DRIVER, made.address, str(out)]
-        first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        here = [str(Path(__file__).parent), *filter(None, sys.path)]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(here)}
+        first = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         until(lambda: out.exists() and len(out.read_text().splitlines()) >= 3)
         first.kill()
         first.wait()
         time.sleep(2)  # the pool goes on meanwhile
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr[-2000:]
         counts = json.loads(done.stdout.splitlines()[-1])
         written = [json.loads(line) for line in out.read_text().splitlines()]
