@@ -11,6 +11,7 @@ __all__ = ["HOOKS", "PUBLIC_NAMES"]
 #: What low layers load without naming it: hook -> "module", or "module:name".
 HOOKS = {
     "build": "relaxish.driver:build",
+    "builder.ray": "relaxish.meta_schedule.distributed.ray_runner:RayBuilder",
     "contrib.ndk": "relaxish.contrib.ndk:create_shared",
     "cost_model.mlp": "relaxish.meta_schedule.cost_model.mlp_model:MLPModel",
     "cost_model.random": "relaxish.meta_schedule.cost_model.cost_model:RandomModel",
@@ -45,6 +46,7 @@ HOOKS = {
     "relax.inspect_proxy": "relaxish.relax.inspect_proxy",
     "relax.te_tensor": "relaxish.relax.te_bridge:te_tensor",
     "runtime.export": "relaxish.runtime.exports.export",
+    "runner.ray": "relaxish.meta_schedule.distributed.ray_runner:RayRunner",
     "script.parse": "relaxish.script.parser.core.entry:parse",
     "search_strategy.evolutionary": "relaxish.meta_schedule.search_strategy.evolutionary_search:EvolutionarySearch",
     "search_strategy.replay-func": "relaxish.meta_schedule.search_strategy.replay:ReplayFunc",
@@ -176,7 +178,7 @@ _PARTS = {
     "relaxish.backend.rocm": "hipblas",
     "relaxish.contrib": "cblas cc mkl nvcc popen_pool tar thrust",
     "relaxish.frontend": "nn onnx stablehlo torch",
-    "relaxish.meta_schedule": "passes post_optimization relax_integration testing",
+    "relaxish.meta_schedule": "distributed passes post_optimization relax_integration testing",
     "relaxish.relax": "binding_rewrite distributed dpl ir",
     "relaxish.runtime": "disco",
     "relaxish.script": "highlight ir ir_builder parser printer relax tir",
@@ -277,6 +279,13 @@ _DEFINED = {
         "relaxish.meta_schedule.measure.journal": "FileJournal MeasureJournal",
         "relaxish.meta_schedule.measure.validators": "CheckFailedError ReferenceValidator Validator",
     },
+    "relaxish.meta_schedule.measure_callback": {
+        "relaxish.meta_schedule.measure_callback.exporters": "MLflowCallback TensorBoardCallback",
+        "relaxish.meta_schedule.measure_callback.progress": "LiveProgress",
+    },
+    "relaxish.meta_schedule.runner": {
+        "relaxish.meta_schedule.distributed.ray_runner": "RayRunner",
+    },
     "relaxish.relax": {
         "relaxish.backend.vm": "ExecBuilder",
         "relaxish.driver": "build compile lower",
@@ -326,6 +335,11 @@ _DEFINED = {
     "relaxish.tile": {
         "relaxish.tile.autotuner": "AutoTuner AutotuneResult autotune set_autotune_inputs",
         "relaxish.tile.profiler": "Profiler TensorSupplyType do_bench",
+    },
+    "relaxish.testing": {
+        "relaxish.testing.contracts.parts": (
+            "BuilderContract CallbackContract CostModelContract RunnerContract SpaceContract StrategyContract"
+        ),
     },
     "relaxish.tir": {
         "relaxish.tir.pipeline": "get_default_tir_pipeline get_tir_pipeline",

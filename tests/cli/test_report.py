@@ -11,7 +11,8 @@ import pytest
 from relaxish import cli
 from relaxish.support.journal import Journal
 from relaxish.tools.records import load_log, trace_text
-from relaxish.tools.report import _rank_correlation, write_report
+from relaxish.tools.report import write_report
+from relaxish.tools.statistics import spearman
 
 TRACE = [
     [
@@ -151,6 +152,6 @@ def test_commands(work_dir, capsys):
 
 
 def test_rank_correlation():
-    assert _rank_correlation([(1, 10), (2, 20), (3, 30)]) == pytest.approx(1)
-    assert _rank_correlation([(1, 30), (2, 20), (3, 10)]) == pytest.approx(-1)
-    assert _rank_correlation([(1, 1), (1, 2), (1, 3)]) is None and _rank_correlation([(1, 1)]) is None
+    assert spearman([1, 2, 3], [10, 20, 30]) == pytest.approx(1)
+    assert spearman([1, 2, 3], [30, 20, 10]) == pytest.approx(-1)
+    assert np.isnan(spearman([1, 1, 1], [1, 2, 3])) and np.isnan(spearman([1], [1]))

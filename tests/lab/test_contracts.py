@@ -14,7 +14,7 @@ from relaxish.meta_schedule.measure_callback import AddToDatabase, RemoveBuildAr
 from relaxish.meta_schedule.runner import EvaluatorConfig, LocalRunner, RunnerInput
 from relaxish.meta_schedule.search_strategy import EvolutionarySearch, ReplayFunc, ReplayTrace
 from relaxish.meta_schedule.space_generator import PostOrderApply, ScheduleFn, SpaceGeneratorUnion
-from relaxish.testing import contracts
+from relaxish.testing.contracts import parts as contracts
 
 
 class TestLocalBuilder(contracts.BuilderContract):

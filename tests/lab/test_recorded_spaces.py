@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from relaxish import lab
-from relaxish.lab import statistics
+from relaxish.tools import statistics
 from relaxish.lab.table import read_rows
 from relaxish.meta_schedule import tune_tir
 from relaxish.meta_schedule.measure.status import MeasureStatus
@@ -259,7 +259,7 @@ def test_cost_models_learn_and_parts_of_the_features_can_be_left_out(gemm: lab.R
 
 def test_a_small_space_is_recorded_here(tmp_path: Path) -> None:
     from relaxish.meta_schedule.builder import LocalBuilder
-    from relaxish.testing import contracts
+    from relaxish.testing.contracts import parts as contracts
 
     seen: list[tuple[int, int]] = []
     space = lab.record(
@@ -276,7 +276,7 @@ def test_a_small_space_is_recorded_here(tmp_path: Path) -> None:
 
 
 def test_a_sketch_that_samples_something_else_is_refused() -> None:
-    from relaxish.testing import contracts
+    from relaxish.testing.contracts import parts as contracts
 
     def moved(sch: Schedule) -> None:
         block = sch.get_block("C")

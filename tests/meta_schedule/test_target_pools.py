@@ -12,9 +12,7 @@ import pytest
 from relaxish.backend.llvm.compile import compile_primfuncs
 from relaxish.driver import lower_kernels
 from relaxish.ir import IRModule
-from relaxish.meta_schedule.arg_info import ArgInfo
-from relaxish.meta_schedule.builder import BuilderInput, LocalBuilder
-from relaxish.meta_schedule.runner import EvaluatorConfig, LocalRunner, RayRunner, RPCRunner, Runner, RunnerInput
+from relaxish.meta_schedule.runner import LocalRunner, RayRunner, RPCRunner, Runner, RunnerInput
 from relaxish.meta_schedule.runner.pools import EmulatorRunner, PooledRunner
 from relaxish.meta_schedule.runner.rpc_runner import _as_library
 from relaxish.meta_schedule.testing.local_rpc import LocalRPC
@@ -55,59 +53,20 @@ def test_a_pool_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPa
         Runner.for_target({"kind": "llvm", "pool": "ray"})
 
 
-class _Cluster:
-    """What the runner uses of Ray: tasks that get copies of their arguments, here one after the other."""
-
-    def __init__(self) -> None:
-        self.address: Any = None
-        self.demands: list[dict[str, Any]] = []
-
-    def is_initialized(self) -> bool:
-        return self.address is not None
-
-    def init(self, address: Any = None, ignore_reinit_error: bool = False) -> None:
-        self.address = address
-
-    def remote(self, function: Any) -> Any:
-        cluster = self
-
-        class Task:
-            def options(self, **demands: Any) -> Task:
-                cluster.demands.append(demands)
-                return self
-
-            def remote(self, *args: Any) -> bytes:
-                try:
-                    return pickle.dumps(function(*pickle.loads(pickle.dumps(args))))
-                except Exception as error:
-                    return pickle.dumps(error)
-
-        return Task()
-
-    def wait(self, references: list[bytes], timeout: float | None = None) -> tuple[list[bytes], list[bytes]]:
-        return references, []
-
-    def get(self, reference: bytes) -> Any:
-        found = pickle.loads(reference)
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-
-def test_measuring_in_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = _Cluster()
-    monkeypatch.setitem(sys.modules, "ray", cluster)
-    target = Target({"kind": "llvm", "pool": {"kind": "ray", "address": "ray://somewhere:10001"}})
-    runner = Runner.for_target(target)
-    assert isinstance(runner, RayRunner) and cluster.address == "ray://somewhere:10001"
-    runner.evaluator_config = EvaluatorConfig(number=1, repeat=2, min_repeat_ms=0)
-    built = LocalBuilder().build([BuilderInput(IRModule({"main": add}), Target("llvm"))])[0]
-    assert built.artifact_path is not None
-    args = ArgInfo.from_prim_func(add)
-    good, bad = runner.run([RunnerInput(built.artifact_path, "cpu", args), RunnerInput(b"nonsense", "cpu", args)])
-    assert good.done() and len(good.result().run_secs or ()) == 2
-    assert bad.result().run_secs is None and bad.result().error_msg
-    assert cluster.demands == [{"num_cpus": 1, "num_gpus": 0}] * 2
+def test_the_fields_of_a_cluster_pool_reach_its_runner(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr("relaxish.meta_schedule.distributed.ray_runner.connect", asked.append)
+    pool = {"kind": "ray", "address": "ray://somewhere:10001", "device_kind": "a100", "weight": 2.0, "timeout": 12}
+    runner = Runner.for_target(Target({"kind": "cuda", "arch": "sm_80", "pool": pool}))
+    assert isinstance(runner, RayRunner) and asked == ["ray://somewhere:10001"]
+    assert (runner.settings.device_kind, runner.settings.gpu, runner.settings.timeout_sec) == ("a100", True, 12.0)
+    assert runner.weight == 2.0
+    on_cpu = Runner.for_target(Target({"kind": "llvm", "pool": {"kind": "ray", "cores": 4}}))
+    assert isinstance(on_cpu, RayRunner) and on_cpu.settings.cores == 4 and not on_cpu.settings.gpu
+    (refused,) = on_cpu.run([RunnerInput(b"x", "cuda", [])])
+    assert refused.result().run_secs is None and "gpu=True" in str(refused.result().error_msg)
+    with pytest.raises(RelaxishError, match="weight"):
+        RayRunner(weight=0)
 
 
 class _Noting(Runner):

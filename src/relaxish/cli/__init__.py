@@ -1,4 +1,4 @@
-"""The ``relaxish`` command: tune, compile, run, bench, opt, db, lab, report, info.
+"""The ``relaxish`` command: tune, compile, run, bench, opt, db, lab, report, dashboard, info.
 
 Every problem with the input ends in one line on standard error and a non-zero exit status: 2 for a wrong command line,
 1 for everything else. ``RELAXISH_TRACEBACK=1`` shows where it came from.
@@ -27,6 +27,7 @@ _COMMANDS = {
     "db": "Look into and tidy a tuning database.",
     "lab": "Record spaces of schedules, and compare searches on them.",
     "report": "Write the HTML report of a tuning run.",
+    "dashboard": "Show tuning runs and a cluster on a local page, live.",
     "info": "Show versions, the machine, targets and settings.",
     "demo": "Import a ResNet-50, tune it and compare it with ONNX Runtime.",
 }

@@ -9,10 +9,11 @@ from typing import Any, TYPE_CHECKING
 import click
 
 from ..support.errors import RelaxishError
+from ..support.units import human_time
 from ..support.sequences import of_kind
 from ..support.threads import num_threads
 from ..target.target import Target
-from .common import flatten_result, format_table, human_time, parse_shapes, resolve_target, trust_option, writable_file
+from .common import flatten_result, format_table, parse_shapes, resolve_target, trust_option, writable_file
 from .compile_command import build_model
 from .models import LoadedModel, load_model
 from .run_command import prepare_inputs

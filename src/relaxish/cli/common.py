@@ -136,14 +136,6 @@ def flatten_result(value: NDArray) -> list[Any]:
     return [t.numpy() for t in flatten(value)]
 
 
-def human_time(seconds: float) -> str:
-    """``1.234 ms`` and the like."""
-    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
-        if seconds * scale >= 1.0:
-            return f"{seconds * scale:.3f} {unit}"
-    return f"{seconds * 1e9:.1f} ns"
-
-
 def format_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Aligned text columns."""
     cells = [[str(c) for c in row] for row in [header, *rows]]

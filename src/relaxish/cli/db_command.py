@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from ..support.errors import RelaxishError
+from ..support.units import human_time
 from ..tools.records import TuningLog, load_log
-from .common import format_table, human_time, writable_directory
+from .common import format_table, writable_directory
 from .compile_command import open_database, tell_left_out
 
 

@@ -13,9 +13,10 @@ import numpy as np
 
 from ..ir.module import IRModule
 from ..support.errors import MissingExtraError, RelaxishError
+from ..support.units import human_time
 from ..support.threads import num_threads
-from .common import flatten_result, human_time, resolve_target, writable_directory
-from .progress import TuningProgress
+from .common import flatten_result, resolve_target, writable_directory
+from ..meta_schedule.measure_callback import LiveProgress
 from .timing import interleaved, largest_error, median, paired_ratio
 
 
@@ -109,7 +110,7 @@ def _tune(mod: IRModule, target: Any, image: Any, folder: Path, seconds: float, 
     try:
         count = measure_variants(contexts, database, builder, runner)
         steps.note(f"{count} variants of their default schedules are measured ({steps.elapsed():.0f} s)")
-        with TuningProgress(seconds=seconds) as progress:
+        with LiveProgress(seconds=seconds) as progress:
             tune_tasks(
                 tasks=contexts[:top],
                 task_weights=weights[:top],

@@ -8,9 +8,9 @@ import click
 import numpy as np
 
 from ..support.errors import RelaxishError
+from ..support.units import human_time
 from .common import (
     flatten_result,
-    human_time,
     load_inputs,
     parse_shapes,
     random_input,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
@@ -31,14 +32,14 @@ def _tune(
     from ..meta_schedule.resume.budget import TimeBudget
     from ..pipeline import kernel_pipeline
     from ..relax.expr import Function
-    from .progress import TuningProgress
+    from ..meta_schedule.measure_callback import LiveProgress
 
     graph = any(isinstance(f, Function) for f in model.mod.functions.values())
     kernels = kernel_pipeline(target)(model.mod) if graph else model.mod
     if graph:
         _check_names(kernels, target, options.get("op_names") or [""])
     scheduler: Any = "gradient" if seconds is None else TimeBudget(seconds)
-    with TuningProgress(trials=trials, seconds=seconds) as progress:
+    with LiveProgress(trials=trials, seconds=seconds) as progress:
         common = {
             "work_dir": work_dir,
             "max_trials_global": trials or _UNLIMITED,
@@ -63,6 +64,17 @@ def _check_names(kernels: IRModule, target: Target, wanted: list[str]) -> None:
         )
 
 
+def _on_cluster(address: str, device_kind: str | None, weight: float, target: Target, folder: str) -> dict[str, Any]:
+    """Builder and runner on a Ray cluster. A run that was killed comes back under its folder's name."""
+    from ..meta_schedule.builder import Builder
+    from ..meta_schedule.runner import Runner
+
+    gpu = target.kind.name not in ("llvm", "c")
+    name = f"{os.uname().nodename}:{os.path.abspath(folder)}"
+    runner = Runner.create("ray", address, device_kind=device_kind, weight=weight, gpu=gpu, name=name)
+    return {"builder": Builder.create("ray", address), "runner": runner}
+
+
 @click.command("tune", help="Tune MODEL (.onnx, .pt2, .py); an interrupted run goes on where it stopped.")
 @click.argument("model_path", metavar="MODEL")
 @click.option("-w", "--work-dir", default="tuning_logs", show_default=True, help="Where the database is kept.")
@@ -75,6 +87,9 @@ def _check_names(kernels: IRModule, target: Target, wanted: list[str]) -> None:
 @trust_option
 @click.option("--op", "op_names", multiple=True, help="Only kernels whose name contains this.")
 @click.option("--seed", type=click.IntRange(0), help="Makes the search repeatable.")
+@click.option("--cluster", metavar="ADDRESS", help="Build and measure on this Ray cluster (ray://host:10001, auto).")
+@click.option("--device-kind", help="Measure on the cluster's nodes with this label (relaxish.device-kind) only.")
+@click.option("--weight", default=1.0, show_default=True, help="This run's share of a cluster that others use, too.")
 @click.option("--report/--no-report", default=True, show_default=True, help="Write report.html at the end.")
 def command(
     model_path: str,
@@ -88,6 +103,9 @@ def command(
     trust_pickle: bool,
     op_names: tuple[str, ...],
     seed: int | None,
+    cluster: str | None,
+    device_kind: str | None,
+    weight: float,
     report: bool,
 ) -> None:
     """The command."""
@@ -102,8 +120,16 @@ def command(
     options: dict[str, Any] = {"seed": seed, "num_trials_per_iter": batch, "max_trials_per_task": trials_per_task}
     if op_names:
         options["op_names"] = list(op_names)
+    if cluster is not None:
+        options.update(_on_cluster(cluster, device_kind, weight, target, str(folder)))
+    elif device_kind is not None:
+        raise click.UsageError("--device-kind says which nodes of a cluster measure; give --cluster as well")
     begin = time.perf_counter()
-    database = _tune(model, target, str(folder), trials, minutes * 60 if minutes else None, options)
+    try:
+        database = _tune(model, target, str(folder), trials, minutes * 60 if minutes else None, options)
+    finally:
+        if cluster is not None:
+            options["runner"].shutdown()
     if database.unwritten:
         raise RelaxishError(f"{folder}: {database.unwritten} records could not be written and are lost: disk full?")
     if database.left_out() and not config.ANY_HARDWARE.value:

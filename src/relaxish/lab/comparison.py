@@ -16,7 +16,7 @@ from ..tools.svg import PALETTE, Axes
 from .registry import create_strategy
 from .search import Run, run_search
 from .space import RecordedSpace, load_space
-from .statistics import friedman, holm, mean_ranks, wilcoxon
+from ..tools.statistics import friedman, holm, mean_ranks, wilcoxon
 from .strategy import Strategy
 from .table import write_rows
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .statistics import spearman, top_k_recall
+from ..tools.statistics import spearman, top_k_recall
 
 __all__ = ["ModelMetrics", "model_metrics"]
 
@@ -18,9 +19,9 @@ Array = np.ndarray[Any, Any]
 class ModelMetrics:
     """How good a cost model's predictions of one batch were, made before it was measured.
 
-    ``rank_correlation`` is Spearman's, of predictions and speeds; ``recall`` the share of the fastest quarter of the batch
-    that is in the quarter predicted to be fastest; ``rmse`` the error of speeds over the best so far, after the predictions
-    were put on their scale by least squares.
+    ``rank_correlation`` is Spearman's, of predictions and speeds (0 where one of them does not vary); ``recall`` the share
+    of the fastest quarter of the batch that is in the quarter predicted to be fastest; ``rmse`` the error of speeds over the
+    best so far, after the predictions were put on their scale by least squares.
     """
 
     trials: int
@@ -40,4 +41,5 @@ def model_metrics(trials: int, predicted: Array, seconds: Array, best: float) ->
     slope = float(spread @ (speeds - speeds.mean())) / power if power > 0 else 0.0
     error = speeds - (speeds.mean() + slope * spread)
     recall = top_k_recall(scores, speeds, max(1, len(scores) // 4))
-    return ModelMetrics(trials, spearman(scores, speeds), recall, float(np.sqrt(np.mean(error**2))))
+    order = spearman(scores, speeds)
+    return ModelMetrics(trials, order if math.isfinite(order) else 0.0, recall, float(np.sqrt(np.mean(error**2))))

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..meta_schedule import TuneContext
-from ..meta_schedule.cost_model import CostModel, RandomModel, XGBConfig, XGBModel
+from ..meta_schedule.cost_model import CostModel, RandomModel
+from ..meta_schedule.cost_model.xgb_model import XGBConfig, XGBModel
 from ..meta_schedule.runner import RunnerResult
 from ..meta_schedule.search_strategy import MeasureCandidate
 from ..meta_schedule.search_strategy.replay import apply_trace
@@ -60,20 +61,20 @@ def make_cost_model(spec: ModelSpec, seed: int) -> CostModel:
     """
     if callable(spec):
         return spec(seed)
-    options = {"kind": spec} if isinstance(spec, str) else dict(spec)
+    options: dict[str, Any] = {"kind": spec} if isinstance(spec, str) else dict(spec)
     kind = options.pop("kind", "xgb")
     if kind == "random" and not options:
         return RandomModel(seed=seed)
     if kind == "xgb":
         without = options.pop("without", [])
-        warmup = (
-            {"num_warmup_samples": int(options.pop("num_warmup_samples"))} if "num_warmup_samples" in options else {}
-        )
+        warmup = int(options.pop("num_warmup_samples", 100))
         unknown = sorted(set(options) - set(XGBConfig._fields))
         if unknown:
             raise RelaxishError(f"the cost model xgb has no option {unknown[0]!r}")
         config = XGBConfig(**{"seed": seed, "nthread": 1, **options})
-        return PartialXGBModel(without, config=config, **warmup) if without else XGBModel(config=config, **warmup)
+        if without:
+            return PartialXGBModel(without, config=config, num_warmup_samples=warmup)
+        return XGBModel(config=config, num_warmup_samples=warmup)
     made = CostModel.create(kind, **options)
     if made is None:
         raise RelaxishError("a search needs a cost model: use 'random' for one that knows nothing")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -53,7 +54,7 @@ class _Recording:
     def measure(self, points: Sequence[int]) -> Iterator[tuple[MeasureStatus, list[float]]]:
         """What became of each point, and its times."""
         info = ArgInfo.from_entry_func(self.space.mod, remove_preproc=True)
-        built = self.engine.build([Candidate(lambda p=p: self._program(int(p)), info) for p in points])
+        built = self.engine.build([Candidate(functools.partial(self._program, int(p)), info) for p in points])
         statuses = [m.status for m in built]
         times: list[list[float]] = [[] for _ in points]
         for _ in range(self.rounds):
@@ -95,7 +96,7 @@ def record(
     sketches = context.generate_design_space()
     if not 0 <= sketch < len(sketches) or sketches[sketch].trace is None:
         raise RelaxishError(f"the space has {len(sketches)} sketches; there is no number {sketch}")
-    trace = sketches[sketch].trace.simplified(remove_postproc=True)  # type: ignore[union-attr]
+    trace = sketches[sketch].trace.simplified(remove_postproc=True)
     nothing = np.zeros((0, 1))
     empty = RecordedSpace(name, context.mod, trace, target, np.zeros(0), nothing, [])
     points = _points(empty.size, sample, seed)
@@ -107,7 +108,7 @@ def record(
     loads = [before]
     try:
         for start in range(0, len(points), _BATCH):
-            found += recording.measure(points[start : start + _BATCH])
+            found += recording.measure(points[start : start + _BATCH].tolist())
             loads.append(os.getloadavg()[0])
             if watch is not None:
                 watch(len(found), len(points))

@@ -209,7 +209,8 @@ def _mutators(shares: Mapping[str, float]) -> dict[Mutator, float]:
         found = getattr(mutator, name, None)
         if not (isinstance(found, type) and issubclass(found, Mutator)):
             raise RelaxishError(f"there is no mutator {name!r}; known are {', '.join(mutator.__all__)}")
-        made[found(16) if name == "MutateParallel" else found()] = float(share)
+        factory: Any = found
+        made[factory(16) if name == "MutateParallel" else factory()] = float(share)
     return made
 
 

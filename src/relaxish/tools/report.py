@@ -6,6 +6,7 @@ One file with inline SVG and no scripts or assets from elsewhere, so that it can
 from __future__ import annotations
 
 import html
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -13,9 +14,10 @@ from pathlib import Path
 
 from ..support.errors import RelaxishError
 from .records import Record, Task, TuningLog, left_out_text, load_log
+from .statistics import spearman
 from .svg import PALETTE, Axes, bars
 
-_STYLE = """
+STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:960px;margin:2em auto;padding:0 1em;color:#1e293b;background:#fff}
 h1{font-size:1.6em}h2{margin-top:2em;border-bottom:1px solid #cbd5e1}
 table{border-collapse:collapse;width:100%;font-size:.93em}
@@ -44,16 +46,28 @@ def write_report(work_dir: str, output: str, *, title: str | None = None) -> str
 
 def render_report(log: TuningLog, title: str) -> str:
     """The page as text."""
-    tasks = sorted((t for t in log.tasks if t.records), key=lambda t: -(t.best_seconds or 0.0))
-    sections = [
-        _summary(log, tasks), _curves(tasks), _time_by_task(tasks), _accuracy(tasks), _failures(tasks), _winners(tasks),
-    ]  # fmt: skip
-    body = "\n".join(s for s in sections if s)
-    head = f"<title>{html.escape(title)}: tuning report</title><style>{_STYLE}</style>"
+    body = "\n".join(s for s in [*report_sections(log).values(), _winners(_by_time(log))] if s)
+    head = f"<title>{html.escape(title)}: tuning report</title><style>{STYLE}</style>"
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">{head}</head>'
         f"<body><h1>Tuning report: {html.escape(title)}</h1>{body}</body></html>\n"
     )
+
+
+def _by_time(log: TuningLog) -> list[Task]:
+    return sorted((t for t in log.tasks if t.records), key=lambda t: -(t.best_seconds or 0.0))
+
+
+def report_sections(log: TuningLog) -> dict[str, str]:
+    """What a report says of a run, by section, as HTML: what changes while it goes on."""
+    tasks = _by_time(log)
+    return {
+        "summary": _summary(log, tasks),
+        "curves": _curves(tasks),
+        "time": _time_by_task(tasks),
+        "accuracy": _accuracy(tasks),
+        "failures": _failures(tasks),
+    }
 
 
 def _us(seconds: float | None) -> str:
@@ -123,31 +137,6 @@ def _time_by_task(tasks: Sequence[Task]) -> str:
     return f"<h2>Time by kernel (best schedules, one call each)</h2>{bars(shown)}{wall}"
 
 
-def _rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """Spearman's coefficient; ``None`` for fewer than three pairs or constant columns."""
-    if len(pairs) < 3:
-        return None
-
-    def ranks(values: Sequence[float]) -> list[float]:
-        order = sorted(range(len(values)), key=values.__getitem__)
-        out = [0.0] * len(values)
-        begin = 0
-        while begin < len(order):
-            end = begin
-            while end + 1 < len(order) and values[order[end + 1]] == values[order[begin]]:
-                end += 1
-            for i in range(begin, end + 1):
-                out[order[i]] = (begin + end) / 2
-            begin = end + 1
-        return out
-
-    a, b = ranks([p[0] for p in pairs]), ranks([p[1] for p in pairs])
-    mean = (len(pairs) - 1) / 2
-    top = sum((x - mean) * (y - mean) for x, y in zip(a, b, strict=True))
-    bottom = (sum((x - mean) ** 2 for x in a) * sum((y - mean) ** 2 for y in b)) ** 0.5
-    return top / bottom if bottom else None
-
-
 def _accuracy(tasks: Sequence[Task]) -> str:
     """Predicted score against measured throughput relative to the kernel's best."""
     points: list[tuple[float, float]] = []
@@ -160,8 +149,8 @@ def _accuracy(tasks: Sequence[Task]) -> str:
         ]  # fmt: skip
         pairs = [(p, m) for _, p, m in good]
         points += pairs
-        rank = _rank_correlation(pairs)
-        if rank is not None:
+        rank = spearman([p for p, _ in pairs], [m for _, m in pairs]) if len(pairs) > 2 else math.nan
+        if math.isfinite(rank):
             rows.append(f"<tr><td>{html.escape(task.name)}</td><td>{len(pairs)}</td><td>{rank:.3f}</td></tr>")
     if not points:
         return "<h2>Cost model</h2><p class=note>The records hold no predictions.</p>"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...ir import IRModule
+from ...support.entry_points import load
 from ...target import Target
 from ..measure.status import MeasureStatus
 from ..utils import MethodNotDefinedError
@@ -66,12 +67,15 @@ class Builder:
 
     @staticmethod
     def create(kind: str = "local", *args: Any, **kwargs: Any) -> Builder:
-        """``local``."""
+        """``local`` or ``ray``."""
         if kind == "local":
             from .local_builder import LocalBuilder
 
             return LocalBuilder(*args, **kwargs)
-        raise ValueError(f"unknown builder {kind!r}; expected 'local'")
+        if kind == "ray":
+            made: Builder = load("builder.ray")(*args, **kwargs)
+            return made
+        raise ValueError(f"unknown builder {kind!r}; expected 'local' or 'ray'")
 
 
 def _finished(result: BuilderResult) -> BuilderFuture:

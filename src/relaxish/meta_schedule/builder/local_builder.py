@@ -91,7 +91,7 @@ class LocalBuilder(Builder):
             )
             for x in build_inputs
         ]
-        return [BuilderFuture(f.done, functools.partial(_result_of, f)) for f in futures]
+        return [BuilderFuture(f.done, functools.partial(result_of_build, f)) for f in futures]
 
     def shutdown(self) -> None:
         """Stop the workers."""
@@ -100,7 +100,8 @@ class LocalBuilder(Builder):
             self._pool = None
 
 
-def _result_of(future: TaskFuture) -> BuilderResult:
+def result_of_build(future: TaskFuture) -> BuilderResult:
+    """Wait for a build in a worker; whatever became of it is a result."""
     outcome = future.result()
     status = status_of_task(outcome.status, building=True)
     if outcome.ok:

@@ -352,9 +352,10 @@ class MeasureEngine:
 @functools.lru_cache(maxsize=1)
 def _own_runners() -> tuple[type, ...]:
     """Runners that take one candidate at a time as well as many; others are given whole batches."""
+    from ..distributed import RayRunner
     from ..runner import RPCRunner
 
-    return (LocalRunner, RPCRunner)
+    return (LocalRunner, RPCRunner, RayRunner)
 
 
 def _trace_of(error: BaseException) -> str:

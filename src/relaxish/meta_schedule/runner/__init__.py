@@ -1,7 +1,9 @@
 """Runners: from artifacts to seconds."""
 
+from typing import TYPE_CHECKING
+
+from ...support.entry_points import lazy_package
 from .local_runner import LocalRunner, LocalRunnerFuture
-from .ray_runner import RayRunner
 from .rpc_runner import RPCConfig, RPCRunner, RPCRunnerFuture
 from .runner import (
     EvaluatorConfig,
@@ -13,7 +15,11 @@ from .runner import (
     RunnerResult,
 )
 
+if TYPE_CHECKING:
+    from ..distributed import RayRunner
+
 create = Runner.create
+__getattr__, __dir__ = lazy_package(globals())  # what stands on runners loads on first use
 
 __all__ = [
     "EvaluatorConfig",

@@ -15,13 +15,13 @@ from ...runtime.nvidia import providers
 from ...support.errors import RelaxishError
 from ...target import Target
 from .local_runner import LocalRunner
-from .ray_runner import RayRunner
 from .rpc_runner import RPCConfig, RPCRunner
 from .runner import Runner, RunnerFuture, RunnerInput
 
 __all__ = ["EmulatorRunner", "PooledRunner", "is_local", "runner_for_target", "runner_of_target"]
 
 _LOCAL = {"kind": "local"}
+_HOST = ("llvm", "c", "cpu")
 
 
 class EmulatorRunner(LocalRunner):
@@ -74,7 +74,7 @@ def runner_for_target(target: Target) -> Runner:
     for kind, pool in pools.items():
         known = next((runner for other, runner in made if other == pool), None)
         if known is None:
-            known = _runner_of(pool)
+            known = _runner_of(pool, kind)
             made.append((pool, known))
         runners[kind] = known
     return next(iter(runners.values())) if len(made) == 1 else PooledRunner(runners)
@@ -103,7 +103,13 @@ def _pools(target: Target, above: Any) -> list[tuple[Target, Any]]:
     return [found for child in target for found in _pools(child, own)]
 
 
-def _runner_of(pool: Mapping[str, Any]) -> Runner:
+def _ray_runner(pool: Mapping[str, Any], device: str) -> Runner:
+    """A runner on a cluster, with the fields of the pool: ``address``, ``device_kind``, ``cores``, ``weight``, ``timeout``."""
+    given = {name: pool[name] for name in ("device_kind", "cores", "weight", "fingerprint") if name in pool}
+    return Runner.create("ray", pool.get("address"), timeout_sec=float(pool.get("timeout", 30)), gpu=device not in _HOST, **given)
+
+
+def _runner_of(pool: Mapping[str, Any], device: str) -> Runner:
     kind = pool["kind"]
     if kind == "local":
         return LocalRunner()
@@ -118,5 +124,5 @@ def _runner_of(pool: Mapping[str, Any]) -> Runner:
         )
         return RPCRunner(config)
     if kind == "ray":
-        return RayRunner(pool.get("address"), timeout_sec=float(pool.get("timeout", 30)))
+        return _ray_runner(pool, device)
     raise RelaxishError(f"there is no runner for measuring pools of kind {kind}; use local, rpc, ray or emulator")

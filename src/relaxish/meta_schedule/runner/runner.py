@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ...support.entry_points import load
 from ...target import Target
 from ..arg_info import ArgInfo
 from ..measure.status import MeasureStatus
@@ -90,7 +91,7 @@ class Runner:
 
     @staticmethod
     def create(kind: str = "local", *args: Any, **kwargs: Any) -> Runner:
-        """``local`` (which takes no notice of ``max_workers``) or ``rpc``."""
+        """``local`` (which takes no notice of ``max_workers``), ``rpc`` or ``ray``."""
         if kind == "local":
             from .local_runner import LocalRunner
 
@@ -100,7 +101,10 @@ class Runner:
             from .rpc_runner import RPCRunner
 
             return RPCRunner(*args, **kwargs)
-        raise ValueError(f"unknown runner {kind!r}; expected 'local' or 'rpc'")
+        if kind == "ray":
+            made: Runner = load("runner.ray")(*args, **kwargs)
+            return made
+        raise ValueError(f"unknown runner {kind!r}; expected 'local', 'rpc' or 'ray'")
 
     @staticmethod
     def for_target(target: Target | str | dict[str, Any]) -> Runner:

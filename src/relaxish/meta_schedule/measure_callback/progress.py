@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ..meta_schedule.builder.builder import BuilderResult
-from ..meta_schedule.measure_callback import MeasureCallback, PyMeasureCallback
-from ..meta_schedule.runner.runner import RunnerResult
-from ..meta_schedule.search_strategy.candidate import MeasureCandidate
-from .common import human_time
+from ...support.units import human_time
+from .measure_callback import MeasureCallback, PyMeasureCallback
+
+if TYPE_CHECKING:
+    from ..builder import BuilderResult
+    from ..runner import RunnerResult
+    from ..search_strategy import MeasureCandidate
+
+__all__ = ["LiveProgress"]
 
 
-class TuningProgress:
-    """Shows how far tuning is, by ``trials`` or by ``seconds``; a context manager."""
+class LiveProgress:
+    """Shows how far tuning is, by ``trials`` or by ``seconds``, in a terminal or a notebook; a context manager.
+
+    >>> with LiveProgress(trials=64) as progress:  # doctest: +SKIP
+    ...     tune_tir(func, "llvm", "logs", 64, measure_callbacks=progress.callbacks())
+    """
 
     def __init__(self, *, trials: int | None = None, seconds: float | None = None) -> None:
         self.seconds = seconds
@@ -39,7 +47,7 @@ class TuningProgress:
         self.best: dict[int, float] = {}
         self.gains: dict[int, float] = {}
 
-    def __enter__(self) -> TuningProgress:
+    def __enter__(self) -> LiveProgress:
         self.begin = time.monotonic()
         self.bar.start()
         return self
@@ -73,7 +81,7 @@ class TuningProgress:
 class _Advance(PyMeasureCallback):
     """Tells the bar about each measured batch."""
 
-    def __init__(self, progress: TuningProgress) -> None:
+    def __init__(self, progress: LiveProgress) -> None:
         self.progress = progress
 
     def apply(

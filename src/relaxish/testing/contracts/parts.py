@@ -1,9 +1,9 @@
-"""Contracts of the parts that others may write, as test classes: subclass one, say how yours is made, run pytest.
+"""What builders, runners, cost models, search strategies, spaces and callbacks do: subclass one, say how it is made, run pytest.
 
 Each class checks what the tuner relies on, and nothing else. A part that is allowed to do without something (a builder
 that cannot build at all, say) says so by an attribute of the class.
 
->>> from relaxish.testing.contracts import StrategyContract
+>>> from relaxish.testing import StrategyContract
 >>> class TestMine(StrategyContract):
 ...     def make(self):
 ...         from relaxish.meta_schedule.search_strategy import ReplayTrace
@@ -18,23 +18,23 @@ from typing import Any
 
 import numpy as np
 
-from .. import te
-from ..ir import IRModule
-from ..meta_schedule import TuneContext
-from ..meta_schedule.analysis.schedules import normalize_mod
-from ..meta_schedule.arg_info import ArgInfo
-from ..meta_schedule.builder import Builder, BuilderInput, BuilderResult, LocalBuilder
-from ..meta_schedule.cost_model import CostModel, RandomModel
-from ..meta_schedule.database import MemoryDatabase
-from ..meta_schedule.measure.status import MeasureStatus
-from ..meta_schedule.measure_callback import MeasureCallback
-from ..meta_schedule.runner import Runner, RunnerInput, RunnerResult
-from ..meta_schedule.search_strategy import MeasureCandidate, SearchStrategy
-from ..meta_schedule.search_strategy.trace_key import trace_key
-from ..meta_schedule.space_generator import SpaceGenerator
-from ..meta_schedule.task_scheduler import RoundRobin, TaskScheduler
-from ..target import Target
-from ..tir import Schedule
+from ... import te
+from ...ir import IRModule
+from ...meta_schedule import TuneContext
+from ...meta_schedule.analysis.schedules import normalize_mod
+from ...meta_schedule.arg_info import ArgInfo
+from ...meta_schedule.builder import Builder, BuilderInput, BuilderResult, LocalBuilder
+from ...meta_schedule.cost_model import CostModel, RandomModel
+from ...meta_schedule.database import MemoryDatabase
+from ...meta_schedule.measure.status import MeasureStatus
+from ...meta_schedule.measure_callback import MeasureCallback
+from ...meta_schedule.runner import Runner, RunnerInput, RunnerResult
+from ...meta_schedule.search_strategy import MeasureCandidate, SearchStrategy
+from ...meta_schedule.search_strategy.trace_key import trace_key
+from ...meta_schedule.space_generator import SpaceGenerator
+from ...meta_schedule.task_scheduler import RoundRobin, TaskScheduler
+from ...target import Target
+from ...tir import Schedule
 
 __all__ = [
     "BuilderContract", "CallbackContract", "CostModelContract", "RunnerContract", "SpaceContract", "StrategyContract",
@@ -92,7 +92,7 @@ class BuilderContract(_Contract):
 
     def broken(self) -> IRModule:
         """A program that writes the value of a variable that is defined nowhere."""
-        from ..tir import BufferStore, PrimFunc, Var, decl_buffer
+        from ...tir import BufferStore, PrimFunc, Var, decl_buffer
 
         buffer, handle = decl_buffer((4,), "int32", name="B"), Var("b", "handle")
         body = BufferStore(buffer, Var("nowhere", "int32"), [0])
@@ -330,7 +330,7 @@ class SpaceContract(_Contract):
             sketch.trace.simplified(remove_postproc=True).apply_to_schedule(again, remove_postproc=True)
 
     def test_the_module_is_left_as_it_is(self) -> None:
-        from ..ir import structural_equal
+        from ...ir import structural_equal
 
         context = self._context(self.make())
         assert context.mod is not None
@@ -350,7 +350,7 @@ class CallbackContract(_Contract):
 
     def scheduler(self) -> TaskScheduler:
         """A scheduler with one task, a database and a cost model."""
-        from ..meta_schedule.task_scheduler import TaskRecord
+        from ...meta_schedule.task_scheduler import TaskRecord
 
         scheduler = RoundRobin()
         scheduler.tasks_ = [TaskRecord(self.context(search_strategy="replay-trace"))]

@@ -1,0 +1,216 @@
+"""Builds and measurements on a real Ray cluster of this machine: several raylets, labels, nodes and drivers that die."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relaxish.meta_schedule import tune_tir
+from relaxish.meta_schedule.builder import Builder, BuilderInput
+from relaxish.meta_schedule.runner import EvaluatorConfig, Runner, RunnerInput, RunnerResult
+from relaxish.meta_schedule.measure.status import MeasureStatus
+from relaxish.support.errors import RelaxishError
+from relaxish.target import Target
+from relaxish.testing.contracts.parts import BuilderContract, product
+
+ray = pytest.importorskip("ray")
+QUICK = EvaluatorConfig(1, 2, 0)
+KIND = "relaxish.device-kind"
+
+
+@contextlib.contextmanager
+def cluster(*labels: str, cpus: int = 1) -> Iterator[Any]:
+    """A head that measures nothing, and a node with one device for each label."""
+    from ray.cluster_utils import Cluster
+
+    os.environ.setdefault("RAY_DISABLE_IMPORT_WARNING", "1")
+    head = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 80 << 20, "labels": {KIND: "head"}}
+    made = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        made.measuring = [
+            made.add_node(num_cpus=cpus, object_store_memory=80 << 20, labels={KIND: label}) for label in labels
+        ]
+        yield made
+    finally:
+        ray.shutdown()
+        made.shutdown()
+
+
+def built(builder: Builder, count: int) -> tuple[list[RunnerInput], Any]:
+    """Programs ready to be run."""
+    candidates = BuilderContract().candidates(count)
+    results = builder.build([BuilderInput(c.sch.mod, Target("llvm -num-cores=1")) for c in candidates])
+    assert all(r.artifact_path for r in results), [r.error_msg for r in results]
+    return [RunnerInput(r.artifact_path or b"", "llvm", c.args_info) for r, c in zip(results, candidates, strict=True)]
+
+
+def varied(item: RunnerInput, count: int) -> list[RunnerInput]:
+    """The same program under other names: bytes after the end of a pickle say nothing."""
+    assert isinstance(item.artifact_path, bytes)
+    return [RunnerInput(bytes(item.artifact_path) + b"%d" % i, "llvm", item.args_info) for i in range(count)]
+
+
+def until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.1)
+
+
+def test_builds_and_measurements_go_to_the_cluster(tmp_path: Path) -> None:
+    """One node is enough to see that every part is in its place."""
+    with cluster("box") as made:
+        builder = Builder.create("ray", made.address, timeout_sec=300)
+        runner = Runner.create(
+            "ray", made.address, QUICK, 300, device_kind="box", noise_limit=1e9, max_workers=None, name="one"
+        )
+        inputs = built(builder, 3)
+        bad = RunnerInput(b"nonsense", "llvm", inputs[0].args_info)
+        results = [f.result() for f in runner.run([inputs[0], bad, inputs[1]])]
+        assert [bool(r.run_secs) for r in results] == [True, False, True] and not results[1].status.ok
+        status = runner.status()
+        assert len(status["devices"]) == 1 and status["devices"][0]["measured"] == 3
+        assert len(status["devices"][0]["cores"]) == 1  # pinned
+        broken = BuilderInput(BuilderContract().broken(), Target("llvm"))
+        assert builder.build([broken])[0].status in (MeasureStatus.COMPILE, MeasureStatus.CRASH)
+        absent = Runner.create("ray", made.address, QUICK, device_kind="a100", wait_sec=0)
+        with pytest.raises(RelaxishError, match="device-kind=a100.*box, head"):
+            absent.run([inputs[0]])
+        # The search itself, by a target's pool.
+        pool = {"kind": "ray", "address": made.address, "device_kind": "box", "timeout": 300}
+        target = Target({"kind": "llvm", "num-cores": 1, "pool": pool})
+        database = tune_tir(
+            product(16), target, str(tmp_path), 2, num_trials_per_iter=2, cost_model="random", builder=builder,
+            validate=False, seed=1,
+        )  # fmt: skip
+        assert [r.error_msg for r in database.get_all_tuning_records()] == [None, None]
+        runner.shutdown()
+        with pytest.raises(ValueError):
+            until(lambda: ray.get_actor(runner.settings.name, namespace="relaxish") is None, 30)
+
+
+@pytest.mark.slow
+def test_only_nodes_with_the_label_measure_and_a_dead_one_is_replaced() -> None:
+    with cluster("box", "box", "other") as made:
+        runner: Any = Runner.create("ray", made.address, EvaluatorConfig(1, 1, 50), device_kind="box", noise_limit=1e9)
+        (item,) = built(Builder.create("ray", made.address), 1)
+        runner.run([item])[0].result()
+        until(lambda: len(runner.status()["devices"]) == 2)
+        nodes = {d["node"] for d in runner.status()["devices"]}
+        other = next(n["NodeID"] for n in ray.nodes() if n["Labels"].get(KIND) == "other")
+        assert other not in nodes
+        futures = runner.run(varied(item, 60))
+        until(lambda: runner.status()["counts"].get("finished", 0) >= 15)
+        made.remove_node(made.measuring[0], allow_graceful=False)
+        late = made.add_node(num_cpus=1, object_store_memory=80 << 20, labels={KIND: "box"})
+        results = [f.result() for f in futures]
+        assert all(r.run_secs for r in results), [r.error_msg for r in results if not r.run_secs][:1]
+        until(lambda: late.node_id in {d["node"] for d in runner.status()["devices"]})
+        counts = runner.status()["counts"]
+        assert counts["finished"] == 61 and counts["lost"] <= 1
+        runner.shutdown()
+
+
+@pytest.mark.slow
+def test_a_candidate_that_kills_what_measures_it_is_recorded_so() -> None:
+    with cluster("box", "box") as made:
+        runner: Any = Runner.create("ray", made.address, QUICK, device_kind="box", noise_limit=1e9)
+        (item,) = built(Builder.create("ray", made.address), 1)
+        runner.run([item])[0].result()
+        until(lambda: len(runner.status()["devices"]) == 2)
+        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # nodes do not have this file
+        deadly = RunnerInput(item.artifact_path, "llvm", [_Deadly()])  # type: ignore[list-item]
+        result = runner.run([deadly])[0].result()
+        assert result.status is MeasureStatus.CRASH and "2 measuring nodes" in str(result.error_msg)
+        until(lambda: len(runner.status()["devices"]) == 2)  # both came back
+        again: RunnerResult = runner.run(varied(item, 1))[0].result()
+        assert again.run_secs
+        runner.shutdown()
+
+
+def _end_a_measuring_process() -> _Deadly:
+    """Runs where a :class:`_Deadly` is unpacked: in the pool it does nothing."""
+    with contextlib.suppress(Exception):
+        if "MeasuringProcess" in str(ray.get_runtime_context().get_task_name()):
+            os.kill(os.getpid(), signal.SIGKILL)
+    return _Deadly()
+
+
+class _Deadly:
+    """An argument that kills the measuring process that it gets to, and not only the child that runs the program."""
+
+    def as_json(self) -> list[Any]:
+        return ["TENSOR", "float32", [1]]
+
+    def __reduce__(self) -> Any:
+        return _end_a_measuring_process, ()
+
+
+_DRIVER = """
+import json, sys
+from relaxish.meta_schedule.builder import Builder
+from relaxish.meta_schedule.runner import EvaluatorConfig, Runner
+from test_ray_cluster import built, varied
+address, out = sys.argv[1:]
+runner = Runner.create("ray", address, EvaluatorConfig(1, 1, 200), device_kind="box", noise_limit=1e9, name="mine")
+(item,) = built(Builder.create("ray", address), 1)
+futures = runner.run(varied(item, 20))
+with open(out, "a") as file:
+    for number, future in enumerate(futures):
+        result = future.result()
+        assert result.run_secs, result.error_msg
+        file.write(json.dumps([number, result.run_secs]) + "\\n")
+        file.flush()
+print(json.dumps(runner.status()["counts"]))
+"""
+
+
+@pytest.mark.slow
+def test_a_driver_that_was_killed_finds_what_was_measured_meanwhile(tmp_path: Path) -> None:
+    with cluster("box") as made:
+        out = tmp_path / "results"
+        command = [sys.executable, "-W", "ignore", "-c", _DRIVER, made.address, str(out)]
+        here = [str(Path(__file__).parent), *filter(None, sys.path)]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(here)}
+        first = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        until(lambda: out.exists() and len(out.read_text().splitlines()) >= 3)
+        first.kill()
+        first.wait()
+        time.sleep(2)  # the pool goes on meanwhile
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-2000:]
+        counts = json.loads(done.stdout.splitlines()[-1])
+        written = [json.loads(line) for line in out.read_text().splitlines()]
+        assert {number for number, _ in written} == set(range(20))
+        # What the first had claimed is measured once more at most; what it had not is not.
+        assert counts["finished"] <= 20 + len(written) - 20 and counts["found"] >= 1
+
+
+@pytest.mark.slow
+def test_two_models_share_by_their_weights() -> None:
+    with cluster("box") as made:
+        config = EvaluatorConfig(1, 1, 30)
+        big: Any = Runner.create(
+            "ray", made.address, config, device_kind="box", weight=3.0, name="big", noise_limit=1e9
+        )
+        small: Any = Runner.create(
+            "ray", made.address, config, device_kind="box", weight=1.0, name="small", noise_limit=1e9
+        )
+        (item,) = built(Builder.create("ray", made.address), 1)
+        big.run([item])[0].result()
+        small.run([item])[0].result()
+        many, few = big.run(varied(item, 120)), small.run(varied(item, 120))
+        until(lambda: sum(f.done() for f in many) >= 90)
+        assert 15 <= sum(f.done() for f in few) <= 50
+        big.shutdown()
+        small.shutdown()
