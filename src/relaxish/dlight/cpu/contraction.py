@@ -31,7 +31,6 @@ from .common import attempt, open_reduction, parallel_outer, refresh, schedule_e
 from .normalize import simplify_blocks
 from .packing import CONSTANT_ATTR, PACK_ATTR
 from ...ir.plain import plain_int
-from ...ir.prim import const_int
 
 
 # Members of a group that make rows of a tile.
