@@ -2,17 +2,23 @@
 
 import numpy as np
 import pytest
+import torch
 
-from relaxish import Target, carver, dlight, te
-from relaxish.carver import CpuModel, Product, recommend
+from relaxish import Target, carver, dlight, te, topi
+from relaxish.carver import Access, Axis, CpuModel, Product, TilingModel, recommend
 from relaxish.carver.arch import get_arch
+from relaxish.carver.block_facts import facts_of
 from relaxish.carver.cpu_hints import CpuTile
+from relaxish.dlight.cpu.variants import apply_tile
 from relaxish.driver import build_tir
+from relaxish.ir.functor import all_nodes
 from relaxish.runtime import nd
 from relaxish.target.shared_memory import opt_in_shared_memory
+from relaxish.tir import Block, For, ForKind
 from relaxish.tir.schedule import Schedule
 
 A100 = "nvidia/nvidia-a100"
+ONE_CORE = Target("llvm -num-cores=1")
 CPU = Target("llvm -mcpu=skylake-avx512 -num-cores=2")
 
 
@@ -234,3 +240,65 @@ def test_few_shots_begin_with_what_carver_recommends():
     rng = np.random.default_rng(6)
     a, b = rng.standard_normal((96, 224), "float32"), rng.standard_normal((224, 160), "float32")
     np.testing.assert_allclose(run(made, target, a, b), a @ b, rtol=1e-3, atol=1e-3)
+
+
+def convolution(groups, stride):
+    """The program of a convolution, operands, and what comes out."""
+    x_shape, w_shape = (2, 16, 9 * stride, 16 * stride), (32, 16 // groups, 3, 3)
+    x, w = te.placeholder(x_shape, "float32", name="x"), te.placeholder(w_shape, "float32", name="w")
+    y = topi.nn.conv(x, w, stride, 1, 1, groups, "NCHW", "OIHW")
+    rng = np.random.default_rng(groups)
+    a, b = rng.standard_normal(x_shape, "float32"), rng.standard_normal(w_shape, "float32")
+    wanted = torch.nn.functional.conv2d(
+        torch.from_numpy(a), torch.from_numpy(b), stride=stride, padding=1, groups=groups
+    )
+    return te.create_prim_func([x, w, y]), a, b, wanted.numpy()
+
+
+def convolve(func, a, b, wanted):
+    mod = build_tir(func.with_attr("tir.is_scheduled", True), target=ONE_CORE)
+    out = nd.array(np.full(wanted.shape, np.nan, "float32"))
+    mod["main"](nd.array(a), nd.array(b), out)
+    np.testing.assert_allclose(out.numpy(), wanted, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("groups, stride", [(1, 1), (1, 2), (4, 1), (4, 2), (16, 2), (16, 1)])
+def test_tiles_of_convolutions(groups, stride):
+    """The default, and hints for the function as it is written, among them tiles side by side."""
+    func, a, b, wanted = convolution(groups, stride)
+    default = dlight.cpu.Contraction().apply(func, ONE_CORE, False)
+    convolve(default.mod["main"], a, b, wanted)
+    for hint in recommend(func, ONE_CORE, 3)[::2]:
+        sch = dlight.cpu.schedule_with_hint(func, hint, ONE_CORE)
+        convolve(sch.mod["main"], a, b, wanted)
+        block = next(x for x in all_nodes(func.body) if isinstance(x, Block) and facts_of(x).is_reduction)
+        tile = CpuTile.of(hint, facts_of(block))
+        assert tile.lines == 1
+        inner = [int(loop.extent) for loop in loops_of_kind(sch.mod["main"], ForKind.UNROLLED)]
+        assert {tile.rows, tile.vectors} <= set(inner)
+    beside = Schedule(func)
+    apply_tile(
+        beside,
+        {"rows": 3, "vectors": 1, "lines": 2} if groups == 1 else {"rows": 2, "lines": 2, "vectors": 1},
+        ONE_CORE,
+    )
+    convolve(beside.mod["main"], a, b, wanted)
+
+
+def loops_of_kind(func, kind):
+    return [x for x in all_nodes(func.body) if isinstance(x, For) and x.kind == kind]
+
+
+def test_vectors_of_every_second_element_are_vectors():
+    """A tile of one vector and eight rows has eight accumulators, whatever the stride of the operand."""
+    x, y, k = Axis(64), Axis(16), Axis(32, reduction=True)
+    tiles = [np.array([[8, 1, 8], [64, 1, 1]]), np.array([[1, 1, 16]] * 2), np.array([[32]] * 2)]
+    cycles = {}
+    for step in (1, 2, 8):
+        operands = [
+            Access((({2: 1}, 1), ({1: step}, 1)), 4), Access((({0: 1}, 1), ({2: 1}, 1)), 4),
+            Access((({0: 1}, 1), ({1: 1}, 1)), 4, written=True),
+        ]  # fmt: skip
+        cycles[step] = TilingModel([x, y, k], operands, "SSRS", CpuModel()).cycles(tiles)
+    assert cycles[1][0] < cycles[2][0] < 2 * cycles[1][0] and cycles[8][0] > 4 * cycles[2][0]
+    assert cycles[2][0] < cycles[2][1] / 1.5  # more rows share what is picked out

@@ -40,13 +40,14 @@ _LEAST_GROUP = 4
 class Contraction(ScheduleRule):
     """One reduction block whose output moves by one element along some spatial axis that no input strides over."""
 
-    def __init__(self, hint: Hint | Mapping[str, Any] | None = None) -> None:
-        """With ``hint``, or the numbers of one, its tile; else the best that carver recommends."""
-        self.hint = hint
+    def __init__(self, hint: Hint | Mapping[str, Any] | None = None, groups: bool = True) -> None:
+        """With ``hint``, or the numbers of one, its tile; else the best that carver recommends. Without ``groups`` those of a
+        grouped convolution are no axis of their own, as in hints for the function as it is written."""
+        self.hint, self.groups = hint, groups
 
     def apply(self, func: PrimFunc, target: Target, tunable: bool) -> Schedule | None:
         """See the module."""
-        opened = open_contraction(func, target)
+        opened = open_contraction(func, target) if self.groups else open_reduction(func, target)
         if opened is None:
             return None
         sch, infos, anchor = opened
@@ -90,7 +91,7 @@ def open_contraction(func: PrimFunc, target: Target) -> tuple[Schedule, list[Blo
     if opened is None:
         return None
     sch, _, anchor = opened
-    found = _group_axis(anchor)
+    found = group_axis(anchor)
     if found is None or not attempt(sch.transform_block_layout, anchor.rv, _split_axis(*found)):
         return opened
     made = Schedule(simplify_blocks(sch.mod["main"]))
@@ -98,7 +99,7 @@ def open_contraction(func: PrimFunc, target: Target) -> tuple[Schedule, list[Blo
     return made, infos, next(info for info in infos if info.is_reduction)
 
 
-def _group_axis(anchor: BlockInfo) -> tuple[int, int] | None:
+def group_axis(anchor: BlockInfo) -> tuple[int, int] | None:
     """The place of the iterator that an operand is read at a quotient of, and the divisor."""
     places = {iter_var.var: i for i, iter_var in enumerate(anchor.block.iter_vars)}
     extents = {it.var: it.dom or 0 for it in anchor.spatial}

@@ -17,7 +17,7 @@ from ...tir import PrimFunc
 from ...tir.schedule import Schedule, ScheduleError
 from ...tir.schedule.primitives.rule import RULES
 from .common import open_reduction
-from .contraction import Contraction, open_contraction
+from .contraction import Contraction, group_axis, open_contraction
 
 __all__ = ["apply_tile", "contraction_variants", "schedule_with_hint"]
 
@@ -27,7 +27,9 @@ _NUMBERS = ("lanes", "rows", "vectors", "order", "depth", "packed", "row_task", 
 
 def _apply(func: PrimFunc, options: Mapping[str, Any]) -> PrimFunc | None:
     numbers = {k: options[k] for k in _NUMBERS if k in options}
-    schedule = Contraction(numbers).apply(func, Target(dict(options["target"])), False)
+    schedule = Contraction(numbers, groups="together" not in options).apply(
+        func, Target(dict(options["target"])), False
+    )
     return None if schedule is None else schedule.mod["main"]
 
 
@@ -48,13 +50,13 @@ def schedule_with_hint(func: PrimFunc, hint: Hint, target: Target) -> Schedule:
     opened = open_reduction(func, target)
     if opened is None:
         raise ScheduleError("hints for CPUs are for functions with one reduction, before they are scheduled")
-    tile = CpuTile.of(hint, opened[2])
-    return _tiled(func, tile, target)
+    together = {"together": 1} if group_axis(opened[2]) is not None else {}
+    return _tiled(func, CpuTile.of(hint, opened[2]), target, together)
 
 
-def _tiled(func: PrimFunc, tile: CpuTile, target: Target) -> Schedule:
+def _tiled(func: PrimFunc, tile: CpuTile, target: Target, more: Mapping[str, Any] | None = None) -> Schedule:
     schedule = Schedule(func, error_render_level="none")
-    apply_tile(schedule, {k: v for k, v in vars(tile).items() if k != "lanes"}, target)
+    apply_tile(schedule, {**{k: v for k, v in vars(tile).items() if k != "lanes"}, **(more or {})}, target)
     return schedule
 
 
