@@ -2,15 +2,13 @@
 need each other in a circle. Hooks of ``support/entry_points.py`` are the one way up."""
 
 import ast
-from functools import cache
 from pathlib import Path
 
 import pytest
-from project.circles import PACKAGE, Package, circles
+from project.sources import PACKAGE, ROOT, Package, circles, package
 from relaxish.public_names import HOOKS
 
 LARGEST_CIRCLE = 10
-ROOT = Path(__file__).resolve().parents[2] / "src" / "relaxish"
 ROWS = [
     ["support"],
     ["ir", "runtime"],
@@ -40,12 +38,6 @@ BACKEND_SHARED = {"vm", "common", "gpu_generic"}
 def unit_of(path: Path) -> str:
     parts = path.relative_to(ROOT).parts
     return parts[0].removesuffix(".py")
-
-
-@cache
-def modules() -> Package:
-    """The package as it is, read by the first test that asks: reading takes seconds, and every process imports this file."""
-    return Package(ROOT)
 
 
 def breach(path: Path, target: str) -> str | None:
@@ -78,16 +70,16 @@ def breach(path: Path, target: str) -> str | None:
 def test_references_point_down() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {why}"
-        for module, path in modules().files.items()
+        for module, path in package().files.items()
         if module != PACKAGE
-        for line, target in modules().references(module)
+        for line, target in package().references(module)
         if (why := breach(path, target))
     ]
     assert not found, "\n".join(found)
 
 
 def test_circles_are_small() -> None:
-    edges = modules().edges()
+    edges = package().edges()
     found = [
         "\n".join(f"{name} -> {', '.join(sorted(edges[name] & set(circle)))}" for name in circle)
         for circle in circles(edges)
@@ -117,7 +109,7 @@ def hooks_asked(nodes: list[ast.AST]) -> set[str]:
 
 
 def test_hooks_are_declared_and_used() -> None:
-    asked = {hook: name for name, nodes in modules().nodes.items() for hook in hooks_asked(nodes)}
+    asked = {hook: name for name, nodes in package().nodes.items() for hook in hooks_asked(nodes)}
     unknown = {hook: name for hook, name in asked.items() if not hook.endswith("*") and hook not in HOOKS}
     assert not unknown
     begun = tuple(hook[:-1] for hook in asked if hook.endswith(".*"))

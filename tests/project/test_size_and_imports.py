@@ -1,30 +1,26 @@
 """Small rooms and a quick import."""
 
-import ast
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from project.sources import package
 
 REPO = Path(__file__).resolve().parents[2]
-SOURCES = sorted((REPO / "src").rglob("*.py"))
 MAX_FILE, MAX_FUNCTION = 800, 80
 
 
 def test_files_and_functions_are_small() -> None:
-    long = []
-    for path in SOURCES:
-        text = path.read_text()
-        if (lines := text.count("\n")) > MAX_FILE:
-            long.append(f"{path}: {lines} lines")
-        long += [
-            f"{path}: {node.name} ({node.end_lineno - node.lineno + 1} lines)"
-            for node in ast.walk(ast.parse(text))
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-            and node.end_lineno - node.lineno >= MAX_FUNCTION
-        ]
+    sources = package()
+    long = [f"{name}: {n} lines" for name, c in sources.counts.items() if (n := c["lines"]) > MAX_FILE]
+    long += [
+        f"{module}: {name} ({lines} lines)"
+        for module, functions in sources.functions.items()
+        for name, lines in functions
+        if lines > MAX_FUNCTION
+    ]
     assert not long, "\n".join(long)
 
 

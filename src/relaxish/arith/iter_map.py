@@ -13,10 +13,10 @@ from typing import Any
 from ..ir.expr import ExprLike, as_expr
 from ..ir.prim import BinaryOp
 from . import build as B
-from ._ir import EQ, GE, GT, LE, LT, Add, FloorDiv, FloorMod, IntImm, Mul, PrimExpr, Range, Sub, Var
+from ._ir import GE, LE, LT, Add, FloorDiv, FloorMod, IntImm, Mul, PrimExpr, Range, Sub, Var
 from .analyzer import Analyzer
-from .constraints import split_conjunction
 from .functor import free_vars, substitute
+from .iter_map_bounds import bounds_of, merged_bounds
 from .iter_map_nodes import (
     IterMapError, IterMapExpr, IterMapLevel, IterMapResult, IterMark, IterSplitExpr, IterSumExpr,
 )  # fmt: skip
@@ -582,51 +582,6 @@ def _key(e: PrimExpr) -> int:
     return e.value if type(e) is IntImm else id(e)
 
 
-def _bounds(predicate: PrimExpr, inputs: Mapping[Any, Range]) -> list[tuple[PrimExpr, Any, Any]] | None:
-    """The predicate as ``(expr, low, high)`` with half-open bounds; None where it has another form."""
-    out: list[tuple[PrimExpr, Any, Any]] = []
-    for part in split_conjunction(predicate):
-        e: Any = part
-        if type(e) is IntImm:
-            if e.value == 0:
-                return None
-            continue
-        kind = type(e)
-        if kind not in (LT, LE, GT, GE, EQ):
-            return None
-        a, b = (e.a, e.b) if kind in (LT, LE, EQ) else (e.b, e.a)
-        strict = kind in (LT, GT)
-        one = B.const(a.dtype, 1)
-        a_iter = any(v in inputs for v in free_vars(a))
-        b_iter = any(v in inputs for v in free_vars(b))
-        if a_iter and b_iter:
-            a, b, a_iter, b_iter = B.sub(a, b), B.const(a.dtype, 0), True, False
-        if kind is EQ:
-            if b_iter:
-                a, b = b, a
-            out.append((a, b, B.add(b, one)))
-        elif a_iter:
-            out.append((a, None, b if strict else B.add(b, one)))
-        elif b_iter:
-            out.append((b, B.add(a, one) if strict else a, None))
-    return out
-
-
-def _merge_bounds(found: list[tuple[PrimExpr, Any, Any]]) -> list[tuple[PrimExpr, Any, Any]]:
-    merged: list[tuple[PrimExpr, Any, Any]] = []
-    for e, low, high in found:
-        for i, (other, old_low, old_high) in enumerate(merged):
-            if B.deep_equal(e, other):
-                new_low = low if old_low is None else old_low if low is None else B.maximum(low, old_low)
-                new_high = high if old_high is None else old_high if high is None else B.minimum(high, old_high)
-                merged[i] = (e, new_low, new_high)
-                break
-        else:
-            merged.append((e, low, high))
-    merged.sort(key=lambda item: len(free_vars(item[0])))
-    return merged
-
-
 def _bind(analyzer: Analyzer, domains: Mapping[Any, Range], trivial: bool) -> None:
     for var, dom in domains.items():
         # Binding a range of one point would replace the variable, which is to stay when trivial iterators are kept.
@@ -644,11 +599,11 @@ def _prepare(
 ) -> IterMapRewriter:
     """A rewriter that knows the predicate. Raises IterMapError."""
     domains = {v: r for v, r in inputs.items()}
-    bounds = _bounds(as_expr(predicate), domains)
+    bounds = bounds_of(as_expr(predicate), domains)
     if bounds is None:
         raise IterMapError("the predicate is not a conjunction of bounds on affine expressions")
     compound: list[tuple[PrimExpr, Any, Any]] = []
-    for e, low, high in _merge_bounds(bounds):
+    for e, low, high in merged_bounds(bounds):
         if isinstance(e, Var) and e in domains:
             dom = domains[e]
             start = dom.min if low is None else analyzer.simplify(B.maximum(dom.min, low))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 
@@ -15,21 +18,39 @@ def cast(value: Value, source: str, target: str) -> Value:
     Floats round once, to nearest, ties to even; as integers of fewer than 32 bits they wrap around, as others they
     keep to the type's range, and NaN is 0.
     """
+    return _conversion(source, target)(value)
+
+
+@lru_cache(maxsize=None)
+def _conversion(source: str, target: str) -> Callable[[Any], Value]:
+    """The function that converts values of one dtype to another: programs convert millions of elements one by one."""
     element = dt.element_of(target)
     if dt.lanes(target) != 1:
-        items = np.asarray(value)
-        if not dt.is_float(source) and not dt.is_float(element):
-            return items.astype(np_dtype(element))
-        made = [cast(item, dt.element_of(source), element) for item in items.reshape(-1)]
-        return np.array(made, np_dtype(element)).reshape(items.shape)
+        return partial(
+            _lanes,
+            _conversion(dt.element_of(source), element),
+            np_dtype(element),
+            exact=(not dt.is_float(source) and not dt.is_float(element)),
+        )
     if element == "bool":
-        return bool(value)
+        return bool
     if element == "handle":
-        return value
+        return lambda value: value
     if dt.is_float(element):
-        return _nearest(value, element)
-    number = _whole(float(value), element) if dt.is_float(source) else int(value)
-    return wrap_int(number, dt.bits(element), dt.is_int(element))
+        kind = np_dtype(element)
+        return kind.type if dt.bits(element) >= 32 else partial(_nearest, kind)
+    bits, signed = dt.bits(element), dt.is_int(element)
+    if dt.is_float(source):
+        return lambda value: wrap_int(_whole(float(value), element), bits, signed)
+    return lambda value: wrap_int(int(value), bits, signed)
+
+
+def _lanes(convert: Callable[[Any], Value], kind: np.dtype[Any], value: Value, exact: bool) -> Value:
+    """A vector, lane by lane unless NumPy's conversion of integers is the same."""
+    items = np.asarray(value)
+    if exact:
+        return items.astype(kind)
+    return np.array([convert(item) for item in items.reshape(-1)], kind).reshape(items.shape)
 
 
 def _whole(value: float, target: str) -> int:
@@ -47,17 +68,15 @@ def _whole(value: float, target: str) -> int:
     return min(max(int(value), low), high)
 
 
-def _nearest(value: Value, target: str) -> Value:
-    """The float of ``target`` nearest to a number: what is wider than float32 goes there rounded to odd first."""
-    kind = np_dtype(target)
-    if dt.bits(target) >= 32 or isinstance(value, (bool, np.bool_)):
+def _nearest(kind: np.dtype[Any], value: Value) -> Value:
+    """The float of fewer than 32 bits nearest to a number: what is wider than float32 goes there rounded to odd first."""
+    if isinstance(value, (bool, np.bool_)):
         return kind.type(value)
     exact = int(value) if isinstance(value, (int, np.integer)) else float(value)
-    with np.errstate(over="ignore"):
-        near = np.float32(exact)
-    if float(near) != exact and exact == exact:
-        if abs(float(near)) > abs(exact):
-            near = np.nextafter(near, np.float32(0))
-        near = np.uint32(near.view(np.uint32) | np.uint32(1)).view(np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
+        near = np.float32(exact)
+        if float(near) != exact and exact == exact:
+            if abs(float(near)) > abs(exact):
+                near = np.nextafter(near, np.float32(0))
+            near = np.uint32(near.view(np.uint32) | np.uint32(1)).view(np.float32)
         return near.astype(kind)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from ..ir.dtype import numpy_dtype
 from ..tir.intrinsics import INTRINSICS
 
 __all__ = [
@@ -71,10 +73,9 @@ class Pointer:
         return self.data[self.offset : self.offset + count]
 
 
+@lru_cache(maxsize=None)
 def np_dtype(dtype: str) -> np.dtype[Any]:
     """The NumPy dtype of a scalar dtype."""
-    from ..ir.dtype import numpy_dtype
-
     return np.dtype(numpy_dtype(dtype))
 
 

@@ -30,39 +30,11 @@ if TYPE_CHECKING:
     from .struct_info import StructInfoLike
 
 __all__ = [
-    "ArgLike",
-    "Binding",
-    "BindingBlock",
-    "Call",
-    "Constant",
-    "DataTypeImm",
-    "DataflowBlock",
-    "DataflowVar",
-    "Expr",
-    "ExprWithOp",
-    "ExternFunc",
-    "Function",
-    "Id",
-    "If",
-    "MatchCast",
-    "PrimValue",
-    "SeqExpr",
-    "ShapeExpr",
-    "StringImm",
-    "Tuple",
-    "TupleGetItem",
-    "Type",
-    "Var",
-    "VarBinding",
-    "as_shape_dim",
-    "const",
-    "extern",
-    "get_shape_of",
-    "is_leaf",
-    "make_shape",
-    "prim_of",
-    "te_tensor",
-]
+    "ArgLike", "Binding", "BindingBlock", "Call", "Constant", "DataTypeImm", "DataflowBlock", "DataflowVar",
+    "Expr", "ExprWithOp", "ExternFunc", "Function", "Id", "If", "MatchCast", "PrimValue", "SeqExpr",
+    "ShapeExpr", "StringImm", "Tuple", "TupleGetItem", "Type", "Var", "VarBinding", "as_shape_dim", "const",
+    "extern", "get_shape_of", "is_leaf", "make_shape", "prim_of", "te_tensor",
+]  # fmt: skip
 
 Expr = RelaxExpr
 #: What stands for an argument of a call: an expression, a scalar, text, or a sequence of such, which is a tuple.

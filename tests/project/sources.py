@@ -1,13 +1,17 @@
-"""Which module of the package loads which: imports anywhere in a file, and modules named in strings."""
+"""The sources of the package, read once: which module loads which (imports anywhere in a file, and modules named in
+strings), how long functions are, and what their types say."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 PACKAGE = "relaxish"
+ROOT = Path(__file__).resolve().parents[2] / "src" / PACKAGE
 # The root's tables are how layers are left on purpose: hooks of low layers, and where public names really are.
 TABLES = {PACKAGE, f"{PACKAGE}.public_names"}
 _PATH = re.compile(rf"{PACKAGE}(\.\w+)+(:\w+)?")
@@ -21,11 +25,22 @@ class Package:
         # What can refer to something, of each module. Whole trees would be millions of objects, which every later
         # garbage collection of the process would walk.
         self.nodes: dict[str, list[ast.AST]] = {}
+        self.counts: dict[str, Counter[str]] = {}
+        #: Names and numbers of lines of the functions of each module.
+        self.functions: dict[str, list[tuple[str, int]]] = {}
         # What packages import from elsewhere: package -> name -> (module, name there).
         self._exports: dict[str, dict[str, tuple[str, str]]] = {}
         for name, path in self.files.items():
-            tree = ast.parse(path.read_text())
-            self.nodes[name] = [node for node in ast.walk(tree) if _may_refer(node)]
+            text = path.read_text()
+            tree = ast.parse(text)
+            nodes = list(ast.walk(tree))
+            self.counts[name] = counts(text, nodes)
+            self.functions[name] = [
+                (node.name, (node.end_lineno or 0) - node.lineno + 1)
+                for node in nodes
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            ]
+            self.nodes[name] = [node for node in nodes if _may_refer(node)]
             if path.name == "__init__.py":
                 imported = self._from(name, tree.body)
                 self._exports[name] = {a.asname or a.name: (module, a.name) for module, a, _ in imported}
@@ -141,6 +156,32 @@ def circles(edges: Mapping[str, set[str]]) -> list[list[str]]:
             todo += fresh
         found.append(sorted(group))
     return sorted(found, key=len, reverse=True)
+
+
+@cache
+def package() -> Package:
+    """The package as it is; reading it takes seconds, so that the first test that asks does so and not the import."""
+    return Package(ROOT)
+
+
+def _is_any(annotation: ast.expr | None) -> bool:
+    return isinstance(annotation, ast.Name) and annotation.id == "Any"
+
+
+def counts(text: str, nodes: Iterable[ast.AST]) -> Counter[str]:
+    """Functions, parameters, those that are bare ``Any``, calls of isinstance, and lines of a source text."""
+    found = Counter(lines=text.count("\n"))
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            arguments = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
+            named = [a for a in arguments if a.arg not in ("self", "cls")]
+            found.update(
+                functions=1, parameters=len(named), any_parameters=sum(_is_any(a.annotation) for a in named),
+                any_returns=_is_any(node.returns),
+            )  # fmt: skip
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+            found["isinstance"] += 1
+    return found
 
 
 def _may_refer(node: ast.AST) -> bool:
