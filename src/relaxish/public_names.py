@@ -11,6 +11,7 @@ __all__ = ["HOOKS", "PUBLIC_NAMES"]
 #: What low layers load without naming it: hook -> "module", or "module:name".
 HOOKS = {
     "build": "relaxish.driver:build",
+    "kernel_pipeline": "relaxish.pipeline:kernel_pipeline",
     "contrib.ndk": "relaxish.contrib.ndk:create_shared",
     "cost_model.mlp": "relaxish.meta_schedule.cost_model.mlp_model:MLPModel",
     "cost_model.random": "relaxish.meta_schedule.cost_model.cost_model:RandomModel",
