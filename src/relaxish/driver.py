@@ -46,6 +46,7 @@ from .target.llvm_cpus import check_cpu
 from .te.schedule import Schedule as TirSchedule
 from .tir.function import PrimFunc
 from .transform import fold_constant
+from .transform.kernel_origins import unlowered
 from .transform.placement import Nested, as_composed, bare, home_of, place, with_inherited
 from .transform.field_readers import field_readers_to_builtins
 from .ir.expr import BaseFunc
@@ -147,6 +148,8 @@ def build(
             for t in where.versions()
         ]
         return _registered(_best(list(of_kind(built, Executable))), module, system_lib)
+    if relax_pipeline is None and where.kind.name in ("llvm", "c"):
+        module = unlowered(module)
     module = _with_params(module, params)
     with where:
         module = _relax_pipeline(relax_pipeline, where)(module)
@@ -495,12 +498,11 @@ def _machine_code(kernels: IRModule, target: Target, plans: Sequence[ExecutionPl
 
 
 def _relax_pipeline(pipeline: str | Pipeline | None, target: Target) -> Callable[[IRModule], IRModule]:
-    from .pipeline import get_default_pipeline, get_pipeline
+    from .pipeline import get_default_pipeline, pipeline_to_build
 
-    if pipeline is not None and not isinstance(pipeline, str):
-        return pipeline
-    found: Callable[[IRModule], IRModule] = get_default_pipeline(target) if pipeline is None else get_pipeline(pipeline)
-    return found
+    if pipeline is None:
+        return get_default_pipeline(target)
+    return pipeline_to_build(pipeline, target) if isinstance(pipeline, str) else pipeline
 
 
 def _split(mod: IRModule) -> tuple[IRModule, IRModule]:

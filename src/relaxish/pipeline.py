@@ -17,6 +17,7 @@ from .relax.analysis.cleanup import keep_vouched_calls
 from .target import Target
 from .tir.function import PrimFunc
 from .transform.decompose_ops import DecomposeOpsAsWritten
+from .transform.kernel_origins import KernelsToOperators, has_origin, has_origins, remember_lowered, unlowered, unrecorded
 from .transform.placement import home_of, place
 from .tir.transform.numerics.centered_variances import CenterVariances, exact_sums
 
@@ -37,9 +38,10 @@ __all__ = [
 ]
 
 _OPAQUE = 8
+_ON_CPU = ("llvm", "c")
 # The folder of backend/ that has the passes of a target kind.
 _FAMILIES = {
-    "llvm": "cpu_generic", "c": "cpu_generic", "cuda": "cuda", "rocm": "rocm",
+    **dict.fromkeys(_ON_CPU, "cpu_generic"), "cuda": "cuda", "rocm": "rocm",
     **dict.fromkeys(("metal", "vulkan", "opencl", "webgpu"), "gpu_generic"),
 }  # fmt: skip
 
@@ -74,6 +76,12 @@ def zero_pipeline(*, enable_warning: bool = False) -> Pass:
     return _pass(f_zero_pipeline, "zero_pipeline")
 
 
+def as_operators(mod: IRModule) -> IRModule:
+    """The graph of operators that a pipeline without a target made a module of kernels from; other modules as they are."""
+    source = unlowered(mod)
+    return KernelsToOperators()(source) if has_origins(source) else source
+
+
 def _database_is_current() -> bool:
     """Whether a tuning database is in scope; if its layer was never loaded, none can be."""
     layer = sys.modules.get(f"{__package__}.meta_schedule.database")
@@ -93,9 +101,18 @@ def default_build_pipeline() -> Pass:
             *stages.dataflow_lower(),
             *stages.finalize(cuda_graph=True),
         ]
-        return Sequential(passes)(mod)
+        return remember_lowered(Sequential(passes)(mod), mod)
 
     return _pass(f_default_build_pipeline, "default_build_pipeline")
+
+
+def pipeline_to_build(name: str, target: Target) -> Pass:
+    """What a build runs for the name of a pipeline.
+
+    On CPUs it would take what ``zero`` and ``default_build`` make back to operators, and so need not run them.
+    """
+    ours = PIPELINE_MAP.get(name) in (zero_pipeline, default_build_pipeline)
+    return get_default_pipeline(target) if ours and target.kind.name in _ON_CPU else get_pipeline(name)
 
 
 def static_shape_tuning_pipeline(
@@ -112,6 +129,7 @@ def static_shape_tuning_pipeline(
     def f_tuning(mod: IRModule, ctx: PassContext) -> IRModule:
         before: list[Pass] = []
         after: list[Pass] = []
+        cpu = _is_cpu(target)
         if cpu_weight_prepack:
             before = [transform.AttachAttrLayoutFreeBuffers()]
             after = [
@@ -119,19 +137,21 @@ def static_shape_tuning_pipeline(
                 transform.LiftTransformParams(),
                 transform.FoldConstant(),
             ]
-        from .meta_schedule.passes import MetaScheduleApplyDatabase, MetaScheduleTuneIRMod
+        from .meta_schedule.passes import ApplyFasterOfDatabaseAndDefault, MetaScheduleApplyDatabase, MetaScheduleTuneIRMod
 
         with stages.as_target(target):
-            tuning = [MetaScheduleTuneIRMod({}, work_dir, total_trials)] if total_trials > 0 else []
+            tuning = [MetaScheduleTuneIRMod({}, work_dir, total_trials, baselines=cpu)] if total_trials > 0 else []
+            kernels = [transform.DecomposeOpsForInference(), transform.CanonicalizeBindings(), zero_pipeline()]
+            if cpu:  # those that a build would schedule
+                kernels = [kernel_pipeline(target, prepack=False)]
+            applied = ApplyFasterOfDatabaseAndDefault(work_dir=work_dir) if cpu else MetaScheduleApplyDatabase(work_dir)
             return Sequential(
                 [
-                    transform.DecomposeOpsForInference(),
-                    transform.CanonicalizeBindings(),
-                    zero_pipeline(),
-                    CenterVariances(for_device=not _is_cpu(target)),
+                    *kernels,
+                    CenterVariances(for_device=not cpu),
                     *before,
                     *tuning,
-                    MetaScheduleApplyDatabase(work_dir),
+                    applied,
                     *after,
                 ]
             )(mod)
@@ -259,7 +279,8 @@ def kernel_pipeline(target: str | Target, *, prepack: bool = True) -> Pass:
     def f_kernels(mod: IRModule, ctx: PassContext) -> IRModule:
         head = _cpu_fast(made) if cpu else _graph_passes(made)
         libraries = [transform.CanonicalizeBindings(), *library_passes(made)] if made.libs else []
-        with made:
+        mod = as_operators(mod) if cpu else mod
+        with made, unrecorded():
             mod = Sequential([*libraries, *head, *library_dispatch_passes(made), *legalize_passes(made)])(_frozen(mod))
             if cpu:
                 mod = exact_sums(mod)
@@ -315,6 +336,13 @@ def _tuned_kernels() -> list[Pass]:
     ]
 
 
+def _tuned_as_given() -> list[Pass]:
+    """Kernels that the database in scope knows as they are given keep their tuned schedules."""
+    from .meta_schedule.passes import ApplyFasterOfDatabaseAndDefault
+
+    return [ApplyFasterOfDatabaseAndDefault(has_origin)]
+
+
 def _mixed_kernels(home: Target, others: Sequence[Target]) -> list[Pass]:
     """From a placed model to fused kernels that say for which device they are; what is on none is for ``home``."""
     elsewhere = {t.kind.name: t for t in reversed(others) if t.kind != home.kind}
@@ -364,6 +392,7 @@ def get_default_pipeline(target: str | Target) -> Pass:
         with made:
             return Sequential(
                 [
+                    *(_tuned_as_given() if tuned and cpu and has_origins(mod) else []),
                     kernel_pipeline(made, prepack=tuned),
                     *(_tuned_kernels() if tuned else []),
                     *(_default_cpu_schedule() if cpu else []),

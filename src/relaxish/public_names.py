@@ -12,6 +12,7 @@ __all__ = ["HOOKS", "PUBLIC_NAMES"]
 HOOKS = {
     "build": "relaxish.driver:build",
     "builder.ray": "relaxish.meta_schedule.distributed.ray_runner:RayBuilder",
+    "kernel_pipeline": "relaxish.pipeline:kernel_pipeline",
     "contrib.ndk": "relaxish.contrib.ndk:create_shared",
     "cost_model.mlp": "relaxish.meta_schedule.cost_model.mlp_model:MLPModel",
     "cost_model.random": "relaxish.meta_schedule.cost_model.cost_model:RandomModel",

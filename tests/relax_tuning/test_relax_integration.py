@@ -240,7 +240,8 @@ def test_a_record_slower_than_the_default_schedule_is_not_built(tmp_path, kind):
     def is_tuned(scope, apply=ApplyFasterOfDatabaseAndDefault):
         with TARGET, scope:
             func = apply()(mod)["doubled"]
-        assert func.attrs["tir.is_scheduled"]
+        if not func.attrs.get("tir.is_scheduled"):
+            return False  # left to the default schedules of the build
         sch = relaxish.tir.Schedule(func)
         return "tuned" in sch.get(sch.get_block("b")).annotations
 

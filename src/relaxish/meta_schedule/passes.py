@@ -11,6 +11,7 @@ from ..ir.transform import Pass, PassContext, module_pass
 from ..support.log import get_logger
 from ..target import Target
 from ..tir import PrimFunc, Schedule
+from .builder.device_artifact import is_device_target
 from .verdicts.baseline import baseline_wins, default_schedule
 from .database import Database, JSONDatabase
 from .application.few_shot import few_shot_tune
@@ -66,13 +67,18 @@ def apply_record(
     """
     module = normalize_mod(func)
     record = database.query_tuning_record(module, target, name)
+    if record is None and "layout_free_buffers" in (func.attrs or {}):
+        # Tuned before anyone knew that its weights are constants.
+        module = normalize_mod(func.without_attr("layout_free_buffers"))
+        record = database.query_tuning_record(module, target, name)
     # Whoever defines the query may not have checked.
     if record is None or not is_trusted(database, record, target):
         return None
     sch = Schedule(module)
     if ModuleEquality("ignore-ndarray").equal(record.workload.mod, module):
         if respect_baselines and baseline_wins(database, module, record):
-            return _scheduled(func, default_schedule(module, target)["main"])
+            # The build packs weights for the default schedules that it makes itself.
+            return None if not is_device_target(target) else _scheduled(func, default_schedule(module, target)["main"])
         if ModuleEquality("structural").equal(record.workload.mod, module):
             sch = Schedule(record.workload.mod)  # the trace names its blocks, which may have other names in the module
         record.trace.apply_to_schedule(sch, remove_postproc=False)
@@ -94,13 +100,16 @@ def MetaScheduleApplyDatabase(work_dir: str | None = None, enable_warning: bool 
     return _apply_database(work_dir, enable_warning, respect_baselines=False)
 
 
-def ApplyFasterOfDatabaseAndDefault() -> Pass:
+def ApplyFasterOfDatabaseAndDefault(
+    only: Callable[[PrimFunc], bool] | None = None, work_dir: str | None = None, enable_warning: bool = False
+) -> Pass:
     """:func:`MetaScheduleApplyDatabase` for a build that is to be fast, not to repeat a search.
 
     A kernel whose default schedule was measured (``tune_relax(..., baselines=True)``) to beat its best record gets
-    that schedule instead.
+    that schedule instead: on CPUs when it is built, with the other default schedules. With ``only``, kernels that it
+    does not hold for are passed over.
     """
-    return _apply_database(None, False, respect_baselines=True)
+    return _apply_database(work_dir, enable_warning, respect_baselines=True, only=only)
 
 
 def _place_of(func: PrimFunc, target: Target) -> Target:
@@ -110,7 +119,12 @@ def _place_of(func: PrimFunc, target: Target) -> Target:
     return own if elsewhere else target
 
 
-def _apply_database(work_dir: str | None, enable_warning: bool, respect_baselines: bool) -> Pass:
+def _apply_database(
+    work_dir: str | None,
+    enable_warning: bool,
+    respect_baselines: bool,
+    only: Callable[[PrimFunc], bool] | None = None,
+) -> Pass:
     given = Target.current()
 
     def run(mod: IRModule, ctx: PassContext) -> IRModule:
@@ -118,6 +132,8 @@ def _apply_database(work_dir: str | None, enable_warning: bool, respect_baseline
         database = _database(work_dir)
 
         def change(name: str, func: PrimFunc) -> PrimFunc | None:
+            if only is not None and not only(func):
+                return None
             made = apply_record(database, func, _place_of(func, target), name, respect_baselines)
             if made is None and enable_warning:
                 _log.warning("Tuning record is not found for primfunc: %s", name)

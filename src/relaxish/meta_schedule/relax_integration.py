@@ -13,6 +13,7 @@ from ..ir.functor import post_order_visit
 from ..ir.node import Node
 from ..support.entry_points import load
 from ..target import Target
+from ..transform.kernel_origins import has_origins
 from ..transform.placement import device_of
 from .runner.pools import runner_of_target
 from ..tir import PrimFunc
@@ -143,6 +144,10 @@ def extracted_tasks_to_tune_contexts(
     return contexts, weights
 
 
+def _is_llvm(target: str | Target) -> bool:
+    return bool((target if isinstance(target, Target) else Target(target)).kind.name == "llvm")
+
+
 def tune_relax(
     mod: IRModule | Any,
     params: Mapping[str, Any] | None,
@@ -172,8 +177,13 @@ def tune_relax(
     ``op_names`` keeps only the tasks whose name contains one of the given texts. ``relaxish.pipeline.kernel_pipeline``
     brings a model to the very kernels that ``relaxish.build`` will look up in the database. ``baselines`` times the
     default schedules too, so that applying the database is never slower than not tuning.
+
+    On CPUs, kernels that a pipeline without a target made are tuned, with ``baselines``, as a build will lay them out.
     """
-    tasks = extract_tasks(mod, target, params, module_equality)
+    module = _as_module(mod, params)
+    if _is_llvm(target) and has_origins(module):
+        module, baselines = load("kernel_pipeline")(target)(module), True
+    tasks = extract_tasks(module, target, None, module_equality)
     if op_names:
         tasks = [t for t in tasks if any(name in t.task_name for name in op_names)]
     contexts, weights = extracted_tasks_to_tune_contexts(tasks, work_dir, space, strategy, num_tuning_cores, seed)
@@ -206,10 +216,12 @@ def compile_relax(
 ) -> Any:
     """Build a model with the schedules of a database; kernels it has no record of get their default schedule."""
     from ..ir.transform import PassContext
-    from .passes import MetaScheduleApplyDatabase
+    from .passes import ApplyFasterOfDatabaseAndDefault, MetaScheduleApplyDatabase
 
     target = target if isinstance(target, Target) else Target(target)
     module = _as_module(mod, params)
     build = load("build")
     with target, database, PassContext(opt_level=3):
-        return build(MetaScheduleApplyDatabase(enable_warning=enable_warning)(module), target)
+        faster = ApplyFasterOfDatabaseAndDefault(enable_warning=enable_warning)
+        applied = faster if _is_llvm(target) else MetaScheduleApplyDatabase(enable_warning=enable_warning)
+        return build(applied(module), target)

@@ -34,6 +34,7 @@ from ..tir.functor import renew_defs, substitute, substitute_buffers
 from ..tir.stmt import Stmt, stmt_list
 from .base import as_module_pass
 from .dead_code_elimination import DeadCodeElimination
+from .kernel_origins import remember_group
 from .private_signatures import ExpandTupleArguments, RemoveUnusedParameters
 from ..ir.plain import plain_bool
 from ..ir.declared_pass import StepsPass
@@ -368,6 +369,8 @@ def _run(mod: IRModule) -> IRModule:
         prim_func = maker.build()
         name = GlobalVar(var.name_hint)
         fused[var.name_hint] = (name, maker.inplace)
+        if all(place < 0 for place in maker.inplace):
+            remember_group(prim_func, func, mod)
         out.update_func(name, prim_func)
     sites = _CallSites(out, fused)
     return rewrite_functions(sites, out)

@@ -42,7 +42,7 @@ from ...ir.functor import all_nodes
 from ..base.transform import is_scheduled, schedulable
 from .common import KEPT_ATTR, open_reduction
 from .facts import BlockInfo, IterInfo, access_stride
-from .packing import Repacked, constant_arguments, with_repacked_calls
+from .packing import Repacked, constant_arguments, free_arguments, with_repacked_calls
 
 __all__ = ["DotWords"]
 
@@ -83,12 +83,14 @@ class _Product:
 class DotWords(Pass):
     """Products of bfloat16 and of bytes by dot-product instructions, on CPUs that have them; see the module."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, free_weights: bool = False) -> None:
+        """With ``free_weights``, parameters in ``layout_free_buffers`` are constants; nobody who calls is told."""
         super().__init__(PassInfo(0, "DotWords"))
+        self.free_weights = free_weights
 
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         """The module with kernels over words, and constants packed to match."""
-        constants = constant_arguments(mod)
+        constants = free_arguments(mod) if self.free_weights else constant_arguments(mod)
         made: dict[GlobalVar, tuple[GlobalVar, Repacked]] = {}
         words = _Words()
         out = mod.clone()

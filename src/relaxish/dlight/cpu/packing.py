@@ -141,6 +141,12 @@ def constant_arguments(mod: IRModule) -> dict[GlobalVar, frozenset[int]]:
     return found
 
 
+def free_arguments(mod: IRModule) -> dict[GlobalVar, frozenset[int]]:
+    """For each program the parameters whose layout its schedule may choose."""
+    free = {g: (f.attrs or {}).get("layout_free_buffers") or () for g, f in functions_of(mod, PrimFunc)}
+    return {g: frozenset(int(getattr(i, "value", i)) for i in places) for g, places in free.items()}
+
+
 def _wishes(func: PrimFunc) -> bool:
     return any(PACK_ATTR in block.annotations for block in _blocks(func))
 

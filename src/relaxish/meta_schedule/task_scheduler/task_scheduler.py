@@ -11,6 +11,7 @@ from logging import Logger
 from typing import TYPE_CHECKING, Any
 
 from ...target import Target
+from ..arg_info import ArgInfo
 from ..builder import BuilderResult
 from ..database import JSONDatabase, mean_seconds
 from ..logging import get_logger
@@ -53,6 +54,7 @@ class TaskRecord:
     latest_result: float = math.inf
     # The default schedule, timed with each batch, and how many times slower it is than the best of its batch.
     default_artifact: str | bytes | None = None
+    default_args: Sequence[ArgInfo] = ()
     default_future: RunnerFuture | None = None
     gain: float | None = None
 
@@ -196,7 +198,7 @@ class TaskScheduler:
         middle = len(candidates) // 2 if task.default_artifact is not None and len(known) < len(candidates) else None
         batch: list[Any] = list(candidates)
         if middle is not None and task.default_artifact is not None:
-            batch.insert(middle, Prebuilt(task.default_artifact, candidates[0].args_info))
+            batch.insert(middle, Prebuilt(task.default_artifact, task.default_args))
         places = [i if middle is None or i < middle else i + 1 for i in range(len(candidates))]
         begun = self._engine.begin(batch, {places[i]: result for i, result in known.items()}, task.ctx.target)
         built, futures = begun.built, begun.futures
@@ -215,14 +217,17 @@ class TaskScheduler:
         """The default schedule of a task, once."""
         if not self.with_baselines or task.default_artifact is not None or task.ctx.mod is None:
             return
-        from ..verdicts.baseline import default_schedule
+        from ..verdicts.baseline import built_by_default
 
         mod, target = task.ctx.mod, task.ctx.target
         assert target is not None
-        candidate = Candidate(functools.partial(default_schedule, mod, target), (), target=target)
+        program = functools.cache(functools.partial(built_by_default, mod, target))
+        candidate = Candidate(program, (), target=target)
         (built,) = self._engine.build([candidate])
         if not built.ok:  # a program the rules cannot schedule is tuned all the same
             task.ctx.logger.warning("there is no default schedule to compare with: %s", built.error)
+        else:
+            task.default_args = ArgInfo.from_entry_func(program())
         task.default_artifact = built.artifact
 
     def _arrived(self, task_id: int, candidate: MeasureCandidate, built: BuilderResult, ran: RunnerResult) -> None:

@@ -10,6 +10,7 @@ import os
 import weakref
 
 from ...dlight import ApplyDefaultSchedule, default_cpu_rules, default_gpu_rules
+from ...dlight.cpu import DotWords
 from ...ir import IRModule
 from ...support import config
 from ...support.journal import Journal
@@ -29,6 +30,7 @@ from ..database.lines import companion
 __all__ = [
     "baseline_seconds",
     "baseline_wins",
+    "built_by_default",
     "commit_baseline",
     "default_schedule",
     "read_note",
@@ -44,6 +46,17 @@ def default_schedule(mod: IRModule, target: Target) -> IRModule:
     with target:
         scheduled: IRModule = ApplyDefaultSchedule(*rules)(mod)
     return scheduled
+
+
+def built_by_default(mod: IRModule, target: Target) -> IRModule:
+    """The program as an untuned build runs it, for its time: like :func:`default_schedule`, but on CPUs weights (the buffers
+    of ``layout_free_buffers``) come as dot-product instructions want them, so that parameters may be others.
+    """
+    if is_device_target(target):
+        return default_schedule(mod, target)
+    with target:
+        words: IRModule = DotWords(free_weights=True)(mod)
+    return default_schedule(words, target)
 
 
 # ---- storage

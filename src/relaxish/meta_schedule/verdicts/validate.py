@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ...ir import IRModule
 from ..arg_info import ArgInfo
-from .baseline import commit_baseline, default_schedule
+from .baseline import built_by_default, commit_baseline
 from ..builder import Builder
 from ..database import Database, TuningRecord, Workload
 from ..database.database import is_for
@@ -94,12 +94,14 @@ def race(
     target = task.target
     if target is None or task.mod is None or not (records or baseline):
         return
-    programs: list[IRModule] = [default_schedule(task.mod, target)] if baseline else []
+    programs: list[IRModule] = [built_by_default(task.mod, target)] if baseline else []
+    # Of the default schedule's own parameters: weights may be packed for it.
+    given = [ArgInfo.from_entry_func(program, remove_preproc=True) for program in programs]
     programs += [scheduled(r) for r in records]
-    args = ArgInfo.from_entry_func(task.mod, remove_preproc=True)
+    given += [ArgInfo.from_entry_func(task.mod, remove_preproc=True)] * len(records)
     engine = MeasureEngine(target, builder, runner)
-    built = engine.build([Candidate(lambda p=p: p, args) for p in programs])  # type: ignore[misc]
-    running = [(i, Prebuilt(b.artifact, args)) for i, b in enumerate(built) if b.artifact is not None] * _TURNS
+    built = engine.build([Candidate(lambda p=p: p, args) for p, args in zip(programs, given, strict=True)])  # type: ignore[misc]
+    running = [(i, Prebuilt(b.artifact, given[i])) for i, b in enumerate(built) if b.artifact is not None] * _TURNS
     times: dict[int, list[float]] = {}
     for (index, _), measured in zip(running, engine.measure([b for _, b in running]), strict=True):
         if measured.ok:

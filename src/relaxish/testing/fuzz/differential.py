@@ -133,17 +133,26 @@ def _apply_passes(mod: IRModule, passes: Sequence[str]) -> IRModule:
 
 def compile_route(mod: IRModule, route: Route) -> Executable | Module | MachinePrograms:
     """The executable of a module by one route."""
+    from ...transform.kernel_origins import unrecorded
+
+    # Nothing is taken back to operators: the kernels of each route are what is tested.
+    with unrecorded():
+        return _compiled(_apply_passes(mod, route.passes), route)
+
+
+def _compiled(mod: IRModule, route: Route) -> Any:
     from ... import driver, pipeline
     from ...meta_schedule.database import MemoryDatabase
     from ...target import Target
 
-    mod = _apply_passes(mod, route.passes)
+    named: Any = None
     if route.pipeline == "zero":
         mod = pipeline.zero_pipeline()(mod)
     elif route.pipeline == "static_shape_tuning":
         with Target("llvm -num-cores 1"), MemoryDatabase():
             mod = pipeline.static_shape_tuning_pipeline(0, "llvm -num-cores 1", cpu_weight_prepack=True)(mod)
-    named = "default_build" if route.pipeline == "default_build" else None
+    elif route.pipeline == "default_build":
+        named = pipeline.default_build_pipeline()
     return driver.build(mod, "llvm", relax_pipeline=named, exec_mode=route.exec_mode)
 
 

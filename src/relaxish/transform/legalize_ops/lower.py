@@ -15,12 +15,14 @@ from ...relax.expr import Call, Constant, Expr, ExternFunc, Function, ShapeExpr,
 from ...relax.expr_functor import PyExprMutator
 from ...relax.op_table import op_record_of
 from ...relax.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo, is_pure_function
+from ...op.nn.attention import ATTENTION_KERNELS
 from ...support.log import get_logger
 from ...target.target import Target
 from ...tir import PrimFunc
 from ...tir.transform import ConvertSSA
 from ..dead_code_elimination import DeadCodeElimination
 from ...ir.declared_pass import ModuleRewrite
+from ..kernel_origins import remember_operator
 
 __all__ = ["LegalizeOps", "legalization_key"]
 
@@ -79,6 +81,10 @@ class _Legalizer(PyExprMutator):
         if known is not None:
             return _again(known, call)
         new = self._apply(rule, call)
+        if is_call_of(new, "relax.call_tir") and self.custom.get(call.op.name) in (None, *ATTENTION_KERNELS.values()):
+            func = self.builder_.get().functions.get(new.args[0])
+            if isinstance(func, PrimFunc):
+                remember_operator(func, new, call)
         if key is not None and _is_plain_call_tir(new, call):
             self.cache[key] = new
         return new
