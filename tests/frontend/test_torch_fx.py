@@ -198,30 +198,6 @@ def test_dynamo_in_training() -> None:
 
 
 @pytest.mark.slow
-def test_dynamo_falls_back_to_torch(caplog: Any) -> None:
-    torch.manual_seed(0)
-    layers = torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(inplace=True), torch.nn.MaxPool2d(2), torch.nn.Flatten()
-    with caplog.at_level("WARNING", logger="relaxish"):
-        compared(torch.nn.Sequential(*layers), torch.randn(2, 3, 8, 8))
-    assert "run by PyTorch" in caplog.text  # the backward pass of the convolution
-
-
-@pytest.mark.slow
-def test_dynamo_with_changing_shapes() -> None:
-    torch._dynamo.reset()
-    layer = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh())
-    fast = torch.compile(layer, backend=relax_dynamo(), dynamic=True)
-    for rows in (2, 5, 7, 5):
-        x = torch.randn(rows, 3, requires_grad=True)
-        y = x.detach().clone().requires_grad_()
-        found, want = fast(x), layer(y)
-        torch.testing.assert_close(found, want)
-        found.sum().backward()
-        want.sum().backward()
-        torch.testing.assert_close(x.grad, y.grad)
-
-
-@pytest.mark.slow
 def test_dynamo_views_across_graphs() -> None:
     class Broken(torch.nn.Module):
         def forward(self, x: Any) -> Any:

@@ -2,169 +2,211 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, fields
 from typing import Any
+
 import torch
 
 from ...ir import IRModule
-from ...relax.expr import Expr
-from ...runtime import VirtualMachine, cpu
-from ...runtime.ndarray import from_dlpack
-from ...support.errors import RelaxishError, first_line
+from ...runtime import VMExecutable
+from ...support.entry_points import load
+from ...support.errors import RelaxishError
 from ...support.log import get_logger
 from ..common import build_module, need, Pipeline
+from .compiled_graph import placeholders
 from .fx import from_fx
-from .traced import import_traced, trace
+from .partition import compile_graph, forget_warnings
 
-__all__ = ["dynamo_capture_subgraphs", "relax_dynamo"]
+__all__ = ["DynamoOptions", "dynamo_capture_subgraphs", "relax_dynamo", "relaxish_backend"]
 
 _log = get_logger("frontend.torch")
-# Programs compiled for one graph whose shapes change; beyond it the oldest is forgotten.
-_KEPT_SHAPES = 64
+_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+# How often constants are compiled in anew because they were written to, before they become inputs.
+_REFREEZES = 3
 
 
-def _input_info(example_inputs: Sequence[torch.Tensor]) -> list[tuple[tuple[int, ...], str]]:
-    return [(tuple(int(d) for d in x.shape), str(x.dtype).removeprefix("torch.")) for x in example_inputs]
+@dataclass(frozen=True)
+class DynamoOptions:
+    """What ``torch.compile(..., backend="relaxish", options={...})`` takes."""
+
+    #: What the code is for, as ``relaxish.build`` takes it.
+    target: str = "llvm"
+    #: A Relax pass, or the name of a pipeline, in the place of the target's own.
+    pipeline: Pipeline | None = None
+    #: Tune the kernels; what ``mode="max-autotune"`` sets.
+    max_autotune: bool = False
+    #: Trials of the tuner for each graph, and where its records are kept.
+    trials: int = 256
+    work_dir: str = "tuning_logs"
+    #: Compile the weights and buffers of inference in as constants, so that they are packed once.
+    freeze: bool = False
+
+    @classmethod
+    def of(cls, mode: str | None, options: Mapping[str, Any] | None) -> DynamoOptions:
+        """The options of a call of ``torch.compile``. Raises RelaxishError for unknown ones."""
+        known = [f.name for f in fields(cls)]
+        unknown = sorted(set(options or {}) - set(known))
+        if unknown:
+            raise RelaxishError(
+                f"unknown options of the backend relaxish: {', '.join(unknown)}; there are {', '.join(known)}"
+            )
+        if mode is not None and mode not in _MODES:
+            raise RelaxishError(f"unknown mode {mode!r} of the backend relaxish; there are {', '.join(_MODES)}")
+        given = dict(options or {})
+        if mode is not None and mode.startswith("max-autotune"):
+            given["max_autotune"] = True
+        return cls(**given)
+
+    def build(self, mod: IRModule) -> VMExecutable:
+        """Compile an imported graph."""
+        if not self.max_autotune or self.pipeline is not None:
+            return build_module(mod, self.target, self.pipeline)
+        from ...meta_schedule.relax_integration import tune_relax
+
+        kernels = load("pipeline.kernels")(self.target)(mod)
+        trials, where = self.trials, self.work_dir
+        with tune_relax(kernels, {}, self.target, where, trials, baselines=True):
+            return build_module(mod, self.target)
+
+
+def relaxish_backend(
+    graph_module: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """The backend ``"relaxish"`` of ``torch.compile``: ``torch.compile(model, backend="relaxish")``.
+
+    The name is found by its entry point where the package is installed; ``backend=relaxish_backend`` needs none.
+    ``mode`` and ``options`` are those of ``torch.compile``; options are the fields of :class:`DynamoOptions`.
+
+    PyTorch makes the graph functional and derives its backward pass; both are compiled here. Writes to inputs and
+    buffers are carried out and results carry gradients, as without compiling. Sizes that PyTorch takes for dynamic are
+    symbolic in the compiled program, which runs for all of them. Operators without a converter and those that draw
+    random numbers are run by PyTorch, and a warning in the log names them.
+    """
+    need("torch", "torch")
+    return _compiled(DynamoOptions.of(mode, options), graph_module, example_inputs)
+
+
+# ``torch._dynamo.reset()`` calls it.
+relaxish_backend.reset = forget_warnings  # type: ignore[attr-defined]
 
 
 def relax_dynamo(pipeline: Pipeline | None = None) -> Callable[..., Any]:
-    """A backend for ``torch.compile``.
+    """A backend for ``torch.compile``: :func:`relaxish_backend` with a pipeline of its own.
 
     ``pipeline`` is a Relax pass (or the name of a pipeline) that takes the place of the default one.
-
-    PyTorch makes the graph functional and derives its backward pass; both are compiled here. Writes to inputs and
-    buffers are carried out and results carry gradients, as without compiling. A graph that draws random numbers
-    (dropout in training) or has operators that cannot be imported is run by PyTorch itself, which a warning in the log
-    tells. A graph of changing shapes is compiled for each of them when it is met.
 
     ::
 
         fast = torch.compile(model, backend=relax_dynamo())
     """
-
-    def compiled(graph_module: torch.fx.GraphModule, example_inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
-        from torch._functorch.aot_autograd import make_boxed_func
-
-        return make_boxed_func(_graph(graph_module, example_inputs, pipeline))
-
-    def backend(graph_module: torch.fx.GraphModule, example_inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
-        need("torch", "torch")
-        from torch._dynamo.backends.common import aot_autograd
-
-        made: Callable[..., Any] = aot_autograd(fw_compiler=compiled, bw_compiler=compiled)(
-            graph_module, example_inputs
-        )
-        return made
-
-    return backend
+    return functools.partial(_compiled, DynamoOptions(pipeline=pipeline))
 
 
-def _graph(
-    graph_module: torch.fx.GraphModule, examples: Sequence[Any], pipeline: Pipeline | None
+def _compiled(
+    options: DynamoOptions, graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]
 ) -> Callable[..., Any]:
-    """What runs one graph of ATen operators."""
-    random = sorted({str(node.target) for node in graph_module.graph.nodes if _is_random(node)})
-    if random:
-        return _by_torch(graph_module, f"it draws random numbers ({', '.join(random)})")
-    if any(node.meta["val"].device.type != "cpu" for node in graph_module.graph.nodes if _has_device(node)):
-        return _by_torch(graph_module, "its tensors are not in the memory of the CPU")
-    if all(_is_static(x) for x in examples):
-        return _for_shapes(graph_module, pipeline)
-    return _ByShape(graph_module, pipeline)
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.aot_autograd import make_boxed_func
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    def graph(module: torch.fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
+        return make_boxed_func(compile_graph(module, options.build))
+
+    def inference(module: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        constant = _constants(module) if options.freeze else []
+        return make_boxed_func(_Freezing(module, options, constant)) if constant else graph(module, examples)
+
+    backend = aot_autograd(
+        fw_compiler=graph,
+        bw_compiler=graph,
+        inference_compiler=inference,
+        decompositions=_decompositions(),
+        partition_fn=min_cut_rematerialization_partition,
+    )
+    with _plain_attention(example_inputs):
+        made: Callable[..., Any] = backend(graph_module, example_inputs)
+    return made
 
 
-def _is_random(node: torch.fx.Node) -> bool:
-    import torch
+def _plain_attention(examples: Sequence[Any]) -> Any:
+    """Attention whose gradient is wanted, as products and a softmax: its own operator has a backward pass that takes
+    what only PyTorch's kernel gives."""
+    from torch.nn.attention import sdpa_kernel, SDPBackend
 
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-
-
-def _has_device(node: torch.fx.Node) -> bool:
-    return node.op == "placeholder" and hasattr(node.meta.get("val"), "device")
-
-
-def _is_static(x: object) -> bool:
-    return hasattr(x, "shape") and all(isinstance(d, int) for d in x.shape)
+    wanted = torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in examples)
+    return sdpa_kernel(SDPBackend.MATH) if wanted else nullcontext()
 
 
-def _by_torch(graph_module: torch.fx.GraphModule, reason: str) -> Callable[..., Any]:
-    _log.warning("a graph is run by PyTorch: %s", reason)
-    forward: Callable[..., Any] = graph_module.forward
-    return forward
+@functools.cache
+def _decompositions() -> dict[Any, Any]:
+    """PyTorch's ways to take operators apart, for those that have no converter. Random numbers stay its own."""
+    from torch._decomp import decomposition_table
+
+    from .exported_program import name_of
+    from .table import find
+
+    return {
+        operator: rule
+        for operator, rule in decomposition_table.items()
+        if isinstance(operator, torch._ops.OpOverload)
+        and find(name_of(operator)) is None
+        and torch.Tag.nondeterministic_seeded not in operator.tags
+    }
 
 
-def _for_shapes(graph_module: torch.fx.GraphModule, pipeline: Pipeline | None) -> Callable[..., Any]:
-    """What runs a graph of tensors of known shapes."""
-    try:
-        mod = import_traced(graph_module)
-    except (RelaxishError, ValueError, TypeError, IndexError, NotImplementedError) as err:
-        return _by_torch(graph_module, f"it cannot be imported ({first_line(err)})")
-    import torch
-
-    run = VirtualMachine(build_module(mod, "llvm", pipeline), cpu())["main"]
-    inputs = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
-    (output,) = (node for node in graph_module.graph.nodes if node.op == "output")
-    returned = output.args[0]
-    computed = [value for value in returned if value is not None]
-
-    def call(*args: Any) -> Sequence[torch.Tensor]:
-        found = run(*[from_dlpack(_plain(a)) for a in args])
-        made = dict(zip(computed, map(torch.from_dlpack, found), strict=True)) if computed else {}
-        made.update(zip(inputs, args, strict=True))
-        return [None if value is None else made[value] for value in returned]
-
-    return call
+def _constants(module: torch.fx.GraphModule) -> list[int]:
+    """Positions of the inputs of a graph that are weights and buffers of the model."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = getattr(context, "fw_metadata", None)
+    return [
+        k
+        for k in (metadata.static_input_indices if metadata is not None else [])
+        if k < len(placeholders(module.graph))
+    ]
 
 
-def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements of a tensor in rows, as the compiled function reads them."""
-    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+class _Freezing:
+    """Runs a graph of inference with weights that are constants of the compiled program.
+
+    Weights that were written to since are seen by their version or address, and the program is compiled again; after
+    some times they become inputs.
+    """
+
+    def __init__(self, module: torch.fx.GraphModule, options: DynamoOptions, constant: Sequence[int]) -> None:
+        self._module, self._options, self._constant = module, options, constant
+        self._state: list[tuple[int, int]] | None = None
+        self._run: Callable[..., Any] | None = None
+        self._made = 0
+
+    def __call__(self, *args: Any) -> Any:
+        if self._made > _REFREEZES and self._run is not None:
+            return self._run(*args)
+        weights = [args[k] for k in self._constant]
+        # Tensors of inference mode have no version: whether they were written to cannot be seen.
+        state = [] if any(w.is_inference() for w in weights) else [(w._version, w.data_ptr()) for w in weights]
+        if self._run is None or state != self._state:
+            self._made += 1
+            frozen = {}
+            if self._made <= _REFREEZES and state:
+                names = [node.name for node in placeholders(self._module.graph)]
+                frozen = {names[k]: args[k].detach() for k in self._constant}
+            else:
+                self._made = _REFREEZES + 1
+                _log.info("weights that change between calls are inputs of the compiled program")
+            self._run = compile_graph(self._module, self._options.build, frozen)
+            self._state = state
+        return self._run(*args)
 
 
-class _ByShape:
-    """Runs a graph whose inputs are sizes or have sizes that change: it is traced anew for every set of them."""
-
-    def __init__(self, graph_module: torch.fx.GraphModule, pipeline: Pipeline | None) -> None:
-        self.graph_module, self.pipeline = graph_module, pipeline
-        self.programs: dict[Any, Callable[..., Any]] = {}
-
-    def __call__(self, *args: Any) -> Sequence[torch.Tensor]:
-        import torch
-
-        is_tensor = [isinstance(a, torch.Tensor) for a in args]
-        tensors = [a for a, known in zip(args, is_tensor) if known]
-        key = tuple(tuple(a.shape) if known else a for a, known in zip(args, is_tensor))
-        if key not in self.programs:
-            if len(self.programs) >= _KEPT_SHAPES:
-                del self.programs[next(iter(self.programs))]
-            self.programs[key] = self._program(args, is_tensor, tensors)
-        return self.programs[key](*tensors)
-
-    def _program(self, args: Sequence[Any], is_tensor: Sequence[bool], tensors: Sequence[Any]) -> Callable[..., Any]:
-        def specialised(*given: Any) -> Expr:
-            rest = iter(given)
-            return self.graph_module(*[next(rest) if known else a for a, known in zip(args, is_tensor)])
-
-        made = trace(specialised, tensors)
-        (output,) = (node for node in made.graph.nodes if node.op == "output")
-        if any(isinstance(value, (int, float)) for value in output.args[0]):
-            # Sizes that the backward pass takes: numbers among the results, known now.
-            return _with_numbers(made, output.args[0], self.pipeline)
-        return _for_shapes(made, self.pipeline)
-
-
-def _with_numbers(
-    graph_module: torch.fx.GraphModule, returned: Sequence[Any], pipeline: Pipeline | None
-) -> Callable[..., Any]:
-    numbers = {k: value for k, value in enumerate(returned) if isinstance(value, (int, float))}
-    (output,) = (node for node in graph_module.graph.nodes if node.op == "output")
-    output.args = ([None if k in numbers else value for k, value in enumerate(returned)],)
-    run = _for_shapes(graph_module, pipeline)
-
-    def call(*args: Any) -> Sequence[torch.Tensor]:
-        return [numbers.get(k, value) for k, value in enumerate(run(*args))]
-
-    return call
+def _input_info(example_inputs: Sequence[torch.Tensor]) -> list[tuple[tuple[int, ...], str]]:
+    return [(tuple(int(d) for d in x.shape), str(x.dtype).removeprefix("torch.")) for x in example_inputs]
 
 
 def dynamo_capture_subgraphs(model: Callable[..., object], *params: Any, **kwargs: Any) -> IRModule:

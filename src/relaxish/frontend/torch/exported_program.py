@@ -18,6 +18,7 @@ from ...support.errors import OpNotImplemented
 from ..common import need
 from . import (
     attention,
+    backward,
     creation,
     elementwise,
     indexing,
@@ -43,10 +44,11 @@ from ...ir.expr import as_expr
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-__all__ = ["from_exported_program"]
+__all__ = ["from_exported_program", "import_program", "name_of", "returned_values"]
 
 _ = (
     attention,
+    backward,
     creation,
     elementwise,
     indexing,
@@ -124,14 +126,16 @@ def import_program(
     unwrap: bool,
     no_bind: bool,
     custom: dict[Any, Callable[..., Any]] | None = None,
+    reached: Callable[[torch.fx.Node], None] | None = None,
 ) -> IRModule:
-    """Import a program; ``custom`` has converters of the user by operator name."""
+    """Import a program; ``custom`` has converters of the user by operator name, ``reached`` is told every node before
+    it is converted."""
     custom = custom or {}
     program = functional(program, [name.partition(".")[0] for name in custom])
-    return _ExportedProgramImporter(_covered(program, custom), custom).run(keep_params, unwrap, no_bind)
+    return _ExportedProgramImporter(_covered(program, custom), custom, reached).run(keep_params, unwrap, no_bind)
 
 
-def _name_of(target: Any) -> str:
+def name_of(target: Any) -> str:
     """``add.Tensor`` for an ATen overload, ``mul`` for a Python operator."""
     overload = getattr(target, "_overloadname", None)
     if overload is not None:
@@ -147,7 +151,7 @@ def _gaps(program: ExportedProgram, custom: dict[Any, Callable[..., Any]]) -> se
     """The operators of a program that have no converter."""
     found = set()
     for node in program.graph.nodes:
-        name = _name_of(node.target)
+        name = name_of(node.target)
         known = node.op != "call_function" or find(name) is not None or _custom(custom, name) is not None
         if not known and not _ignored(node):
             found.add(node.target)
@@ -159,22 +163,28 @@ def _covered(program: ExportedProgram, custom: dict[Any, Callable[..., Any]]) ->
     if not _gaps(program, custom):
         return program
     made = decompose(program, lambda part: _gaps(part, custom))
-    missing = sorted(_name_of(target) for target in _gaps(made, custom))
+    missing = sorted(name_of(target) for target in _gaps(made, custom))
     if missing:
         raise OpNotImplemented(f"The following operators are not supported by the torch frontend: {', '.join(missing)}")
     return made
 
 
 def _ignored(node: torch.fx.Node) -> bool:
-    return any(_name_of(node.target).startswith(name) for name in _IGNORED)
+    return any(name_of(node.target).startswith(name) for name in _IGNORED)
 
 
 class _ExportedProgramImporter:
     """Walks the graph of one program in order, keeping the value of every node."""
 
-    def __init__(self, program: ExportedProgram, custom: dict[Any, Callable[..., Any]]) -> None:
+    def __init__(
+        self,
+        program: ExportedProgram,
+        custom: dict[Any, Callable[..., Any]],
+        reached: Callable[[torch.fx.Node], None] | None = None,
+    ) -> None:
         self.program = program
         self.custom = custom
+        self.reached = reached
         self.builder = relax.BlockBuilder()
         self.importer = Importer(self.builder)
         self.values = self.importer.env
@@ -246,7 +256,7 @@ class _ExportedProgramImporter:
         return arg
 
     def _call(self, node: torch.fx.Node) -> Made:
-        name = _name_of(node.target)
+        name = name_of(node.target)
         if _ignored(node):
             return None
         own = _custom(self.custom, name)
@@ -306,6 +316,8 @@ class _ExportedProgramImporter:
             result: Any = None
             with self.builder.dataflow():
                 for node in self.program.graph.nodes:
+                    if self.reached is not None:
+                        self.reached(node)
                     if node.op == "call_function":
                         self.values[node] = self._settled(node, self._call(node))
                     elif node.op == "get_attr":
