@@ -25,6 +25,7 @@ from ..relax.layout import (
     initial_layout_decision,
     initial_nlayout,
     transpose_like,
+    transpose_str_like,
 )
 from ..relax.op_table import OpKind
 from ..relax.scalars import const_int, prove_equal
@@ -34,7 +35,7 @@ from ..support.errors import InternalError
 __all__ = [
     "BROADCAST", "COLLECTIVE", "CONTRACTION", "Desired", "ELEMENTWISE", "MOVEMENT", "NORMALIZATION", "POOLING", "REDUCTION", "SOFTMAX",
     "axis_in", "can_block", "dims_of", "has_split_axes", "initial_layouts", "join_axes", "join_broadcast", "join_normalized", "join_same",
-    "mark_axes", "plain_layout", "rank_of", "reduced_axes", "tensor_info",
+    "mark_axes", "marked_axes", "plain_layout", "rank_of", "reduced_axes", "tensor_info", "whole_layout",
 ]  # fmt: skip
 
 #: The layouts that a user asks for: ``{"relax.nn.conv2d": ["NHWC", "OHWI"]}``.
@@ -62,14 +63,21 @@ def has_split_axes(layout: LayoutDecision) -> bool:
 
 
 def axis_in(layout: LayoutDecision, axis: int) -> int:
-    """Where an axis stands in a layout."""
-    return layout.name.index(chr(ord("A") + axis % layout.ndim))
+    """Where an axis stands in a layout: of one that is split, its outer part."""
+    return [c for c in layout.name if c.isalpha()].index(chr(ord("A") + axis % layout.ndim))
 
 
 def plain_layout(call: Call, layouts: LayoutMap) -> LayoutDecision:
     """The first argument's layout; its initial one where that has blocked axes, which the operator cannot follow."""
     layout: LayoutDecision = layouts.of(call.args[0])
     return initial_layout_decision(rank_of(call)) if has_split_axes(layout) else layout
+
+
+def whole_layout(call: Call, layouts: LayoutMap, axes: Sequence[int]) -> LayoutDecision:
+    """The first argument's layout; its initial one where that splits one of ``axes``."""
+    layout: LayoutDecision = layouts.of(call.args[0])
+    split = {ord(c) - ord("a") for c in layout.name if c.islower()}
+    return initial_layout_decision(rank_of(call)) if split & {a % layout.ndim for a in axes} else layout
 
 
 def can_block(source: str, target: str, shape: Sequence[PrimExpr] | None) -> bool:
@@ -90,13 +98,20 @@ def can_block(source: str, target: str, shape: Sequence[PrimExpr] | None) -> boo
 
 
 def mark_axes(ndim: int, axes: Sequence[int], layout: LayoutDecision) -> str:
-    """The layout's letters, with ``1`` for the given axes and the others renamed as if those were not there."""
-    named, count = "", 0
+    """The layout's letters, with ``-`` for the given axes and the others renamed as if those were not there.
+
+    >>> mark_axes(4, [2], LayoutDecision("ABCD4b"))
+    'AB-C4b'
+    """
     gone = {a % ndim for a in axes}
-    for k in range(ndim):
-        named += "1" if k in gone else chr(ord("A") + count)
-        count += k not in gone
-    return "".join(named[ord(c) - ord("A")] for c in layout.name)
+    kept = iter(initial_layout(ndim))
+    named = "".join("-" if k in gone else next(kept) for k in range(ndim))
+    return transpose_str_like(named, initial_layout(ndim), layout.name)
+
+
+def marked_axes(text: str) -> tuple[int, ...]:
+    """Where the marked axes stand in what :func:`mark_axes` gives."""
+    return tuple(k for k, c in enumerate(c for c in text if not c.isdigit()) if c == "-")
 
 
 # ---- what axis rules share ------------------------------------------------------------------------------------------
@@ -237,10 +252,10 @@ def reduced_axes(call: Call) -> list[int]:
 
 
 def _reduced_layout(call: Call, desired: Desired, layouts: LayoutMap) -> InferLayoutOutput:
-    layout = plain_layout(call, layouts)
+    layout = whole_layout(call, layouts, reduced_axes(call))
     text = mark_axes(rank_of(call), reduced_axes(call), layout)
-    new_axes = tuple(k for k, c in enumerate(text) if c == "1")
-    out = layout if call.attrs.keepdims else LayoutDecision(text.replace("1", ""))
+    out = layout if call.attrs.keepdims else LayoutDecision(text.replace("-", ""))
+    new_axes = marked_axes(text)
     return InferLayoutOutput([layout], [out], {"axis": new_axes})
 
 
@@ -266,7 +281,8 @@ SOFTMAX = OpKind("softmax", layout=_softmax_layout, axes=_softmax_axes, attrs="r
 
 
 def _norm_layout(call: Call, desired: Desired, layouts: LayoutMap) -> InferLayoutOutput:
-    layout = plain_layout(call, layouts)
+    channel = [int(call.attrs.channel_axis)] if "channel_axis" in call.attrs else []
+    layout = whole_layout(call, layouts, [*channel, *(int(a) for a in call.attrs.axes)])
     changed: dict[str, object] = {"axes": tuple(axis_in(layout, int(a)) for a in call.attrs.axes)}
     if "channel_axis" in call.attrs:
         changed["channel_axis"] = axis_in(layout, int(call.attrs.channel_axis))

@@ -52,6 +52,7 @@ from .kinds import (
     dims_of,
     join_axes,
     mark_axes,
+    marked_axes,
     plain_layout,
     rank_of,
     tensor_info,
@@ -498,8 +499,7 @@ def _squeeze_layout(call: Call, desired: Desired, layouts: LayoutMap) -> InferLa
     else:
         axes = [int(a) for a in call.attrs.axis]
     text = mark_axes(ndim, axes, layout)
-    new_axes = tuple(k for k, c in enumerate(text) if c == "1")
-    return InferLayoutOutput([layout], [LayoutDecision(text.replace("1", ""))], {"axis": new_axes})
+    return InferLayoutOutput([layout], [LayoutDecision(text.replace("-", ""))], {"axis": marked_axes(text)})
 
 
 def _reshape_axes(output: Var, call: Call, graph: AxisGroupGraph) -> None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..ir.errors import CheckValueError
 from ..ir.expr import PrimExpr, Range, ShapeLike, as_expr, as_exprs
 from ..ir import dtype as dt
-from ..ir.functor import post_order_visit
+from ..ir.functor import Mutator, post_order_visit
 from ..ir.node import Node, field
-from ..ir.prim import BinaryOp, IterVar, Var, const
+from ..ir.prim import BinaryOp, IntImm, IterVar, Var, const
 from ..support.errors import RelaxishError
 from ..ir.primops import match_types
 from .functor import Substitute, substitute
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _Array = TypeVar("_Array", "np.ndarray[Any, Any]", "NDArray")
 
-__all__ = ["IndexMap"]
+__all__ = ["IndexMap", "with_index_dtype"]
 
 
 class _AxisSeparator:
@@ -163,7 +163,9 @@ class IndexMap(Node):
         dims = as_exprs(shape)
         ranges = [Range.from_min_extent(const(0, d.dtype), d) for d in dims]
         dtype = max((d.dtype for d in dims), key=dt.bits, default="int32")
-        return [item.extent.astype(dtype) for item in self.map_ranges(ranges)]
+        known = all(isinstance(d, IntImm) for d in dims)
+        mapped = (self if known else with_index_dtype(self, dtype)).map_ranges(ranges)
+        return [item.extent.astype(dtype) for item in mapped]
 
     def map_ndarray(self, arr_src: _Array) -> _Array:
         """The array rearranged by the map."""
@@ -255,3 +257,24 @@ def _make_indices(function: Callable[..., Any], ndim: int | None, index_dtype: s
 
 # The class stands for itself where the printer asks for attributes that are no fields.
 _ = Any
+
+
+def with_index_dtype(index_map: IndexMap, dtype: str) -> IndexMap:
+    """The map over indices of another integer type."""
+    if all(v.dtype == dtype for v in index_map.initial_indices):
+        return index_map
+    fresh = {v: Var(v.name, dtype) for v in index_map.initial_indices}
+    final = [_retype(e, fresh, dtype) for e in index_map.final_indices]
+    inverse = index_map.inverse_index_map
+    return IndexMap(list(fresh.values()), final, None if inverse is None else with_index_dtype(inverse, dtype))
+
+
+def _retype(expr: PrimExpr, fresh: dict[Any, Any], dtype: str) -> PrimExpr:
+    class Retype(Mutator):
+        def visit_Var(self, node: Var) -> PrimExpr:
+            return fresh.get(node, node)
+
+        def visit_IntImm(self, node: IntImm) -> PrimExpr:
+            return IntImm(dtype, node.value)
+
+    return Retype().visit(expr)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..ir.module import IRModule
+from ..op.kinds import can_block
 from ..op.manipulate import layout_transform, permute_dims
 from ..relax.expr import (
     Binding,
@@ -20,11 +21,11 @@ from ..relax.expr import (
     VarBinding,
 )
 from ..relax.expr_functor import PyExprMutator
-from ..relax.layout import LayoutDecision, LayoutMap, initial_nlayout, is_nested_tensor
+from ..relax.layout import LayoutDecision, LayoutMap, initial_layout, initial_nlayout, is_nested_tensor
 from ..relax.op_table import op_record_of
 from ..relax.struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from ..relax.utils import field_at
-from ..tir import IndexMap
+from ..tir import BijectiveLayout, IndexMap, Layout
 from .base import map_relax_functions, remapped_leaves
 from ..ir.declared_pass import ModuleRewrite
 
@@ -40,14 +41,30 @@ def _has_unknown_rank(args: Sequence[Any]) -> bool:
     return any(unknown(arg.struct_info_) for arg in args)
 
 
+def _can_say(info: StructInfo, layout: Any) -> bool:
+    """Whether the dimensions of a struct info can be written in a layout; always so in the first one."""
+    if isinstance(info, TupleStructInfo):
+        return all(_can_say(f, part) for f, part in zip(info.fields, layout, strict=True))
+    if layout is None or layout.is_unknown_dim or layout.is_initial:
+        return True
+    dims = info.dims() if isinstance(info, TensorStructInfo) and info.ndim == layout.ndim else None
+    return dims is not None and (
+        len(layout.name) == layout.ndim or can_block(initial_layout(layout.ndim), layout.name, dims)
+    )
+
+
 def _relayout(info: StructInfo, layout: Any) -> StructInfo:
-    """A struct info in another layout; only axes move."""
+    """A struct info in another layout, whose axes move and are split."""
     if isinstance(info, TupleStructInfo):
         return TupleStructInfo([_relayout(f, part) for f, part in zip(info.fields, layout)])
     if not isinstance(info, TensorStructInfo) or info.dims() is None or layout.is_initial:
         return info
-    dims = info.dims() or ()
-    return TensorStructInfo([dims[ord(c) - ord("A")] for c in layout.name], info.dtype, info.vdevice)
+    dims = list(info.dims() or ())
+    if len(layout.name) != layout.ndim:
+        dims = list(BijectiveLayout(Layout(initial_layout(layout.ndim)), layout.layout).forward_shape(dims))
+    else:
+        dims = [dims[ord(c) - ord("A")] for c in layout.name]
+    return TensorStructInfo(dims, info.dtype, info.vdevice)
 
 
 class _Converter(PyExprMutator):
@@ -171,7 +188,11 @@ class _Converter(PyExprMutator):
             super().visit_match_cast_(binding)
             return
         layout = self.layouts.of(binding.value)
-        value = remapped_leaves(self, binding.value)
+        if not _can_say(binding.struct_info, layout):
+            layout = initial_nlayout(binding.value)
+        value = self._as(binding.value, layout)
+        if self.layouts.of(binding.value) != layout:
+            value = self.builder_.emit(value)
         info = _relayout(binding.struct_info.map(self.visit_prim_expr, self._shape_var), layout)
         if value is binding.value and info is binding.struct_info:
             self.builder_.emit_normalized(binding)
@@ -180,12 +201,12 @@ class _Converter(PyExprMutator):
             if var is not binding.var:
                 self.var_remap_[binding.var] = var
             self.builder_.emit_normalized(MatchCast(var, value, info, binding.span))
-        self.layouts[binding.var] = layout
+        unchanged = layout == initial_nlayout(binding.value)
+        self.layouts[binding.var] = initial_nlayout(binding.var) if unchanged else layout
 
 
 def _index_map(have: str, want: str) -> IndexMap:
     """How elements move between layouts with split axes (``ABCD`` to ``ABCD4b``), as an index map."""
-    from ..tir import BijectiveLayout, Layout
     from ..tir import Var as TirVar
 
     axes = [c for c in have if c.isalpha()]

@@ -11,6 +11,14 @@ from ... import te, topi
 from ...ir.expr import PrimExpr
 from ...relax.block_builder import BlockBuilder
 from ...relax.expr import Call, Expr, ShapeExpr
+from ...relax.layout import (
+    InferLayoutOutput,
+    LayoutDecision,
+    LayoutMap,
+    initial_layout,
+    initial_nlayout,
+    transpose_like,
+)
 from ...relax.struct_info import StructInfo
 from ..inference import (
     as_expr,
@@ -24,7 +32,7 @@ from ..inference import (
     tensor_arg,
     written_dims,
 )
-from ..kinds import POOLING
+from ..kinds import POOLING, Desired, plain_layout, rank_of
 from ..lowering import te_call
 from ..nn.layouts import check_rank, layout_attr, reorder
 from ..record import define
@@ -107,6 +115,15 @@ def _legalize(builder: BlockBuilder, call: Call) -> Expr:
     return te_call(builder, "resize2d", compute, *call.args)
 
 
+def _layout(call: Call, desired: Desired, layouts: LayoutMap) -> InferLayoutOutput:
+    """The layout asked for, else that of the images; blocked ones are not resampled."""
+    start, own = initial_layout(rank_of(call)), str(call.attrs.layout)
+    asked = [w for w in desired.get(call.op.name, ()) if sorted(w) == sorted(own)]
+    layout = LayoutDecision(transpose_like(start, own, asked[0])) if asked else plain_layout(call, layouts)
+    changed = {"layout": transpose_like(own, start, layout.name)}
+    return InferLayoutOutput([layout, initial_nlayout(call.args[1])], [layout], changed)
+
+
 def _np_linear(x: np.ndarray, size: Sequence[int], method: str = "linear", **_: Any) -> np.ndarray:
     """Half-pixel linear interpolation, or nearest with rounding, channels first."""
     for axis, want in zip((2, 3), size):
@@ -128,6 +145,7 @@ define(
     _infer,
     kind=POOLING,
     attrs="Resize2D",
+    layout=_layout,
     legalize=_legalize,
     reference=_np_linear,
     samples=lambda: [((_X,), {"size": (8, 7)}), ((_X,), {"size": (3, 10), "method": "nearest_neighbor"})],

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from ....arith import Analyzer
 from ....ir.expr import PrimExpr, Range
-from ....ir.functor import Mutator, Visitor
+from ....ir.functor import Visitor
 from ....ir.plain import plain_int
 from ....ir.prim import Cast, const
 from ...expr import BufferLoad, IntImm, IterVar, Var
 from ...functor import substitute
-from ...index_map import IndexMap
+from ...index_map import IndexMap, with_index_dtype
 from ...analysis.block_access import get_block_read_write_region
 from ...buffer import Buffer
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt, Stmt, stmt_list
@@ -134,27 +134,6 @@ def fit(expr: PrimExpr, dtype: str) -> PrimExpr:
         case Cast() if expr.value.dtype == dtype:
             return expr.value
     return expr.astype(dtype)
-
-
-def with_index_dtype(index_map: IndexMap, dtype: str) -> IndexMap:
-    """The map over indices of another integer type."""
-    if all(v.dtype == dtype for v in index_map.initial_indices):
-        return index_map
-    fresh = {v: Var(v.name, dtype) for v in index_map.initial_indices}
-    final = [_retype(e, fresh, dtype) for e in index_map.final_indices]
-    inverse = index_map.inverse_index_map
-    return IndexMap(list(fresh.values()), final, None if inverse is None else with_index_dtype(inverse, dtype))
-
-
-def _retype(expr: PrimExpr, fresh: dict[Any, Any], dtype: str) -> PrimExpr:
-    class Retype(Mutator):
-        def visit_Var(self, node: Var) -> PrimExpr:
-            return fresh.get(node, node)
-
-        def visit_IntImm(self, node: IntImm) -> PrimExpr:
-            return IntImm(dtype, node.value)
-
-    return Retype().visit(expr)
 
 
 def replace_everywhere(state: ScheduleState, sref: StmtSRef, old: Buffer, new: Buffer, worker: _Separate) -> None:

@@ -12,7 +12,7 @@ from ....ir.prim import const
 from ....ir.structural import same_expression
 from ...buffer import Buffer
 from ...expr import BufferLoad, IntImm, IterVar, Var
-from ...index_map import IndexMap
+from ...index_map import IndexMap, with_index_dtype
 from ...op import all as tir_all
 from ...functor import substitute
 from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, Stmt, stmt_list
@@ -28,7 +28,7 @@ from ..walk import block_realizes_below, driving_loops, seq_or_single, vars_in
 from .cache import (
     check_reads_follow, check_scope_name, check_starts_afresh, insert_at, only_writer, readers_of, stage_location,
 )  # fmt: skip
-from .layout import fit, with_index_dtype
+from .layout import fit
 from ..rv import BlockRV
 
 if TYPE_CHECKING:
