@@ -66,3 +66,42 @@ def test_the_demo_shortened(capsys, tmp_path):
     assert set(result["latency"]) == {"untuned", "tuned", "peer"}
     assert "ResNet-50" in out and "report.html" in out and (tmp_path / "report.html").exists()
     assert result["tuned vs untuned"] < 1.2
+
+
+def test_tune_on_a_cluster_asks_for_its_builder_and_runner(capsys, tmp_path, monkeypatch):
+    """The parts stand in for those of a cluster, which has tests of its own; the search is told of them, and they are ended."""
+    from relaxish.cli import tune_command
+    from relaxish.meta_schedule.builder import Builder
+    from relaxish.meta_schedule.runner import Runner
+    from relaxish.support.errors import RelaxishError
+
+    asked, ended, given = [], [], {}
+
+    class Part:
+        def shutdown(self):
+            ended.append(self)
+
+    def create(*args, **options):
+        asked.append((args, options))
+        return Part()
+
+    def tune(model, target, work_dir, trials, seconds, options):
+        given.update(options)
+        raise RelaxishError("enough of that")
+
+    monkeypatch.setattr(Runner, "create", staticmethod(create))
+    monkeypatch.setattr(Builder, "create", staticmethod(create))
+    monkeypatch.setattr(tune_command, "_tune", tune)
+    model, logs = tmp_path / "model.py", tmp_path / "logs"
+    model.write_text(MODEL)
+    cluster = ["--cluster", "ray://head:10001", "--device-kind", "epyc", "--weight", "2"]
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["tune", str(model), "-w", str(logs), *cluster])
+    assert caught.value.code == 1 and "enough of that" in capsys.readouterr().err
+    assert [args for args, _ in asked] == [("ray", "ray://head:10001")] * 2
+    options = asked[0][1]
+    assert options["device_kind"] == "epyc" and options["weight"] == 2.0 and options["gpu"] is False
+    assert options["name"].endswith(str(logs)) and ended == [given["runner"]] and isinstance(given["builder"], Part)
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["tune", str(model), "--device-kind", "epyc"])
+    assert caught.value.code == 2 and "--cluster" in capsys.readouterr().err

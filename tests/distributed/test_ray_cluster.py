@@ -60,7 +60,7 @@ def varied(item: RunnerInput, count: int) -> list[RunnerInput]:
     return [RunnerInput(bytes(item.artifact_path) + b"%d" % i, "llvm", item.args_info) for i in range(count)]
 
 
-def until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 300.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen"
@@ -187,7 +187,7 @@ def test_a_driver_that_was_killed_finds_what_was_measured_meanwhile(tmp_path: Pa
         first.kill()
         first.wait()
         time.sleep(2)  # the pool goes on meanwhile
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=500)
         assert done.returncode == 0, done.stderr[-2000:]
         counts = json.loads(done.stdout.splitlines()[-1])
         written = [json.loads(line) for line in out.read_text().splitlines()]
@@ -214,3 +214,26 @@ def test_two_models_share_by_their_weights() -> None:
         assert 15 <= sum(f.done() for f in few) <= 50
         big.shutdown()
         small.shutdown()
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_or_measured_twice_while_processes_are_killed() -> None:
+    with cluster("box", "box") as made:
+        runner: Any = Runner.create("ray", made.address, EvaluatorConfig(1, 1, 100), device_kind="box", noise_limit=1e9)
+        (item,) = built(Builder.create("ray", made.address), 1)
+        assert runner.run([item])[0].result().run_secs
+        until(lambda: len(runner.status()["devices"]) == 2)
+        futures = runner.run(varied(item, 400))
+        killed: set[int] = set()
+        while len(killed) < 5 and not all(f.done() for f in futures):
+            devices = runner.status()["devices"]
+            if len(devices) == 2:  # one goes on while the other comes back
+                os.kill(devices[len(killed) % 2]["pid"], signal.SIGKILL)
+                killed.add(devices[len(killed) % 2]["pid"])
+            time.sleep(0.2)
+        results = [f.result() for f in futures]
+        assert all(r.run_secs for r in results), [r.error_msg for r in results if not r.run_secs][:1]
+        counts = runner.status()["counts"]
+        assert counts["finished"] == 401 and counts["lost"] == counts["retried"] <= len(killed)
+        assert killed
+        runner.shutdown()

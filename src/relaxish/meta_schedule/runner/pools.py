@@ -106,7 +106,9 @@ def _pools(target: Target, above: Any) -> list[tuple[Target, Any]]:
 def _ray_runner(pool: Mapping[str, Any], device: str) -> Runner:
     """A runner on a cluster, with the fields of the pool: ``address``, ``device_kind``, ``cores``, ``weight``, ``timeout``."""
     given = {name: pool[name] for name in ("device_kind", "cores", "weight", "fingerprint") if name in pool}
-    return Runner.create("ray", pool.get("address"), timeout_sec=float(pool.get("timeout", 30)), gpu=device not in _HOST, **given)
+    return Runner.create(
+        "ray", pool.get("address"), timeout_sec=float(pool.get("timeout", 30)), gpu=device not in _HOST, **given
+    )
 
 
 def _runner_of(pool: Mapping[str, Any], device: str) -> Runner:
