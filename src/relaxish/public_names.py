@@ -40,7 +40,6 @@ HOOKS = {
     "nodes.relax": "relaxish.relax",
     "nodes.tir": "relaxish.tir",
     "operators": "relaxish.op",
-    "pipeline.kernels": "relaxish.pipeline:kernel_pipeline",
     "printer": "relaxish.script.printer",
     "relax.binding_tools": "relaxish.relax.binding_tools",
     "relax.convert_to_expr": "relaxish.relax.utils:convert_to_expr",

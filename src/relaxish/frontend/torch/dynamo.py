@@ -66,7 +66,7 @@ class DynamoOptions:
             return build_module(mod, self.target, self.pipeline)
         from ...meta_schedule.relax_integration import tune_relax
 
-        kernels = load("pipeline.kernels")(self.target)(mod)
+        kernels = load("kernel_pipeline")(self.target)(mod)
         trials, where = self.trials, self.work_dir
         with tune_relax(kernels, {}, self.target, where, trials, baselines=True):
             return build_module(mod, self.target)

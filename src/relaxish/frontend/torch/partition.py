@@ -11,7 +11,7 @@ import torch
 
 from ...ir import IRModule
 from ...runtime import VMExecutable
-from ...support.errors import RelaxishError
+from ...support.errors import RelaxishError, first_line
 from ...support.log import get_logger
 from .compiled_graph import CompiledGraph, Frozen, representable
 from .exported_program import name_of
@@ -89,7 +89,7 @@ class _Compiler:
         except _REFUSALS as err:
             reached = last[-1] if last else None
             importing = reached is not None and reached.op == "call_function"
-            reason = _first_line(err)
+            reason = first_line(err)
             guilty = [reached] if importing and reached is not None else _calls(part.graph)
             self.left.update({node.name: reason for node in guilty})
             return None
@@ -121,10 +121,6 @@ class _Part(torch.nn.Module):
 
 def _calls(graph: torch.fx.Graph) -> list[torch.fx.Node]:
     return [node for node in graph.nodes if node.op in ("call_function", "call_method", "call_module")]
-
-
-def _first_line(err: BaseException) -> str:
-    return (str(err).strip().splitlines() or [type(err).__name__])[0]
 
 
 def _values(node: torch.fx.Node) -> list[Any]:
