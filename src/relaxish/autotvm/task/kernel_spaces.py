@@ -110,13 +110,13 @@ class SketchSpace:
         trace = self.trace
         decisions = dict(trace.decisions)
         for name, (inst, extent, _, _) in self.tiles.items():
-            size = list(cfg[name].size)
+            size = _sizes(cfg, name)
             size[0] = extent // prod(size[1:])
             decisions[inst] = size
         for name, (inst, values) in self.options.items():
-            decisions[inst] = values.index(cfg[name].val)
+            decisions[inst] = values.index(plain_int(cfg[name].value))
         for name, (inst, _) in self.places.items():
-            decisions[inst] = cfg[name].val
+            decisions[inst] = plain_int(cfg[name].value)
         failures: dict[str, int] = {}
         sch = apply_trace(self.context, Trace(trace.insts, decisions), 1, failures)
         if sch is None:
@@ -135,6 +135,10 @@ class SketchSpace:
                 sizes[:, 0] = extent // sizes[:, 1:].prod(axis=1)
                 factors[inst] = sizes
         return np.asarray(self.estimate.cycles(factors)) if factors else None
+
+
+def _sizes(cfg: ConfigSpace, name: str) -> list[int]:
+    return list(plain_ints(cfg[name].value))
 
 
 def _innermost(limit: int) -> Callable[[Any], bool]:
@@ -235,17 +239,17 @@ class TileSpace:
         return [n for n in range(1, _MOST_STEPS + 1) if last % n == 0 and (n == last or n in (1, 2, 4, 8))]
 
     def _tile(self, cfg: ConfigSpace) -> CpuTile:
-        _, vectors, lanes = cfg["tile_x"].size
+        _, vectors, lanes = _sizes(cfg, "tile_x")
         rows, task, order = 1, 0, ORDERS[0]
         if self.problem.rows is not None:
-            _, count, rows = cfg["tile_y"].size
+            _, count, rows = _sizes(cfg, "tile_y")
             task = count * rows if count * rows < (self.problem.rows.dom or 1) else 0
-            order = str(cfg["order"].val)
-        depth = cfg["tile_k"].size[1] if "tile_k" in cfg else 0
+            order = str(cfg["order"].value)
+        depth = _sizes(cfg, "tile_k")[1] if "tile_k" in cfg else 0
         if depth == self.problem.info.reductions[0].dom:
             depth = 0
-        packed = self.packable if "pack" in cfg and cfg["pack"].val else ()
-        lines = cfg["tile_z"].size[1] if "tile_z" in cfg else 1
+        packed = self.packable if "pack" in cfg and cfg["pack"].value else ()
+        lines = _sizes(cfg, "tile_z")[1] if "tile_z" in cfg else 1
         return CpuTile(lanes, vectors, rows, depth, packed, task, order, lines)
 
     def _makes_sense(self, cfg: ConfigSpace) -> bool:
@@ -259,8 +263,8 @@ class TileSpace:
         try:
             apply_tile(sch, vars(tile), self.target)
             update = sch.get_block(f"{self.problem.info.name}_update")
-            _write_out(sch, update, int(cfg["unroll"].val))
-            if self.stages and cfg["stages"].val == "inside":
+            _write_out(sch, update, plain_int(cfg["unroll"].value))
+            if self.stages and cfg["stages"].value == "inside":
                 for name in reversed(self.stages):
                     sch.compute_at(sch.get_block(name), sch.get_loops(update)[0], True)
         except ScheduleError as error:
