@@ -77,11 +77,11 @@ class HopperCosts:
         """Blocks that run at once in clusters of ``team``: one stays within a group of 16 or 18 processors."""
         return int(self._concurrent(team))
 
-    def _concurrent(self, team: int | np.ndarray[Any, Any]) -> Any:
+    def _concurrent(self, team: int | np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         share = np.where(team <= 2, 1.0, np.where(team <= 4, self.running_4, self.running_8))
         return np.maximum(np.floor(self.processors * share / team + 1e-6), 1.0) * team
 
-    def cycles(self, work: TileWork) -> Any:
+    def cycles(self, work: TileWork) -> np.ndarray[Any, Any]:
         """Estimated cycles, from the launch on.
 
         All tiles of a wave take equally long: their steps, each bound by products, by what these read from shared

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import ModuleType
 
 from .target import Target
 
 
-def _binding() -> Any:
+def _binding() -> ModuleType:
     import llvmlite.binding as binding
 
     binding.initialize_all_targets()

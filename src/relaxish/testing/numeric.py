@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from ..tir import Var
 from ..tir.functor import substitute
 
 __all__ = ["assert_prim_expr_equal", "check_bool_expr_is_true", "check_numerical_grads", "echo", "nop"]
+
+_T = TypeVar("_T")
 
 
 def assert_prim_expr_equal(lhs: PrimExpr, rhs: PrimExpr) -> None:
@@ -80,7 +82,7 @@ def check_numerical_grads(
                 raise AssertionError(f"gradient of input {name} at {place}: {grad[place]}, numerically {slope}")
 
 
-def echo(value: Any) -> Any:
+def echo(value: _T) -> _T:
     """The argument, as a runtime function that returns what it is given."""
     return value
 

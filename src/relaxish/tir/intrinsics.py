@@ -14,12 +14,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..ir.prim import CallEffectKind
 from .op_hopper import HOPPER_CALLS
+
+#: What NumPy computes with: numbers and arrays of them.
+Numbers: TypeAlias = "np.ndarray[Any, Any] | np.generic | float"
 
 __all__ = ["COSTLY", "INTRINSICS", "Intrinsic", "named"]
 
@@ -69,17 +72,17 @@ def _add(names: str | Iterable[str], effect: CallEffectKind = CallEffectKind.Pur
 # -- functions of floating-point values ----------------------------------------------------------------------------
 
 
-def _one(x: Any) -> Any:
+def _one(x: Any) -> Numbers:
     return x.dtype.type(1) if hasattr(x, "dtype") else 1.0
 
 
-def _erf(x: Any) -> Any:
+def _erf(x: Any) -> Numbers:
     if isinstance(x, np.ndarray):
         return np.vectorize(math.erf, otypes=[np.float64])(x.astype(np.float64)).astype(x.dtype)
     return type(x)(math.erf(float(x)))
 
 
-def _fused(a: Any, b: Any, c: Any) -> Any:
+def _fused(a: Any, b: Any, c: Any) -> Numbers:
     """Product and sum, rounded once (in double precision nearly so)."""
     if not hasattr(a, "dtype") or a.dtype.kind in "iu":
         return a * b + c
@@ -142,14 +145,14 @@ _add("isfinite", meaning=np.isfinite, lanewise=True)
 # -- bits and integers ---------------------------------------------------------------------------------------------
 
 
-def _shift_right(a: Any, b: Any) -> Any:
+def _shift_right(a: Any, b: Any) -> Numbers:
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         bits = np.asarray(a).dtype.itemsize * 8
         return np.where((b >= 0) & (b < bits), a >> np.clip(b, 0, bits - 1), np.where(a < 0, -1, 0)).astype(a.dtype)
     return a >> min(int(b) & (1 << 63) - 1, 64)
 
 
-def _shift_left(a: Any, b: Any) -> Any:
+def _shift_left(a: Any, b: Any) -> Numbers:
     """Without a width, for which the caller cares: by 64 and more (or less than none) nothing is left."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         bits = np.asarray(a).dtype.itemsize * 8
@@ -157,13 +160,13 @@ def _shift_left(a: Any, b: Any) -> Any:
     return int(a) << int(b) if 0 <= b < 64 else 0
 
 
-def _popcount(x: Any) -> Any:
+def _popcount(x: Any) -> Numbers:
     if isinstance(x, np.ndarray):
         return np.vectorize(lambda v: bin(int(v) & (1 << 8 * x.itemsize) - 1).count("1"))(x).astype(x.dtype)
     return bin(int(x) & (1 << 64) - 1).count("1")
 
 
-def _leading_zeros(x: Any, bits: int = 0) -> Any:
+def _leading_zeros(x: Any, bits: int = 0) -> Numbers:
     """How many of the highest bits are zero; ``bits``: the operand's width, which Python's integers have not."""
     if isinstance(x, np.ndarray):
         return np.vectorize(lambda v: _leading_zeros(v, 8 * x.itemsize), otypes=[x.dtype])(x)
@@ -171,7 +174,7 @@ def _leading_zeros(x: Any, bits: int = 0) -> Any:
     return bits - (int(x) & ((1 << bits) - 1)).bit_length()
 
 
-def _fixed_point(x: Any, y: Any, q: Any, s: Any) -> Any:
+def _fixed_point(x: Any, y: Any, q: Any, s: Any) -> Numbers:
     shift = int(q) + int(s)
     product = np.int64(x) * np.int64(y) if isinstance(x, np.ndarray) else int(x) * int(y)
     return (product + (1 << (shift - 1))) >> shift
@@ -189,7 +192,7 @@ _add("q_multiply_shift", meaning=_fixed_point, cost=4.0)
 _add("q_multiply_shift_per_axis", cost=5.0)
 
 
-def _elements(words: Any, kind: str) -> Any:
+def _elements(words: Any, kind: str) -> np.ndarray[Any, Any]:
     """The neighbours that 32-bit words hold, along a last axis; bfloat16 as float32."""
     words = np.asarray(words, np.uint32)[..., None]
     if kind == "bfloat16":
@@ -197,11 +200,11 @@ def _elements(words: Any, kind: str) -> Any:
     return np.ascontiguousarray(words).view(kind).astype(np.int32)
 
 
-def _dot_bf16x2(a: Any, b: Any) -> Any:
+def _dot_bf16x2(a: Any, b: Any) -> Numbers:
     return (_elements(a, "bfloat16") * _elements(b, "bfloat16")).sum(-1, dtype=np.float32)
 
 
-def _dot_u8s8x4(a: Any, b: Any) -> Any:
+def _dot_u8s8x4(a: Any, b: Any) -> Numbers:
     return (_elements(a, "uint8") * _elements(b, "int8")).sum(-1, dtype=np.int32)
 
 

@@ -190,7 +190,7 @@ class ApplyHistoryBest(DispatchContext):
         for key in (target.model, *target.keys):
             self._best_user_defined[key, as_key(workload)] = cfg
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> DispatchContext:
         from .relax_integration import kernel_database
 
         scope = kernel_database(self)
@@ -283,7 +283,7 @@ class ApplyGraphBest(DispatchContext):
         """The same records, looked up by workload: kernels of a compiled graph come in no fixed order."""
         return ApplyHistoryBest(self._records)
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> DispatchContext:
         from .relax_integration import kernel_database
 
         scope = kernel_database(self.by_workload())

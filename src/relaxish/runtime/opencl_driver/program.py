@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
 from ...support.errors import RelaxishError
 from .state import OpenCLDevice, OpenCLState, state
+
+if TYPE_CHECKING:
+    import pyopencl
 
 __all__ = ["OpenCLProgram"]
 
@@ -61,7 +64,7 @@ class OpenCLProgram:
         for temporary, buffer, offset in moved:
             here.cl.enqueue_copy(device.queue, buffer, temporary, byte_count=temporary.size, dst_offset=offset)
 
-    def _program(self) -> Any:
+    def _program(self) -> pyopencl.Program:
         with self._lock:
             if self._built is None:
                 here = state()
@@ -72,7 +75,7 @@ class OpenCLProgram:
                     raise RelaxishError(f"the OpenCL source does not compile:\n{err}") from None
             return self._built
 
-    def _kernel(self, name: str) -> Any:
+    def _kernel(self, name: str) -> pyopencl.Kernel:
         # Arguments are set on the kernel object, so threads must not share one.
         key = name, threading.get_ident()
         found = self._kernels.get(key)

@@ -6,12 +6,14 @@ import os
 import pickle
 import signal
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 __all__ = ["in_child"]
 
+_T = TypeVar("_T")
 
-def in_child(check: Callable[[], Any], seconds: int = 60) -> Any:
+
+def in_child(check: Callable[[], _T], seconds: int = 60) -> _T | str:
     """What ``check`` returns, computed in a forked child; a string saying how the child died if it did.
 
     >>> in_child(lambda: 1 + 1)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
 from .onnx_graphs import Array, Dim, Graph, Value
+
+if TYPE_CHECKING:
+    import onnx
 
 __all__ = ["draw_inputs", "exact_outputs", "other_sizes", "peer_outputs", "to_model"]
 
@@ -18,7 +21,7 @@ def _declared(dim: Dim, sizes: Mapping[str, int], dynamic: bool) -> int | str:
     return " + ".join([f"{f}*{n}" if f != 1 else n for n, f in dim.terms] + ([str(dim.const)] if dim.const else []))
 
 
-def to_model(graph: Graph, outputs: Sequence[Value], *, dynamic: bool, double: bool = False) -> Any:
+def to_model(graph: Graph, outputs: Sequence[Value], *, dynamic: bool, double: bool = False) -> onnx.ModelProto:
     """The ``onnx.ModelProto`` of a graph; ``double`` computes all floats in 64 bits."""
     from onnx import helper, numpy_helper
 
@@ -26,7 +29,7 @@ def to_model(graph: Graph, outputs: Sequence[Value], *, dynamic: bool, double: b
         wide = "float64" if double and dtype == "float32" else dtype
         return int(helper.np_dtype_to_tensor_dtype(np.dtype(wide)))
 
-    def info(name: str, dtype: str, shape: Sequence[Dim]) -> Any:
+    def info(name: str, dtype: str, shape: Sequence[Dim]) -> onnx.ValueInfoProto:
         return helper.make_tensor_value_info(name, elem(dtype), [_declared(d, graph.sizes, dynamic) for d in shape])
 
     nodes = []

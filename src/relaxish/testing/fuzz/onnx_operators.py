@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import onnx
 
 __all__ = ["OPERATORS", "Draw", "OperatorCase", "operator_case", "operator_names", "register"]
 
@@ -44,7 +47,7 @@ class OperatorCase:
     atol: float | None = None
     seed: int = 0
 
-    def model(self) -> Any:
+    def model(self) -> onnx.ModelProto:
         """The model with this node only (an ``onnx.ModelProto``)."""
         import onnx
 

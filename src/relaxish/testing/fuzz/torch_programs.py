@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from ...runtime.vm import VirtualMachine
 from ...support.errors import OpNotImplemented
 from ...support.sequences import of_kind
 from ...ir.plain import plain
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["TorchFailure", "TorchProgram", "check_program", "make_program", "regression_test", "shrink_program"]
 
@@ -85,7 +88,7 @@ class TorchProgram:
         ]  # fmt: skip
         return "\n".join(lines) + "\n"
 
-    def module(self) -> Any:
+    def module(self) -> torch.nn.Module:
         """A new instance of the module, its buffers as they begin."""
         import torch
 
@@ -278,7 +281,7 @@ def _first_line(err: BaseException) -> str:
     return (str(err).strip().splitlines() or [""])[0][:300]
 
 
-def _exported(program: TorchProgram) -> Any:
+def _exported(program: TorchProgram) -> torch.export.ExportedProgram:
     import torch
 
     options: dict[str, Any] = {}

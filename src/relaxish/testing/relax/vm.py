@@ -57,7 +57,7 @@ def tile_packed(a: NDArray, b: NDArray) -> None:
 
 
 @register_func("test.vm.add_scalar", override=True)
-def add_scalar(a: Any, b: Any) -> Any:
+def add_scalar(a: Any, b: Any) -> float:
     """Sum of two scalars."""
     return a + b
 

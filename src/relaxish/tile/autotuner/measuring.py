@@ -236,7 +236,7 @@ class ProgramValidator:
         return Verdict(True)
 
 
-def _given(value: Any, param: KernelParam) -> Any:
+def _given(value: Any, param: KernelParam) -> object:
     return value if param.is_scalar else to_numpy(value)
 
 

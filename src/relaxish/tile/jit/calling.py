@@ -163,7 +163,7 @@ class Caller:
             if copy is not value and isinstance(copy, NDArray) and _on_host(value):
                 _give_back(value, copy)
 
-    def placed(self, value: Any) -> Any:
+    def placed(self, value: Any) -> object:
         """A tensor where the kernel runs: itself, or a copy of one of the host."""
         found = describe(value)
         if found is None:

@@ -88,7 +88,7 @@ class Step:
         if not cls.__name__.startswith("_"):
             if cls.__name__ in _KINDS:
                 raise ValueError(f"instruction kind {cls.__name__!r} is registered twice")
-            cls.kind = _KINDS[cls.__name__] = InstructionKind(made, method)
+            cls.kind = _KINDS[cls.__name__] = InstructionKind.of(made, method)
 
     def run(self, sch: Schedule) -> Sequence[Output]:
         """Do it; gives the outputs."""
@@ -162,7 +162,19 @@ class InstructionKind(Identity):
     ``inputs`` are random variables and expressions (a trailing ``*`` takes all the rest), ``attrs`` plain values.
     """
 
-    def __init__(self, step: type[Step], method: str = "") -> None:
+    step: type[Step]
+    name: str
+    method: str
+    inputs: tuple[str, ...]
+    attrs: tuple[str, ...]
+    samples: bool
+    conversions: dict[str, Callable[[Any], int | bool]]
+    _order: list[str]
+
+    @classmethod
+    def of(cls, step: type[Step], method: str = "") -> InstructionKind:
+        """The kind of the instructions that a step makes."""
+        self = cls()
         declared = fields(step)  # type: ignore[arg-type]
         self.step, self.name = step, step.__name__
         self.method = method or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self.name).lower()
@@ -171,6 +183,7 @@ class InstructionKind(Identity):
         self.samples = any("decision" in f.metadata for f in declared)
         self.conversions = {f.name: _CONVERSIONS[f.type] for f in declared if f.type in _CONVERSIONS}
         self._order = [f.name for f in declared if "decision" not in f.metadata]
+        return self
 
     @staticmethod
     def get(name: str) -> InstructionKind:

@@ -6,8 +6,8 @@ end, as in ONNX Runtime. Elementwise operators work on the numbers the values st
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,10 +18,12 @@ from ....relax.scalars import const_int
 from ..context import Context, convert, dtype_name
 from .convolution import convolution
 
+_T = TypeVar("_T")
+
 _RUNTIME = "com.microsoft"
 
 
-def _given(inputs: list[Any], at: int) -> Any:
+def _given(inputs: Sequence[_T], at: int) -> _T | None:
     return inputs[at] if len(inputs) > at else None
 
 
