@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from ...target import Target
 from ...tir import ForKind, PrimFunc, Schedule
 from ...tir.schedule import Instruction, ScheduleError, Trace
 from ...tir.schedule.primitives.compute_at import compute_locations
-from .entity import InstantiationError
+from .entity import InstantiationError, OtherOptionEntity, SplitEntity
 from .space import ConfigSpace
 from .subspace import VirtualAxis
 
@@ -59,6 +59,14 @@ class KernelSpace(Protocol):
 
 
 # ---- decisions of a sketch
+
+
+def _split(cfg: ConfigSpace, name: str) -> SplitEntity:
+    return cast(SplitEntity, cfg[name])
+
+
+def _option(cfg: ConfigSpace, name: str) -> OtherOptionEntity:
+    return cast(OtherOptionEntity, cfg[name])
 
 
 class SketchSpace:
@@ -90,7 +98,7 @@ class SketchSpace:
         sch = schedule_for_tuning(self.context.mod, 1)
         found: dict[Instruction, list[int]] = {}
 
-        def watch(inst: Instruction, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> Any:
+        def watch(inst: Instruction, inputs: Sequence[Any], attrs: Sequence[Any], decision: Any) -> object:
             if inst.kind.name == "SampleComputeLocation":
                 found[inst] = list(compute_locations(sch.state, sch.sref(inputs[0]))[1])
             return decision
@@ -110,13 +118,13 @@ class SketchSpace:
         trace = self.trace
         decisions = dict(trace.decisions)
         for name, (inst, extent, _, _) in self.tiles.items():
-            size = list(cfg[name].size)
+            size = list(_split(cfg, name).size)
             size[0] = extent // prod(size[1:])
             decisions[inst] = size
         for name, (inst, values) in self.options.items():
-            decisions[inst] = values.index(cfg[name].val)
+            decisions[inst] = values.index(_option(cfg, name).val)
         for name, (inst, _) in self.places.items():
-            decisions[inst] = cfg[name].val
+            decisions[inst] = _option(cfg, name).val
         failures: dict[str, int] = {}
         sch = apply_trace(self.context, Trace(trace.insts, decisions), 1, failures)
         if sch is None:
@@ -235,17 +243,17 @@ class TileSpace:
         return [n for n in range(1, _MOST_STEPS + 1) if last % n == 0 and (n == last or n in (1, 2, 4, 8))]
 
     def _tile(self, cfg: ConfigSpace) -> CpuTile:
-        _, vectors, lanes = cfg["tile_x"].size
+        _, vectors, lanes = _split(cfg, "tile_x").size
         rows, task, order = 1, 0, ORDERS[0]
         if self.problem.rows is not None:
-            _, count, rows = cfg["tile_y"].size
+            _, count, rows = _split(cfg, "tile_y").size
             task = count * rows if count * rows < (self.problem.rows.dom or 1) else 0
-            order = str(cfg["order"].val)
-        depth = cfg["tile_k"].size[1] if "tile_k" in cfg else 0
+            order = str(_option(cfg, "order").val)
+        depth = _split(cfg, "tile_k").size[1] if "tile_k" in cfg else 0
         if depth == self.problem.info.reductions[0].dom:
             depth = 0
-        packed = self.packable if "pack" in cfg and cfg["pack"].val else ()
-        lines = cfg["tile_z"].size[1] if "tile_z" in cfg else 1
+        packed = self.packable if "pack" in cfg and _option(cfg, "pack").val else ()
+        lines = _split(cfg, "tile_z").size[1] if "tile_z" in cfg else 1
         return CpuTile(lanes, vectors, rows, depth, packed, task, order, lines)
 
     def _makes_sense(self, cfg: ConfigSpace) -> bool:
@@ -259,8 +267,8 @@ class TileSpace:
         try:
             apply_tile(sch, vars(tile), self.target)
             update = sch.get_block(f"{self.problem.info.name}_update")
-            _write_out(sch, update, int(cfg["unroll"].val))
-            if self.stages and cfg["stages"].val == "inside":
+            _write_out(sch, update, int(_option(cfg, "unroll").val))
+            if self.stages and _option(cfg, "stages").val == "inside":
                 for name in reversed(self.stages):
                     sch.compute_at(sch.get_block(name), sch.get_loops(update)[0], True)
         except ScheduleError as error:

@@ -132,7 +132,7 @@ class _Walk:
             return [top]
         return _version(top)
 
-    def _module(self, module: ModuleType, name: str) -> Any:
+    def _module(self, module: ModuleType, name: str) -> list[Any]:
         installed = self._installed(module.__name__)
         if installed is not None:
             return ["module", module.__name__, *installed]
@@ -152,7 +152,7 @@ class _Walk:
             return ["function", function.__module__, function.__qualname__, *installed]
         defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]
         values = [[k, self.of(v, k)] for k, v in _referred(function)]
-        source = list(installed) if installed is not None else [_source(function, name)]
+        source: list[Any] = list(installed) if installed is not None else [_source(function, name)]
         if function.__name__ == "<lambda>":  # there may be others in its lines
             code = function.__code__
             constants = [self.of(c, name) for c in code.co_consts if not isinstance(c, CodeType)]
