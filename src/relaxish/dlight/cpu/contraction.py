@@ -106,9 +106,9 @@ def group_axis(anchor: BlockInfo) -> tuple[int, int] | None:
     for load in anchor.loads():
         for item in (node for index in load.indices for node in of_kind(all_nodes(index), FloorDiv)):
             size = const_int(item.b, 0)
-            extent = extents.get(item.a, 0)  # type: ignore[call-overload]
+            extent = extents.get(item.a, 0)
             if _LEAST_GROUP <= size < extent and extent % size == 0:
-                return places[item.a], size  # type: ignore[index]
+                return places[item.a], size
     return None
 
 
