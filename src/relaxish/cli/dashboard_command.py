@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -9,7 +10,7 @@ import click
 from ..support.errors import RelaxishError
 
 
-def _cluster_status(address: str) -> Any:
+def _cluster_status(address: str) -> Callable[[], list[dict[str, Any]]]:
     """A function that asks the measuring pools of a cluster how they are."""
     from ..meta_schedule.distributed import pool_statuses
 

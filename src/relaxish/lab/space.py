@@ -48,7 +48,7 @@ class Dimension:
     def __len__(self) -> int:
         return len(self.values)
 
-    def decision(self, index: int) -> Any:
+    def decision(self, index: int) -> list[int] | int:
         """The decision of a trace that stands for a value."""
         return list(self.values[index]) if self.kind == "tile" else index
 

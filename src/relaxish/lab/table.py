@@ -6,6 +6,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ..support.errors import MissingExtraError, RelaxishError
@@ -13,7 +14,7 @@ from ..support.errors import MissingExtraError, RelaxishError
 __all__ = ["read_rows", "write_rows"]
 
 
-def _parquet() -> Any:
+def _parquet() -> ModuleType:
     try:
         import pyarrow.parquet
     except ImportError:

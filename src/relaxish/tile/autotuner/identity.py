@@ -132,7 +132,7 @@ class _Walk:
             return [top]
         return _version(top)
 
-    def _module(self, module: ModuleType, name: str) -> Any:
+    def _module(self, module: ModuleType, name: str) -> list[Any]:
         installed = self._installed(module.__name__)
         if installed is not None:
             return ["module", module.__name__, *installed]
