@@ -152,7 +152,7 @@ def build(
         module = unlowered(module)
     module = _with_params(module, params)
     with where:
-        module = _relax_pipeline(relax_pipeline, where)(module)
+        module = _relax_pipeline(relax_pipeline, where, module)(module)
     kernels, graph = _split(field_readers_to_builtins(module))
     builder = generate(graph, native=exec_mode == "compiled")
     if exec_mode == "interpret":
@@ -497,12 +497,12 @@ def _machine_code(kernels: IRModule, target: Target, plans: Sequence[ExecutionPl
     return compiled, library_of(compiled), linker_of(target)
 
 
-def _relax_pipeline(pipeline: str | Pipeline | None, target: Target) -> Callable[[IRModule], IRModule]:
+def _relax_pipeline(pipeline: str | Pipeline | None, target: Target, mod: IRModule) -> Callable[[IRModule], IRModule]:
     from .pipeline import get_default_pipeline, pipeline_to_build
 
     if pipeline is None:
         return get_default_pipeline(target)
-    return pipeline_to_build(pipeline, target) if isinstance(pipeline, str) else pipeline
+    return pipeline_to_build(pipeline, target, mod) if isinstance(pipeline, str) else pipeline
 
 
 def _split(mod: IRModule) -> tuple[IRModule, IRModule]:

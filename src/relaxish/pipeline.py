@@ -17,7 +17,14 @@ from .relax.analysis.cleanup import keep_vouched_calls
 from .target import Target
 from .tir.function import PrimFunc
 from .transform.decompose_ops import DecomposeOpsAsWritten
-from .transform.kernel_origins import KernelsToOperators, has_origin, has_origins, remember_lowered, unlowered, unrecorded
+from .transform.kernel_origins import (
+    KernelsToOperators,
+    has_origin,
+    has_origins,
+    remember_lowered,
+    unlowered,
+    unrecorded,
+)
 from .transform.placement import home_of, place
 from .tir.transform.numerics.centered_variances import CenterVariances, exact_sums
 
@@ -106,12 +113,15 @@ def default_build_pipeline() -> Pass:
     return _pass(f_default_build_pipeline, "default_build_pipeline")
 
 
-def pipeline_to_build(name: str, target: Target) -> Pass:
-    """What a build runs for the name of a pipeline.
+def pipeline_to_build(name: str, target: Target, mod: IRModule) -> Pass:
+    """What a build of a module runs for the name of a pipeline.
 
-    On CPUs it would take what ``zero`` and ``default_build`` make back to operators, and so need not run them.
+    On CPUs that is the target's own for ``zero``, whose result has to be lowered, and for ``default`` where operators are
+    all that there is: a build takes what these make back to operators, and so need not run them.
     """
-    ours = PIPELINE_MAP.get(name) in (zero_pipeline, default_build_pipeline)
+    made = PIPELINE_MAP.get(name)
+    ours = made is zero_pipeline or (name == "default" and made is default_build_pipeline)
+    ours = ours and (name == "zero" or not any(functions_of(mod, PrimFunc)))
     return get_default_pipeline(target) if ours and target.kind.name in _ON_CPU else get_pipeline(name)
 
 
@@ -137,7 +147,11 @@ def static_shape_tuning_pipeline(
                 transform.LiftTransformParams(),
                 transform.FoldConstant(),
             ]
-        from .meta_schedule.passes import ApplyFasterOfDatabaseAndDefault, MetaScheduleApplyDatabase, MetaScheduleTuneIRMod
+        from .meta_schedule.passes import (
+            ApplyFasterOfDatabaseAndDefault,
+            MetaScheduleApplyDatabase,
+            MetaScheduleTuneIRMod,
+        )
 
         with stages.as_target(target):
             tuning = [MetaScheduleTuneIRMod({}, work_dir, total_trials, baselines=cpu)] if total_trials > 0 else []

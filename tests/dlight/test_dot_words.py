@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import relaxish
+from relaxish import meta_schedule as ms
 from relaxish import op as R
 from relaxish import te, tir
 from relaxish.backend.llvm import engine
@@ -16,6 +17,7 @@ from relaxish.backend.llvm.compile import generate_text, prim_funcs_of
 from relaxish.dlight import ApplyDefaultCPUSchedule
 from relaxish.dlight.cpu.dot_words import packed_words
 from relaxish.ir.op import Op
+from relaxish.meta_schedule.verdicts.baseline import baseline_seconds, built_by_default
 from relaxish.pipeline import kernel_pipeline
 from relaxish.relax import BlockBuilder, TensorStructInfo, Var, const
 from relaxish.support import config
@@ -193,3 +195,23 @@ def test_machine_code_by_target(kinds, cpu, instruction):
     _, text = generate_text(prim_funcs_of(lower_for_cpu(kernels, target)), target)
     assembly = engine.assembly_of(text, target)
     assert instruction is None or instruction in assembly
+
+
+@pytest.mark.parametrize("kinds", [("bfloat16", "bfloat16"), ("int8", "int8")])
+def test_what_tuning_compares_with_has_words(kinds, tmp_path):
+    """The untuned kernel that a record must beat is the one that a build makes, with its own parameters."""
+    rng = np.random.default_rng(3)
+    left, right = values(rng, (24, 64), kinds[0]), values(rng, (64, 48), kinds[1])
+    mod = kernel_pipeline(DOTS)(product(left, right))
+    (task,) = ms.extract_tasks(mod, DOTS)
+    made = built_by_default(task.mod, task.target)
+    assert "T.dot_" in made.script() and len(made["main"].params) == 3 + (kinds[0] == "int8")
+    here = Target("llvm -num-cores 1")
+    mod = kernel_pipeline(here)(product(left, right))
+    database = ms.tune_relax(
+        mod, {}, here, str(tmp_path), 2, num_trials_per_iter=2, cost_model="random", seed=1, baselines=True
+    )
+    assert baseline_seconds(database, ms.extract_tasks(mod, here)[0].mod) is not None
+    with database:
+        wide = "float64" if kinds[0] == "bfloat16" else "int64"
+        check(result(product(left, right), left), left.astype(wide) @ right.astype(wide), kinds[0])

@@ -150,12 +150,12 @@ def test_programs_of_users_stay():
     mod = convolutions()
 
     def doubled(builder, call):
-        return builder.call_te(lambda t: relaxish.topi.multiply(relaxish.topi.nn.relu(t), 2.0), call.args[0], primfunc_name_hint="doubled")
+        return builder.call_te(
+            lambda t: relaxish.topi.multiply(relaxish.topi.nn.relu(t), 2.0), call.args[0], primfunc_name_hint="doubled"
+        )
 
     custom = transform.FuseTIR()(
-        transform.FuseOps()(
-            transform.AnnotateTIROpPattern()(transform.LegalizeOps({"relax.nn.softmax": doubled})(mod))
-        )
+        transform.FuseOps()(transform.AnnotateTIROpPattern()(transform.LegalizeOps({"relax.nn.softmax": doubled})(mod)))
     )
     back = KernelsToOperators()(custom)
     assert "nn.softmax" not in operators(back) and "call_tir" in operators(back)
@@ -227,7 +227,9 @@ def test_tuned_kernels_are_those_of_the_build(how, tmp_path):
     mod = convolutions()
     fused = zero_pipeline()(mod)
     if how == "tune_relax":
-        database = ms.tune_relax(fused, {}, TARGET, str(tmp_path), 8, num_trials_per_iter=2, cost_model="random", seed=1)
+        database = ms.tune_relax(
+            fused, {}, TARGET, str(tmp_path), 8, num_trials_per_iter=2, cost_model="random", seed=1
+        )
         tuned = {r.workload.mod["main"].script() for r in database.get_all_tuning_records()}
         wanted = {t.mod["main"].script() for t in ms.extract_tasks(kernel_pipeline(TARGET)(mod), TARGET)}
         assert tuned and tuned <= wanted

@@ -31,6 +31,8 @@ from ...tir import PrimFunc
 from ...ir.plain import plain_float
 
 _NAMES = ("relax.nn.attention", "relax.nn.attention_bias")
+# A causal kernel is at most so many times as long as another.
+_BANDS = 4
 _CALL_TIR = Op.get("relax.call_tir")
 
 
@@ -128,14 +130,9 @@ def attention_kernel(shape: AttentionShape, lanes: int, rows: int = 6, vectors: 
     """The kernel for one shape: tiles of ``rows`` x ``vectors`` accumulators of ``lanes`` numbers."""
     s = shape
     rows = min(rows, s.queries)
-    padded, tiles = -(-s.keys // lanes) * lanes, -(-s.queries // rows)
-    row = f"T.min(vi * {rows} + ii, {s.queries - 1})"
-    query = s.wide(f"q[vb // {s.heads}, {row}, vb % {s.heads}, d]")
+    padded = -(-s.keys // lanes) * lanes
     key = s.wide(f"k[vb // {s.heads}, j, {s.head(s.key_heads)}, d]")
     value = s.wide(f"v[vb // {s.heads}, j, {s.head(s.value_heads)}, d]")
-    result = "O[ii, d] / L[ii]" if s.dtype == "float32" else f'T.Cast("{s.dtype}", O[ii, d] / L[ii])'
-    inputs = _inputs(s)
-    kept = [("KT", (s.size, padded)), ("VP", (s.keys, s.value_size))]
     lines = [
         *_signature(s),
         f"    for bh in T.parallel({s.batch * s.heads}):",
@@ -147,27 +144,66 @@ def attention_kernel(shape: AttentionShape, lanes: int, rows: int = 6, vectors: 
         f"                KT[d, j] = {key}",
         f"            for j, d in T.grid({s.keys}, {s.value_size}):",
         f"                VP[j, d] = {value}",
-        f"            for io in range({tiles}):",
+        *(line for band in _bands(s, rows, lanes) for line in _rows_of(s, rows, lanes, vectors, band)),
+    ]
+    func: PrimFunc = from_source("\n".join(lines) + "\n")
+    return func
+
+
+@dataclass(frozen=True)
+class _Band:
+    """Tiles of rows, ``first`` and so many more, none of which sees more than the first ``keys``."""
+
+    first: int
+    tiles: int
+    keys: int
+
+
+def _bands(s: AttentionShape, rows: int, lanes: int) -> list[_Band]:
+    """All tiles of rows: under a causal mask in several bands, so that most of what is hidden is not computed."""
+    tiles = -(-s.queries // rows)
+    if s.causal is None:
+        return [_Band(0, tiles, s.keys)]
+    count = max(1, min(_BANDS, tiles, s.keys // (2 * lanes)))
+    ends = [tiles * (i + 1) // count for i in range(count)]
+    seen = [min(end * rows, s.queries) + _ahead(s) for end in ends]
+    whole = [min(s.keys, -(-keys // lanes) * lanes) for keys in seen]
+    return [_Band(a, b - a, keys) for a, b, keys in zip([0, *ends], ends, whole, strict=False)]
+
+
+def _ahead(s: AttentionShape) -> int:
+    """How many more keys a row sees than rows are before it, and itself."""
+    return abs(s.keys - s.queries) if s.causal == "BottomRight" else 0
+
+
+def _rows_of(s: AttentionShape, rows: int, lanes: int, vectors: int, band: _Band) -> list[str]:
+    """The loop over the tiles of a band."""
+    padded, seen, tiles = -(-s.keys // lanes) * lanes, -(-band.keys // lanes) * lanes, -(-s.queries // rows)
+    row = f"T.min(vi * {rows} + ii, {s.queries - 1})"
+    query = s.wide(f"q[vb // {s.heads}, {row}, vb % {s.heads}, d]")
+    result = "O[ii, d] / L[ii]" if s.dtype == "float32" else f'T.Cast("{s.dtype}", O[ii, d] / L[ii])'
+    inputs = _inputs(s)
+    kept = [("KT", (s.size, padded)), ("VP", (s.keys, s.value_size))]
+    return [
+        f"            for io in range({band.tiles}):",
         '                with T.block("rows"):',
-        f"                    vi = T.axis.spatial({tiles}, io)",
+        f"                    vi = T.axis.spatial({tiles}, io + {band.first})",
         f"                    T.reads({', '.join(name + _everything(dims) for name, dims in [*inputs, *kept])})",
         f"                    T.writes(out{_everything(inputs[0][1][:3] + (s.value_size,))})",
         f'                    QP = T.alloc_buffer(({rows}, {s.size}), "float32")',
-        f'                    S = T.alloc_buffer(({rows}, {padded}), "float32")',
+        f'                    S = T.alloc_buffer(({rows}, {seen}), "float32")',
         f'                    O = T.alloc_buffer(({rows}, {s.value_size}), "float32")',
         f'                    M = T.alloc_buffer(({rows},), "float32")',
         f'                    L = T.alloc_buffer(({rows},), "float32")',
         f"                    for ii, d in T.grid({rows}, {s.size}):",
         f"                        QP[ii, d] = {query} * T.float32({float(s.scale)!r})",
-        *_product("S", "QP", "KT", rows, s.size, padded, lanes, vectors),
-        *_softmax(s, rows, row),
-        *_product("O", "S", "VP", rows, s.keys, s.value_size, lanes, vectors),
+        *_product("S", "QP", "KT", rows, s.size, seen, lanes, vectors),
+        *_softmax(s, rows, row, band.keys),
+        *_product("O", "S", "VP", rows, band.keys, s.value_size, lanes, vectors),
         f"                    for ii in range(T.min({rows}, {s.queries} - vi * {rows})):",
         f"                        for d in range({s.value_size}):",
         f"                            out[vb // {s.heads}, vi * {rows} + ii, vb % {s.heads}, d] = {result}",
     ]
-    func: PrimFunc = from_source("\n".join(lines) + "\n")
-    return func
 
 
 def _inputs(s: AttentionShape) -> list[tuple[str, tuple[int, ...]]]:
@@ -225,8 +261,8 @@ def _product(
     return [" " * 20 + line for line in lines]
 
 
-def _softmax(s: AttentionShape, rows: int, row: str) -> list[str]:
-    """Rows of ``S`` to exponentials of their distance from the largest; the sums go to ``L``."""
+def _softmax(s: AttentionShape, rows: int, row: str, keys: int) -> list[str]:
+    """The first ``keys`` of rows of ``S`` to exponentials of their distance from the largest; the sums go to ``L``."""
     lines = [f"for ii in range({rows}):"]
     if s.bias is not None:
         place = ", ".join(
@@ -234,23 +270,22 @@ def _softmax(s: AttentionShape, rows: int, row: str) -> list[str]:
             for extent, index in zip(s.bias, (f"vb // {s.heads}", f"vb % {s.heads}", row, "j"), strict=True)
         )
         added = s.wide(f"bias[{place}]")
-        lines += [f"    for j in range({s.keys}):", f"        S[ii, j] = S[ii, j] + {added}"]
+        lines += [f"    for j in range({keys}):", f"        S[ii, j] = S[ii, j] + {added}"]
     if s.causal is not None:
-        ahead = abs(s.keys - s.queries) if s.causal == "BottomRight" else 0
         lines += [
-            f"    for j in range({s.keys}):",
-            f"        S[ii, j] = T.Select(j <= {row} + {ahead}, S[ii, j], T.float32('-inf'))",
+            f"    for j in range({keys}):",
+            f"        S[ii, j] = T.Select(j <= {row} + {_ahead(s)}, S[ii, j], T.float32('-inf'))",
         ]
     lines += [
         "    M[ii] = T.float32(-3.4028234663852886e38)",
-        f"    for j in range({s.keys}):",
+        f"    for j in range({keys}):",
         "        M[ii] = T.max(M[ii], S[ii, j])",
         # Where all are hidden, infinities must not cancel.
         "    M[ii] = T.Select(M[ii] < T.float32(-3.4028234663852886e38), T.float32(-3.4028234663852886e38), M[ii])",
-        f"    for j in range({s.keys}):",
+        f"    for j in range({keys}):",
         "        S[ii, j] = T.exp(S[ii, j] - M[ii])",
         "    L[ii] = T.float32(0)",
-        f"    for j in range({s.keys}):",
+        f"    for j in range({keys}):",
         "        L[ii] = L[ii] + S[ii, j]",
         # A row that sees no key: zeros divided by one.
         "    L[ii] = T.Select(L[ii] == T.float32(0), T.float32(1), L[ii])",
