@@ -166,11 +166,11 @@ class Analyzer:
         for part in self._parts:
             part.clear_memo()
 
-    def set_memos_aside(self) -> list[object]:
+    def set_memos_aside(self) -> list[tuple[Any, ...]]:
         """Begin without remembered results; gives those that there were."""
         return [part.swap_memos(None) for part in self._parts]
 
-    def bring_memos_back(self, kept: list[object]) -> None:
+    def bring_memos_back(self, kept: list[tuple[Any, ...]]) -> None:
         """Remember again what :meth:`set_memos_aside` gave."""
         for part, memo in zip(self._parts, kept, strict=True):
             part.swap_memos(memo)
