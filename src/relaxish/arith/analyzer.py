@@ -166,6 +166,15 @@ class Analyzer:
         for part in self._parts:
             part.clear_memo()
 
+    def set_memos_aside(self) -> list[tuple[Any, ...]]:
+        """Begin without remembered results; gives those that there were."""
+        return [part.swap_memos(None) for part in self._parts]
+
+    def bring_memos_back(self, kept: list[tuple[Any, ...]]) -> None:
+        """Remember again what :meth:`set_memos_aside` gave."""
+        for part, memo in zip(self._parts, kept, strict=True):
+            part.swap_memos(memo)
+
     def constraint_scope(self, constraint: PrimExpr, *, in_value: bool = False) -> ConstraintScope:
         """``with analyzer.constraint_scope(cond):`` makes ``cond`` true inside the block.
 
@@ -176,7 +185,7 @@ class Analyzer:
             constraint = lasting(constraint)
 
         def enter() -> Callable[[], None]:
-            simplified = self.rewrite.simplify(constraint)
+            simplified = self.rewrite.as_fact(constraint) if in_value else self.rewrite.simplify(constraint)
             version, memos = self.version, [part.swap_memos(None) for part in self._parts]
             undos: list[Callable[[], None] | None] = []
             for cond in (constraint, simplified) if simplified is not constraint else (constraint,):

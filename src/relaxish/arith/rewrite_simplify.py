@@ -62,6 +62,8 @@ class RewriteSimplifier(Remembers, Mutator):
         self.literals: list[PrimExpr] = []
         self.depth = 0
         self.in_boolean = False
+        # Whether a condition is made a fact: its parts are simplified each on its own.
+        self.learning = False
         self.stats = RewriteSimplifyStats()
         # Results by the identity of what was simplified, each with how deep in rewrites of rewrites it holds.
         self._memo: dict[int, tuple[Any, PrimExpr, int]] = {}
@@ -77,6 +79,22 @@ class RewriteSimplifier(Remembers, Mutator):
                 return new
             result = new
         return result
+
+    def as_fact(self, condition: PrimExpr) -> PrimExpr:
+        """A condition simplified without what its parts say of each other.
+
+        Asked with it, every part of a condition would have all others entered as facts, and so on within these: the
+        time grew exponentially with the number of parts.
+        """
+        if self.learning or type(condition) not in (And, Or, Not):
+            return self.simplify(condition)
+        self.learning = True
+        kept = self.analyzer.set_memos_aside()
+        try:
+            return self.simplify(condition)
+        finally:
+            self.learning = False
+            self.analyzer.bring_memos_back(kept)
 
     def again(self, expr: PrimExpr) -> PrimExpr:
         """Simplify the result of a rule, unless that went on for too long."""
@@ -650,7 +668,7 @@ class RewriteSimplifier(Remembers, Mutator):
 
     def _logic(self, e: LogicalOp, table: RuleTable, vector: RuleTable) -> PrimExpr:
         flags = int(self.analyzer.enabled_extensions)
-        if not flags & (_AND_OF_ORS | _BRANCH_CONSTRAINTS) or not dt.is_scalar(e.dtype):
+        if self.learning or not flags & (_AND_OF_ORS | _BRANCH_CONSTRAINTS) or not dt.is_scalar(e.dtype):
             return self._logic_rules(e, table, vector)
         outermost, self.in_boolean = not self.in_boolean, True
         try:
@@ -670,7 +688,7 @@ class RewriteSimplifier(Remembers, Mutator):
 
     def _logic_rules(self, e: LogicalOp, table: RuleTable, vector: RuleTable) -> PrimExpr:
         branches = int(self.analyzer.enabled_extensions) & _BRANCH_CONSTRAINTS and dt.is_scalar(e.dtype)
-        node = self._branch_operands(e) if branches else self._operands(e)
+        node = self._branch_operands(e) if branches and not self.learning else self._operands(e)
         if type(node) is not type(e):
             return node
         known = self.match_literal(node)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -181,13 +181,34 @@ class TouchedRegions(StmtExprVisitor):
         self.found[start:] = [(b, tuple(substitute(c, values) for c in w)) for b, w in self.found[start:]]
 
 
-class BufferFlow(StmtExprVisitor):
-    """Follows a program; :meth:`before` then tells what is known where a statement begins."""
-
+class _Loads(StmtExprVisitor):
     def __init__(self) -> None:
+        self.found: set[Any] = set()
+
+    def visit_BufferLoad(self, load: BufferLoad) -> None:
+        self.found.add(load.buffer.data)
+        self.visit(load.indices)
+
+
+def read_variables(body: Stmt) -> set[Any]:
+    """The variables of the buffers that a statement loads from."""
+    loads = _Loads()
+    loads.visit(body)
+    return loads.found
+
+
+class BufferFlow(StmtExprVisitor):
+    """Follows a program; :meth:`before` then tells what is known where a statement begins.
+
+    With ``read``, what is asked is the value of loads of these variables only, and nothing else is remembered.
+    """
+
+    def __init__(self, read: Container[Any] | None = None) -> None:
+        self.read = read
         self.axes = Axes()
         self.analyzer = new_analyzer()
         self.facts: list[Fact] = []
+        self.looking_ahead = False
         self._before: dict[Any, list[Fact]] = {}
 
     def before(self, stmt: Stmt) -> list[Fact]:
@@ -227,12 +248,14 @@ class BufferFlow(StmtExprVisitor):
         return out[:_MOST_FACTS]
 
     def _learn(self, buffer: Buffer, where: Where, value: PrimExpr) -> None:
-        made = refine(where, self.analyzer)
+        made = None if self.read is not None and buffer.data not in self.read else refine(where, self.analyzer)
         if made is not None:
             self.facts = [*self.facts, Fact(buffer, self.axes(buffer), made, value)][-_MOST_FACTS:]
 
     def visit_BufferStore(self, store: BufferStore) -> None:
         self._enter(store)
+        if self.read is not None and store.buffer.data not in self.read:
+            return
         value = store.value if pure(store.value) else in_context(store.value, self.facts, self.analyzer)
         exact = all(pure(i) for i in store.indices) and store.predicate is None
         where = point(self.axes(store.buffer), store.indices) if exact else ()
@@ -405,16 +428,18 @@ class BufferFlow(StmtExprVisitor):
         self.analyzer.bind(var, Range.from_min_extent(low, loop.extent), True)
         kept = self._without(start, self._earlier(written.found, var, low, var))
         self.facts = kept
+        if not self.looking_ahead and not written.opaque:
+            # What earlier iterations leave is found without asking the same of the loops within: each loop would be
+            # followed twice for every loop around it.
+            self.looking_ahead = True
+            self.visit(loop.body)
+            self.looking_ahead = False
+            self.facts = [*kept, *self._generalize(self.facts, written.found, var, low, var)]
         self.visit(loop.body)
+        self.analyzer.unbind(var)
         if written.opaque:
-            self.analyzer.unbind(var)
             self.facts = []
             return
-        carried = self._generalize(self.facts, written.found, var, low, var)
-        if carried:
-            self.facts = [*kept, *carried]
-            self.visit(loop.body)
-        self.analyzer.unbind(var)
         learned = self._generalize(self.facts, written.found, var, low, high)
         after = self._without(start, self._earlier(written.found, var, low, high))
         self.facts = [*after, *(f for f in learned if not any(_same(f, g) for g in after))][:_MOST_FACTS]

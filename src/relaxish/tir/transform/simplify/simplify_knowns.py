@@ -10,7 +10,7 @@ from ....ir.expr import PrimExpr
 from ....ir.prim import IntImm
 from ...stmt import Block, Evaluate, SeqStmt, Stmt
 from ..base import flatten_seq, is_call
-from .buffer_flow import BufferFlow, Fact, in_context, pure
+from .buffer_flow import BufferFlow, Fact, in_context, pure, read_variables
 from .regions import conjuncts
 from .simplify import StmtSimplifier
 
@@ -30,6 +30,7 @@ class KnowingSimplifier(StmtSimplifier):
 
     def run(self, stmt: Stmt) -> Stmt:
         """Simplify a statement."""
+        self.flow = BufferFlow(read_variables(stmt))
         self.flow.visit(stmt)
         return super().run(stmt)
 

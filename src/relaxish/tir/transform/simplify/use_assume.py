@@ -12,7 +12,7 @@ from ...buffer import Buffer
 from ...function import PrimFunc
 from ...stmt import BufferStore, Stmt
 from ..base import StmtExprVisitor, is_call, FunctionRewrite
-from .buffer_flow import BufferFlow, in_context
+from .buffer_flow import BufferFlow, in_context, read_variables
 from .simplify import AnalyzerMutator
 
 
@@ -32,10 +32,12 @@ class _UseAssume(AnalyzerMutator):
         if not is_call(value, "if_then_else") or side_effect(value.args[0]) > CallEffectKind.Pure:
             return store
         condition, then, other = value.args
-        with self.analyzer.constraint_scope(self.analyzer.rewrite_simplify(B.not_(condition))):
-            outside = in_context(then, self.flow.before(store), self.analyzer)
-            same = B.deep_equal(outside, self.analyzer.simplify(other))
-        return store.with_fields(value=then) if same else store
+        for kept, padding, where in ((then, other, B.not_(condition)), (other, then, condition)):
+            with self.analyzer.constraint_scope(self.analyzer.rewrite_simplify(where)):
+                there = in_context(kept, self.flow.before(store), self.analyzer)
+                if B.deep_equal(there, self.analyzer.simplify(padding)):
+                    return store.with_fields(value=kept)
+        return store
 
 
 class _Assumes(StmtExprVisitor):
@@ -51,7 +53,7 @@ def use_assumptions(func: PrimFunc) -> PrimFunc:
     assumes.visit(func.body)
     if not assumes.found:
         return func
-    flow = BufferFlow()
+    flow = BufferFlow(read_variables(func.body))
     flow.visit(func.body)
     body = _UseAssume(flow).visit(func.body)
     return func if body is func.body else func.with_body(body)
