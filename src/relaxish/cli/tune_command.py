@@ -8,11 +8,10 @@ from typing import Any
 import click
 
 from ..ir.module import IRModule
-from ..support import config
 from ..support.errors import RelaxishError
 from ..target.target import Target
 from .common import parse_shapes, resolve_target, trust_option, writable_directory
-from .compile_command import tell_left_out
+from .compile_command import tell_unused
 from .models import LoadedModel, load_model
 
 _UNLIMITED = 1 << 30
@@ -24,10 +23,11 @@ def _tune(
     work_dir: str,
     trials: int | None,
     seconds: float | None,
+    begin: float,
     options: dict[str, Any],
 ) -> Any:
     """Tune the kernels of a model, or the loop programs of a script; the database."""
-    from ..meta_schedule import relax_integration, tune_tir
+    from ..meta_schedule import TaskScheduler, relax_integration, tune_tir
     from ..meta_schedule.resume.budget import TimeBudget
     from ..pipeline import kernel_pipeline
     from ..relax.expr import Function
@@ -37,8 +37,9 @@ def _tune(
     kernels = kernel_pipeline(target)(model.mod) if graph else model.mod
     if graph:
         _check_names(kernels, target, options.get("op_names") or [""])
-    scheduler: Any = "gradient" if seconds is None else TimeBudget(seconds)
-    with TuningProgress(trials=trials, seconds=seconds) as progress:
+    scheduler = TaskScheduler.create("gradient") if seconds is None else TimeBudget(seconds, started=begin)
+    with TuningProgress(trials=trials, seconds=seconds, begin=begin) as progress:
+        scheduler.watchers.append(progress.phase)
         common = {
             "work_dir": work_dir,
             "max_trials_global": trials or _UNLIMITED,
@@ -66,8 +67,11 @@ def _check_names(kernels: IRModule, target: Target, wanted: list[str]) -> None:
 @click.command("tune", help="Tune MODEL (.onnx, .pt2, .py); an interrupted run goes on where it stopped.")
 @click.argument("model_path", metavar="MODEL")
 @click.option("-w", "--work-dir", default="tuning_logs", show_default=True, help="Where the database is kept.")
+@click.option("--db", default=None, metavar="WHERE", help="An SQL database (a file or an URL) for the records instead.")
 @click.option("-n", "--trials", type=click.IntRange(1), help="Candidates to measure; default 512, or no limit.")
-@click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Stop after this time.")
+@click.option(
+    "--minutes", type=click.FloatRange(0, min_open=True), help="Be done after this time, final check included."
+)
 @click.option("--trials-per-task", type=click.IntRange(1), help="At most this many for one kernel.")
 @click.option("--batch", default=64, show_default=True, type=click.IntRange(1), help="Candidates measured in a round.")
 @click.option("--target", "target_text", default="llvm", show_default=True)
@@ -79,6 +83,7 @@ def _check_names(kernels: IRModule, target: Target, wanted: list[str]) -> None:
 def command(
     model_path: str,
     work_dir: str,
+    db: str | None,
     trials: int | None,
     minutes: float | None,
     trials_per_task: int | None,
@@ -91,6 +96,9 @@ def command(
     report: bool,
 ) -> None:
     """The command."""
+    from ..meta_schedule.database.opening import open_database
+
+    begin = time.monotonic()
     target = resolve_target(target_text)
     given = parse_shapes(shapes)
     folder = writable_directory(work_dir)
@@ -102,15 +110,16 @@ def command(
     options: dict[str, Any] = {"seed": seed, "num_trials_per_iter": batch, "max_trials_per_task": trials_per_task}
     if op_names:
         options["op_names"] = list(op_names)
-    begin = time.perf_counter()
-    database = _tune(model, target, str(folder), trials, minutes * 60 if minutes else None, options)
+    if db is not None:
+        options["database"] = open_database(db, create=True)
+    database = _tune(model, target, str(folder), trials, minutes * 60 if minutes else None, begin, options)
     if database.unwritten:
         raise RelaxishError(f"{folder}: {database.unwritten} records could not be written and are lost: disk full?")
-    if database.left_out() and not config.ANY_HARDWARE.value:
-        tell_left_out(str(folder), database.left_out())
-    click.echo(f"tuned {model.name} in {time.perf_counter() - begin:.0f} s; {folder} holds {len(database)} records")
+    where = db or str(folder)
+    tell_unused(where, database)
+    click.echo(f"tuned {model.name} in {time.monotonic() - begin:.0f} s; {where} holds {len(database)} records")
     if report:
         from ..tools.report import write_report
 
-        click.echo(f"report: {write_report(str(folder), str(folder / 'report.html'), title=model.name)}")
-    click.echo(f"next: relaxish compile {model_path} --db {folder}")
+        click.echo(f"report: {write_report(where, str(folder / 'report.html'), title=model.name)}")
+    click.echo(f"next: relaxish compile {model_path} --db {where}")
