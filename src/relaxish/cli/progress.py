@@ -17,11 +17,11 @@ from .common import human_time
 
 
 class TuningProgress:
-    """Shows how far tuning is, by ``trials`` or by ``seconds``; a context manager."""
+    """Shows how far tuning is, by ``trials`` or by ``seconds`` since ``begin``; a context manager."""
 
-    def __init__(self, *, trials: int | None = None, seconds: float | None = None) -> None:
+    def __init__(self, *, trials: int | None = None, seconds: float | None = None, begin: float | None = None) -> None:
         self.seconds = seconds
-        self.begin = 0.0
+        self.begin = begin
         total = float(trials) if seconds is None and trials is not None else seconds
         self.bar = Progress(
             TextColumn("   [bold]tuning"),
@@ -40,7 +40,7 @@ class TuningProgress:
         self.gains: dict[int, float] = {}
 
     def __enter__(self) -> TuningProgress:
-        self.begin = time.monotonic()
+        self.begin = time.monotonic() if self.begin is None else self.begin
         self.bar.start()
         return self
 
@@ -51,6 +51,13 @@ class TuningProgress:
         """The default measure callbacks and the one that drives the bar."""
         created = MeasureCallback.create("default")
         return [*(created if isinstance(created, list) else [created]), _Advance(self)]
+
+    def phase(self, name: str, done: int, total: int) -> None:
+        """Show what the run is at beside the search: ``done`` of ``total`` of a phase."""
+        passed = (
+            {} if self.seconds is None else {"completed": min(self.seconds, time.monotonic() - (self.begin or 0.0))}
+        )
+        self.bar.update(self.row, status=f"{name}: {done} of {total} kernels", **passed)  # type: ignore[arg-type]
 
     def advance(self, task_id: int, name: str, results: Sequence[Any], gain: float | None = None) -> None:
         """Take in a batch of results; ``gain`` is the default schedule's time over the best one's, of one batch."""
@@ -66,7 +73,7 @@ class TuningProgress:
         best = human_time(self.best[task_id]) if task_id in self.best else "none yet"
         faster = f" ({self.gains[task_id]:.2f}x the default)" if task_id in self.gains else ""
         status = f"{self.measured} measured, {self.failed} failed; {name[:32]}: {best}{faster}"
-        done = self.measured if self.seconds is None else min(self.seconds, time.monotonic() - self.begin)
+        done = self.measured if self.seconds is None else min(self.seconds, time.monotonic() - (self.begin or 0.0))
         self.bar.update(self.row, completed=done, status=status)
 
 
