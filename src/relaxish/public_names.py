@@ -24,6 +24,7 @@ HOOKS = {
     "database.json": "relaxish.meta_schedule.database.json_database:JSONDatabase",
     "database.memory": "relaxish.meta_schedule.database.memory_database:MemoryDatabase",
     "database.ordered_union": "relaxish.meta_schedule.database.union_database:OrderedUnionDatabase",
+    "database.sql": "relaxish.meta_schedule.database.sql.sql_database:SQLDatabase",
     "database.schedule_fn": "relaxish.meta_schedule.database.schedule_fn_database:ScheduleFnDatabase",
     "database.union": "relaxish.meta_schedule.database.union_database:UnionDatabase",
     "device_module.cuda": "relaxish.runtime.nvidia.module:CUDAModule",
@@ -274,6 +275,9 @@ _DEFINED = {
         "relaxish.meta_schedule.cost_model.mlp_model": "MLPModel MLPModelConfig MLPModelTrainer",
         "relaxish.meta_schedule.cost_model.xgb_model": "XGBConfig XGBModel",
     },
+    "relaxish.meta_schedule.database": {
+        "relaxish.meta_schedule.database.sql.sql_database": "SQLDatabase",
+    },
     "relaxish.meta_schedule.measure": {
         "relaxish.meta_schedule.measure.candidate": "Candidate Prebuilt Skipped",
         "relaxish.meta_schedule.measure.engine": "Batch MeasureEngine Measured",
@@ -338,6 +342,7 @@ _DEFINED = {
         "relaxish.tile.profiler": "Profiler TensorSupplyType do_bench",
     },
     "relaxish.testing": {
+        "relaxish.testing.contracts.database": "DatabaseContract",
         "relaxish.testing.contracts.parts": (
             "BuilderContract CallbackContract CostModelContract RunnerContract SpaceContract StrategyContract"
         ),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,7 +15,7 @@ from .common import parse_shapes, resolve_target, trust_option, writable_file
 from .models import LoadedModel, load_model
 
 if TYPE_CHECKING:
-    from ..meta_schedule.database import JSONDatabase
+    from ..meta_schedule.database import Database
 
 
 def build_model(model: LoadedModel, target: Target, database: str | None = None) -> Any:
@@ -41,23 +40,26 @@ def build_model(model: LoadedModel, target: Target, database: str | None = None)
 def _build_tuned(model: LoadedModel, target: Target, database: str) -> Executable:
     from ..meta_schedule.relax_integration import compile_relax
 
-    return compile_relax(open_database(database), model.mod, target, params=None)
+    return compile_relax(opened(database), model.mod, target, params=None)
 
 
-def open_database(work_dir: str, whole: bool = False) -> JSONDatabase:
-    """The database in a tuning directory, which must exist; unless it is wanted ``whole``, says what is not used."""
-    from ..meta_schedule.database import JSONDatabase
+def opened(where: str, whole: bool = False) -> Database:
+    """The database at ``where``, which must exist; unless it is wanted ``whole``, says what is not used."""
+    from ..meta_schedule.database.opening import open_database
+
+    database = open_database(where)
+    if not whole:
+        tell_unused(where, database)
+    return database
+
+
+def tell_unused(where: str, database: Database) -> None:
+    """Say on the error output which records of other machines are not used."""
     from ..support import config
 
-    for name in ("database_tuning_record.json", "database_workload.json"):
-        if not os.path.exists(os.path.join(work_dir, name)):
-            raise RelaxishError(f"{work_dir}: no tuning database here ({name} is missing)")
-    database = JSONDatabase(work_dir=work_dir, allow_missing=False)
-    if not database.readable and os.path.getsize(database.path_tuning_record):
-        raise RelaxishError(f"{database.path_tuning_record}: is damaged, or not a file that relaxish wrote")
-    if not whole and database.left_out() and not config.ANY_HARDWARE.value:
-        tell_left_out(work_dir, database.left_out())
-    return database
+    left_out = database.left_out() if not config.ANY_HARDWARE.value else {}
+    if left_out:
+        tell_left_out(where, left_out)
 
 
 def tell_left_out(work_dir: str, left_out: Mapping[str, int]) -> None:
@@ -73,7 +75,9 @@ def tell_left_out(work_dir: str, left_out: Mapping[str, int]) -> None:
 @click.option("--target", "target_text", default="llvm", show_default=True, help="What to compile for.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=D0,D1,...", help="Fix an input's shape.")
 @trust_option
-@click.option("--db", "database", default=None, metavar="DIR", help="Use tuned schedules from this directory.")
+@click.option(
+    "--db", "database", default=None, metavar="WHERE", help="Use tuned schedules from this directory or SQL database."
+)
 def command(
     model_path: str,
     output: str | None,

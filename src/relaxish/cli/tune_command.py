@@ -9,11 +9,10 @@ from typing import Any
 import click
 
 from ..ir.module import IRModule
-from ..support import config
 from ..support.errors import RelaxishError
 from ..target.target import Target
 from .common import parse_shapes, resolve_target, trust_option, writable_directory
-from .compile_command import tell_left_out
+from .compile_command import tell_unused
 from .models import LoadedModel, load_model
 
 _UNLIMITED = 1 << 30
@@ -25,10 +24,11 @@ def _tune(
     work_dir: str,
     trials: int | None,
     seconds: float | None,
+    begin: float,
     options: dict[str, Any],
 ) -> Any:
     """Tune the kernels of a model, or the loop programs of a script; the database."""
-    from ..meta_schedule import relax_integration, tune_tir
+    from ..meta_schedule import TaskScheduler, relax_integration, tune_tir
     from ..meta_schedule.resume.budget import TimeBudget
     from ..pipeline import kernel_pipeline
     from ..relax.expr import Function
@@ -38,8 +38,9 @@ def _tune(
     kernels = kernel_pipeline(target)(model.mod) if graph else model.mod
     if graph:
         _check_names(kernels, target, options.get("op_names") or [""])
-    scheduler: Any = "gradient" if seconds is None else TimeBudget(seconds)
-    with LiveProgress(trials=trials, seconds=seconds) as progress:
+    scheduler = TaskScheduler.create("gradient") if seconds is None else TimeBudget(seconds, started=begin)
+    with LiveProgress(trials=trials, seconds=seconds, begin=begin) as progress:
+        scheduler.watchers.append(progress.phase)
         common = {
             "work_dir": work_dir,
             "max_trials_global": trials or _UNLIMITED,
@@ -78,8 +79,11 @@ def _on_cluster(address: str, device_kind: str | None, weight: float, target: Ta
 @click.command("tune", help="Tune MODEL (.onnx, .pt2, .py); an interrupted run goes on where it stopped.")
 @click.argument("model_path", metavar="MODEL")
 @click.option("-w", "--work-dir", default="tuning_logs", show_default=True, help="Where the database is kept.")
+@click.option("--db", default=None, metavar="WHERE", help="An SQL database (a file or an URL) for the records instead.")
 @click.option("-n", "--trials", type=click.IntRange(1), help="Candidates to measure; default 512, or no limit.")
-@click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Stop after this time.")
+@click.option(
+    "--minutes", type=click.FloatRange(0, min_open=True), help="Be done after this time, final check included."
+)
 @click.option("--trials-per-task", type=click.IntRange(1), help="At most this many for one kernel.")
 @click.option("--batch", default=64, show_default=True, type=click.IntRange(1), help="Candidates measured in a round.")
 @click.option("--target", "target_text", default="llvm", show_default=True)
@@ -94,6 +98,7 @@ def _on_cluster(address: str, device_kind: str | None, weight: float, target: Ta
 def command(
     model_path: str,
     work_dir: str,
+    db: str | None,
     trials: int | None,
     minutes: float | None,
     trials_per_task: int | None,
@@ -109,6 +114,9 @@ def command(
     report: bool,
 ) -> None:
     """The command."""
+    from ..meta_schedule.database.opening import open_database
+
+    begin = time.monotonic()
     target = resolve_target(target_text)
     given = parse_shapes(shapes)
     folder = writable_directory(work_dir)
@@ -124,19 +132,20 @@ def command(
         options.update(_on_cluster(cluster, device_kind, weight, target, str(folder)))
     elif device_kind is not None:
         raise click.UsageError("--device-kind says which nodes of a cluster measure; give --cluster as well")
-    begin = time.perf_counter()
+    if db is not None:
+        options["database"] = open_database(db, create=True)
     try:
-        database = _tune(model, target, str(folder), trials, minutes * 60 if minutes else None, options)
+        database = _tune(model, target, str(folder), trials, minutes * 60 if minutes else None, begin, options)
     finally:
         if cluster is not None:
             options["runner"].shutdown()
     if database.unwritten:
         raise RelaxishError(f"{folder}: {database.unwritten} records could not be written and are lost: disk full?")
-    if database.left_out() and not config.ANY_HARDWARE.value:
-        tell_left_out(str(folder), database.left_out())
-    click.echo(f"tuned {model.name} in {time.perf_counter() - begin:.0f} s; {folder} holds {len(database)} records")
+    where = db or str(folder)
+    tell_unused(where, database)
+    click.echo(f"tuned {model.name} in {time.monotonic() - begin:.0f} s; {where} holds {len(database)} records")
     if report:
         from ..tools.report import write_report
 
-        click.echo(f"report: {write_report(str(folder), str(folder / 'report.html'), title=model.name)}")
-    click.echo(f"next: relaxish compile {model_path} --db {folder}")
+        click.echo(f"report: {write_report(where, str(folder / 'report.html'), title=model.name)}")
+    click.echo(f"next: relaxish compile {model_path} --db {where}")

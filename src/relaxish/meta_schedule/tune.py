@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from ..support.log import get_logger
 from ..target import Target
 from .builder import Builder, LocalBuilder
 from .cost_model import CostModel
-from .database import Database, JSONDatabase
+from .database import Database
 from .logging import get_scheduler_log
 from .measure_callback import MeasureCallback
 from .profiler import Profiler
@@ -51,11 +52,54 @@ def _workers(builder: Builder | str, runner: Runner | str) -> tuple[Any, Any, li
 
 def _write_what_is_left(database: Database) -> None:
     """Try once more to write what the disk had no room for; say how much is in memory only if that fails."""
-    if isinstance(database, JSONDatabase) and database.unwritten:
+    if database.unwritten:
         try:
             database.flush()
         except JournalError as err:
             _log.error("%d records are in memory only and end with this process: %s", database.unwritten, err)
+
+
+def _check_winners(
+    scheduler: TaskScheduler,
+    tasks: Sequence[TuneContext],
+    database: Database,
+    build: Builder,
+    measure: Runner,
+    validate: bool,
+    baselines: bool,
+) -> None:
+    """The last phase: the fastest records are checked and timed once more, while the scheduler's time lasts."""
+    order = scheduler.check_order()
+    for done, index in enumerate(order):
+        if not scheduler.may_check():
+            left = len(order) - done
+            _log.warning("no time is left to check the winners of %d kernels: they are when they are applied", left)
+            break
+        scheduler.tell_phase("final check", done, len(order))
+        begin = time.monotonic()
+        with Profiler.timeit("Validate"):
+            if validate:
+                trusted_winners(tasks[index], database, build, measure, baseline=baselines)
+            else:
+                race(tasks[index], database, build, measure, (), baseline=True)
+        scheduler.note_check(index, time.monotonic() - begin)
+    scheduler.tell_phase("final check", len(order), len(order))
+
+
+def _begin_run(
+    database: Database, tasks: Sequence[TuneContext], task_weights: Sequence[float], settings: dict[str, Any]
+) -> None:
+    weights = {
+        database.commit_workload(t.mod): w for t, w in zip(tasks, task_weights, strict=True) if t.mod is not None
+    }
+    database.begin_run(tasks[0].target, {**settings, "tasks": [t.task_name for t in tasks]}, weights)
+
+
+def _end_run(database: Database, status: str, scheduler: TaskScheduler) -> None:
+    try:
+        database.end_run(status, scheduler.costs(database))
+    except JournalError as err:
+        _log.error("where the time of this run went could not be written: %s", err)
 
 
 def _improve(
@@ -104,7 +148,7 @@ def tune_tasks(
     os.makedirs(work_dir, exist_ok=True)
     build, measure, own = _workers(builder, runner)
     if isinstance(database, str):
-        where = {"work_dir": work_dir} if database == "json" else {}
+        where = {"work_dir": work_dir} if database in ("json", "sql") else {}
         database = Database.create(database, module_equality=module_equality, **where)
     model: Any = cost_model
     if isinstance(cost_model, str):
@@ -117,7 +161,9 @@ def tune_tasks(
     state = RunState(work_dir, database, tasks, settings, model if isinstance(cost_model, str) else None)
     scheduler.run_state = state
     scheduler.with_baselines = baselines and isinstance(measure, LocalRunner)
+    scheduler.will_check = validate or scheduler.with_baselines
     try:
+        _begin_run(database, tasks, task_weights, settings)
         require_devices(measure, [task.target for task in tasks])
         scheduler.tune(
             tasks=tasks,
@@ -131,16 +177,16 @@ def tune_tasks(
             database=database,
             cost_model=model,
         )
-        with Profiler.timeit("Validate"):
-            for task in tasks:
-                if validate:
-                    trusted_winners(task, database, build, measure, baseline=baselines)
-                elif baselines and isinstance(measure, LocalRunner):
-                    race(task, database, build, measure, (), baseline=True)
+        if scheduler.will_check:
+            _check_winners(scheduler, tasks, database, build, measure, validate, baselines)
         if post_optimization:
             _improve(work_dir, tasks[0].target, max_trials_per_task, database, build, measure)
         state.finish()
         _write_what_is_left(database)
+        _end_run(database, "finished", scheduler)
+    except BaseException:
+        _end_run(database, "failed", scheduler)
+        raise
     finally:
         for part in own:
             if hasattr(part, "shutdown"):

@@ -118,6 +118,10 @@ class JournalError(RelaxishError):
     """A journal file cannot be opened, locked or written."""
 
 
+class DatabaseError(JournalError):
+    """A database on a server or in a file cannot be opened, read or written."""
+
+
 # Error classes that outside code asked for by name; see :func:`register_error`.
 ERROR_TYPES: dict[str, type[Exception]] = {}
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..meta_schedule.verdicts.baseline import read_note
 from ..meta_schedule.database import hardware_fingerprint
+from ..meta_schedule.database.json_database import baseline_note
+from ..meta_schedule.database.opening import is_sql, open_database
 from ..meta_schedule.database.lines import companion, record_fields, workload_fields
 from ..support import config
 from ..support.errors import RelaxishError
@@ -97,8 +98,10 @@ def load_log(work_dir: str) -> TuningLog:
     """Read the journals of a tuning directory.
 
     Times of several machines are not mixed, unless ``RELAXISH_ANY_HARDWARE`` asks for it: where this machine has
-    records, they are the log, else those of the machine that has most.
+    records, they are the log, else those of the machine that has most. ``work_dir`` may be an SQL database as well.
     """
+    if is_sql(work_dir):
+        return _sql_log(work_dir)
     records_path = os.path.join(work_dir, "database_tuning_record.json")
     workloads_path = os.path.join(work_dir, "database_workload.json")
     for path in (records_path, workloads_path):
@@ -133,6 +136,26 @@ def load_log(work_dir: str) -> TuningLog:
     hardware, left_out = _one_machine(tasks.values())
     _read_baselines(work_dir, tasks, hardware)
     return TuningLog(list(tasks.values()), target, hardware, orphans, left_out)
+
+
+def _sql_log(where: str) -> TuningLog:
+    """The records of an SQL database; verdicts are in them already."""
+    database = open_database(where, readonly=True)
+    store = database.store  # type: ignore[attr-defined]
+    tasks: dict[int, Task] = {}
+    for row in store.workloads(with_records=True):
+        tasks[row["id"]] = Task(row["hash"], row["name"] or row["hash"], "")
+    target = ""
+    for _, workload, item in sorted(store.measurements([r["id"] for r in store.numbers()]), key=lambda found: found[0]):
+        target = target or _target_text(item.target)
+        records = tasks[workload].records
+        line = {**item.notes, "trace": item.trace, "run_secs": item.run_secs}
+        records.append(_record(len(records), line))
+    hardware, left_out = _one_machine(tasks.values())
+    for number, (seconds, best) in store.baselines(hardware).items():
+        if number in tasks:
+            tasks[number].default, tasks[number].tuned = sum(seconds) / len(seconds), best
+    return TuningLog(list(tasks.values()), target, hardware, 0, left_out)
 
 
 def left_out_text(left_out: Mapping[str, int]) -> str:
@@ -175,7 +198,7 @@ def _read_baselines(work_dir: str, tasks: Mapping[str, Task], hardware: str) -> 
     """What default schedules took, and the best records measured in turns with them."""
     path = os.path.join(work_dir, "database_baseline.json")
     for line in Journal(path, readonly=True).read() if os.path.exists(path) else ():
-        note = read_note(line, anywhere=True)
+        note = baseline_note(line, anywhere=True)
         if note is not None and note[0] in tasks and line.get("hardware", hardware) == hardware:
             tasks[note[0]].default, tasks[note[0]].tuned = sum(note[1]) / len(note[1]), note[2]
 

@@ -3,6 +3,7 @@
 from typing import Any
 from collections.abc import Callable
 
+from ...support.entry_points import lazy_package
 from .database import Database, PyDatabase, TuningRecord, Workload, hardware_fingerprint, mean_seconds
 from .json_database import JSONDatabase
 from .memory_database import MemoryDatabase
@@ -14,6 +15,8 @@ def create(kind: str | Callable[..., Any] = "json", *args: Any, **kwargs: Any) -
     """Make a database by kind; see :meth:`Database.create`."""
     return Database.create(kind, *args, **kwargs)
 
+
+__getattr__, __dir__ = lazy_package(globals())  # the SQL database needs an extra and loads on first use
 
 __all__ = [
     "Database",

@@ -6,6 +6,7 @@ import base64
 import functools
 import itertools
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Database", "PyDatabase", "TuningRecord", "Workload", "hardware_fingerprint", "mean_seconds"]
 
 INVALID_SECONDS = 1e10
-_KINDS = ("json", "memory", "ordered_union", "union")
+_KINDS = ("json", "memory", "ordered_union", "sql", "union")
 
 
 @functools.lru_cache(maxsize=1)
@@ -226,6 +227,10 @@ class Database:
     Used as a scope, ``with database:`` makes it ``Database.current()``, which builds and passes consult.
     """
 
+    #: Whether it may be used in several threads, and whether what is committed can be read by another process.
+    thread_safe = False
+    persistent = False
+
     def __init__(self, module_equality: str = "structural") -> None:
         self.module_equality = ModuleEquality(module_equality)
 
@@ -277,6 +282,39 @@ class Database:
 
     def flush(self) -> None:
         """Make everything committed durable."""
+
+    def hold(self, record: TuningRecord) -> bool:
+        """Keep a record in memory that could not be written, until there is room; False where that cannot be done."""
+        return False
+
+    @property
+    def unwritten(self) -> int:
+        """How many records are in memory only that should not be."""
+        return 0
+
+    def left_out(self) -> dict[str, int]:
+        """How many records of other machines there are, by machine; queries pass them over unless they are asked for."""
+        return {}
+
+    def commit_named(self, mod: IRModule, name: str) -> Workload:
+        """Store a workload under a name for people, where names are kept."""
+        return self.commit_workload(mod)
+
+    def add_baseline(self, workload: Workload, seconds: Sequence[float], best: float | None) -> None:
+        """Note what the default schedule of a workload takes, and the best record of the same race; the last counts."""
+        _BASELINES.setdefault(self, {})[workload.key] = list(seconds), best
+
+    def baselines(self) -> dict[str, tuple[list[float], float | None]]:
+        """The notes of :meth:`add_baseline` that were made on this machine, by ``Workload.key``."""
+        return _BASELINES.get(self, {})
+
+    def begin_run(
+        self, target: Target | None, settings: Mapping[str, Any], weights: Mapping[Workload, float], model: str = ""
+    ) -> None:
+        """A tuning run begins; records committed from now on are of it. Databases that know of runs remember it."""
+
+    def end_run(self, status: str, costs: Iterable[tuple[Workload | None, str, float, int]] = ()) -> None:
+        """The run ended: ``finished`` or ``failed``; ``costs`` are workload, phase, seconds and how often."""
 
     def workloads(self) -> list[Workload]:
         """The distinct workloads that have records."""
@@ -369,9 +407,11 @@ class Database:
 
     @staticmethod
     def create(kind: str | Callable[..., Any] = "json", *args: Any, **kwargs: Any) -> Database:
-        """``json`` | ``memory`` | ``union`` | ``ordered_union`` | a schedule function."""
+        """``json`` | ``memory`` | ``sql`` | ``union`` | ``ordered_union`` | an URL | a schedule function."""
         if callable(kind):
             kind, args = "schedule_fn", (kind, *args)
+        elif "://" in kind:
+            kind, args = "sql", (kind, *args)
         elif kind not in _KINDS:
             raise ValueError(f"unknown database kind {kind!r}; expected one of {sorted(_KINDS)} or a function")
         made: Database = load(f"database.{kind}")(*args, **kwargs)
@@ -379,6 +419,10 @@ class Database:
 
 
 PyDatabase = Database
+# What databases that keep no baselines were told; subclasses of others need not call a constructor.
+_BASELINES: weakref.WeakKeyDictionary[Database, dict[str, tuple[list[float], float | None]]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def _same_device(lhs: Target, rhs: Target) -> bool:

@@ -13,10 +13,11 @@ import math
 import os
 import threading
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ...ir import IRModule
+from ...support import config
 from ...support.errors import JournalError
 from ...support.journal import Journal
 from ...support.log import get_logger
@@ -25,7 +26,7 @@ from .lines import companion, record_fields, workload_fields
 from .memory_database import MemoryDatabase
 from .record_index import RIGHT, UNKNOWN, WRONG, Entry, RecordIndex, entry_of
 
-__all__ = ["JSONDatabase"]
+__all__ = ["JSONDatabase", "baseline_note"]
 
 _log = get_logger("meta_schedule")
 
@@ -56,6 +57,9 @@ class JSONDatabase(MemoryDatabase):
     verdict on ``database_verdict.json``. Files that may not be written are opened for reading; committing to them
     raises JournalError.
     """
+
+    thread_safe = True
+    persistent = True
 
     def __init__(
         self,
@@ -193,6 +197,9 @@ class JSONDatabase(MemoryDatabase):
                 if found is not None:
                     return found
             return None
+
+    def commit_named(self, mod: IRModule, name: str) -> Workload:
+        return self.commit_workload(mod, name)
 
     def commit_workload(self, mod: IRModule, name: str = "") -> Workload:
         with self._guard:
@@ -351,7 +358,6 @@ class JSONDatabase(MemoryDatabase):
             return len(self._index) - len(self._hidden) - dead + len(self._held)
 
     def left_out(self) -> dict[str, int]:
-        """How many records of other machines there are, by machine; queries pass them over unless they are asked for."""
         with self._guard:
             counts: dict[str, int] = {}
             for number in range(len(self._index)):
@@ -383,11 +389,11 @@ class JSONDatabase(MemoryDatabase):
     def commit_tuning_records(self, records: Iterable[TuningRecord]) -> None:
         self._append(records, sync=True)
 
-    def hold(self, record: TuningRecord) -> None:
-        """Keep a record in memory that could not be written; the next record written takes it along."""
+    def hold(self, record: TuningRecord) -> bool:
         with self._guard:
             record.workload = self.commit_workload(record.workload.mod)
             self._held.append(record)
+        return True
 
     @property
     def readable(self) -> bool:
@@ -396,7 +402,6 @@ class JSONDatabase(MemoryDatabase):
 
     @property
     def unwritten(self) -> int:
-        """How many records are in memory only."""
         return len(self._held)
 
     def flush(self) -> None:
@@ -405,6 +410,17 @@ class JSONDatabase(MemoryDatabase):
             if self._held:
                 self._append([], sync=True)
             self._record_file.flush()
+
+    # ---- baselines
+
+    def add_baseline(self, workload: Workload, seconds: Sequence[float], best: float | None) -> None:
+        note = {"workload": workload.key, "run_secs": list(seconds), "hardware": hardware_fingerprint()}
+        Journal(companion(self.path_tuning_record, "baseline")).append(note if best is None else {**note, "best": best})
+
+    def baselines(self) -> dict[str, tuple[list[float], float | None]]:
+        path = companion(self.path_tuning_record, "baseline")
+        lines = Journal(path, readonly=True).read() if os.path.exists(path) else []
+        return {note[0]: note[1:] for line in lines if (note := baseline_note(line)) is not None}
 
     def _append(self, records: Iterable[TuningRecord], sync: bool) -> None:
         with self._guard:
@@ -418,3 +434,22 @@ class JSONDatabase(MemoryDatabase):
         """A record as a line of a file; its workload is written first if it is new."""
         line = self._owned[id(self.commit_workload(record.workload.mod))][0]
         return [line.number, record.as_json(), {"workload": line.hash, **record.notes()}]
+
+
+def baseline_note(line: object, anywhere: bool = False) -> tuple[str, list[float], float | None] | None:
+    """Workload, times and the best record's time of a line about a default schedule; None for a line that says nothing.
+
+    Times of other machines count only if ``anywhere``, or ``RELAXISH_ANY_HARDWARE``, asks for them.
+    """
+    if not isinstance(line, dict) or not isinstance(line.get("workload"), str):
+        return None
+    hardware, seconds, best = line.get("hardware", ""), line.get("run_secs"), line.get("best")
+    if hardware and hardware != hardware_fingerprint() and not anywhere and not config.ANY_HARDWARE.value:
+        return None
+    if not isinstance(seconds, list) or not seconds or not all(map(_is_time, seconds)):
+        return None
+    return line["workload"], [float(s) for s in seconds], float(best) if best is not None and _is_time(best) else None
+
+
+def _is_time(value: float | str) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e10

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...support.errors import JournalError
 from ...support.log import get_logger
 from ..builder.artifact import remove_build_dir
-from ..database import Database, JSONDatabase, TuningRecord
+from ..database import Database, TuningRecord
 from ..profiler import Profiler
 from ..utils import MethodNotDefinedError
 
@@ -101,8 +101,8 @@ class AddToDatabase(MeasureCallback):
         built: BuilderResult,
         ran: RunnerResult,
     ) -> None:
-        # Databases of others need not know of threads.
-        if isinstance(task_scheduler.database_, JSONDatabase):
+        database = task_scheduler.database_
+        if database is not None and database.thread_safe:
             self.on_result(task_scheduler, task_id, candidate, built, ran)
 
     def on_result(
@@ -125,9 +125,8 @@ class AddToDatabase(MeasureCallback):
         try:
             database.commit_soon(record)
         except JournalError as err:
-            if not isinstance(database, JSONDatabase):
+            if not database.hold(record):
                 raise
-            database.hold(record)
             self._warn(err)
 
     def _warn(self, err: JournalError) -> None:

@@ -21,15 +21,15 @@ __all__ = ["LiveProgress"]
 
 
 class LiveProgress:
-    """Shows how far tuning is, by ``trials`` or by ``seconds``, in a terminal or a notebook; a context manager.
+    """Shows how far tuning is, by ``trials`` or by ``seconds`` since ``begin``, in a terminal or a notebook; a context manager.
 
     >>> with LiveProgress(trials=64) as progress:  # doctest: +SKIP
     ...     tune_tir(func, "llvm", "logs", 64, measure_callbacks=progress.callbacks())
     """
 
-    def __init__(self, *, trials: int | None = None, seconds: float | None = None) -> None:
+    def __init__(self, *, trials: int | None = None, seconds: float | None = None, begin: float | None = None) -> None:
         self.seconds = seconds
-        self.begin = 0.0
+        self.begin = begin
         total = float(trials) if seconds is None and trials is not None else seconds
         self.bar = Progress(
             TextColumn("   [bold]tuning"),
@@ -48,7 +48,7 @@ class LiveProgress:
         self.gains: dict[int, float] = {}
 
     def __enter__(self) -> LiveProgress:
-        self.begin = time.monotonic()
+        self.begin = time.monotonic() if self.begin is None else self.begin
         self.bar.start()
         return self
 
@@ -59,6 +59,13 @@ class LiveProgress:
         """The default measure callbacks and the one that drives the bar."""
         created = MeasureCallback.create("default")
         return [*(created if isinstance(created, list) else [created]), _Advance(self)]
+
+    def phase(self, name: str, done: int, total: int) -> None:
+        """Show what the run is at beside the search: ``done`` of ``total`` of a phase."""
+        passed = (
+            {} if self.seconds is None else {"completed": min(self.seconds, time.monotonic() - (self.begin or 0.0))}
+        )
+        self.bar.update(self.row, status=f"{name}: {done} of {total} kernels", **passed)  # type: ignore[arg-type]
 
     def advance(self, task_id: int, name: str, results: Sequence[Any], gain: float | None = None) -> None:
         """Take in a batch of results; ``gain`` is the default schedule's time over the best one's, of one batch."""
@@ -74,7 +81,7 @@ class LiveProgress:
         best = human_time(self.best[task_id]) if task_id in self.best else "none yet"
         faster = f" ({self.gains[task_id]:.2f}x the default)" if task_id in self.gains else ""
         status = f"{self.measured} measured, {self.failed} failed; {name[:32]}: {best}{faster}"
-        done = self.measured if self.seconds is None else min(self.seconds, time.monotonic() - self.begin)
+        done = self.measured if self.seconds is None else min(self.seconds, time.monotonic() - (self.begin or 0.0))
         self.bar.update(self.row, completed=done, status=status)
 
 

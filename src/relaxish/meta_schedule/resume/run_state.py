@@ -21,7 +21,7 @@ from ...tir import Schedule
 from ...tir.schedule import Trace
 from ..arg_info import ArgInfo
 from ..builder import BuilderResult
-from ..database import Database, JSONDatabase, TuningRecord, Workload, mean_seconds
+from ..database import Database, TuningRecord, Workload, mean_seconds
 from ..database.database import is_here
 from ..runner import RunnerResult
 from ..search_strategy import MeasureCandidate
@@ -79,7 +79,7 @@ class RunState:
 
     def _read(self) -> dict[str, Any] | None:
         """The state of a run that was stopped, None if there is none that could go on."""
-        if not isinstance(self._database, JSONDatabase):
+        if not self._database.persistent:
             return None
         stored = _load(self._path)
         if stored is None or stored.get("finished") or stored.get("settings") != self._settings:
@@ -126,7 +126,7 @@ class RunState:
 
     def save_candidates(self, scheduler: TaskScheduler, task_id: int) -> None:
         """Note a task's candidates before they are measured, and where that leaves the search."""
-        if not isinstance(self._database, JSONDatabase):
+        if not self._database.persistent:
             return
         task = scheduler.tasks_[task_id]
         self._state["rounds"] += 1
@@ -314,9 +314,7 @@ def _result_of(record: TuningRecord) -> tuple[BuilderResult, RunnerResult]:
 
 def _commit(database: Database, task: TuneContext) -> Workload:
     assert task.mod is not None
-    if isinstance(database, JSONDatabase):
-        return database.commit_workload(task.mod, task.task_name)
-    return database.commit_workload(task.mod)
+    return database.commit_named(task.mod, task.task_name)
 
 
 def _measured(database: Database, workload: Workload) -> list[TuningRecord]:

@@ -24,6 +24,8 @@ from .runner import EvaluatorConfig, Runner, RunnerFuture, RunnerInput, RunnerRe
 
 # A candidate this many times slower than the fastest one is not worth waiting for.
 _HOPELESS = 50.0
+# So long a candidate is looked at that may be clearly worse than another.
+_GLANCE_SECONDS = 2e-3
 
 __all__ = ["LocalRunner", "LocalRunnerFuture", "alloc_arguments", "load_kernel", "loaded_function", "run_guarded"]
 
@@ -104,6 +106,8 @@ class LocalRunner(Runner):
         self.initializer = initializer
         self.memory_limit = memory_limit
         self.num_threads = num_threads
+        #: Candidates of the next batch that take longer are timed no further than to know it; None times all in full.
+        self.worst_seconds: float | None = None
         self._fastest: dict[str, float] = {}
         self._pool: WorkerPool | None = None
         self._devices = None if devices is None else list(devices)
@@ -134,6 +138,7 @@ class LocalRunner(Runner):
                 self.cooldown_sec,
                 self.hooks,
                 self.num_threads,
+                self.worst_seconds,
                 timeout_sec=self._limit(key),
             )
             futures.append(LocalRunnerFuture(future, functools.partial(self._note, key)))
@@ -350,12 +355,22 @@ def _exported(path: str) -> tuple[Any, str]:
     return module.library, module.entry_name
 
 
-def _time(run: Callable[[], int], config: EvaluatorConfig) -> list[float]:
+def _time(run: Callable[[], int], config: EvaluatorConfig, worst: float | None = None) -> list[float]:
+    """The seconds of a run, one figure for each repeat; fewer of a candidate that is slower than ``worst``."""
     begin = time.perf_counter()
     code = run()
     first = time.perf_counter() - begin
     if code != 0:
         raise RuntimeError(f"the kernel returned the error code {code}")
+    if worst is not None and first > worst:
+        # The first run also reads memory for the first time: a few more say what it really takes.
+        number = min(max(1, int(_GLANCE_SECONDS / first)), 1000)
+        begin = time.perf_counter()
+        for _ in range(number):
+            run()
+        seconds = (time.perf_counter() - begin) / number
+        if seconds > worst:
+            return [seconds]
     flush = np.zeros(32 << 20, dtype=np.uint8) if config.enable_cpu_cache_flush else None
     results = []
     for _ in range(config.repeat):
@@ -371,6 +386,8 @@ def _time(run: Callable[[], int], config: EvaluatorConfig) -> list[float]:
         for _ in range(number):
             run()
         results.append((time.perf_counter() - begin) / number)
+        if worst is not None and results[-1] > worst:
+            break
     return results
 
 
@@ -403,6 +420,7 @@ def _measure_in_worker(
     cooldown_sec: float,
     hooks: tuple[Any, Any, Any],
     num_threads: int | None,
+    worst: float | None = None,
 ) -> list[float]:
     evaluator = EvaluatorConfig(*config)
     if num_threads is not None:
@@ -416,7 +434,7 @@ def _measure_in_worker(
             times = [float(x) for x in evaluate(artifact, device_type, evaluator, sets)]
         else:
             bind = load_kernel(artifact)
-            times = [t for arrays in sets for t in _time(bind(arrays), evaluator)]
+            times = [t for arrays in sets for t in _time(bind(arrays), evaluator, worst)]
     finally:
         if cleanup is not None:
             cleanup()

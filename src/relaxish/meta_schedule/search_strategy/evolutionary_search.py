@@ -152,6 +152,7 @@ class EvolutionarySearch(SearchStrategy):
         if not self._started:
             raise ValueError("generate_measure_candidates needs pre_tuning first")
         wanted = min(self._batch, self._max - self._done)
+        wanted = wanted if self.batch_limit is None else min(wanted, self.batch_limit)
         begin = time.perf_counter()
         made: list[MeasureCandidate] = []
         while wanted > 0 and not made and self._empty < self.num_empty_iters_before_early_stop:

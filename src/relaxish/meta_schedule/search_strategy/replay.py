@@ -111,6 +111,7 @@ class _Batches(SearchStrategy):
         if not self._started:
             raise ValueError("generate_measure_candidates needs pre_tuning first")
         count = min(self._batch, self._max - self._done)
+        count = count if self.batch_limit is None else min(count, self.batch_limit)
         if count <= 0:
             return None
         if self._round_number:

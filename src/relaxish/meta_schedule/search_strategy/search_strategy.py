@@ -20,7 +20,12 @@ __all__ = ["PySearchStrategy", "SearchStrategy"]
 
 
 class SearchStrategy:
-    """Subclass and define the five methods below; batches of candidates go out, results come back."""
+    """Subclass and define the five methods below; batches of candidates go out, results come back.
+
+    ``batch_limit`` is how many candidates the next batch will be used of, where a scheduler's budget says so.
+    """
+
+    batch_limit: int | None = None
 
     def _initialize_with_tune_context(self, context: SearchTask) -> None:
         """Called once before use."""

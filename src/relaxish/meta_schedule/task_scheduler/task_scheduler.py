@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import random
+import time
 from collections.abc import Sequence, Callable
 from dataclasses import dataclass, field
 from logging import Logger
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...target import Target
 from ..arg_info import ArgInfo
 from ..builder import BuilderResult
-from ..database import JSONDatabase, mean_seconds
+from ..database import mean_seconds
 from ..logging import get_logger
 from ..measure.candidate import Candidate, Prebuilt
 from ..measure.engine import MeasureEngine
@@ -26,7 +27,7 @@ from ...support.sequences import of_kind
 if TYPE_CHECKING:
     from ..builder import Builder
     from ..cost_model import CostModel
-    from ..database import Database
+    from ..database import Database, Workload
     from ..resume.run_state import RunState
     from ..runner import Runner
     from ..search_strategy import MeasureCandidate
@@ -57,6 +58,15 @@ class TaskRecord:
     default_args: Sequence[ArgInfo] = ()
     default_future: RunnerFuture | None = None
     gain: float | None = None
+    # What the default schedule takes in seconds, if that was measured before the search.
+    default_seconds: float | None = None
+    # Where the time went: seconds and how often, by phase.
+    spent: dict[str, tuple[float, int]] = field(default_factory=dict)
+
+    def spend(self, phase: str, seconds: float, count: int = 1) -> None:
+        """Note time spent on this task: ``search``, ``build``, ``run``, ``check``."""
+        total, times = self.spent.get(phase, (0.0, 0))
+        self.spent[phase] = total + seconds, times + count
 
     @property
     def trials(self) -> int:
@@ -80,8 +90,12 @@ class TaskScheduler:
         self.remaining_tasks_ = 0
         self.run_state: RunState | None = None
         self.with_baselines = False
+        # Whether winners are checked after the search.
+        self.will_check = False
         self._errors: dict[int, Exception] = {}
         self.logger: Logger = get_logger("task_scheduler")
+        # Who wants to know what a run is at: ``phase, done, of how many``.
+        self.watchers: list[Callable[[str, int, int], None]] = []
 
     def next_task_id(self) -> int:
         """The task to work on next, -1 when all are done."""
@@ -93,6 +107,35 @@ class TaskScheduler:
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on where the run that saved ``state`` was stopped."""
+
+    # ---- budgets other than trials
+
+    def before_search(self) -> None:
+        """Called once when the tasks are set up."""
+
+    def after_search(self) -> None:
+        """Called when the search has ended, however it did."""
+
+    def most_candidates(self, task_id: int) -> int | None:
+        """How many candidates the next batch of a task may have at most; None where trials alone say."""
+        return None
+
+    def check_order(self) -> list[int]:
+        """The tasks whose winners are checked in the end, in order."""
+        return list(range(len(self.tasks_)))
+
+    def may_check(self) -> bool:
+        """Whether the winners of one more task may be checked."""
+        return True
+
+    def note_check(self, task_id: int, seconds: float) -> None:
+        """What checking the winners of a task took."""
+        self.tasks_[task_id].spend("check", seconds)
+
+    def tell_phase(self, phase: str, done: int, total: int) -> None:
+        """Tell watchers what a run is at."""
+        for watch in self.watchers:
+            self._call(watch, phase, done, total)
 
     # ---- the loop
 
@@ -123,11 +166,11 @@ class TaskScheduler:
         if self.run_state is not None:
             self.run_state.restore(self)
         self._max_trials, self._max_task_trials = max_trials_global, max_trials_per_task
-        while self.trials_used() < max_trials_global:
-            task_id = self.next_task_id()
-            if task_id == -1:
-                break
-            self._one_round(task_id)
+        try:
+            self.before_search()
+            self._search()
+        finally:
+            self.after_search()
         for task_id, task in enumerate(self.tasks_):
             if task.runner_futures is not None:
                 self.join_running_task(task_id)
@@ -137,6 +180,13 @@ class TaskScheduler:
         if self._errors and len(self._errors) == len(self.tasks_):
             raise next(iter(self._errors.values()))  # nothing was searched at all
         self.print_tuning_statistics()
+
+    def _search(self) -> None:
+        while self.trials_used() < self._max_trials:
+            task_id = self.next_task_id()
+            if task_id == -1:
+                break
+            self._one_round(task_id)
 
     def trials_used(self) -> int:
         """Trials measured or under way, over all tasks."""
@@ -154,8 +204,8 @@ class TaskScheduler:
             ctx.logger.info("Total %d design space(s) generated", len(spaces))
             for number, space in enumerate(spaces):
                 ctx.logger.info("Design space #%d:\n%s", number, space.trace)
-            if isinstance(self.database_, JSONDatabase) and ctx.mod is not None:
-                self.database_.commit_workload(ctx.mod, ctx.task_name)
+            if self.database_ is not None and self.database_.persistent and ctx.mod is not None:
+                self.database_.commit_named(ctx.mod, ctx.task_name)
             ctx.pre_tuning(trials, batch, spaces, self.database_, self.cost_model_)
 
     def _one_round(self, task_id: int) -> None:
@@ -180,6 +230,11 @@ class TaskScheduler:
         left = min(self._max_trials - self.trials_used(), self._max_task_trials - task.trials)
         if left <= 0:
             return None
+        most = self.most_candidates(task_id)
+        left = left if most is None else min(left, most)
+        if task.ctx.search_strategy is not None:
+            task.ctx.search_strategy.batch_limit = most
+        begin = time.monotonic()
         try:
             made = task.ctx.generate_measure_candidates()
             return None if made is None else list(made)[:left]
@@ -188,6 +243,8 @@ class TaskScheduler:
             self.logger.error("the search of task #%d (%s) failed and ends here: %s", task_id, task.ctx.task_name, err)
             self._errors[task_id] = err
             return None
+        finally:
+            task.spend("search", time.monotonic() - begin)
 
     def measure(self, task_id: int, known: dict[int, tuple[BuilderResult, RunnerResult]]) -> None:
         """Build and run a task's candidates, but for those whose results are ``known``, by their place in the batch."""
@@ -274,6 +331,8 @@ class TaskScheduler:
         results = [r for r in task.runner_results if r is not None]
         candidates, built = task.measure_candidates, task.builder_results or []
         for b, r in zip(built, results, strict=True):
+            task.spend("build", b.seconds)
+            task.spend("run", r.seconds)
             if b.error_msg:
                 task.build_error_count += 1
             elif r.error_msg:
@@ -333,6 +392,14 @@ class TaskScheduler:
             )
 
     # ---- reporting
+
+    def costs(self, database: Database) -> list[tuple[Workload | None, str, float, int]]:
+        """Where the time went: workload, phase, seconds and how often. Builds run side by side: theirs add up to more."""
+        found: list[tuple[Workload | None, str, float, int]] = []
+        for task in self.tasks_:
+            workload = None if task.ctx.mod is None else database.commit_workload(task.ctx.mod)
+            found += [(workload, phase, seconds, count) for phase, (seconds, count) in task.spent.items()]
+        return found
 
     def tuning_statistics(self) -> str:
         """The table of tasks as text."""
