@@ -111,6 +111,14 @@ def _improve(
     PostOpt(work_dir, target or "llvm", trials, database).run(build, measure)
 
 
+def _database(database: Database | str, work_dir: str, module_equality: str) -> Database:
+    """The database given, or the one of that name; those in files are kept in ``work_dir``."""
+    if not isinstance(database, str):
+        return database
+    where = {"work_dir": work_dir} if database in ("json", "sql") else {}
+    return Database.create(database, module_equality=module_equality, **where)
+
+
 def tune_tasks(
     *,
     tasks: Sequence[TuneContext],
@@ -147,9 +155,7 @@ def tune_tasks(
         raise ValueError(f"Length of tasks ({len(tasks)}) and task_weights ({len(task_weights)}) do not match")
     os.makedirs(work_dir, exist_ok=True)
     build, measure, own = _workers(builder, runner)
-    if isinstance(database, str):
-        where = {"work_dir": work_dir} if database in ("json", "sql") else {}
-        database = Database.create(database, module_equality=module_equality, **where)
+    database = _database(database, work_dir, module_equality)
     model: Any = cost_model
     if isinstance(cost_model, str):
         model = CostModel.create(cost_model, num_tuning_cores=tasks[0].num_threads)

@@ -24,8 +24,8 @@ _MAGIC = b"SQLite format 3\x00"
 def address_of(where: str | os.PathLike[str]) -> sa.URL:
     """The address of a database: an URL as it is, a path as that of an SQLite file.
 
-    >>> str(address_of("work/tuning.sqlite")), address_of("postgresql://lab/tuning").drivername
-    ('sqlite:///work/tuning.sqlite', 'postgresql+psycopg')
+    >>> str(address_of("logs/tuning.sqlite")), address_of("postgresql://lab/tuning").drivername
+    ('sqlite:///logs/tuning.sqlite', 'postgresql+psycopg')
     """
     text = os.fspath(where)
     if "://" not in text:
