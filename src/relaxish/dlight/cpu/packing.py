@@ -31,6 +31,7 @@ from ...relax.expr_functor import PyExprMutator
 from ...runtime.ndarray import NDArray, empty
 from ...support.sequences import of_kind
 from ...tir import Block, BufferLoad, BufferRegion, PrimFunc, decl_buffer
+from ...ir.plain import plain_int
 
 #: Arguments of a call as a rewritten kernel takes them, from those of the kernel as it was.
 Repacked = Callable[[list[Any]], list[Any]]
@@ -144,7 +145,7 @@ def constant_arguments(mod: IRModule) -> dict[GlobalVar, frozenset[int]]:
 def free_arguments(mod: IRModule) -> dict[GlobalVar, frozenset[int]]:
     """For each program the parameters whose layout its schedule may choose."""
     free = {g: (f.attrs or {}).get("layout_free_buffers") or () for g, f in functions_of(mod, PrimFunc)}
-    return {g: frozenset(int(getattr(i, "value", i)) for i in places) for g, places in free.items()}
+    return {g: frozenset(plain_int(i) for i in places) for g, places in free.items()}
 
 
 def _wishes(func: PrimFunc) -> bool:
