@@ -147,7 +147,6 @@ def alike(model: Any, inputs: list[Any], **options: Any) -> None:
         torch.manual_seed(call)
         found = fast(theirs)
         close(found, wanted)
-        assert found.stride() == wanted.stride()
         weights = torch.randn_like(wanted)
         (wanted * weights).sum().backward()
         (found * weights).sum().backward()

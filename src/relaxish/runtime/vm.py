@@ -15,6 +15,7 @@ import numpy as np
 from ..support import config
 from ..support.errors import InternalError, RelaxishError
 from ..support.log import get_logger
+from ..support.sequences import of_kind
 from .bytecode import builtins as _builtin_functions
 from .devices import cache_flush, cuda_graph
 from .caches import kv_cache, paged_builtins, rnn_state, sampling
@@ -23,6 +24,7 @@ from .benchmark import BenchmarkResult, HostTimer, time_evaluator
 from .bytecode.bound_plan import BoundPlan
 from .bytecode.builtins import VMClosure
 from .bytecode.device_plan import DevicePlan
+from .bytecode.known_sizes import KnownSizes
 from .bytecode.instructions import VM_REGISTER, VOID_REGISTER, Arg, CallOp, FunctionInfo, GotoOp, RetOp
 from .container import ShapeTuple, type_key_of
 from .device import Clock, Device, cpu
@@ -375,13 +377,16 @@ class VirtualMachine:
             known = ", ".join(self._infos) or "none"
             raise MissingFunctionError(f"Module has no function '{name}' (functions: {known})")
 
-        def call(*args: Any) -> object:
+        def run(args: Sequence[Any]) -> object:
             try:
-                return self._run(index, [_to_value(a) for a in args])
+                return self._run(index, args)
             except RecursionError as error:
                 if isinstance(error, VMRecursionError):
                     raise
                 raise _too_deep(name, sys.getrecursionlimit()) from None
+
+        def call(*args: Any) -> object:
+            return run([_to_value(a) for a in args])
 
         plan = self.executable.plans.get(name)
         if plan is not None and not self._profile_enabled and not self.executable.python_kernels:
@@ -389,7 +394,36 @@ class VirtualMachine:
                 return DevicePlan(plan, self.executable, self._allocators[0], self._constant, call).run
             if self._instrument is None:
                 return BoundPlan(plan, self.executable, self._allocators[-1], call).run
-        return call
+        learned: list[KnownSizes | None] = []
+
+        def call_again(*args: Any) -> object:
+            """A call after the first may be one with sizes that are known."""
+            values = [_to_value(a) for a in args]
+            if index not in self._linked:
+                return run(values)
+            if not learned:
+                learned.append(self._known_sizes(index, run))
+            again = learned[0]
+            return run(values) if again is None or self.is_watched() else again(values)
+
+        return call_again
+
+    def _known_sizes(self, index: int, run: Callable[[Sequence[Any]], object]) -> KnownSizes | None:
+        """What calls a function again with sizes known from before; None for one that is not such a function."""
+        executable, allocator = self.executable, self._allocators[-1]
+        if self._profile_enabled or executable.python_kernels or executable.device_modules or allocator.kind == "naive":
+            return None
+        code, template = self._linked[index]
+        *calls, last = code
+        on_host = all(device == cpu(0) for device in self.devices)
+        if not on_host or last[0] != _RET or any(step[0] != _CALL for step in calls):
+            return None
+
+        def native(name: str) -> NativeKernel | None:
+            found = [self._kernel(name)] if name in executable.kernels else []
+            return next(of_kind(found, NativeKernel), None)
+
+        return KnownSizes([step[1:] for step in calls], last[1], template, native, allocator, run)
 
     def invoke_closure(self, closure: VMClosure, *args: Any) -> Any:
         """Call a closure value a function returned."""

@@ -9,7 +9,7 @@ from typing import Any
 from ... import op, relax
 from ...relax.expr import Expr
 from .importer import Deferred, Dim, dtype_of, Importer, Steps
-from .table import converter, CONVERTERS
+from .table import converter, CONVERTERS, Made
 from .windows import many
 
 __all__: list[str] = []
@@ -29,7 +29,7 @@ def _convolution_backward(
     if output_mask[1]:
         # A transposed convolution is the way back of one from its result to its data.
         wide, narrow = (grad, x) if transposed else (x, grad)
-        kernel = self.shape(weight)[2:]
+        kernel = [self.known(weight, d, "the gradient of a convolution") for d in range(2, rank + 2)]
         made[1] = Deferred(lambda: _by_weight(self, wide, narrow, kernel, steps, pads, gaps, groups))
     if output_mask[2]:
         others = [d for d in range(self.rank(grad)) if d != 1]
@@ -40,14 +40,14 @@ def _convolution_backward(
 def _by_data(
     self: Importer, grad: Expr, x: Expr, weight: Expr, steps: list[int], pads: list[int], gaps: list[int],
     transposed: bool, groups: int,
-) -> Any:  # fmt: skip
+) -> Made:  # fmt: skip
     rank = len(steps)
     if transposed:
         return CONVERTERS[f"conv{rank}d"](self, grad, weight, None, steps, pads, gaps, groups)
     # What the last windows do not reach of the data.
     sizes = zip(self.shape(x)[2:], self.shape(grad)[2:], self.shape(weight)[2:], steps, pads, gaps, strict=True)
     rest = [size - ((out - 1) * s - 2 * p + g * (k - 1) + 1) for size, out, k, s, p, g in sizes]
-    if all(isinstance(r, int) for r in rest):
+    if all(r.__class__ is int for r in rest):
         return CONVERTERS[f"conv_transpose{rank}d"](self, grad, weight, None, steps, pads, rest, groups, gaps)
     if all(s == 1 for s in steps):
         return CONVERTERS[f"conv_transpose{rank}d"](self, grad, weight, None, steps, pads, 0, groups, gaps)
@@ -60,7 +60,7 @@ def _by_data(
 
 
 def _by_weight(
-    self: Importer, wide: Expr, narrow: Expr, kernel: Sequence[Dim], steps: list[int], pads: list[int],
+    self: Importer, wide: Expr, narrow: Expr, kernel: Sequence[int], steps: list[int], pads: list[int],
     gaps: list[int], groups: int,
 ) -> Expr:  # fmt: skip
     """For every place of the kernel a product of the gradient with the elements that the place meets.
@@ -70,13 +70,15 @@ def _by_weight(
     rank = len(steps)
     if any(pads):
         wide = self.emit(op.nn.pad(wide, [0, 0, 0, 0, *(p for p in pads for _ in range(2))]))
-    batch, outs, *places = self.shape(narrow)
-    ins = self.shape(wide)[1]
-    assert isinstance(outs, int) and isinstance(ins, int)
+    places = self.shape(narrow)[2:]
+    outs, ins = (
+        self.known(narrow, 1, "the gradient of a convolution"),
+        self.known(wide, 1, "the gradient of a convolution"),
+    )
     axes = list(range(2, 2 + rank))
     left = _channels_first(self, narrow, groups, outs)
     products = []
-    for place in _places([int(k) for k in kernel]):
+    for place in _places(kernel):
         begin = [k * g for k, g in zip(place, gaps, strict=True)]
         end = [b + (n - 1) * s + 1 for b, n, s in zip(begin, places, steps, strict=True)]
         met = _cut(self, wide, axes, begin, end, steps, places)
@@ -94,7 +96,7 @@ def _cut(
 ) -> Expr:  # fmt: skip
     """A slice of these sizes, which the bounds say in a longer way where they are symbolic."""
     made = self.emit(op.strided_slice(x, axes, begin, end, steps))
-    if all(isinstance(size, int) for size in sizes):
+    if all(size.__class__ is int for size in sizes):
         return made
     shape = [*self.shape(x)[: axes[0]], *sizes]
     return self.builder.match_cast(made, relax.TensorStructInfo(shape, dtype_of(x)))
@@ -104,7 +106,7 @@ def _places(kernel: Sequence[int]) -> list[list[int]]:
     """Every place of a kernel, the last dimension fastest."""
     found = []
     for flat in range(math.prod(kernel)):
-        place = []
+        place: list[int] = []
         for size in reversed(kernel):
             place.insert(0, flat % size)
             flat //= size

@@ -14,7 +14,9 @@ from ...runtime.ndarray import from_dlpack
 from .importer import torch_dtype
 from .traced import import_traced
 
-__all__ = ["CompiledGraph", "Frozen", "Sizes", "output_of", "placeholders"]
+__all__ = [
+    "CompiledGraph", "Frozen", "Sizes", "is_symbolic", "is_tensor", "output_of", "placeholders", "representable",
+]  # fmt: skip
 
 #: Values of symbolic sizes for which computed sizes are remembered.
 _KEPT_SIZES = 256
@@ -33,8 +35,22 @@ def output_of(graph: torch.fx.Graph) -> torch.fx.Node:
     return next(node for node in graph.nodes if node.op == "output")
 
 
-def _expression(size: torch.SymInt | int) -> Any:
-    return size.node.expr if isinstance(size, torch.SymInt) else size
+def is_tensor(value: object) -> bool:
+    """Whether what a node stands for is a tensor."""
+    return isinstance(value, torch.Tensor)
+
+
+def is_symbolic(value: object) -> bool:
+    """Whether what a node stands for is a number that the sizes of a call decide."""
+    return isinstance(value, torch.SymInt)
+
+
+def _is_node(value: object) -> bool:
+    return isinstance(value, torch.fx.Node)
+
+
+def _expression(size: Any) -> Any:
+    return size.node.expr if is_symbolic(size) else size
 
 
 class Sizes:
@@ -42,7 +58,7 @@ class Sizes:
 
     def __init__(self, inputs: Sequence[torch.fx.Node], wanted: Sequence[Sequence[torch.SymInt | int]]) -> None:
         self._wanted = [[_expression(size) for size in sizes] for sizes in wanted]
-        self._is_static = all(isinstance(size, int) for sizes in self._wanted for size in sizes)
+        self._is_static = all(size.__class__ is int for sizes in self._wanted for size in sizes)
         # Where each symbol is read: the position of an argument, and its dimension (None for a number).
         self._places: dict[Any, tuple[int, int | None]] = {}
         for position, node in enumerate(inputs):
@@ -68,14 +84,15 @@ class Sizes:
 
 
 def _sizes_of(value: object) -> Iterator[tuple[int | None, torch.SymInt | int]]:
-    if isinstance(value, torch.SymInt):
-        yield None, value
-    elif isinstance(value, torch.Tensor):
-        yield from enumerate(value.shape)
+    match value:
+        case torch.SymInt():
+            yield None, value
+        case torch.Tensor():
+            yield from enumerate(value.shape)
 
 
 def _number(size: Any, values: Mapping[Any, int]) -> int:
-    return int(size if isinstance(size, int) else size.subs(values))
+    return int(size.subs(values)) if hasattr(size, "subs") else int(size)
 
 
 class CompiledGraph:
@@ -96,15 +113,15 @@ class CompiledGraph:
     ) -> None:
         frozen = frozen or {}
         inputs, output = placeholders(module.graph), output_of(module.graph)
-        single = not isinstance(output.args[0], (list, tuple))
+        single = _is_node(output.args[0])
         returned: Sequence[Any] = [output.args[0]] if single else output.args[0]
         self._single = single
         self._inputs = [
             _Input(position, node.meta.get("val"))
             for position, node in enumerate(inputs)
-            if node.name not in frozen and isinstance(node.meta.get("val"), (torch.Tensor, torch.SymInt))
+            if node.name not in frozen and any(test(node.meta.get("val")) for test in (is_tensor, is_symbolic))
         ]
-        computed = [node for node in _distinct(returned, inputs) if isinstance(node.meta.get("val"), torch.Tensor)]
+        computed = [node for node in _distinct(returned, inputs) if is_tensor(node.meta.get("val"))]
         numbers = [node for node in _distinct(returned, inputs) if node not in computed]
         # Where each result is: ("computed", position), ("number", position), ("given", position) or a constant.
         self._returned = [_place(value, computed, numbers, inputs) for value in returned]
@@ -122,7 +139,7 @@ class CompiledGraph:
                 output.args = (returned[0] if single else returned,)
             self._run = VirtualMachine(build(mod), cpu())["main"]
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any) -> object:
         """The results, or the only one where the graph returns one by itself."""
         sizes = self._sizes.of(args)
         made: list[torch.Tensor] = []
@@ -138,14 +155,14 @@ class CompiledGraph:
 
 def _distinct(returned: Sequence[Any], inputs: Collection[torch.fx.Node]) -> list[torch.fx.Node]:
     """What a graph returns and computes itself, each once."""
-    nodes = dict.fromkeys(value for value in returned if isinstance(value, torch.fx.Node))
+    nodes = dict.fromkeys(value for value in returned if _is_node(value))
     return [node for node in nodes if node not in inputs]
 
 
 def _place(
     value: Any, computed: list[torch.fx.Node], numbers: list[torch.fx.Node], inputs: list[torch.fx.Node]
 ) -> tuple[str, Any]:
-    if not isinstance(value, torch.fx.Node):
+    if not _is_node(value):
         return "constant", value
     for name, nodes in (("computed", computed), ("number", numbers), ("given", inputs)):
         if value in nodes:
@@ -153,7 +170,7 @@ def _place(
     raise ValueError(f"{value} is returned but not computed")
 
 
-def _result(place: tuple[str, Any], made: Sequence[Any], numbers: Sequence[int], args: Sequence[Any]) -> Any:
+def _result(place: tuple[str, Any], made: Sequence[Any], numbers: Sequence[int], args: Sequence[Any]) -> object:
     kind, index = place
     return index if kind == "constant" else {"computed": made, "number": numbers, "given": args}[kind][index]
 
@@ -163,7 +180,7 @@ class _Input:
 
     def __init__(self, position: int, value: torch.Tensor | torch.SymInt) -> None:
         self.position = position
-        self.is_number = not isinstance(value, torch.Tensor)
+        self.is_number = not is_tensor(value)
         self._kept: tuple[Any, int, NDArray] | None = None
 
     def value(self, args: Sequence[Any]) -> NDArray | ShapeTuple:
@@ -187,7 +204,7 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
 
 def _is_static_and_dense(value: torch.Tensor) -> bool:
     """Whether a result is known to lie in rows, as compiled functions leave it."""
-    if any(isinstance(size, torch.SymInt) for size in (*value.shape, *value.stride())):
+    if any(map(is_symbolic, (*value.shape, *value.stride()))):
         return False
     return value.is_contiguous()
 
@@ -208,8 +225,8 @@ def _with_strides(tensor: torch.Tensor, shape: Sequence[int], strides: Sequence[
 
 def representable(value: Any) -> bool:
     """Whether a value is a plain tensor in the CPU's memory of a type that there is here, or a number."""
-    if not isinstance(value, torch.Tensor):
-        return isinstance(value, (int, float, bool, torch.SymInt, type(None)))
+    if not is_tensor(value):
+        return value is None or value.__class__ in (int, float, bool, torch.SymInt)
     if value.device.type != "cpu" or value.layout != torch.strided or value.is_complex() or value.is_quantized:
         return False
     try:

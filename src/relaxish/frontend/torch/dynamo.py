@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -135,13 +135,14 @@ def _compiled(
     return made
 
 
-def _plain_attention(examples: Sequence[Any]) -> Any:
+def _plain_attention(examples: Sequence[Any]) -> AbstractContextManager[object]:
     """Attention whose gradient is wanted, as products and a softmax: its own operator has a backward pass that takes
     what only PyTorch's kernel gives."""
     from torch.nn.attention import sdpa_kernel, SDPBackend
 
     wanted = torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in examples)
-    return sdpa_kernel(SDPBackend.MATH) if wanted else nullcontext()
+    made: AbstractContextManager[object] = sdpa_kernel(SDPBackend.MATH) if wanted else nullcontext()
+    return made
 
 
 @functools.cache
@@ -185,7 +186,7 @@ class _Freezing:
         self._run: Callable[..., Any] | None = None
         self._made = 0
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any) -> object:
         if self._made > _REFREEZES and self._run is not None:
             return self._run(*args)
         weights = [args[k] for k in self._constant]

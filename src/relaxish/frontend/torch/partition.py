@@ -13,7 +13,7 @@ from ...ir import IRModule
 from ...runtime import VMExecutable
 from ...support.errors import RelaxishError, first_line
 from ...support.log import get_logger
-from .compiled_graph import CompiledGraph, Frozen, representable
+from .compiled_graph import CompiledGraph, Frozen, is_symbolic, is_tensor, representable
 from .exported_program import name_of
 from .table import find
 
@@ -108,14 +108,14 @@ class _Compiler:
             _log.warning("operators run by PyTorch: %s", listed)
 
 
-class _Part(torch.nn.Module):
+class _Part(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
     """A compiled part in its place in a graph."""
 
     def __init__(self, compiled: CompiledGraph) -> None:
         super().__init__()
         self._compiled = compiled
 
-    def forward(self, *args: Any) -> Any:
+    def forward(self, *args: Any) -> object:
         return self._compiled(*args)
 
 
@@ -125,7 +125,10 @@ def _calls(graph: torch.fx.Graph) -> list[torch.fx.Node]:
 
 def _values(node: torch.fx.Node) -> list[Any]:
     value = node.meta.get("val")
-    return list(value) if isinstance(value, (list, tuple)) else [value]
+    match value:
+        case list() | tuple():
+            return list(value)
+    return [value]
 
 
 def _obstacle(node: torch.fx.Node) -> str | None:
@@ -133,8 +136,8 @@ def _obstacle(node: torch.fx.Node) -> str | None:
     if node.op != "call_function":
         return f"a node of kind {node.op}"
     if node.target is operator.getitem:
-        source = node.args[0]
-        return _obstacle(source) if isinstance(source, torch.fx.Node) and source.op == "call_function" else None
+        (source,) = node.all_input_nodes
+        return _obstacle(source) if source.op == "call_function" else None
     if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
         return "it draws random numbers"
     if find(name_of(node.target)) is None:
@@ -153,11 +156,11 @@ def _obstacle(node: torch.fx.Node) -> str | None:
 
 
 def _depends_on_values(value: Any) -> bool:
-    sizes = [value] if isinstance(value, torch.SymInt) else list(getattr(value, "shape", ()))
-    symbols = [s for size in sizes if isinstance(size, torch.SymInt) for s in size.node.expr.free_symbols]
-    return any(str(symbol).startswith(("u", "zuf")) for symbol in symbols) or isinstance(
-        value, (torch.SymFloat, torch.SymBool)
-    )
+    if value.__class__ in (torch.SymFloat, torch.SymBool):
+        return True
+    sizes = [value] if is_symbolic(value) else getattr(value, "shape", ())
+    symbols = [symbol for size in filter(is_symbolic, sizes) for symbol in size.node.expr.free_symbols]
+    return any(str(symbol).startswith(("u", "zuf")) for symbol in symbols)
 
 
 def _split(module: torch.fx.GraphModule, left: Mapping[str, str]) -> torch.fx.GraphModule:
@@ -179,6 +182,4 @@ _VIEWS = ("view", "_unsafe_view", "reshape", "t", "transpose", "permute", "unsqu
 
 def _computes(node: torch.fx.Node) -> bool:
     """Whether a node makes new elements: views cost PyTorch nothing."""
-    return name_of(node.target).partition(".")[0] not in _VIEWS and isinstance(
-        node.meta.get("val"), (torch.Tensor, list, tuple)
-    )
+    return name_of(node.target).partition(".")[0] not in _VIEWS and any(map(is_tensor, _values(node)))
