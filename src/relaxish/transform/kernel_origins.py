@@ -140,9 +140,10 @@ def remember_operator(func: PrimFunc, made: Call, call: Call) -> None:
 
 def remember_group(func: PrimFunc, function: Function, mod: IRModule) -> None:
     """``func`` computes the bindings of ``function``, which calls programs of ``mod``."""
-    *tensors, last = function.params or (None,)
-    tensors = [*tensors, last] if not isinstance(getattr(last, "struct_info_", None), ShapeStructInfo) else tensors
-    if not _RECORDING.get() or not all(p is not None and isinstance(p.struct_info_, TensorStructInfo) for p in tensors):
+    tensors = list(function.params)
+    if tensors and isinstance(tensors[-1].struct_info_, ShapeStructInfo):
+        tensors.pop()  # symbolic sizes
+    if not tensors or not _RECORDING.get() or not all(isinstance(p.struct_info_, TensorStructInfo) for p in tensors):
         return
     programs: dict[GlobalVar, PrimFunc] = {}
 
