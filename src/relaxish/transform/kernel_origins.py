@@ -142,10 +142,8 @@ def remember_group(func: PrimFunc, function: Function, mod: IRModule) -> None:
     """``func`` computes the bindings of ``function``, which calls programs of ``mod``."""
     tensors = list(function.params)
     if tensors and isinstance(tensors[-1].struct_info_, ShapeStructInfo):
-        tensors.pop()
-    elif not tensors:
-        return
-    if not _RECORDING.get() or not all(isinstance(p.struct_info_, TensorStructInfo) for p in tensors):
+        tensors.pop()  # symbolic sizes
+    if not tensors or not _RECORDING.get() or not all(isinstance(p.struct_info_, TensorStructInfo) for p in tensors):
         return
     programs: dict[GlobalVar, PrimFunc] = {}
 
