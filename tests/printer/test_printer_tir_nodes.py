@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 
 from relaxish import tir
-from relaxish.ir import DictAttrs, FuncType, GlobalVar, Op, PointerType, PrimType, Range, TensorType, TupleType
+from relaxish.ir import (
+    DictAttrs,
+    FuncType,
+    GlobalVar,
+    IRModule,
+    Op,
+    PointerType,
+    PrimType,
+    Range,
+    TensorType,
+    TupleType,
+)
 
 FLOAT_PTR = PointerType(PrimType("float32"), "shared")
 i, n = tir.Var("i", "int32"), tir.SizeVar("n", "int64")
@@ -179,3 +190,9 @@ def test_options_change_prefixes_and_types() -> None:
     assert X.script(verbose_expr=True, buffer_dtype="float16") == "X = T.Buffer((32, 8))\nX"
     loop = tir.For(i, 0, 4, tir.ForKind.SERIAL, NOTHING)
     assert loop.script(indent_spaces=1) == "for i in range(4):\n T.evaluate(0)"
+
+
+@pytest.mark.parametrize("option", ["ir_prefix", "tir_prefix", "relax_prefix", "module_alias"])
+def test_prefixes_are_names(option):
+    with pytest.raises(ValueError, match=option):
+        IRModule({}).script(**{option: "2bad"})

@@ -347,7 +347,7 @@ def try_fold(cls: Any, a: PrimExpr, b: PrimExpr) -> PrimExpr | None:
     return result
 
 
-def lanes_value(node: Ramp | Broadcast) -> Any:
+def lanes_value(node: Ramp | Broadcast) -> PrimExpr | int:
     """Lanes of a ``Ramp`` or ``Broadcast`` as an int where constant."""
     lanes = node.lanes
     return lanes.value if type(lanes) is IntImm else lanes

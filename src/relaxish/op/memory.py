@@ -92,7 +92,7 @@ def _view_dtype(call: Call, builder: BlockBuilder) -> str | None:
     )
 
 
-def _view_offset(call: Call) -> Any:
+def _view_offset(call: Call) -> PrimExpr | None:
     """The byte offset as a scalar; None if it cannot be told."""
     offset = call.args[3]
     if _is_void(offset):
@@ -136,7 +136,12 @@ def _infer_view(call: Call, builder: BlockBuilder) -> StructInfo:
 
 
 def _exceeds(
-    info: TensorStructInfo, dims: Sequence[PrimExpr] | None, dtype: str, offset: PrimExpr, reshaped: bool, recast: bool
+    info: TensorStructInfo,
+    dims: Sequence[PrimExpr] | None,
+    dtype: str,
+    offset: PrimExpr | None,
+    reshaped: bool,
+    recast: bool,
 ) -> bool:
     """Whether the view provably reaches beyond the array, by whatever is known of both."""
     have = None if info.dims() is None else product(info.dims() or ())

@@ -85,7 +85,7 @@ class _Converter(PyExprMutator):
         expr: Expr,
         have: Any,
         want: Any,
-    ) -> Any:
+    ) -> Expr:
         """``expr``, laid out as ``have``, in the layout ``want``."""
         if have is None or want is None or have == want:
             return expr
@@ -145,7 +145,7 @@ class _Converter(PyExprMutator):
         ]
         for index, arg in found.new_args.items():
             args[index] = arg
-        new = self._rebuilt(call, args, found.new_attrs)
+        new: Expr = self._rebuilt(call, args, found.new_attrs)
         (layout,) = found.output_layouts
         start = initial_nlayout(var)
         if not var.is_dataflow:

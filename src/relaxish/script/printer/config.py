@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...ir.errors import CheckValueError
+
 __all__ = ["PrinterConfig"]
 
 
@@ -40,6 +42,10 @@ class PrinterConfig:
         binding_names: Sequence[str] | None = None,
         extra_config: Mapping[str, Any] | None = None,
     ) -> None:
+        prefixes = {"ir_prefix": ir_prefix, "tir_prefix": tir_prefix, "relax_prefix": relax_prefix}
+        for option, text in (prefixes | {"module_alias": module_alias}).items():
+            if text and not str(text).isidentifier():
+                raise CheckValueError(f"{option} must be a name that a script can have, not {text!r}")
         self.binding_names: list[str] = [name] if name is not None else list(binding_names or ())
         self.show_meta = show_meta
         self.ir_prefix = ir_prefix
