@@ -338,10 +338,11 @@ def test_ranking_figures_say_what_records_say():
 
 def tune(folder, database, trials=12, **options):
     mod = IRModule({f"f{n}": te.create_prim_func(te_workload.matmul(n, n, n)) for n in (16, 32)})
-    given = {"builder": DummyBuilder(), "runner": DummyRunner(), "cost_model": "random", "validate": False, "seed": 3}
-    return ms.tune_tir(
-        mod, TARGET, str(folder), trials, num_trials_per_iter=4, database=database, **{**given, **options}
-    )
+    given = {
+        "builder": DummyBuilder(), "runner": DummyRunner(), "cost_model": "random", "validate": False, "seed": 3,
+        "num_trials_per_iter": 4,
+    }  # fmt: skip
+    return ms.tune_tir(mod, TARGET, str(folder), trials, database=database, **{**given, **options})
 
 
 def test_tuning_into_it(tmp_path):
@@ -440,6 +441,33 @@ def test_the_server(tmp_path):
         finally:
             server.shutdown()
             thread.join(30)
+
+
+def test_similar_programs_are_found(tmp_path):
+    database = filled(tmp_path / "d.sqlite", (4, 64, 96, 8))
+    database.commit_workload(program(60))  # without records
+    found = database.similar(program(72))
+    assert [len(w.mod["main"].buffer_map) for w in found] == [2] * 4
+    assert [w.key for w in found] == [database.commit_workload(program(n)).key for n in (64, 96, 8, 4)]
+    assert database.commit_workload(program(64)).key not in [w.key for w in database.similar(program(64))]
+    other = IRModule({"main": te.create_prim_func(te_workload.matmul(64, 64, 64))})
+    assert database.similar(other) == []
+
+
+@pytest.mark.slow
+def test_a_cost_model_from_records(tmp_path, capsys):
+    quick = {"strategy": "replay-trace", "num_trials_per_iter": 64, "runner": DummyRunner(lambda x: 1.0)}
+    tuned = tune(tmp_path / "a", SQLDatabase(tmp_path / "d.sqlite"), trials=128, **quick)
+    assert len(tuned) == 128
+    assert "learnt 128 records of 2 kernels" in run(capsys, "train", tmp_path / "d.sqlite", tmp_path / "prior.tar")
+    model = ms.cost_model.XGBModel()
+    model.load(str(tmp_path / "prior.tar"))
+    assert model.trained and model.data_size == 128
+    # It ranks what it has never measured, from the first round on.
+    database = tune(tmp_path / "b", "sql", trials=8, cost_model=model)
+    assert all(r.predicted is not None for r in database.get_all_tuning_records()[:3])
+    filled(tmp_path / "few.sqlite")
+    assert "too few" in run(capsys, "train", tmp_path / "few.sqlite", tmp_path / "few.tar", code=1)
 
 
 def test_opening_reads_no_records(tmp_path):

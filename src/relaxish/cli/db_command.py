@@ -13,7 +13,7 @@ import click
 from ..support.errors import RelaxishError
 from ..support.units import human_time
 from ..tools.records import Task, TuningLog, load_log, trace_text
-from .common import format_table, writable_directory
+from .common import format_table, writable_directory, writable_file
 from .compile_command import opened, tell_left_out
 
 if TYPE_CHECKING:
@@ -314,6 +314,23 @@ def upgrade(where: str) -> None:
 
     before, after = migrate(Connections(where))
     click.echo(f"{where}: schema version {before} is now {after}" if before != after else f"{where}: is up to date")
+
+
+@command.command("train", help="Teach a cost model the records of WHERE and write it to OUTPUT, for tune --prior.")
+@click.argument("where")
+@click.argument("output")
+@click.option("--most", default=256, show_default=True, type=click.IntRange(1), help="Records of one kernel.")
+def train(where: str, output: str, most: int) -> None:
+    """A file of features, times and trees."""
+    from ..meta_schedule.cost_model import XGBModel
+    from ..meta_schedule.cost_model.pretrain import learn_database
+
+    model = XGBModel()
+    learnt = learn_database(model, opened(where), most)
+    if not model.trained:
+        raise RelaxishError(f"{where}: {learnt} records are too few; {model.num_warmup_samples} teach a cost model")
+    model.save(str(writable_file(output)))
+    click.echo(f"learnt {learnt} records of {len(model.data)} kernels: {output}")
 
 
 @command.command("serve", help="Show the SQL database WHERE to others by HTTP: JSON, read only.")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import tarfile
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +15,9 @@ from ..target.target import Target
 from .common import parse_shapes, resolve_target, trust_option, writable_directory
 from .compile_command import tell_unused
 from .models import LoadedModel, load_model
+
+if TYPE_CHECKING:
+    from ..meta_schedule.cost_model import CostModel
 
 _UNLIMITED = 1 << 30
 
@@ -55,6 +59,18 @@ def _tune(
         return tune_tir(kernels, target, **common)
 
 
+def _prior(path: str) -> CostModel:
+    """The cost model in a file."""
+    from ..meta_schedule.cost_model import XGBModel
+
+    model = XGBModel()
+    try:
+        model.load(path)
+    except (OSError, ValueError, KeyError, tarfile.TarError) as err:
+        raise RelaxishError(f"{path}: is no cost model of relaxish db train ({err})") from err
+    return model
+
+
 def _check_names(kernels: IRModule, target: Target, wanted: list[str]) -> None:
     from ..meta_schedule.relax_integration import extract_tasks
 
@@ -80,6 +96,7 @@ def _on_cluster(address: str, device_kind: str | None, weight: float, target: Ta
 @click.argument("model_path", metavar="MODEL")
 @click.option("-w", "--work-dir", default="tuning_logs", show_default=True, help="Where the database is kept.")
 @click.option("--db", default=None, metavar="WHERE", help="An SQL database (a file or an URL) for the records instead.")
+@click.option("--prior", metavar="FILE", help="Begin with this cost model (of relaxish db train).")
 @click.option("-n", "--trials", type=click.IntRange(1), help="Candidates to measure; default 512, or no limit.")
 @click.option(
     "--minutes", type=click.FloatRange(0, min_open=True), help="Be done after this time, final check included."
@@ -99,6 +116,7 @@ def command(
     model_path: str,
     work_dir: str,
     db: str | None,
+    prior: str | None,
     trials: int | None,
     minutes: float | None,
     trials_per_task: int | None,
@@ -132,6 +150,8 @@ def command(
         options.update(_on_cluster(cluster, device_kind, weight, target, str(folder)))
     elif device_kind is not None:
         raise click.UsageError("--device-kind says which nodes of a cluster measure; give --cluster as well")
+    if prior is not None:
+        options["cost_model"] = _prior(prior)
     if db is not None:
         options["database"] = open_database(db, create=True)
     try:

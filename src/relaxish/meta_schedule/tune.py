@@ -156,9 +156,8 @@ def tune_tasks(
     os.makedirs(work_dir, exist_ok=True)
     build, measure, own = _workers(builder, runner)
     database = _database(database, work_dir, module_equality)
-    model: Any = cost_model
-    if isinstance(cost_model, str):
-        model = CostModel.create(cost_model, num_tuning_cores=tasks[0].num_threads)
+    cores = tasks[0].num_threads
+    model: Any = CostModel.create(cost_model, num_tuning_cores=cores) if isinstance(cost_model, str) else cost_model
     scheduler = TaskScheduler.create(task_scheduler) if isinstance(task_scheduler, str) else task_scheduler
     scheduler.logger = get_scheduler_log(work_dir)
     max_trials_per_task = max_trials_global if max_trials_per_task is None else max_trials_per_task

@@ -190,12 +190,12 @@ class TuningRecord:
 
     @staticmethod
     def from_json(json_obj: Sequence[Any], workload: Workload, notes: Mapping[str, Any] | None = None) -> TuningRecord:
-        """The record :meth:`as_json` wrote. Raises MalformedDataError for anything else."""
+        """The record :meth:`as_json` wrote; its trace may be made already. Raises MalformedDataError for anything else."""
         with malformed("a tuning record"):
             trace, run_secs, target, args_info = json_obj
             notes = notes or {}
             return TuningRecord(
-                Trace.from_json(trace),
+                trace if isinstance(trace, Trace) else Trace.from_json(trace),
                 workload,
                 run_secs,
                 None if target is None else Target(target),

@@ -17,15 +17,16 @@ from ....support import config
 from ....support.errors import DatabaseError
 from ....support.log import get_logger
 from ....target import Target
+from ....tir.schedule import Trace
 from ..database import Database, Seconds, TuningRecord, Workload, hardware_fingerprint, mean_seconds, rank, top_of
 from ..memory_database import MemoryDatabase
-from .rows import Measurement
+from .rows import Measurement, shape_of_program
 from .store import Store
 
 __all__ = ["SQLDatabase"]
 
 _log = get_logger("meta_schedule")
-# Records made from rows that are kept in case they are asked for again.
+# Records made from rows, and instructions of their traces, that are kept in case they are asked for again.
 _KEPT = 4096
 # Pieces of a ranking: whoever asks wants the first few.
 _FIRST, _MORE = 16, 256
@@ -67,6 +68,7 @@ class SQLDatabase(Database):
         self._workload: dict[int, Workload | None] = {}
         self._made: weakref.WeakValueDictionary[int, TuningRecord] = weakref.WeakValueDictionary()
         self._kept: OrderedDict[int, TuningRecord] = OrderedDict()
+        self._sketches: dict[int, tuple[Any, Trace]] = {}
         self._held: list[TuningRecord] = []
         self._try_again = 0.0
         self._run: int | None = None
@@ -120,7 +122,12 @@ class SQLDatabase(Database):
                 made = Workload(mod)
                 slots = [row["slot"] for row in self.store.workloads(made.key)]
                 _, graph = made.as_json()
-                values = {"hash": made.key, "name": name or _name_of(mod), "graph": graph, "script": mod.script()}
+                values = {
+                    "hash": made.key,
+                    "name": name or _name_of(mod),
+                    "graph": graph,
+                    **shape_of_program(mod.script()),
+                }
                 number = self.store.add_workload(values, max(slots, default=-1) + 1)
                 if number is None:  # somebody else took the place: the same program, or another one of this hash
                     found = self._find(mod)
@@ -144,6 +151,12 @@ class SQLDatabase(Database):
         with self._guard:
             found = (self._resolve(row) for row in self.store.workloads(with_records=True))
             return list({id(w): w for w in found if w is not None}.values())
+
+    def similar(self, mod: IRModule, count: int = 8) -> list[Workload]:
+        """Workloads with records that differ from a program by their sizes only, the nearest first."""
+        shape = shape_of_program(mod.script())
+        found = [self._resolve(row) for row in self.store.similar(shape["structure"], shape["sizes"], count)]
+        return [w for w in found if w is not None]
 
     # ---- records
 
@@ -179,11 +192,22 @@ class SQLDatabase(Database):
         if owner is None:
             return None
         try:
-            data = [item.trace, item.run_secs, item.target, item.args_info]
+            data = [self._trace(item.trace), item.run_secs, item.target, item.args_info]
             return TuningRecord.from_json(data, owner, item.notes)
         except Exception as err:  # one unreadable record (an older schedule primitive, say) must not lose the others
             _log.warning("%s: record %d could not be read: %s", self.name, number, err)
             return None
+
+    def _trace(self, data: Sequence[Any]) -> Trace:
+        """A trace from JSON; the instructions of a sketch are made once for all its records."""
+        instructions, decisions = data
+        known = self._sketches.get(id(instructions))
+        if known is None or known[0] is not instructions:
+            if len(self._sketches) >= _KEPT:
+                self._sketches.clear()
+            known = self._sketches[id(instructions)] = instructions, Trace.from_json([instructions, []])
+        made = known[1].insts
+        return Trace(made, {made[index]: decision for index, decision in decisions})
 
     def _numbers_of(self, workload: Workload) -> list[int]:
         """The rows of a workload: equal programs may have been written under several names."""

@@ -17,13 +17,15 @@ from sqlalchemy.engine import Connection, RowMapping
 from . import schema as t
 from .engine import Connections
 from .migrations import prepare
-from .rows import Measurement, compact_text, digest_of, key_of_trace, ranking_seconds
+from .rows import Measurement, compact_text, digest_of, distance, key_of_trace, ranking_seconds
 
 __all__ = ["Store"]
 
 # Of a record: all that ranks and judges it, without what is long.
 _LIGHT = (t.records.c.id, t.records.c.valid, t.records.c.run_secs)
 _PIECE = 500
+# Texts of other rows that are kept, some kilobytes each.
+_REMEMBERED = 4096
 
 
 class Store:
@@ -83,6 +85,8 @@ class Store:
         found = self._texts.get((table.name, number), self)
         if found is self:
             text = connection.execute(sa.select(table.c[column]).where(table.c.id == number)).scalar_one()
+            if len(self._texts) >= _REMEMBERED:
+                self._texts.clear()
             found = self._texts[table.name, number] = text if column == "name" else json.loads(text)
         return found
 
@@ -116,6 +120,18 @@ class Store:
                 return
         with self.connections.writing() as connection:
             connection.execute(sa.update(t.workloads).where(w.id == number).values(**values))
+
+    def similar(self, structure: str, sizes: str, count: int) -> list[RowMapping]:
+        """Other workloads with records that have a structure, those of the nearest sizes first."""
+        w = t.workloads.c
+        query = sa.select(w.id, w.hash, w.slot, w.name, w.graph, w.sizes).where(
+            w.structure == structure, w.sizes != sizes
+        )
+        query = query.where(sa.exists().where(t.records.c.workload_id == w.id))
+        with self.connections.reading() as connection:
+            rows = list(connection.execute(query).mappings())
+        mine = json.loads(sizes)
+        return sorted(rows, key=lambda row: distance(mine, json.loads(row["sizes"])))[:count]
 
     # ---- measurements
 
