@@ -185,11 +185,10 @@ class _Vectorizer(SeqMutator):
         base, stride = self.visit(e.base), self.visit(e.stride)
         if base is e.base and stride is e.stride:
             return e
-        self._no_scalable(e)
-        inner = B.lanes_value(e)
+        inner, width = self._fixed_lanes(e)
         if isinstance(base, Ramp) and _lanes(stride) == 1:
             if B.is_zero(B.sub(base.stride, B.mul(stride, B.const(stride.dtype, inner)))):
-                return Ramp(base.base, stride, inner * self.lanes)
+                return Ramp(base.base, stride, inner * width)
         lanes = _widest(base, stride)
         pieces = [
             Ramp(_element(spread(base, lanes), i), _element(spread(stride, lanes), i), inner) for i in range(lanes)
@@ -200,14 +199,17 @@ class _Vectorizer(SeqMutator):
         value = self.visit(e.value)
         if value is e.value:
             return e
-        self._no_scalable(e)
+        inner, width = self._fixed_lanes(e)
         if type(value) is Broadcast:
-            return Broadcast(value.value, B.lanes_value(e) * self.lanes)
+            return Broadcast(value.value, inner * width)
         raise NeedsScalar("a vector inside a vectorized loop")
 
-    def _no_scalable(self, e: PrimExpr) -> None:
-        if not isinstance(self.lanes, int) or _lanes(e) < 0:
+    def _fixed_lanes(self, e: PrimExpr) -> tuple[int, int]:
+        """The lanes of a vector and of the loop. Raises LoweringError where one of them is a factor of vscale."""
+        lanes = _lanes(e)
+        if not isinstance(self.lanes, int) or lanes < 0:
             raise LoweringError("Creating scalable vectors from existing vectors is not supported.")
+        return lanes, self.lanes
 
     def visit_Call(self, e: Call) -> PrimExpr:
         name = op_name_of(e)
