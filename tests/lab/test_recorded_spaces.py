@@ -12,8 +12,11 @@ import pytest
 
 from relaxish import lab
 from relaxish.tools import statistics
+from relaxish.lab.registry import _TABLE
+from relaxish.lab.space import _DATA
 from relaxish.lab.table import read_rows
-from relaxish.meta_schedule import tune_tir
+from relaxish.lab.workloads import WORKLOADS
+from relaxish.meta_schedule import TuneContext, tune_tir
 from relaxish.meta_schedule.measure.status import MeasureStatus
 from relaxish.support.errors import AlreadyRegisteredError, MalformedDataError, RelaxishError
 from relaxish.tir import Schedule
@@ -35,16 +38,14 @@ def test_a_bundled_space_is_complete_and_what_its_workload_says(name: str) -> No
         assert space.point_of(space.trace_of(int(point))) == point
         assert space.point(space.digits(int(point))) == point
     # Programs with the same numbers of the sketch of this version.
-    from relaxish.lab.workloads import WORKLOADS
-
     program, sketch = WORKLOADS[name]
-    sch = Schedule(lab.record_workload.__globals__["TuneContext"](program()).mod)
+    sch = Schedule(TuneContext(program()).mod)
     sketch(sch)
     assert sch.trace is not None and space.point_of(sch.trace) is not None
 
 
 def test_the_spaces_are_small() -> None:
-    folder = Path(lab.load_space.__globals__["_DATA"])
+    folder = _DATA
     assert sum(path.stat().st_size for path in folder.iterdir()) < 3e6
 
 
@@ -172,7 +173,7 @@ def test_strategies_of_others(gemm: lab.RecordedSpace) -> None:
         with pytest.raises(RelaxishError, match="does not take"):
             lab.create_strategy("test-pick", {"pints": 1})
     finally:
-        lab.register_strategy.__globals__["_TABLE"].pop("test-pick")
+        _TABLE.pop("test-pick")
     with pytest.raises(RelaxishError, match="no strategy 'test-pick'"):
         lab.create_strategy("test-pick")
 
