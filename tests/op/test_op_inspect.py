@@ -47,6 +47,7 @@ def test_programs_are_known_again():
     for name in GETTERS:
         assert field_reader(field_getter(name)) == f"relax.run.{name}"
         assert field_reader(field_getter(name).with_attr("global_symbol", "f")) == f"relax.run.{name}"
+        assert field_reader(field_getter(name).with_attr("op_pattern", 0)) == f"relax.run.{name}"
 
     @T.prim_func
     def other(x: T.Buffer((4,), "float32")):
@@ -72,7 +73,7 @@ def test_answers(mode):
             g = x.byte_offset
             return (a, b, c, d, e, f, g)
 
-    for pipeline in ("default_build", "default"):
+    for pipeline in (None, "default_build", "default", "zero"):
         built = relaxish.build(Asks, "llvm", relax_pipeline=pipeline, exec_mode=mode)
         vm = relaxish.VirtualMachine(built, relaxish.cpu())
         x = relaxish.nd.array(np.zeros((3, 4, 5), "float16"))

@@ -148,8 +148,8 @@ def test_static_shape_tuning(tmp_path, prepack):
         "static_shape_tuning", total_trials=8, target=TARGET, work_dir=str(tmp_path), cpu_weight_prepack=prepack
     )
     mod = pipeline(bound)
-    scheduled = [f for f in mod.functions.values() if isinstance(f, PrimFunc) and f.attrs.get("tir.is_scheduled")]
-    assert scheduled
+    # A kernel whose default schedule is faster than its best record is left to the build.
+    assert len(ms.database.JSONDatabase(work_dir=str(tmp_path))) == 8
     executable = relaxish.build(mod, TARGET, relax_pipeline="default_build")
     args = [X]
     if any(g.name_hint == "main_transform_params" for g in mod.functions):

@@ -78,5 +78,5 @@ def field_reader(func: PrimFunc) -> str | None:
     """The runtime's function that does what such a program does; None for any other program."""
     if func.attrs is None or "tir.is_host" not in func.attrs or func.buffer_map or not func.params:
         return None
-    plain = func.without_attr("global_symbol")
+    plain = func.without_attr("global_symbol").without_attr("op_pattern")
     return next((f"relax.run.{name}" for name, known in _known().items() if structural_equal(plain, known)), None)
