@@ -14,6 +14,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite golden files instead of comparing to them")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests may take an hour each; the time limit of the others stands in pyproject.toml."""
+    for item in items:
+        if item.get_closest_marker("slow") is not None and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(3600))
+
+
 def pytest_collection_finish() -> None:
     """What was imported and collected stays: no later collection of garbage need walk it, and a hundred tests ask for one.
 
