@@ -1,45 +1,49 @@
 """RenormalizeSplitPattern: quotients of remainders become remainders of quotients, so that split loops share terms."""
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from math import gcd
 from typing import Any
 
 from ....arith import build as B
+from ....arith.rules import RuleTable
+from ....arith.statistics import RewriteSimplifyStats
+from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
-from ....ir.prim import GE, GT, LE, LT, Add, Broadcast, FloorDiv, FloorMod, Mul, Not, const_int
+from ....ir.prim import GE, GT, LE, LT, FloorDiv, Not, const_int
 from ...function import PrimFunc
 from ..base import FunctionRewrite
 from .simplify import ExprAnalyzerMutator
 
 _MOST_REWRITES = 5
 
-
-def _constant(e: PrimExpr) -> int | None:
-    """The value of a constant, or that of all lanes of a constant vector."""
-    value = e.value if isinstance(e, Broadcast) else e
-    return B.as_int(value)
-
-
-def _scaled(e: PrimExpr) -> tuple[PrimExpr, int] | None:
-    """The parts of ``x * constant``."""
-    if not isinstance(e, Mul) or (factor := _constant(e.b)) is None:
-        return None
-    return e.a, factor
+# A rule is one line of data; the longest ones do not wrap.
+_QUOTIENTS = RuleTable("FloorDiv").with_rules("""
+x % c1 // c2  =>> x // c2 % lit(c1 // c2)  if c1 % c2 == 0
+(x * c1 + y) // c2  =>> (x * lit(c1 // gcd(c1, c2)) + y // lit(gcd(c1, c2))) // lit(c2 // gcd(c1, c2))  if c1 > 0 and c2 > 0 and gcd(c1, c2) > 1
+(x * c1 + y + z) // c2  =>> (x * lit(c1 // gcd(c1, c2)) + (y + z) // lit(gcd(c1, c2))) // lit(c2 // gcd(c1, c2))  if c1 > 0 and c2 > 0 and gcd(c1, c2) > 1
+""")
+_QUOTIENTS_OF_VECTORS = RuleTable("FloorDiv", vector=True).with_rules("""
+x % broadcast(c1, lanes) // broadcast(c2, lanes)  =>> x // broadcast(c2, lanes) % broadcast(lit(c1 // c2), lanes)  if c1 % c2 == 0
+(x * broadcast(c1, lanes) + y) // broadcast(c2, lanes)  =>> (x * broadcast(lit(c1 // gcd(c1, c2)), lanes) + y // broadcast(lit(gcd(c1, c2)), lanes)) // broadcast(lit(c2 // gcd(c1, c2)), lanes)  if c1 > 0 and c2 > 0 and gcd(c1, c2) > 1
+(x * broadcast(c1, lanes) + y + z) // broadcast(c2, lanes)  =>> (x * broadcast(lit(c1 // gcd(c1, c2)), lanes) + (y + z) // broadcast(lit(gcd(c1, c2)), lanes)) // broadcast(lit(c2 // gcd(c1, c2)), lanes)  if c1 > 0 and c2 > 0 and gcd(c1, c2) > 1
+""")
 
 
 class _Renormalize(ExprAnalyzerMutator):
     def __init__(self) -> None:
         super().__init__()
         self.depth = 0
+        self.stats = RewriteSimplifyStats()
 
     def _given(self, fact: PrimExpr) -> AbstractContextManager[Any]:
         return nullcontext()  # the form of an expression is all that counts here
 
     _unless = _given
 
-    def _again(self, e: PrimExpr) -> PrimExpr:
+    def again(self, e: PrimExpr) -> PrimExpr:
+        """What a rule made, brought to the form itself, some times over."""
         if self.depth >= _MOST_REWRITES:
             return e
         self.depth += 1
@@ -49,45 +53,16 @@ class _Renormalize(ExprAnalyzerMutator):
 
     def visit_FloorDiv(self, e: FloorDiv) -> PrimExpr:
         made = B.floordiv(self.visit(e.a), self.visit(e.b))
-        if not isinstance(made, FloorDiv) or (divisor := _constant(made.b)) is None:
+        if not isinstance(made, FloorDiv):
             return made
-        found = self._of_remainder(made, divisor)
-        if found is None and divisor > 0:
-            found = self._of_sum(made, divisor)
-        return made if found is None else self._again(found)
-
-    @staticmethod
-    def _of_remainder(e: FloorDiv, divisor: int) -> PrimExpr | None:
-        """``(x % (m * d)) // d`` is ``x // d % m``."""
-        inner = e.a
-        if not isinstance(inner, FloorMod) or (modulus := _constant(inner.b)) is None or modulus % divisor:
-            return None
-        return B.floormod(B.floordiv(inner.a, e.b), B.const(e.dtype, modulus // divisor))
-
-    @staticmethod
-    def _of_sum(e: FloorDiv, divisor: int) -> PrimExpr | None:
-        """``(x * (c * g) + rest) // (d * g)`` is ``(x * c + rest // g) // d``."""
-        if not isinstance(e.a, Add):
-            return None
-        term, rest = _scaled(e.a.a), e.a.b
-        if term is None and isinstance(e.a.a, Add):
-            term = _scaled(e.a.a.a)
-            rest = B.add(e.a.a.b, e.a.b) if term is not None else rest
-        if term is None or term[1] <= 0:
-            return None
-        common = gcd(term[1], divisor)
-        if common == 1:
-            return None
-        dtype = e.dtype
-        inner = B.add(B.mul(term[0], B.const(dtype, term[1] // common)), B.floordiv(rest, B.const(dtype, common)))
-        return B.floordiv(inner, B.const(dtype, divisor // common))
+        return (_QUOTIENTS if dt.lanes(made.dtype) == 1 else _QUOTIENTS_OF_VECTORS).run(made, self)
 
     def visit_LT(self, e: LT) -> PrimExpr:
         """``x < c`` is ``x // c < 1``."""
         a, b = self.visit(e.a), self.visit(e.b)
         bound = const_int(b, 0)
         if bound > 0 and not (bound == 1 and self.depth):
-            return self._again(LT(B.floordiv(a, b), B.const(b.dtype, 1)))
+            return self.again(LT(B.floordiv(a, b), B.const(b.dtype, 1)))
         return e if a is e.a and b is e.b else LT(a, b)
 
     def visit_LE(self, e: LE) -> PrimExpr:
