@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TYPE_CHECKING
 
 from .... import op, relax
-from ....ir.expr import PrimExpr
-from ....relax.analysis import tir_vars_in_struct_info
-from ....relax.call_forms import call_pure_packed, make_closure
-from ....relax.expr import Constant, Expr, If, PrimValue, SeqExpr, ShapeExpr, Tuple
-from ....relax.scalars import const_int, prove_equal
-from ....relax.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
-from ....support.errors import OpAttributeInvalid, OpNotImplemented, RelaxishError
-from ....tir import Var
-from ....tir.functor import substitute
+from ....relax.call_forms import call_pure_packed
+from ....relax.expr import Expr, If, PrimValue, SeqExpr, Tuple
+from ....relax.scalars import const_int
+from ....support.errors import OpNotImplemented, RelaxishError
+from ...loops import branch, NativeLoop
 from ..context import Context, convert
 
 if TYPE_CHECKING:
@@ -22,8 +18,6 @@ if TYPE_CHECKING:
 
 #: Nodes that a loop of a known number of turns is written out to.
 _WRITTEN_OUT = 256
-#: Changes of the types of a loop's state before they are given up on; a dimension that changes is unknown from then on.
-_ATTEMPTS = 16
 
 
 def _scalar(ctx: Context, x: Expr) -> Expr:
@@ -86,16 +80,15 @@ def _required(ctx: Context, condition: Expr, wanted: bool, x: Expr) -> Expr:
 
 def _branch(ctx: Context, graph: onnx.GraphProto) -> tuple[SeqExpr, list[int | None]]:
     """A branch that gives all tensors in a row, and how many of them each result has (None: it is one)."""
-    ctx.builder.begin_inner_scope()
-    ctx.builder.begin_binding_block()
-    try:
-        made = ctx.scope.inline(ctx, graph, [])
+    made: list[Expr] = []
+
+    def make() -> list[Expr]:
+        made.extend(ctx.scope.inline(ctx, graph, []))
         flat = [part for value in made for part in (value.fields if isinstance(value, Tuple) else [value])]
-        result = ctx.builder.emit(Tuple(_tensors(ctx, flat, "a branch")))
-    finally:
-        block = ctx.builder.end_block()
-        ctx.builder.end_scope()
-    return SeqExpr([block], result), [len(v.fields) if isinstance(v, Tuple) else None for v in made]
+        return _tensors(ctx, flat, "a branch")
+
+    whole = branch(ctx.builder, make)
+    return whole, [len(v.fields) if isinstance(v, Tuple) else None for v in made]
 
 
 #: A turn of a loop: from its number and the state to whether to go on (None: yes), the state and what is collected.
@@ -132,149 +125,19 @@ class _Written:
         return made
 
 
-def _symbols(values: Iterable[Expr]) -> list[Var]:
-    """The symbolic dimensions in values of the graph."""
-    found: dict[Var, None] = {}
-    for value in values:
-        if isinstance(value, Tuple):
-            found |= dict.fromkeys(_symbols(value.fields))
-        elif not isinstance(value, Constant):
-            found |= dict.fromkeys(tir_vars_in_struct_info(value.struct_info))
-    return list(found)
+def _native(ctx: Context, turn: Turn, state: Sequence[Expr], outside: Mapping[str, Expr]) -> NativeLoop:
+    """A loop whose turn sees the values ``outside`` by their names."""
 
+    def run(
+        builder: relax.BlockBuilder, number: Expr, values: list[Expr], around: Mapping[str, Expr]
+    ) -> tuple[Expr | None, list[Expr], list[Expr]]:
+        inner = Context(builder, ctx.opset, ctx.scope)
+        with ctx.scope.within(around):
+            going, after, parts = turn(inner, number, values)
+        going = None if going is None else inner.tensor(going)
+        return going, _tensors(inner, after, "a loop"), _tensors(inner, parts, "a loop")
 
-class _Native:
-    """A loop that the machine runs: the turn is a function of the module.
-
-    The function has the number of the turn, the state, the tensors around the loop and the symbolic dimensions as
-    parameters; the last two are bound once by a closure.
-    """
-
-    def __init__(self, ctx: Context, turn: Turn, state: Sequence[Expr], outside: Mapping[str, Expr]) -> None:
-        self.ctx, self.turn = ctx, turn
-        self.state = [ctx.emit(s) for s in _tensors(ctx, state, "a loop")]
-        self.outside = dict(outside)
-        around = [*self.state, *self.outside.values()]
-        self.symbols = _symbols(around)
-        self.fresh: dict[Var, PrimExpr] = {v: Var(v.name, v.dtype) for v in self.symbols}
-        self.back: dict[Var, PrimExpr] = {f: v for v, f in self.fresh.items() if isinstance(f, Var)}
-        self.params: dict[relax.Var, Expr] = {}
-
-    def inside(self, value: Expr) -> Expr:
-        """A value around the loop as the function sees it."""
-        match value:
-            case Tuple():
-                return Tuple([self.inside(f) for f in value.fields])
-            case Constant():
-                return value
-            case ShapeExpr():
-                return ShapeExpr([substitute(v, self.fresh) for v in value.values])
-            case PrimValue():
-                return PrimValue(substitute(value.value, self.fresh))
-        param = relax.Var("outer", self.renamed(value.struct_info))
-        self.params[param] = value
-        return param
-
-    def renamed(self, info: StructInfo) -> StructInfo:
-        """A type around the loop as the function sees it."""
-        return info.map(lambda e: substitute(e, self.fresh))
-
-    def type(self, x: Expr) -> TensorStructInfo:
-        """The type of a tensor around the loop as the function sees it."""
-        info = self.renamed(x.struct_info)
-        assert isinstance(info, TensorStructInfo)
-        return info
-
-    def function(self, infos: Sequence[TensorStructInfo]) -> tuple[relax.GlobalVar, list[TensorStructInfo]]:
-        """The turn for a state of these types, and the types of the state after it and of what it collects."""
-        ctx = self.ctx
-        self.params = {}
-        values = {name: self.inside(v) for name, v in self.outside.items()}
-        number = relax.Var("turn", TensorStructInfo([], "int64"))
-        state = [relax.Var("state", info) for info in infos]
-        sizes = relax.Var("sizes", ShapeStructInfo(list(self.fresh.values())))
-        with ctx.builder.aside() as builder:
-            inner = Context(builder, ctx.opset, ctx.scope)
-            name = builder.get_unique_name("turn")
-            with builder.function(name, [number, *state, *self.params, sizes], private=True):
-                with ctx.scope.within(values):
-                    going, after, parts = self.turn(inner, number, list(state))
-                going = inner.const(True, "bool") if going is None else _scalar(inner, going)
-                made = [*_tensors(inner, after, "a loop"), *_tensors(inner, parts, "a loop")]
-                made = [inner.emit(m) for m in made]
-                result = builder.emit(Tuple([going, *made]))
-                var = builder.emit_func_output(result)
-        return var, [m.struct_info for m in made]
-
-    def settle(self) -> tuple[relax.GlobalVar, list[TensorStructInfo], list[TensorStructInfo]]:
-        """The function with types of the state that hold for every turn."""
-        infos = [self.type(s) for s in self.state]
-        changing: set[Var] = set()
-        for _ in range(_ATTEMPTS):
-            var, made = self.function(infos)
-            after = made[: len(infos)]
-            wider = [_wider(a, b, changing) for a, b in zip(infos, after, strict=True)]
-            if all(a is b for a, b in zip(infos, wider)):
-                return var, infos, made
-            infos = wider
-        raise OpAttributeInvalid("the types of a loop's state do not settle")
-
-    def run(self, limit: Expr, going: Expr, count: PrimExpr | None = None) -> tuple[list[Expr], list[Expr]]:
-        """The state after the last turn, and what was collected; ``count`` is the number of turns, if known."""
-        ctx = self.ctx
-        var, infos, made = self.settle()
-        collected = made[len(infos) :]
-        known = set(self.back)
-        captured = Tuple([*self.params.values(), ShapeExpr(list(self.symbols))])
-        closure = ctx.builder.emit(make_closure(var, captured))
-        templates = []
-        for info in collected:
-            dims = [0 if _new(d, known) else substitute(d, self.back) for d in _dims(info)]
-            templates.append(ctx.emit(op.zeros([0, *dims], info.dtype)))
-        types = [TensorStructInfo(dtype=i.dtype, ndim=i.ndim) for i in infos]
-        types += [TensorStructInfo(dtype=i.dtype, ndim=i.ndim + 1) for i in collected]
-        call = call_pure_packed(
-            "vm.builtin.loop", closure, limit, going, Tuple(self.state), Tuple(templates),
-            sinfo_args=TupleStructInfo(types),
-        )  # fmt: skip
-        whole = ctx.builder.emit(call)
-        turns = Var("turns", "int64") if count is None else count
-        results: list[Expr] = []
-        for k, info in enumerate([*infos, *collected]):
-            dims = [Var("n", "int64") if _new(d, known) else substitute(d, self.back) for d in _dims(info)]
-            if k >= len(infos):
-                dims = [turns, *dims]
-            results.append(ctx.builder.match_cast(ctx.builder.emit(whole[k]), TensorStructInfo(dims, info.dtype)))
-        return results[: len(infos)], results[len(infos) :]
-
-
-def _dims(info: TensorStructInfo) -> list[PrimExpr]:
-    dims = info.dims()
-    if dims is None:
-        raise OpAttributeInvalid("a loop needs state of known rank")
-    return list(dims)
-
-
-def _new(dim: PrimExpr, known: set[Var]) -> bool:
-    """Whether a dimension is not made of those around the loop alone."""
-    return any(v not in known for v in tir_vars_in_struct_info(ShapeStructInfo([dim])))
-
-
-def _wider(before: TensorStructInfo, after: TensorStructInfo, changing: set[Var]) -> TensorStructInfo:
-    """A type that both are of; ``before`` itself if ``after`` is of it."""
-    if before.dtype != after.dtype or before.ndim != after.ndim:
-        raise OpAttributeInvalid(f"a loop turns its state of {before} into {after}")
-    dims: list[PrimExpr] = []
-    same = True
-    for a, b in zip(_dims(before), _dims(after), strict=True):
-        if a in changing or prove_equal(a, b):
-            dims.append(a)
-            continue
-        same = False
-        var = Var("k", "int64")
-        changing.add(var)
-        dims.append(var)
-    return before if same else TensorStructInfo(dims, before.dtype)
+    return NativeLoop(ctx.builder, run, _tensors(ctx, state, "a loop"), outside)
 
 
 @convert("Loop")
@@ -298,7 +161,7 @@ def _loop(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> list[Expr]:
         written = _Written(ctx, turn, state)
         if written.run(turns):
             return [*written.state, *written.stacks()]
-    native = _Native(ctx, turn, state, ctx.scope.outside(body))
+    native = _native(ctx, turn, state, ctx.scope.outside(body))
     most = ctx.const(-1, "int64") if limit is None else _scalar(ctx, limit)
     first = ctx.const(True, "bool") if going is None else _scalar(ctx, going)
     after, collected = native.run(most, first)
@@ -337,7 +200,7 @@ def _scan(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> list[Expr]:
             written.run(known)
         after, collected = written.state, written.stacks()
     else:
-        native = _Native(ctx, turn, state, {**ctx.scope.outside(body), **scanned})
+        native = _native(ctx, turn, state, {**ctx.scope.outside(body), **scanned})
         limit = _scalar(ctx, PrimValue(turns))
         states, collected = native.run(limit, ctx.const(True, "bool"), turns)
         after = list(states)
