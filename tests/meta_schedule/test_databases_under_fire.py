@@ -358,3 +358,27 @@ def test_a_verdict_without_its_measurement_is_no_record(tmp_path):
     database.commit_verdict(record(database, 4, [1e-9], 7, valid=True, again=True))
     for each in (database, JSONDatabase(work_dir=str(tmp_path))):
         assert len(each) == 3 and best_of(each, 4) == 4e-3 / 3
+
+
+def test_each_trace_is_looked_at_once(monkeypatch):
+    """Verdicts on each of many records used to compare every record with every other one."""
+    from relaxish.meta_schedule.database import memory_database
+
+    looked = []
+    key = memory_database.verdict_key
+    monkeypatch.setattr(memory_database, "verdict_key", lambda r: looked.append(r) or key(r))
+    database = MemoryDatabase()
+    made = [record(database, 4, [1.0 + n], n) for n in range(32)]
+    for item in made:
+        database.commit_tuning_record(item)
+    for n, item in enumerate(made):
+        database.commit_verdict(record(database, 4, [0.5 + n], n, valid=n != 7, again=True))
+    assert len(looked) <= 3 * len(made)
+    assert [r.run_secs[0] for r in made] == [0.5 + n for n in range(32)]
+    assert [r.numerically_valid for r in made] == [n != 7 for n in range(32)]
+    # What is measured after a verdict inherits it, and counts when the next one comes.
+    late = record(database, 4, [2.0], 7)
+    database.commit_tuning_record(late)
+    assert late.numerically_valid is False
+    database.commit_verdict(record(database, 4, [0.1], 7, valid=True, again=True))
+    assert late.run_secs == [0.1] and late.numerically_valid is False

@@ -18,6 +18,7 @@ from ...support.untrusted import malformed
 from ...target import Target
 from ...tir import Schedule
 from ...tir.schedule import Trace
+from ..analysis.shapes import Shape, shape_of
 from ..arg_info import ArgInfo
 from ..measure.status import MeasureStatus
 from ..verdicts.module_equality import ModuleEquality
@@ -81,6 +82,11 @@ class Workload:
     def key(self) -> str:
         """The hash as hexadecimal text, the workload's name in files."""
         return f"{self.shash & 0xFFFFFFFFFFFFFFFF:016x}"
+
+    @functools.cached_property
+    def shape(self) -> Shape:
+        """What makes other programs similar."""
+        return shape_of(self.mod)
 
     def as_json(self) -> list[Any]:
         """``[hash, base64 of the JSON graph]``."""
@@ -327,6 +333,15 @@ class Database:
     def records_of(self, workload: Workload) -> list[TuningRecord]:
         """Every record of one workload, failures included, in the order committed."""
         return [r for r in self.get_all_tuning_records() if self.module_equality.equal(r.workload.mod, workload.mod)]
+
+    def similar(self, mod: IRModule, count: int = 8) -> list[Workload]:
+        """Other workloads with records whose heaviest blocks differ from a program's by their sizes only, nearest first.
+
+        What is computed before and after that block may differ.
+        """
+        mine = Workload(mod)
+        others = [w for w in self.workloads() if w.shape.structure == mine.shape.structure and w.key != mine.key]
+        return sorted(others, key=lambda w: mine.shape.distance(w.shape.sizes))[:count] if mine.shape.structure else []
 
     def query_tuning_record(self, mod: IRModule, target: Target, workload_name: str = "main") -> TuningRecord | None:
         """The best record for a module on a target that computes the right thing, checked now if nobody did before.

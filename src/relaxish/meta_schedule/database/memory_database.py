@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from ...ir import IRModule
 from .database import Database, TuningRecord, Workload, rank, top_of, verdict_key
 
 __all__ = ["MemoryDatabase"]
+
+
+@dataclass
+class _Judged:
+    """Verdicts on the traces of a workload, and by trace the first ``seen`` of its records."""
+
+    verdicts: dict[tuple[int, int], bool] = field(default_factory=dict)
+    records: dict[tuple[int, int], list[TuningRecord]] = field(default_factory=dict)
+    seen: int = 0
+
+    def of_trace(self, key: tuple[int, int], records: list[TuningRecord]) -> list[TuningRecord]:
+        """Those of a workload's records that measured a trace; each record's trace is looked at once."""
+        for record in records[self.seen :]:
+            self.records.setdefault(verdict_key(record), []).append(record)
+        self.seen = len(records)
+        return self.records.get(key, [])
 
 
 class MemoryDatabase(Database):
@@ -19,7 +36,7 @@ class MemoryDatabase(Database):
         self._records: list[TuningRecord] = []
         self._by_workload: dict[int, list[TuningRecord]] = {}
         self._by_identity: dict[int, tuple[IRModule, Workload]] = {}
-        self._verdicts: dict[int, dict[tuple[int, int], bool]] = {}
+        self._judged: dict[int, _Judged] = {}
 
     def _find(self, mod: IRModule) -> Workload | None:
         known = self._by_identity.get(id(mod))
@@ -52,9 +69,9 @@ class MemoryDatabase(Database):
             known = self._judge(owner, record)
             if record.again and known:
                 return
-        elif record.numerically_valid is None and id(owner) in self._verdicts:
+        elif record.numerically_valid is None and id(owner) in self._judged:
             # What was found out about one measurement of a trace holds for every other.
-            record.numerically_valid = self._verdicts[id(owner)].get(verdict_key(record))
+            record.numerically_valid = self._judged[id(owner)].verdicts.get(verdict_key(record))
         self._records.append(record)
         mine.append(record)
 
@@ -67,12 +84,12 @@ class MemoryDatabase(Database):
         A program that was wrong once stays wrong, even if another check saw nothing.
         """
         key = verdict_key(record)
-        verdicts = self._verdicts.setdefault(id(owner), {})
-        valid = bool(record.numerically_valid) and verdicts.get(key, True)
-        verdicts[key] = valid
+        judged = self._judged.setdefault(id(owner), _Judged())
+        valid = bool(record.numerically_valid) and judged.verdicts.get(key, True)
+        judged.verdicts[key] = valid
         found = False
-        for earlier in self._by_workload.get(id(owner), ()):
-            if (earlier.numerically_valid is None or not earlier.error_msg) and verdict_key(earlier) == key:
+        for earlier in judged.of_trace(key, self._by_workload.get(id(owner), [])):
+            if earlier.numerically_valid is None or not earlier.error_msg:
                 earlier.numerically_valid = valid
                 earlier.run_secs = record.run_secs
                 found = True
