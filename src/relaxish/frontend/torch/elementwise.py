@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 import torch
 
-from ... import op
+from ... import op, relax, tir
 from ...ir import PrimExpr
 from ...ir import dtype as dt
 from ...relax.expr import Expr
+from ...relax.scalars import simplify
 from .importer import Dim, dtype_of, Importer, Number, torch_dtype, Value
 from .table import CONVERTERS, converter
 
@@ -27,8 +28,18 @@ _BOOLEAN = {"bitwise_and": op.logical_and, "bitwise_or": op.logical_or, "bitwise
 # Python's operators on symbolic sizes show up as calls of the ``operator`` module.
 _SCALAR: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "floordiv": lambda a, b: a // b,
-    "mod": lambda a, b: a % b, "eq": lambda a, b: a == b, "neg": lambda a: -a,
+    "mod": lambda a, b: a % b, "neg": lambda a: -a, "eq": lambda a, b: _compared(tir.EQ, a, b),
+    "ne": lambda a, b: _compared(tir.NE, a, b), "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
 }  # fmt: skip
+
+
+def _compared(kind: Callable[[Any, Any], PrimExpr], a: Number, b: Number) -> Number:
+    """Equality as an expression: the sign ``==`` says whether two expressions are one."""
+    if isinstance(a, PrimExpr) or isinstance(b, PrimExpr):
+        a, b = (relax.PrimValue(v).value for v in (a, b))
+        return simplify(kind(a, b))
+    return a == b if kind is tir.EQ else a != b
 
 
 def _binary(name: str, function: Callable[[Expr, Expr], Expr]) -> None:

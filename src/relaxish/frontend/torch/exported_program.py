@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from ..common import need
 from . import (
     attention,
     backward,
+    control,
     creation,
     elementwise,
     indexing,
@@ -35,9 +37,10 @@ from . import (
     windows,
 )
 from .archive import load_exported
+from .control import has_branches
 from .decompose import decompose
 from .importer import Deferred, Dim, Importer, Number, torch_dtype
-from .mutation import functional, mutated_outputs
+from .mutation import functional, graphs_of, mutated_outputs, plain
 from .table import find, Made
 from ...ir.expr import as_expr
 
@@ -49,6 +52,7 @@ __all__ = ["from_exported_program", "import_program", "name_of", "returned_value
 _ = (
     attention,
     backward,
+    control,
     creation,
     elementwise,
     indexing,
@@ -131,7 +135,7 @@ def import_program(
     """Import a program; ``custom`` has converters of the user by operator name, ``reached`` is told every node before
     it is converted."""
     custom = custom or {}
-    program = functional(program, [name.partition(".")[0] for name in custom])
+    program = functional(plain(program), [name.partition(".")[0] for name in custom])
     return _ExportedProgramImporter(_covered(program, custom), custom, reached).run(keep_params, unwrap, no_bind)
 
 
@@ -150,11 +154,12 @@ def _custom(custom: dict[Any, Callable[..., Any]], name: str) -> Callable[..., A
 def _gaps(program: ExportedProgram, custom: dict[Any, Callable[..., Any]]) -> set[Any]:
     """The operators of a program that have no converter."""
     found = set()
-    for node in program.graph.nodes:
-        name = name_of(node.target)
-        known = node.op != "call_function" or find(name) is not None or _custom(custom, name) is not None
-        if not known and not _ignored(node):
-            found.add(node.target)
+    for graph in graphs_of(program.graph_module):
+        for node in graph.nodes:
+            name = name_of(node.target)
+            known = node.op != "call_function" or find(name) is not None or _custom(custom, name) is not None
+            if not known and not _ignored(node):
+                found.add(node.target)
     return found
 
 
@@ -186,16 +191,16 @@ class _ExportedProgramImporter:
         self.custom = custom
         self.reached = reached
         self.builder = relax.BlockBuilder()
-        self.importer = Importer(self.builder)
+        self.importer = Importer(self.builder, self._inlined)
         self.values = self.importer.env
         self.mutated = mutated_outputs(program)
         self.attrs: dict[str, Any] = {}
 
-    def _dim(self, size: torch.SymInt | int) -> Dim:
+    def _dim(self, size: torch.SymInt | int, within: Importer | None = None) -> Dim:
         if isinstance(size, int):
             return size
         name = str(size.node.expr) if hasattr(size, "node") else str(size)
-        symbols = self.importer.symbols
+        symbols = (within or self.importer).symbols
         if name.isidentifier():
             return symbols.setdefault(name, tir.SizeVar(name, "int64"))
         return _parse_dim(name, symbols)
@@ -255,35 +260,35 @@ class _ExportedProgramImporter:
             return [self._argument(a) for a in arg]
         return arg
 
-    def _call(self, node: torch.fx.Node) -> Made:
+    def _call(self, node: torch.fx.Node, into: Importer) -> Made:
         name = name_of(node.target)
         if _ignored(node):
             return None
         own = _custom(self.custom, name)
         if own is not None:
-            return own(node, self.importer)
+            return own(node, into)
         function = find(name)
         assert function is not None  # coverage was checked before the first node
         args = [self._argument(a) for a in node.args]
         kwargs = {k: self._argument(v) for k, v in node.kwargs.items()}
         if node.target is operator.getitem:
             if not isinstance(args[0], (list, tuple)):
-                return function(self.importer, *args)
+                return function(into, *args)
             part = args[0][args[1]]
             return part.value() if isinstance(part, Deferred) and node.users else part
         try:
-            return function(self.importer, *args, **kwargs)
+            return function(into, *args, **kwargs)
         except (ValueError, TypeError, IndexError) as err:
             raise type(err)(f"while importing node {node.name} = {name}{tuple(node.args)}: {err}") from err
 
-    def _settled(self, node: torch.fx.Node, value: Made) -> Made:
+    def _settled(self, node: torch.fx.Node, value: Made, into: Importer) -> Made:
         """A result, cast to the type and the shape that torch found where ours is not known to be that one."""
-        value = self._typed(node, value)
+        value = self._typed(node, value, into)
         found = getattr(node.meta.get("val"), "shape", None)
-        if found is None or not self.importer.is_tensor(value) or all(isinstance(d, int) for d in found):
+        if found is None or not into.is_tensor(value) or all(isinstance(d, int) for d in found):
             return value
         try:
-            wanted = [self._dim(d) for d in found]
+            wanted = [self._dim(d, into) for d in found]
         except ValueError:
             return value  # sizes with minima and the like stay as we infer them
         have = value.struct_info.dims()
@@ -293,14 +298,39 @@ class _ExportedProgramImporter:
             and all(prove_equal(a, as_expr(b)) for a, b in zip(have, wanted))
         ):
             return value
-        return self.builder.match_cast(value, relax.TensorStructInfo(wanted, value.struct_info.dtype))
+        return into.builder.match_cast(value, relax.TensorStructInfo(wanted, value.struct_info.dtype))
 
-    def _typed(self, node: torch.fx.Node, value: Made) -> Made:
+    @staticmethod
+    def _typed(node: torch.fx.Node, value: Made, into: Importer) -> Made:
         """Converters follow torch's promotion of types; this holds them to it."""
         found = getattr(node.meta.get("val"), "dtype", None)
-        if found is None or not self.importer.is_tensor(value) or not value.struct_info.dtype:
+        if found is None or not into.is_tensor(value) or not value.struct_info.dtype:
             return value
-        return self.importer.cast(value, torch_dtype(found))
+        return into.cast(value, torch_dtype(found))
+
+    def _node(self, node: torch.fx.Node, module: torch.fx.GraphModule, into: Importer) -> None:
+        """Convert one node of a graph that computes."""
+        if self.reached is not None:
+            self.reached(node)
+        if node.op == "call_function":
+            self.values[node] = self._settled(node, self._call(node, into), into)
+        elif node.op == "get_attr":
+            held = _attribute(module, node.target)
+            self.values[node] = held if isinstance(held, torch.nn.Module) else relax.const(_to_numpy(held))
+
+    def _inlined(self, into: Importer, module: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[Any]:
+        """The results of a graph inside of the program."""
+        given = iter(inputs)
+        results: list[Any] = []
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                self.values[node] = next(given)
+            elif node.op == "output":
+                made = self._argument(node.args[0])
+                results = made if isinstance(made, list) else [made]
+            else:
+                self._node(node, module, into)
+        return results
 
     def run(self, keep_params: bool, unwrap: bool, no_bind: bool) -> IRModule:
         """The imported module."""
@@ -312,20 +342,19 @@ class _ExportedProgramImporter:
                 self.values[node] = relax.const(weights[node.name])
         inputs = [*users.values(), *(params.values() if keep_params else ())]
         attrs: dict[str, Any] = {"num_input": len(users)} if keep_params else {}
+        # Branches and loops stand between dataflow blocks, not in them.
+        branching = has_branches(self.program.graph_module)
         with self.builder.function("main", inputs, attrs=attrs or None):
             result: Any = None
-            with self.builder.dataflow():
+            with nullcontext() if branching else self.builder.dataflow():
                 for node in self.program.graph.nodes:
-                    if self.reached is not None:
-                        self.reached(node)
-                    if node.op == "call_function":
-                        self.values[node] = self._settled(node, self._call(node))
-                    elif node.op == "get_attr":
-                        self.values[node] = relax.const(_to_numpy(_attribute(self.program.graph_module, node.target)))
-                    elif node.op == "output":
-                        result = self._output(unwrap, no_bind)
+                    self._node(node, self.program.graph_module, self.importer)
+                    if node.op == "output":
+                        result = self._output(unwrap, no_bind, branching)
             self.builder.emit_func_output(result)
         mod = self.builder.get()
+        if branching:
+            mod = relax.transform.ConvertToDataflow()(relax.transform.DeadCodeElimination(["main"])(mod))
         if self.attrs:
             mod["main"] = mod["main"].with_attrs(self.attrs)
         if keep_params:
@@ -334,17 +363,18 @@ class _ExportedProgramImporter:
             mod["main"] = mod["main"].with_attr("params", [array(weights[name]) for name in params])
         return mod
 
-    def _output(self, unwrap: bool, no_bind: bool) -> Expr:
+    def _output(self, unwrap: bool, no_bind: bool, branching: bool) -> Expr:
         nodes, added, places = returned_values(self.program)
         if added:
             self.attrs["mutated"] = places
         kept = [v for v in self._argument(nodes) if v is not None]
         kept = [v if isinstance(v, relax.Expr) else self.importer.tensor(v) for v in kept]
+        emit = self.builder.emit if branching else self.builder.emit_output
         if unwrap and len(kept) == 1:
-            return self.builder.emit_output(kept[0])
+            return emit(kept[0])
         if no_bind:
-            return relax.Tuple([self.builder.emit_output(v) for v in kept])
-        return self.builder.emit_output(relax.Tuple(kept))
+            return relax.Tuple([emit(v) for v in kept])
+        return emit(relax.Tuple(kept))
 
 
 def returned_values(program: ExportedProgram) -> tuple[list[Any], int, dict[str, int]]:
@@ -370,7 +400,7 @@ def _to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     return array.reshape(tuple(detached.shape))
 
 
-def _attribute(module: torch.nn.Module, path: str) -> torch.Tensor:
+def _attribute(module: torch.nn.Module, path: str) -> torch.Tensor | torch.nn.Module:
     for part in path.split("."):
         module = getattr(module, part)
     return module

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -29,6 +29,8 @@ Number = int | float | PrimExpr
 Value = Expr | Number
 #: Strides, paddings, kernels: one number, or one for each spatial axis.
 Steps = int | Sequence[int]
+#: How the results of a graph inside of a program are found.
+Graphs = Callable[["Importer", "torch.fx.GraphModule", Sequence[Any]], list[Any]]
 _T = TypeVar("_T")
 
 
@@ -78,10 +80,23 @@ class Importer:
     ``env`` maps the nodes of the graph to what they were converted to.
     """
 
-    def __init__(self, builder: relax.BlockBuilder) -> None:
+    def __init__(self, builder: relax.BlockBuilder, graphs: Graphs | None = None) -> None:
         self.builder = builder
         self.env: dict[Any, Any] = {}
         self.symbols: dict[str, tir.Var] = {}
+        self._graphs = graphs
+
+    def inline(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[Any]:
+        """The results of a graph inside of the program, whose operators are emitted here."""
+        if self._graphs is None:
+            raise OpNotImplemented("graphs inside of this kind of program are not supported")
+        return self._graphs(self, graph, inputs)
+
+    def inner(self, builder: relax.BlockBuilder, symbols: Mapping[str, tir.Var]) -> Importer:
+        """An importer into another function of the module, which has its own variables for symbolic sizes."""
+        made = Importer(builder, self._graphs)
+        made.env, made.symbols = self.env, dict(symbols)
+        return made
 
     @property
     def block_builder(self) -> relax.BlockBuilder:

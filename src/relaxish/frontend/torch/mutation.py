@@ -12,13 +12,13 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 import torch
 
-from ...support.errors import OpNotImplemented, RelaxishError
+from ...support.errors import first_line, OpNotImplemented, RelaxishError
 from ...support.log import get_logger
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-__all__ = ["MUTATIONS", "functional", "mutated_outputs", "writes"]
+__all__ = ["MUTATIONS", "functional", "graphs_of", "mutated_outputs", "plain", "writes"]
 
 _log = get_logger("frontend.torch")
 #: Kinds of outputs that are the new values of what the program wrote to.
@@ -48,7 +48,7 @@ def _norm_writes(node: torch.fx.Node) -> bool:
     return bool(node.kwargs.get("training", args[flag])) and args[statistics] is not None
 
 
-def _graphs(module: torch.fx.GraphModule) -> list[torch.fx.Graph]:
+def graphs_of(module: torch.fx.GraphModule) -> list[torch.fx.Graph]:
     """The graph of a module and of all modules in it: bodies of control flow and of autograd or autocast scopes."""
     return [part.graph for part in module.modules() if hasattr(part, "graph")]
 
@@ -84,7 +84,7 @@ def _does_nothing(node: torch.fx.Node) -> bool:
 def writes(program: ExportedProgram, known: Collection[str] = ()) -> set[Any]:
     """The operators of a program that write to what others can see, those named in ``known`` left out."""
     found = set()
-    for graph in _graphs(program.graph_module):
+    for graph in graphs_of(program.graph_module):
         for node in graph.nodes:
             schema = getattr(node.target, "_schema", None)
             if node.op != "call_function" or schema is None:
@@ -135,6 +135,33 @@ def _symbols(program: ExportedProgram) -> int:
     shapes = [node.meta["val"].shape for node in program.graph.nodes if hasattr(node.meta.get("val"), "shape")
               and node.op == "placeholder"]  # fmt: skip
     return sum(not isinstance(size, int) for shape in shapes for size in shape)
+
+
+def _is_wrapped(tensor: Any) -> bool:
+    """Whether a weight is made of several tensors: a class of its own, such as those of quantised weights."""
+    import torch
+
+    return isinstance(tensor, torch.Tensor) and hasattr(type(tensor), "__tensor_flatten__")
+
+
+def plain(program: ExportedProgram) -> ExportedProgram:
+    """The program with weights that are plain tensors, and without scopes of mixed precision, whose casts are spelled
+    out; a program that has neither comes back as it is. Raises OpNotImplemented where PyTorch fails."""
+    scopes = any(
+        getattr(node.target, "__name__", "") == "wrap_with_autocast"
+        for graph in graphs_of(program.graph_module)
+        for node in graph.nodes
+    )
+    if not scopes and not any(map(_is_wrapped, (*program.state_dict.values(), *program.constants.values()))):
+        return program
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            return program.run_decompositions({})
+    except Exception as err:
+        raise OpNotImplemented(
+            f"PyTorch fails to spell out quantised weights or mixed precision: {type(err).__name__}: {first_line(err)}"
+        ) from err
 
 
 def functional(program: ExportedProgram, known: Collection[str] = ()) -> ExportedProgram:

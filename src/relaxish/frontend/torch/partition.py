@@ -138,6 +138,8 @@ def _obstacle(node: torch.fx.Node) -> str | None:
     if node.target is operator.getitem:
         (source,) = node.all_input_nodes
         return _obstacle(source) if source.op == "call_function" else None
+    if isinstance(node.target, torch._ops.HigherOrderOperator):
+        return "it runs graphs of its own"
     if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
         return "it draws random numbers"
     if find(name_of(node.target)) is None:
