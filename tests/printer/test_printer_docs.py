@@ -130,11 +130,13 @@ def test_parameters_take_no_comment() -> None:
 
 
 def test_docs_refuse_what_python_cannot_say() -> None:
-    with pytest.raises(ValueError, match="At least one of the then branch or else branch needs to be non-empty"):
+    with pytest.raises(
+        ValueError, match="At least one of the then branch or else branch needs to be non-empty for IfDoc"
+    ):
         IfDoc(a, [], [])
     with pytest.raises(ValueError, match="At least one of rhs and annotation needs to be non-null"):
         AssignDoc(a)
-    with pytest.raises(ValueError, match="annotation can only be nonnull if lhs is an identifier"):
+    with pytest.raises(ValueError, match="annotation can only be nonnull if lhs is an identifier for AssignDoc"):
         AssignDoc(a[b], c, c)
     with pytest.raises(TypeError, match="Unsupported type"):
         LiteralDoc([])  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 import pytest
 
 from relaxish import arith, relax, tir
-from relaxish.ir import Range, TensorType
+from relaxish.ir import FuncType, PrimType, Range, TensorType, TupleType
 
 x = tir.Var("x", "int32")
 
@@ -20,6 +20,28 @@ x = tir.Var("x", "int32")
 )
 def test_text(node, text):
     assert str(node) == text
+
+
+@pytest.mark.parametrize(
+    "node, text, in_graphs",
+    [
+        (
+            TupleType([relax.ShapeType(3), relax.ObjectType()]),
+            "T.Tuple(R.Shape(ndim=3), R.Object)",
+            "R.Tuple(R.Shape(ndim=3), R.Object)",
+        ),
+        (TupleType([]), "None", "R.Tuple"),
+        (
+            FuncType([relax.ObjectType(), TupleType([relax.ObjectType()])], relax.DynTensorType()),
+            'I.FuncType([R.Object, T.Tuple(R.Object)], R.Tensor(ndim=-1, dtype="float32"))',
+            'R.Callable((R.Object, R.Tuple(R.Object)), R.Tensor(ndim=-1, dtype="float32"))',
+        ),
+        (PrimType("int32"), "T.int32", "T.int32"),
+    ],
+)
+def test_types_that_both_levels_have(node, text, in_graphs):
+    assert node.script() == text
+    assert node._relax_script() == in_graphs
 
 
 def test_nested():

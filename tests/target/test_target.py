@@ -152,7 +152,9 @@ def test_microcontrollers(kind, text, keys, has_dsp, has_mve):
 
 def test_keys_of_arm_processors():
     for triple in ("aarch64-linux-gnu", "arm-linux-gnueabihf"):
-        assert list(Target(f"llvm -mtriple={triple}").keys) == ["arm_cpu", "cpu"]
+        target = Target(f"llvm -mtriple={triple}")
+        assert list(target.keys) == ["arm_cpu", "cpu"]
+        assert target.features.is_aarch64 == triple.startswith("aarch64")
     assert list(Target("llvm -mtriple=x86_64-linux-gnu -mcpu=skylake").keys) == ["cpu"]
 
 

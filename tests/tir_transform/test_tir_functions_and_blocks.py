@@ -13,6 +13,7 @@ from relaxish.script import ir as I
 from relaxish.script import tir as T
 from relaxish.target import Target
 from relaxish.tir import transform
+from relaxish.tir.transform import HoistedConditionals
 
 
 def apply(a_pass: Any, func: Any) -> Any:
@@ -180,6 +181,37 @@ def test_hoisting_out_of_thread_axes() -> None:
         outside = apply(transform.HoistIfThenElse(), before)
         assert isinstance(outside.body, tir.IfThenElse)
         assert_structural_equal(apply(transform.HoistIfThenElse("basic"), before), inside)
+
+
+@pytest.mark.parametrize("on_threads", [False, True])
+def test_hoisting_conditions_on_thread_axes(on_threads: bool) -> None:
+    @T.prim_func(private=True)
+    def before(A: T.Buffer((16, 4), "float32"), n: T.int32):
+        bx = T.launch_thread("blockIdx.x", 4)
+        tx = T.launch_thread("threadIdx.x", 4)
+        for i in range(4):
+            if bx * 4 + tx < n:
+                A[bx * 4 + tx, i] = T.float32(1)
+
+    @T.prim_func(private=True)
+    def hoisted(A: T.Buffer((16, 4), "float32"), n: T.int32):
+        bx = T.launch_thread("blockIdx.x", 4)
+        tx = T.launch_thread("threadIdx.x", 4)
+        if bx * 4 + tx < n:
+            for i in range(4):
+                A[bx * 4 + tx, i] = T.float32(1)
+
+    chosen = HoistedConditionals.IfElseStmt | (HoistedConditionals.UsingBlockVar if on_threads else 0)
+    settings = {
+        "tir.HoistIfThenElse": {"support_block_scope_hosting": on_threads},
+        "tir.HoistExpression": {"hoisted_conditionals": int(chosen)},
+    }
+    expected = hoisted if on_threads else before
+    with PassContext(config=settings):
+        for made in (transform.HoistIfThenElse(), transform.HoistExpression()):
+            assert_structural_equal(apply(made, before), expected)
+        assert_structural_equal(apply(transform.HoistIfThenElse("basic"), before), before)
+    assert_structural_equal(apply(transform.HoistExpression(), before), before)
 
 
 def test_bound_checks_compare_as_64_bits() -> None:

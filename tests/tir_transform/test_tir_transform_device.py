@@ -149,6 +149,9 @@ def test_make_packed_api_returns_values() -> None:
     assert stores[0].value.dtype == "int64" and int(stores[1].value) == 0
 
 
+RETURN = tir.Evaluate(tir.ret(tir.IntImm("int32", 0)))
+
+
 def test_make_unpacked_api() -> None:
     @T.prim_func
     def before(A: T.Buffer((1,), "float32")):
@@ -158,6 +161,19 @@ def test_make_unpacked_api() -> None:
     assert len(made.params) == 1 and made.params[0].name == "A" and not made.buffer_map
     assert (made.body.node, made.body.attr_key, int(made.body.value)) == ("default", "device_id", 0)
     assert (made.body.body.attr_key, int(made.body.body.value)) == ("device_type", 2)
+    assert_structural_equal(made.body.body.body, tir.SeqStmt([tir.Evaluate(0), RETURN]))
+
+
+def test_make_unpacked_api_returns_after_the_body() -> None:
+    @T.prim_func
+    def before(n: T.int32, p: T.handle("int32")):
+        B = T.Buffer((2,), "int32", data=p)
+        B[0] = n
+        B[1] = n + 1
+
+    made = apply(transform.MakeUnpackedAPI(), before, target=Target("llvm", host="llvm"))
+    assert made.ret_type.dtype == "int32" and len(made.body.seq) == 3
+    assert_structural_equal(made.body.seq[-1], RETURN)
 
 
 def test_lift_thread_binding() -> None:

@@ -60,6 +60,25 @@ def test_scalable_loops_are_predicated_on_targets_with_scalable_vectors() -> Non
     assert 'T.get_active_lane_mask("uint1xvscalex4", 0, n)' in text and "if " not in text
 
 
+def test_target_of_a_region():
+    """Vectors of a region are those of the region's target, whatever the function's is."""
+
+    @T.prim_func
+    def before(A: T.Buffer((64,), "float32"), n: T.int32):
+        T.func_attr({"target": T.target("llvm -mtriple=x86_64-linux-gnu")})
+        with T.attr(T.target("llvm -mtriple=aarch64-linux-gnu -mattr=+sve"), "target", 0):
+            for j in T.vectorized(T.vscale() * 4):
+                if j < n:
+                    A[j] = A[j] + T.float32(1)
+        for j in T.vectorized(4):
+            if j < n:
+                A[j] = A[j] * T.float32(2)
+
+    text = transform.VectorizeLoop()(IRModule({"main": before}))["main"].script()
+    assert 'T.get_active_lane_mask("uint1xvscalex4", 0, n)' in text
+    assert text.count("if ") == 1 and text.count("for ") == 1
+
+
 def test_a_stride_of_unknown_sign_is_no_ramp() -> None:
     @T.prim_func(private=True)
     def before(A: T.Buffer((16,), "float32"), n: T.int32):

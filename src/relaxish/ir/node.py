@@ -298,6 +298,10 @@ class Node(metaclass=NodeMeta):
 
         return render(self, config)
 
+    def _relax_script(self, **config: Any) -> str:
+        """As :meth:`script`, with types in the form that graph functions have them: ``R.Tuple(R.Object)``."""
+        return self.script(dialect="relax", **config)
+
     def show(self, style: str | None = None, black_format: bool | None = None, **config: Any) -> None:
         """Print the node as highlighted TVMScript."""
         from .printing import show

@@ -25,7 +25,7 @@ _FLAGS_AND_NUMBERS = (
 
 # Options that take a table of settings: the fields of each with their defaults.
 _TABLES: dict[str, dict[str, int]] = {
-    "tir.HoistExpression": {"hoisted_conditionals": 15, "hoisted_let_bindings": 7},
+    "tir.HoistExpression": {"hoisted_conditionals": 7, "hoisted_let_bindings": 7},
     "tir.HoistIfThenElse": {"support_block_scope_hosting": False},
     "tir.InjectDoubleBuffer": {"split_loop": 1},
     "tir.LoopPartition": {

@@ -117,8 +117,10 @@ def named_features(target: Target) -> dict[str, bool]:
     if _is_microcontroller(target):
         return _microcontroller_features(target)
     have = target.llvm_features
-    table = _X86_NAMES if arch.startswith(("x86", "i")) else _ARM_NAMES if arch.startswith(("aarch", "arm")) else {}
-    return {name: all(need in have for need in needs) for name, needs in table.items()}
+    is_arm = arch.startswith(("aarch", "arm"))
+    table = _X86_NAMES if arch.startswith(("x86", "i")) else _ARM_NAMES if is_arm else {}
+    kind = {"is_aarch64": arch.startswith("aarch64")} if is_arm else {}
+    return kind | {name: all(need in have for need in needs) for name, needs in table.items()}
 
 
 def vector_bits(target: Target) -> int:

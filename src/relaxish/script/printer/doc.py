@@ -248,7 +248,7 @@ class AssignDoc(StmtDoc):
         if rhs is None and annotation is None:
             raise ValueError("At least one of rhs and annotation needs to be non-null for AssignDoc.")
         if annotation is not None and not isinstance(lhs, IdDoc):
-            raise ValueError("annotation can only be nonnull if lhs is an identifier.")
+            raise ValueError("annotation can only be nonnull if lhs is an identifier for AssignDoc.")
         self.lhs = lhs
         self.rhs = rhs
         self.annotation = annotation
@@ -264,7 +264,7 @@ class IfDoc(StmtDoc):
     ) -> None:
         super().__init__()
         if not then_branch and not else_branch:
-            raise ValueError("At least one of the then branch or else branch needs to be non-empty.")
+            raise ValueError("At least one of the then branch or else branch needs to be non-empty for IfDoc.")
         self.predicate = predicate
         self.then_branch = list(then_branch)
         self.else_branch = list(else_branch)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...arith.iter_map_nodes import IterSplitExpr
 from ...ir.node import Node
+from ...ir.types import FuncType, TupleType
 from ...relax.ty import DynTensorType, ObjectType, PackedFuncType, ShapeType
 from ...support.object_path import ObjectPath
 from .doc import DictDoc, Doc, ExprDoc, IdDoc, ListDoc, LiteralDoc, TupleDoc
@@ -80,9 +81,21 @@ def _shape(obj: ShapeType, path: ObjectPath, d: Docsifier) -> Doc:
 
 @printer_of(DynTensorType)
 def _tensor(obj: DynTensorType, path: ObjectPath, d: Docsifier) -> Doc:
-    facts: dict[str, ExprDoc] = {}
-    if obj.ndim >= 0:
-        facts["ndim"] = LiteralDoc(obj.ndim, path.attr("ndim"))
+    facts: dict[str, ExprDoc] = {"ndim": LiteralDoc(obj.ndim, path.attr("ndim"))}
     if obj.dtype:
         facts["dtype"] = LiteralDoc(obj.dtype, path.attr("dtype"))
     return d.prefix("relax", "Tensor").call(**facts)
+
+
+@printer_of(TupleType, token="relax")
+def _tuple(obj: TupleType, path: ObjectPath, d: Docsifier) -> Doc:
+    where = path.attr("fields")
+    fields = [d.doc(f, where.array_index(i)) for i, f in enumerate(obj.fields)]
+    return d.prefix("relax", "Tuple").call(*fields) if fields else d.prefix("relax", "Tuple")
+
+
+@printer_of(FuncType, token="relax")
+def _callable(obj: FuncType, path: ObjectPath, d: Docsifier) -> Doc:
+    where = path.attr("arg_types")
+    args: list[ExprDoc] = [d.doc(a, where.array_index(i)) for i, a in enumerate(obj.arg_types)]
+    return d.prefix("relax", "Callable").call(TupleDoc(args), d.doc(obj.ret_type, path.attr("ret_type")))

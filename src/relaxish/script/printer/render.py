@@ -46,18 +46,23 @@ def _needs_relax(node: Node) -> bool:
 
 
 def render(node: Node, config: dict[str, Any]) -> str:
-    """TVMScript text of a node under the given printer options."""
+    """TVMScript text of a node under the given printer options; ``dialect="relax"`` has graph forms of what both have."""
     if isinstance(node, Op):
         return f"Op({node.name})"
+    dialect = config.pop("dialect", None)
     given = config.pop("config", None)
     cfg = given if isinstance(given, PrinterConfig) else PrinterConfig(**config)
-    relax = _needs_relax(node)
+    relax = dialect == "relax" or _needs_relax(node)
     if relax:
         _load_relax()
     d = Docsifier(cfg)
     kind = "relax" if relax else "tir"
     # Variables of a range are defined in the frame around it, which only TensorIR's can do.
-    if isinstance(node, _IR_LEVEL) and not (isinstance(node, Range) and free_vars((node.min, node.extent))):
+    if (
+        dialect is None
+        and isinstance(node, _IR_LEVEL)
+        and not (isinstance(node, Range) and free_vars((node.min, node.extent)))
+    ):
         kind = "ir"
     d.set_common_prefix(node, is_var_or_buffer)
     with Frame(d, kind) as frame:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from ....ir.expr import GlobalVar, PrimExpr
 from ....ir.module import IRModule, functions_of
-from ....ir.prim import Call
+from ....ir.prim import Call, IntImm
 from ....ir.types import PrimType
 from ...function import PrimFunc
-from ...stmt import AttrStmt, Evaluate, Stmt
-from ..base import LoweringError, StmtExprMutator, is_call, merge_nest
+from ...stmt import AttrStmt, Evaluate, SeqStmt, Stmt
+from ..base import LoweringError, StmtExprMutator, call, is_call, merge_nest
 from ....ir.declared_pass import ModuleRewrite
 
 
@@ -48,7 +48,8 @@ def make_unpacked(func: PrimFunc) -> PrimFunc:
         node = "default"
         nest.append(AttrStmt(node, "device_id", 0, Evaluate(0)))
         nest.append(AttrStmt(node, "device_type", target.get_target_device_type(), Evaluate(0)))
-    body = merge_nest(nest, func.body)
+    done = Evaluate(call("int32", "ret", IntImm("int32", 0)))
+    body = merge_nest(nest, SeqStmt([func.body, done]))
     made = PrimFunc(params, body, PrimType("int32"), None, func.attrs, func.span)
     return made.with_attr("target", target.host)
 
@@ -77,7 +78,9 @@ class MakeUnpackedAPI(ModuleRewrite, name="tir.MakeUnpackedAPI"):
 
     After::
 
-        def main(A: T.handle("float32")) -> T.int32: ...
+        def main(A: T.handle("float32")) -> T.int32:
+            ...
+            return 0
 
     Raises ValueError for a function without a target.
     """

@@ -55,6 +55,7 @@ class _Condition:
     source: HoistedConditionals
     bindings: set[Any]
     has_else: bool
+    uses_threads: bool
 
 
 @dataclass
@@ -104,7 +105,10 @@ class _Collect(StmtExprVisitor):
         for var in free_vars(condition):
             if var in self.let_loops:
                 lets |= {var, *self.let_lets[var]}
-        loop.conditions.append(_Condition(condition, source, lets, has_else))
+        threads = {item.var for item in self.active if item.is_block_var}
+        loop.conditions.append(
+            _Condition(condition, source, lets, has_else, not threads.isdisjoint(free_vars(condition)))
+        )
 
     def _binding(self, var: PrimExpr, value: PrimExpr, source: HoistedLetBindings) -> None:
         loop = self._destination(value)
@@ -181,22 +185,28 @@ class _Hoist(StmtExprMutator):
         self.info = info
         self.conditionals = HoistedConditionals(conditionals)
         self.lets: set[Any] = set()
+        for loop in info.values():
+            loop.conditions = [item for item in loop.conditions if self._is_wanted(item)]
         wanted = HoistedLetBindings(bindings)
         movable = {var for loop in info.values() for var, _, _ in loop.lets}
         for loop in info.values():
             self.lets.update(var for var, _, source in loop.lets if wanted & source)
             if wanted & HoistedLetBindings.RequiredByConditional:
                 for item in loop.conditions:
-                    if self.conditionals & item.source:
-                        self.lets |= item.bindings & movable
+                    self.lets |= item.bindings & movable
+
+    def _is_wanted(self, item: _Condition) -> bool:
+        """Conditions on thread axes are hoisted by their own flag only, even out of loops that threads run alone."""
+        if item.uses_threads and not self.conditionals & HoistedConditionals.UsingBlockVar:
+            return False
+        return bool(self.conditionals & item.source)
 
     def _wrap(self, made: Stmt, key: Stmt) -> Stmt:
         loop = self.info.get(key)
         if loop is None:
             return made
         for item in reversed(loop.conditions):
-            wanted = self.conditionals & item.source and item.bindings <= self.lets
-            if wanted:
+            if item.bindings <= self.lets:
                 made = IfThenElse(item.condition, made, made if item.has_else else None)
         for var, value, _ in reversed(loop.lets):
             if var in self.lets:
@@ -275,8 +285,8 @@ class HoistIfThenElse(_HoistPass, name="tir.HoistIfThenElse"):
             for i in range(16):
                 A[i] = 0.0
 
-    With ``tir.HoistIfThenElse = {"support_block_scope_hosting": True}`` also out of thread axes, unless ``variant``
-    is ``"basic"``.
+    With ``tir.HoistIfThenElse = {"support_block_scope_hosting": True}`` also out of thread axes, and conditions on
+    thread axes, unless ``variant`` is ``"basic"``.
     """
 
     variant: str | None = None

@@ -426,7 +426,6 @@ class _Loops(SeqMutator):
     def __init__(self, enabled: bool, target: Target | None) -> None:
         self.enabled = enabled
         self.target = target
-        self.masks = _buffer_predicates(target)
         self.analyzer = Analyzer()
 
     def visit_PrimExpr(self, e: PrimExpr) -> PrimExpr:
@@ -434,6 +433,15 @@ class _Loops(SeqMutator):
 
     def visit_Buffer(self, buffer: Buffer) -> Buffer:
         return buffer
+
+    def visit_AttrStmt(self, attr: AttrStmt) -> Stmt:
+        if attr.attr_key != "target" or not isinstance(attr.node, Target):
+            return self.default_visit(attr)
+        around, self.target = self.target, attr.node
+        try:
+            return self.default_visit(attr)
+        finally:
+            self.target = around
 
     def visit_For(self, loop: For) -> Stmt:
         if loop.kind != ForKind.VECTORIZED:
@@ -450,7 +458,8 @@ class _Loops(SeqMutator):
             return substitute(body, {loop.loop_var: loop.min})
         if not B.is_zero(loop.min):
             body = substitute(body, {loop.loop_var: B.add(loop.loop_var, loop.min)})
-        vectorizer = _Vectorizer(loop.loop_var, const_int(extent, extent), self.masks)
+        masks = _buffer_predicates(self.target)
+        vectorizer = _Vectorizer(loop.loop_var, const_int(extent, extent), masks)
         return vectorizer.statement(body)
 
 
