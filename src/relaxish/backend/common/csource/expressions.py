@@ -156,7 +156,11 @@ class ExpressionPrinter(IntrinsicPrinter, Visitor[Piece]):
         if kind not in _INFIX:
             raise RelaxishError(f"{self.language} code generation does not know {kind}; run LowerIntrin first")
         operator, level = _INFIX[kind]
-        return self.narrowed(infix(operator, self.expr(e.a), self.expr(e.b), level), e.dtype)
+        return self.narrowed(self.operation(operator, self.expr(e.a), self.expr(e.b), level), e.dtype)
+
+    def operation(self, operator: str, a: Piece, b: Piece, level: int) -> Piece:
+        """``a operator b``, with the parentheses that the language wants."""
+        return infix(operator, a, b, level)
 
     def narrowed(self, value: Piece, dtype: str) -> Piece:
         """C computes with ints where the program computes with narrower integers: back to those."""
@@ -172,7 +176,7 @@ class ExpressionPrinter(IntrinsicPrinter, Visitor[Piece]):
         b = self.expr(e.b)
         self.guards -= 1
         operator, level = _INFIX[type(e).__name__]
-        return infix(operator, a, b, level)
+        return self.operation(operator, a, b, level)
 
     visit_Or = visit_And
 

@@ -56,12 +56,19 @@ class StatementPrinter(ExpressionPrinter):
 
     def visit_For(self, loop: For) -> None:
         first, extent = self.expr(loop.min), self.expr(loop.extent)
-        zero = is_zero(loop.min)
-        stop = extent if zero else self.expr(self.analyzer.simplify(loop.min + loop.extent))
+        stop = extent if is_zero(loop.min) else self.loop_end(loop, first, extent)
         name = self.bind(loop.loop_var)
+        self.hint(loop)
+        self.block(self.for_head(loop.loop_var.dtype, name, first, stop), loop.body)
+
+    def loop_end(self, loop: For, first: Piece, extent: Piece) -> Piece:
+        """The end of a loop that does not begin with zero."""
+        return self.expr(self.analyzer.simplify(loop.min + loop.extent))
+
+    def hint(self, loop: For) -> None:
+        """What compilers are told of the loop that follows."""
         if loop.kind == ForKind.UNROLLED:
             self.unroll_hint()
-        self.block(self.for_head(loop.loop_var.dtype, name, first, stop), loop.body)
 
     def for_head(self, dtype: str, name: str, first: str, stop: str) -> str:
         """The head of a counting loop."""

@@ -1,70 +1,52 @@
-"""Scalar and vector expressions as CUDA C++ text."""
+"""Scalar and vector expressions as CUDA C++: what differs from the other languages of ``common/csource``.
+
+Every operation is in parentheses, and vectors are computed whole: ``Vec<T, n>`` of the preamble has all operators.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from math import gcd
-from typing import Any
+from typing import Any, ClassVar
 
 from ....tir.expr import BufferLoad
 from ....tir.buffer import Buffer
-from ....arith import Analyzer
 from ....ir import dtype as dt
 from ....ir.expr import PrimExpr
-from ....ir.functor import Visitor
-from ....ir.node import Node
 from ....ir.op import op_name_of
-from ....ir.prim import (
-    StringImm,
-    is_consecutive,
-    BinaryOp,
-    Broadcast,
-    Call,
-    Cast,
-    CmpOp,
-    FloatImm,
-    IntImm,
-    Let,
-    LogicalOp,
-    Not,
-    Ramp,
-    Select,
-    Var,
-    is_zero,
-)
+from ....ir.prim import BinaryOp, Broadcast, Call, Cast, Let, Not, Ramp, Select, is_consecutive, is_zero
 from ....support.errors import RelaxishError
-from ...common.csource.pieces import quoted
+from ...common.csource import KernelPrinter, Piece
+from ...common.csource.names import NameSupply
+from ...common.csource.pieces import ATOM
 from .narrow import narrowed
+from .reserved import reserved_names
 from .table import PRINTERS
 from .types import constant, is_nibble, section_of, size_of, type_name
 
-__all__ = ["ExprText"]
+__all__ = ["CudaExpressions"]
 
-_INFIX = {"Add": "+", "Sub": "-", "Mul": "*", "EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">=",
-          "And": "&&", "Or": "||", "Div": "/", "Mod": "%"}  # fmt: skip
 _FUNCTIONS = {"Min": "least", "Max": "greatest", "FloorDiv": "floordiv", "FloorMod": "floormod"}
 _WIDEST = "uint8x16"
 _NARROW = ("int8", "uint8", "int16", "uint16", "int4", "uint4")
 
 
-class ExprText(Visitor[str]):
-    """Visits expressions and gives text; ``names`` maps variables to what stands for them."""
+class CudaExpressions(KernelPrinter):
+    """Expressions of a kernel; ``features`` are the sections of the preamble that its text needs."""
+
+    language: ClassVar[str] = "CUDA"
 
     def __init__(self) -> None:
-        self.names: dict[Any, str] = {}
-        self.memory_types: dict[Any, str] = {}
+        super().__init__()
+        self.supply = NameSupply(reserved_names())
         self.volatile: set[Any] = set()
         self.kept: dict[Any, str] = {}
         self.nibbles: set[Any] = set()
         self.pointer_alignments: dict[Any, int] = {}
-        self.sections: set[str] = {"base"}
-        self.helpers: dict[str, str] = {}
-        self.analyzer = Analyzer()
 
     # -- what printers use -----------------------------------------------------------------------------------
 
-    def text(self, node: PrimExpr) -> str:
-        """The text of an expression."""
+    def expr(self, node: PrimExpr) -> Piece:
         self.uses(node.dtype)
         return self.visit(node)
 
@@ -72,164 +54,126 @@ class ExprText(Visitor[str]):
         """Note that the text uses a type: its section of the preamble is included."""
         section = section_of(dtype)
         if section is not None:
-            self.sections.add(section)
+            self.features.add(section)
 
     def need(self, *sections: str) -> None:
         """Include device functions: the sections ``preamble_<name>.cuh``."""
-        self.sections.update(sections)
+        self.features.update(sections)
 
-    def helper(self, name: str, text: str) -> None:
-        """Add one generated device function to the file; the name must say all that the text depends on."""
-        self.helpers[name] = text
-
-    def fresh(self, name: str) -> str:
-        """A C++ name that nothing else has."""
-        raise NotImplementedError
-
-    def line(self, text: str) -> None:
-        """One line at the current depth."""
-        raise NotImplementedError
-
-    def pointer(self, base: PrimExpr, offset: Any = None) -> str:
+    def address(self, base: PrimExpr, offset: Any = None) -> str:
         """An address: ``base`` is a pointer variable or a call that makes a pointer, ``offset`` counts its elements."""
-        at = self.text(base)
+        at = self.expr(base)
         if offset is None or is_zero(offset):
             return at
         if base in self.nibbles:
-            return f"({at} + ({self.offset(offset)}) / 2)"
-        return f"({at} + {self.offset(offset)})"
+            return f"({at} + ({self.index(offset)}) / 2)"
+        return f"({at} + {self.index(offset)})"
 
-    def offset(self, index: PrimExpr) -> str:
-        """The text of an index or a distance, computed in 32 bits where they suffice."""
-        return self.text(self.index(index))
+    def index(self, place: PrimExpr) -> Piece:
+        return self.expr(self.narrow(place))
 
-    def index(self, index: PrimExpr) -> PrimExpr:
+    def narrow(self, index: PrimExpr) -> PrimExpr:
         """An index as it is computed: in 32 bits where they suffice."""
         return narrowed(index, self.analyzer)
 
-    def default_visit(self, node: Node) -> str:
-        raise RelaxishError(f"CUDA code generation does not know the expression {type(node).__name__}")
+    def type_name(self, dtype: str) -> str:
+        return type_name(dtype)
 
-    # -- leaves --------------------------------------------------------------------------------------------
-
-    def visit_Var(self, var: Var) -> str:
-        name = self.names.get(var)
-        if name is None:
-            raise RelaxishError(f"the variable {var.name} is used in a kernel but not defined in it")
-        return name
-
-    def visit_IntImm(self, e: IntImm) -> str:
-        return constant(e.value, e.dtype)
-
-    def visit_FloatImm(self, e: FloatImm) -> str:
-        return constant(e.value, e.dtype)
-
-    def visit_StringImm(self, e: StringImm) -> str:
-        return quoted(e.value)
+    def constant(self, value: float | int, dtype: str) -> Piece:
+        return Piece(constant(value, dtype))
 
     # -- operators -----------------------------------------------------------------------------------------
 
-    def visit_BinaryOp(self, e: BinaryOp) -> str:
-        a, b = self.text(e.a), self.text(e.b)
+    def operation(self, operator: str, a: Piece, b: Piece, level: int) -> Piece:
+        return Piece(f"({a} {operator} {b})")
+
+    def visit_BinaryOp(self, e: BinaryOp) -> Piece:
         kind, element = type(e).__name__, dt.element_of(e.a.dtype)
         if kind == "Mod" and dt.is_float(element):
-            return self.apply(
-                e.dtype, [e.a, e.b], lambda x, y: f"fmodf({x}, {y})" if element != "float64" else f"fmod({x}, {y})"
-            )
-        if kind in _INFIX:
-            made = f"({a} {_INFIX[kind]} {b})"
-        elif kind in _FUNCTIONS:
-            made = f"{_FUNCTIONS[kind]}({a}, {b})"
-        else:
-            raise RelaxishError(f"CUDA code generation does not know the operator {kind}")
-        # C++ computes in int what is narrower; the result must be of the type.
-        return f"(({type_name(e.dtype)}){made})" if e.dtype in _NARROW else made
+            function = "fmodf" if element != "float64" else "fmod"
+            return self.apply(e.dtype, [e.a, e.b], lambda x, y: f"{function}({x}, {y})")
+        if kind not in _FUNCTIONS:
+            return super().visit_BinaryOp(e)
+        return self.narrowed(self.call(_FUNCTIONS[kind], self.expr(e.a), self.expr(e.b)), e.dtype)
 
-    def visit_CmpOp(self, e: CmpOp) -> str:
-        sides = self.index(e.a), self.index(e.b)
+    def narrowed(self, value: Piece, dtype: str) -> Piece:
+        return Piece(f"(({type_name(dtype)}){value})") if dtype in _NARROW else value
+
+    def visit_CmpOp(self, e: BinaryOp) -> Piece:
+        sides = self.narrow(e.a), self.narrow(e.b)
         # Bounds of what is accessed are compared in 32 bits where the access is computed in 32 bits.
         return self.visit_BinaryOp(type(e)(*sides) if e.a.dtype == "int64" and sides[0].dtype == sides[1].dtype else e)
 
-    def visit_LogicalOp(self, e: LogicalOp) -> str:
-        return self.visit_BinaryOp(e)
+    def visit_Not(self, e: Not) -> Piece:
+        return Piece(f"(!{self.expr(e.a)})")
 
-    visit_And = visit_LogicalOp
-    visit_Or = visit_LogicalOp
-
-    def visit_Not(self, e: Not) -> str:
-        return f"(!{self.text(e.a)})"
-
-    def visit_Cast(self, e: Cast) -> str:
-        inner, target, source = self.text(e.value), dt.element_of(e.dtype), dt.element_of(e.value.dtype)
-        if target == source:
-            return inner
-        name = type_name(target)
-        if dt.lanes(e.dtype) != 1:
-            return f"vcast<{name}>({inner})"
+    def visit_Cast(self, e: Cast) -> Piece:
         if type(e.value) is Cast and e.value.dtype == "int64" and e.dtype == e.value.value.dtype == "int32":
-            return self.text(e.value.value)
+            return self.expr(e.value.value)
+        return super().visit_Cast(e)
+
+    def cast(self, value: Piece, source: str, target: str) -> Piece:
+        target, lanes, source = dt.element_of(target), dt.lanes(target), dt.element_of(source)
+        name = type_name(target)
+        if lanes != 1:
+            return Piece(f"vcast<{name}>({value})")
         if section_of(target) is None and section_of(source) is None or {target, source} <= {"float16", "float32"}:
-            return f"(({name}){inner})"
+            return Piece(f"(({name}){value})")
         if dt.bits(target) == 4 and not dt.is_float(target):
-            return f"Nibble<{name}>::from((unsigned int){inner})"
-        return f"cast_to<{name}>({inner})"
+            return Piece(f"Nibble<{name}>::from((unsigned int){value})")
+        return Piece(f"cast_to<{name}>({value})")
 
-    def visit_Select(self, e: Select) -> str:
-        return self.choice(e.condition, e.true_value, e.false_value)
+    def visit_Select(self, e: Select) -> Piece:
+        return self.conditional(e.condition, e.true_value, e.false_value)
 
-    def choice(self, condition: PrimExpr, true_value: PrimExpr, false_value: PrimExpr) -> str:
-        """A conditional expression; with a scalar condition only the chosen value is computed, with a vector one both are."""
-        c, a, b = self.text(condition), self.text(true_value), self.text(false_value)
-        return f"vselect({c}, {a}, {b})" if dt.lanes(condition.dtype) != 1 else f"({c} ? {a} : {b})"
+    def conditional(self, condition: PrimExpr, true_value: PrimExpr, false_value: PrimExpr) -> Piece:
+        """With a scalar condition only the chosen value is computed, with a vector one both are."""
+        c, a, b = self.expr(condition), self.expr(true_value), self.expr(false_value)
+        return Piece(f"vselect({c}, {a}, {b})" if dt.lanes(condition.dtype) != 1 else f"({c} ? {a} : {b})")
 
-    def visit_Let(self, e: Let) -> str:
-        value = self.text(e.value)
-        self.names[e.var] = name = self.fresh(e.var.name)
-        return f"([&]({type_name(e.value.dtype)} {name}) {{ return {self.text(e.body)}; }}({value}))"
+    def visit_Let(self, e: Let) -> Piece:
+        value = self.expr(e.value)
+        name = self.bind(e.var)
+        return Piece(f"([&]({type_name(e.value.dtype)} {name}) {{ return {self.expr(e.body)}; }}({value}))")
 
     # -- vectors ---------------------------------------------------------------------------------------------
 
-    def visit_Broadcast(self, e: Broadcast) -> str:
+    def visit_Broadcast(self, e: Broadcast) -> Piece:
         if dt.lanes(e.value.dtype) != 1:
             raise RelaxishError("CUDA code generation does not broadcast vectors")
-        return f"{type_name(e.dtype)}::all({self.text(e.value)})"
+        return Piece(f"{type_name(e.dtype)}::all({self.expr(e.value)})")
 
-    def visit_Ramp(self, e: Ramp) -> str:
-        return f"{type_name(e.dtype)}::ramp({self.text(e.base)}, {self.text(e.stride)})"
+    def visit_Ramp(self, e: Ramp) -> Piece:
+        return Piece(f"{type_name(e.dtype)}::ramp({self.expr(e.base)}, {self.expr(e.stride)})")
 
-    def visit_Shuffle(self, e: Any) -> str:
+    def visit_Shuffle(self, e: Any) -> Piece:
         names = [f"s{i}" for i in range(len(e.vectors))]
         lanes = [f"{name}[{i}]" if dt.lanes(v.dtype) != 1 else name
                  for name, v in zip(names, e.vectors, strict=True) for i in range(dt.lanes(v.dtype))]  # fmt: skip
         picked = [lanes[int(i.value)] for i in e.indices]
         made = picked[0] if len(picked) == 1 else f"{type_name(e.dtype)}{{{{{', '.join(picked)}}}}}"
         params = ", ".join(f"{type_name(v.dtype)} {name}" for name, v in zip(names, e.vectors, strict=True))
-        return f"[]({params}) {{ return {made}; }}({', '.join(self.text(v) for v in e.vectors)})"
+        return Piece(f"[]({params}) {{ return {made}; }}({', '.join(self.expr(v) for v in e.vectors)})")
 
-    def apply(self, dtype: str, args: list[Any], form: Callable[..., str]) -> str:
+    def apply(self, dtype: str, args: list[Any], form: Callable[..., str]) -> Piece:
         """Apply ``form``, a text of scalars, to each lane of vectors; scalar operands are broadcast."""
-        texts = [self.text(a) for a in args]
+        texts = [self.expr(a) for a in args]
         if dt.lanes(dtype) == 1:
-            return form(*texts)
+            return Piece(form(*texts))
         names = ["a", "b", "c"][: len(args)]
         wide = [(n, t, a) for n, t, a in zip(names, texts, args, strict=True) if dt.lanes(a.dtype) != 1]
         inner = form(*[n if dt.lanes(a.dtype) != 1 else t for n, t, a in zip(names, texts, args, strict=True)])
         params = ", ".join(f"{type_name(dt.element_of(a.dtype))} {n}" for n, _, a in wide)
         function = "vmap" if len(wide) == 1 else "vzip"
-        return f"{function}({', '.join(t for _, t, _ in wide)}, [&]({params}) {{ return {inner}; }})"
+        return Piece(f"{function}({', '.join(t for _, t, _ in wide)}, [&]({params}) {{ return {inner}; }})")
 
     # -- memory ----------------------------------------------------------------------------------------------
 
-    def memory(self, buffer: Buffer) -> str:
+    def memory(self, buffer: Buffer) -> Piece:
         """A pointer to elements of the buffer's type; types of 4 bits are seen as bytes."""
-        name = self.names.get(buffer.data)
-        if name is None:
-            raise RelaxishError(f"the buffer {buffer.name} is used in a kernel but not defined in it")
         self.uses(buffer.dtype)
-        kind = "uint8" if is_nibble(buffer.dtype) else buffer.dtype
-        if self.memory_types.get(buffer.data) == kind:
-            return name
-        return f"(({type_name(kind)}*){name})"
+        at = self.pointer(buffer.data, "uint8" if is_nibble(buffer.dtype) else buffer.dtype)
+        return at if at.level == ATOM else Piece(f"({at})")
 
     def alignment(self, buffer: Buffer, base: PrimExpr, dtype: str) -> int:
         """Bytes by which the address of ``buffer[base]`` can be divided, as far as one can tell; at most 16."""
@@ -254,30 +198,32 @@ class ExprText(Visitor[str]):
             return gcd(size_of(pointer.args[0].dtype) * step, 16) if step else 16
         return size_of(element)
 
-    def visit_BufferLoad(self, e: BufferLoad) -> str:
-        index = self.index(e.indices[0])
+    def visit_BufferLoad(self, e: BufferLoad) -> Piece:
+        return Piece(self._load(e, self.narrow(e.indices[0])))
+
+    def _load(self, e: BufferLoad, index: PrimExpr) -> str:
         pointer, lanes = self.memory(e.buffer), dt.lanes(index.dtype)
         if is_nibble(e.buffer.dtype):
             return self._load_nibbles(e, pointer, index)
         if e.predicate is not None:
-            return f"gather({pointer}, {self.text(index)}, {self.text(e.predicate)})"
+            return f"gather({pointer}, {self.expr(index)}, {self.expr(e.predicate)})"
         if lanes == 1:
             if e.buffer.data in self.volatile:
                 return f"load_volatile({self.at(pointer, index)})"
             if e.buffer.data in self.kept:
                 return f"load_kept<{type_name(e.dtype)}>({self.at(pointer, index)}, {self.kept[e.buffer.data]})"
-            return f"{pointer}[{self.text(index)}]"
+            return f"{pointer}[{self.expr(index)}]"
         start = self.consecutive(e.buffer, index)
         if start is None:
             return self._gather(e, pointer, index)
-        kind, natural = self.vector(e.buffer, e.dtype, start)
+        kind, natural = self.aligned_vector(e.buffer, e.dtype, start)
         if e.buffer.data in self.kept:
             return f"load_kept<{kind}{natural}>({self.at(pointer, start)}, {self.kept[e.buffer.data]})"
         return f"load<{kind}{natural}>({self.at(pointer, start)})"
 
     def at(self, pointer: str, start: PrimExpr) -> str:
         """The address of an element."""
-        return pointer if is_zero(start) else f"{pointer} + {self.text(start)}"
+        return pointer if is_zero(start) else f"{pointer} + {self.expr(start)}"
 
     def consecutive(self, buffer: Buffer, index: PrimExpr) -> PrimExpr | None:
         """The first of consecutive indices, if they are; volatile memory is accessed by single elements."""
@@ -285,7 +231,7 @@ class ExprText(Visitor[str]):
             return None if buffer.data in self.volatile else index.base
         return None
 
-    def vector(self, buffer: Buffer, dtype: str, start: PrimExpr) -> tuple[str, str]:
+    def aligned_vector(self, buffer: Buffer, dtype: str, start: PrimExpr) -> tuple[str, str]:
         """(type of a vector, template argument for its alignment) of consecutive elements."""
         align = self.alignment(buffer, start, dtype)
         natural = _natural_alignment(dtype)
@@ -296,20 +242,20 @@ class ExprText(Visitor[str]):
     def _gather(self, e: BufferLoad, pointer: str, index: PrimExpr) -> str:
         inner = dt.lanes(e.buffer.dtype)
         if inner == 1:
-            return f"gather({pointer}, {self.text(index)})"
+            return f"gather({pointer}, {self.expr(index)})"
         raise RelaxishError(f"CUDA code generation does not gather vectors from {e.buffer.name}")
 
     def _load_nibbles(self, e: PrimExpr, pointer: str, index: PrimExpr) -> str:
         kind = type_name(dt.element_of(e.dtype))
         if dt.lanes(e.dtype) == 1:
-            return f"load_nibble<{kind}>({pointer}, {self.text(index)})"
+            return f"load_nibble<{kind}>({pointer}, {self.expr(index)})"
         return f"unpacked<{kind}, {dt.lanes(e.dtype)}>({self.packed_nibbles(e, index)})"
 
     def packed_nibbles(self, e: Any, index: PrimExpr) -> str:
         """The bytes of a vector of elements of 4 bits."""
         start, lanes = self.nibble_start(e.buffer, index), dt.lanes(e.dtype)
         align = self.alignment(e.buffer, start, e.dtype)
-        return f"load<Vec<unsigned char, {lanes // 2}>, {align}>({self.memory(e.buffer)} + ({self.text(start)}) / 2)"
+        return f"load<Vec<unsigned char, {lanes // 2}>, {align}>({self.memory(e.buffer)} + ({self.expr(start)}) / 2)"
 
     def nibble_start(self, buffer: Buffer, index: Any) -> PrimExpr:
         """The first of consecutive elements of 4 bits. Raises RelaxishError if they do not fill whole bytes."""
@@ -324,13 +270,13 @@ class ExprText(Visitor[str]):
 
     # -- calls ---------------------------------------------------------------------------------------------
 
-    def visit_Call(self, e: Call) -> str:
+    def visit_Call(self, e: Call) -> Piece:
         if not op_name_of(e):
             raise RelaxishError(f"a kernel calls {e.op}, which is no intrinsic")
         printer = PRINTERS.get(e.op.name)
         if printer is None:
             raise RelaxishError(f"CUDA code generation does not know the intrinsic {e.op.name.removeprefix('tir.')}")
-        return printer(self, e)
+        return Piece(printer(self, e))
 
 
 def _natural_alignment(dtype: str) -> int:

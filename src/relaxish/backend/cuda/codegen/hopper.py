@@ -18,7 +18,7 @@ from .table import calls_with_all, constant_argument, prints
 from .types import type_name
 
 if TYPE_CHECKING:
-    from .expr import ExprText
+    from .expr import CudaExpressions
 
 __all__: list[str] = []
 
@@ -44,20 +44,20 @@ for _name, _function in {
 
 
 @prints("tir.ptx_wgmma_wait")
-def _products_wait(gen: ExprText, e: Call) -> str:
+def _products_wait(gen: CudaExpressions, e: Call) -> str:
     gen.need(_SECTION)
     return f"wgmma_wait<{constant_argument(e.args[0], 'how many groups of products may be unfinished')}>()"
 
 
 @prints("tir.ptx_tma_store_wait")
-def _stores_wait(gen: ExprText, e: Call) -> str:
+def _stores_wait(gen: CudaExpressions, e: Call) -> str:
     gen.need(_SECTION)
     read = "_read" if constant_argument(e.args[1], "what a wait for stores waits for") else ""
     return f"bulk_store_wait{read}<{constant_argument(e.args[0], 'how many groups of stores may be unfinished')}>()"
 
 
 @prints("tir.ptx_setmaxnreg")
-def _registers(gen: ExprText, e: Call) -> str:
+def _registers(gen: CudaExpressions, e: Call) -> str:
     gen.need(_SECTION)
     count = constant_argument(e.args[0], "a number of registers")
     if count % 8 or not 24 <= count <= 256:
@@ -70,7 +70,7 @@ def _registers(gen: ExprText, e: Call) -> str:
 
 
 @prints("tir.ptx_tma_load")
-def _bulk_load(gen: ExprText, e: Call) -> str:
+def _bulk_load(gen: CudaExpressions, e: Call) -> str:
     """``(target, map, barrier, multicast mask, coordinates...)``."""
     gen.need(_SECTION)
     target, tensor, barrier, mask, *at = e.args
@@ -90,11 +90,11 @@ def _bulk_load(gen: ExprText, e: Call) -> str:
         f'{inputs}{extra[2]} : "memory"); }}',
     ]))  # fmt: skip
     args = [target, tensor, barrier, *([mask] if multicast else []), *at]
-    return f"{name}({', '.join(gen.text(a) for a in args)})"
+    return f"{name}({', '.join(gen.expr(a) for a in args)})"
 
 
 @prints("tir.ptx_tma_store")
-def _bulk_store(gen: ExprText, e: Call) -> str:
+def _bulk_store(gen: CudaExpressions, e: Call) -> str:
     """``(map, source, coordinates...)``."""
     gen.need(_SECTION)
     rank = len(e.args) - 2
@@ -107,7 +107,7 @@ def _bulk_store(gen: ExprText, e: Call) -> str:
         f'  asm volatile("cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [%0, {{{places}}}], [%1];"',
         f'               ::"l"(&map), "r"(shared_address(from)){inputs} : "memory"); }}',
     ]))  # fmt: skip
-    return f"{name}({', '.join(gen.text(a) for a in e.args)})"
+    return f"{name}({', '.join(gen.expr(a) for a in e.args)})"
 
 
 # -- products --------------------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def _result_registers(n: int, dtype: str) -> tuple[int, str, str]:
     return count, "+r", "int" if dtype == "int32" else "unsigned int"
 
 
-def _wgmma(gen: ExprText, n: int, a: str, b: str, c: str, transposed: tuple[int, int], a_registers: int) -> str:
+def _wgmma(gen: CudaExpressions, n: int, a: str, b: str, c: str, transposed: tuple[int, int], a_registers: int) -> str:
     """The device function of one instruction; the name says all that it depends on."""
     if a not in _PTX or b not in _PTX or c not in _PTX:
         raise RelaxishError(f"warpgroup products do not take {a}, {b} and {c}")
@@ -151,34 +151,34 @@ def _wgmma(gen: ExprText, n: int, a: str, b: str, c: str, transposed: tuple[int,
     return name
 
 
-def _descriptor(gen: ExprText, fields: Sequence[PrimExpr]) -> str:
+def _descriptor(gen: CudaExpressions, fields: Sequence[PrimExpr]) -> str:
     address, leading, stride, swizzle, _ = fields
     numbers = [constant_argument(f, "the layout of an operand") for f in (leading, stride, swizzle)]
-    return f"matrix_descriptor({gen.text(address)}, {numbers[0]}, {numbers[1]}, {_MODES[numbers[2]]})"
+    return f"matrix_descriptor({gen.expr(address)}, {numbers[0]}, {numbers[1]}, {_MODES[numbers[2]]})"
 
 
-def _held(gen: ExprText, data: Var, offset: PrimExpr, dtype: str, kind: str) -> str:
+def _held(gen: CudaExpressions, data: Var, offset: PrimExpr, dtype: str, kind: str) -> str:
     """Registers of a thread from an offset on (in elements of ``dtype``), as an array of ``kind``."""
-    base = gen.text(data)
+    base: str = gen.expr(data)
     if gen.memory_types.get(data) != dtype:  # they may have been declared as vectors
         base = f"(({type_name(dtype)}*){base})"
-    at = base if is_zero(offset) else f"({base} + {gen.text(offset)})"
+    at = base if is_zero(offset) else f"({base} + {gen.expr(offset)})"
     return at if type_name(dtype) == kind else f"({kind}*){at}"
 
 
 @prints("tir.ptx_wgmma_ss")
-def _product(gen: ExprText, e: Call) -> str:
+def _product(gen: CudaExpressions, e: Call) -> str:
     """``wgmma`` with both operands in shared memory."""
     gen.need(_SECTION)
     n, a, b, c = int(e.args[0].value), *(str(x.value) for x in e.args[1:4])
     left, right = e.args[6:11], e.args[11:16]
     name = _wgmma(gen, n, a, b, c, (int(left[4].value), int(right[4].value)), 0)
     results = _held(gen, e.args[4], e.args[5], c, _result_registers(n, c)[2])
-    return f"{name}({results}, {_descriptor(gen, left)}, {_descriptor(gen, right)}, {gen.text(e.args[16])})"
+    return f"{name}({results}, {_descriptor(gen, left)}, {_descriptor(gen, right)}, {gen.expr(e.args[16])})"
 
 
 @prints("tir.ptx_wgmma_rs")
-def _product_of_registers(gen: ExprText, e: Call) -> str:
+def _product_of_registers(gen: CudaExpressions, e: Call) -> str:
     """``wgmma`` with the left operand in four 32-bit registers."""
     gen.need(_SECTION)
     n, a, b, c = int(e.args[0].value), *(str(x.value) for x in e.args[1:4])
@@ -186,11 +186,11 @@ def _product_of_registers(gen: ExprText, e: Call) -> str:
     name = _wgmma(gen, n, a, b, c, (0, int(right[4].value)), 4)
     results = _held(gen, e.args[4], e.args[5], c, _result_registers(n, c)[2])
     held = _held(gen, e.args[6], e.args[7], a, "const unsigned int")
-    return f"{name}({results}, {held}, {_descriptor(gen, right)}, {gen.text(e.args[13])})"
+    return f"{name}({results}, {held}, {_descriptor(gen, right)}, {gen.expr(e.args[13])})"
 
 
 @prints("tir.ptx_wgmma_fence_operand")
-def _keep(gen: ExprText, e: Call) -> str:
+def _keep(gen: CudaExpressions, e: Call) -> str:
     """An empty ``asm`` that makes the compiler finish all writes of these registers before it."""
     gen.need(_SECTION)
     dtype = dt.element_of(gen.memory_types[e.args[0]])

@@ -16,7 +16,7 @@ from .types import HALVES, type_name
 from ....ir.plain import plain
 
 if TYPE_CHECKING:
-    from .expr import ExprText
+    from .expr import CudaExpressions
 
 __all__ = ["call_name", "library_names"]
 
@@ -56,7 +56,7 @@ def library_names() -> set[str]:
 def _function(name: str) -> Printer:
     """The function itself, or that of a type wide enough to hold the argument exactly."""
 
-    def printer(gen: ExprText, e: Call) -> str:
+    def printer(gen: CudaExpressions, e: Call) -> str:
         element = dt.element_of(e.args[0].dtype)
         found = call_name(name, element)
         if found is not None:
@@ -74,7 +74,7 @@ for _name in _C_MATH:
 
 
 @prints("tir.pow")
-def _pow(gen: ExprText, e: Call) -> str:
+def _pow(gen: CudaExpressions, e: Call) -> str:
     if dt.is_integral(e.dtype):
         gen.need("math")
         return gen.apply(e.dtype, list(e.args), lambda a, b: f"integer_power({a}, {b})")
@@ -82,7 +82,7 @@ def _pow(gen: ExprText, e: Call) -> str:
 
 
 @prints("tir.nextafter")
-def _next_after(gen: ExprText, e: Call) -> str:
+def _next_after(gen: CudaExpressions, e: Call) -> str:
     if dt.element_of(e.dtype) in HALVES:
         gen.need("math")
         return gen.apply(e.dtype, list(e.args), lambda a, b: f"next_after({a}, {b})")
@@ -95,27 +95,27 @@ def _computed_in(dtype: str) -> str:
 
 
 @prints("tir.ldexp")
-def _ldexp(gen: ExprText, e: Call) -> str:
+def _ldexp(gen: CudaExpressions, e: Call) -> str:
     kind, computed = type_name(dt.element_of(e.dtype)), _computed_in(e.dtype)
     ldexp, through = call_name("ldexp", computed), type_name(computed)
     return gen.apply(e.dtype, list(e.args), lambda a, b: f"({kind}){ldexp}(({through}){a}, (int){b})")
 
 
 @prints("tir.sigmoid")
-def _sigmoid(gen: ExprText, e: Call) -> str:
+def _sigmoid(gen: CudaExpressions, e: Call) -> str:
     kind, computed = type_name(dt.element_of(e.dtype)), _computed_in(e.dtype)
     exp, through = call_name("exp", computed), type_name(computed)
     return gen.apply(e.dtype, list(e.args), lambda a: f"({kind})(1 / (1 + {exp}(-({through}){a})))")
 
 
 @prints("tir.fma")
-def _fma(gen: ExprText, e: Call) -> str:
-    return f"fused({', '.join(gen.text(a) for a in e.args)})"
+def _fma(gen: CudaExpressions, e: Call) -> str:
+    return f"fused({', '.join(gen.expr(a) for a in e.args)})"
 
 
 def _infix(sign: str) -> Printer:
-    def printer(gen: ExprText, e: Call) -> str:
-        made = f"({gen.text(e.args[0])} {sign} {gen.text(e.args[1])})"
+    def printer(gen: CudaExpressions, e: Call) -> str:
+        made = f"({gen.expr(e.args[0])} {sign} {gen.expr(e.args[1])})"
         narrow = dt.lanes(e.dtype) == 1 and dt.bits(e.dtype) < 32
         return f"(({type_name(e.dtype)}){made})" if narrow else made
 
@@ -127,8 +127,8 @@ for _name, _sign in _BITWISE.items():
 
 
 @prints("tir.bitwise_not")
-def _not(gen: ExprText, e: Call) -> str:
-    inner = gen.text(e.args[0])
+def _not(gen: CudaExpressions, e: Call) -> str:
+    inner = gen.expr(e.args[0])
     narrow = dt.lanes(e.dtype) == 1 and dt.bits(e.dtype) < 32
     return f"(({type_name(e.dtype)})~{inner})" if narrow else f"(~{inner})"
 
@@ -136,7 +136,7 @@ def _not(gen: ExprText, e: Call) -> str:
 def _counted(narrow: str, wide: str, missing: Callable[[int], int]) -> Printer:
     """A count of bits; ``missing``: how many too many there are when a type of fewer bits is seen as 32."""
 
-    def printer(gen: ExprText, e: Call) -> str:
+    def printer(gen: CudaExpressions, e: Call) -> str:
         bits, element = dt.bits(e.args[0].dtype), dt.element_of(e.args[0].dtype)
         kind = type_name(dt.element_of(e.dtype))
         unsigned = type_name(element if dt.is_uint(element) else f"u{element}")
@@ -152,7 +152,7 @@ prints("tir.clz")(_counted("__clz", "__clzll", lambda bits: 32 - bits))
 
 
 def _question(plain: str, half: str) -> Printer:
-    def printer(gen: ExprText, e: Call) -> str:
+    def printer(gen: CudaExpressions, e: Call) -> str:
         element = dt.element_of(e.args[0].dtype)
         if element in HALVES:
             return gen.apply(e.dtype, list(e.args), lambda a: f"({half.format(a)})")
@@ -169,19 +169,19 @@ prints("tir.isfinite")(_question("(bool)isfinite({0})", "(bool)isfinite((float){
 
 
 @prints("tir.q_multiply_shift")
-def _multiply_shift(gen: ExprText, e: Call) -> str:
+def _multiply_shift(gen: CudaExpressions, e: Call) -> str:
     gen.need("math")
     x, y, q, s = e.args
-    places = f"{gen.text(_scalar(q))}, {gen.text(_scalar(s))}"
+    places = f"{gen.expr(_scalar(q))}, {gen.expr(_scalar(s))}"
     return gen.apply(e.dtype, [x, y], lambda a, b: f"multiply_shift({a}, {b}, {places})")
 
 
 @prints("tir.q_multiply_shift_per_axis")
-def _multiply_shift_per_axis(gen: ExprText, e: Call) -> str:
+def _multiply_shift_per_axis(gen: CudaExpressions, e: Call) -> str:
     gen.need("math")
     if dt.lanes(e.dtype) != 1:
         raise RelaxishError("CUDA code generation multiplies and shifts by axis only scalars")
-    return f"multiply_shift_per_axis({', '.join(gen.text(a) for a in e.args)})"
+    return f"multiply_shift_per_axis({', '.join(gen.expr(a) for a in e.args)})"
 
 
 def _scalar(e: PrimExpr) -> PrimExpr:
@@ -190,17 +190,17 @@ def _scalar(e: PrimExpr) -> PrimExpr:
 
 
 @prints("tir.if_then_else")
-def _if_then_else(gen: ExprText, e: Call) -> str:
-    return gen.choice(*e.args)
+def _if_then_else(gen: CudaExpressions, e: Call) -> str:
+    return gen.conditional(*e.args)
 
 
 @prints("tir.reinterpret")
-def _reinterpret(gen: ExprText, e: Call) -> str:
-    return f"bits_as<{type_name(e.dtype)}>({gen.text(e.args[0])})"
+def _reinterpret(gen: CudaExpressions, e: Call) -> str:
+    return f"bits_as<{type_name(e.dtype)}>({gen.expr(e.args[0])})"
 
 
 @prints("tir.large_uint_imm")
-def _large_uint(gen: ExprText, e: Call) -> str:
+def _large_uint(gen: CudaExpressions, e: Call) -> str:
     low, high = (int(a.value) for a in e.args)
     return f"{(high << 32) | low}ULL"
 
@@ -209,7 +209,7 @@ prints("tir.likely", "tir.tvm_thread_invariant", "tir.ignore_loop_partition")(ca
 
 
 @prints("tir.undef")
-def _undefined(gen: ExprText, e: PrimExpr) -> str:
+def _undefined(gen: CudaExpressions, e: PrimExpr) -> str:
     return f"({type_name(e.dtype)})0" if dt.lanes(e.dtype) == 1 else f"{type_name(e.dtype)}()"
 
 
@@ -220,18 +220,18 @@ prints("tir.prefetch")(calls('asm volatile("prefetch.global.L2 [%0];" ::"l"({0})
 
 
 @prints("tir.dp4a")
-def _dot(gen: ExprText, e: Call) -> str:
+def _dot(gen: CudaExpressions, e: Call) -> str:
     signed = dt.is_int(e.args[0].dtype)
     if signed != dt.is_int(e.args[1].dtype):
         raise RelaxishError("dp4a multiplies operands of one signedness")
     word = "int" if signed else "unsigned int"
-    words = ", ".join(f"bits_as<{word}>({gen.text(a)})" for a in e.args[:2])
-    total = gen.text(e.args[2]) if len(e.args) > 2 else "0"
+    words = ", ".join(f"bits_as<{word}>({gen.expr(a)})" for a in e.args[:2])
+    total = gen.expr(e.args[2]) if len(e.args) > 2 else "0"
     return f"(({type_name(e.dtype)})__dp4a({words}, ({word}){total}))"
 
 
 @prints("tir.call_extern", "tir.call_pure_extern")
-def _extern(gen: ExprText, e: Call) -> str:
+def _extern(gen: CudaExpressions, e: Call) -> str:
     name, args = e.args[0].value, list(e.args[1:])
     if (
         dt.lanes(e.dtype) != 1
@@ -242,18 +242,18 @@ def _extern(gen: ExprText, e: Call) -> str:
         return gen.apply(e.dtype, args, lambda *a: f"{name}({', '.join(a)})")
     if name in ("atomicAdd", "atomicExch") and e.dtype == "int64":
         # The language has these of unsigned numbers only, whose bits are the same.
-        address, value = (gen.text(a) for a in args)
+        address, value = (gen.expr(a) for a in args)
         return f"(long long){name}((unsigned long long*)({address}), (unsigned long long)({value}))"
     if name in ("atomicMax", "atomicMin") and not (dt.is_int(e.dtype) or dt.is_uint(e.dtype)):
         gen.need("extreme")
-        address, value = (gen.text(a) for a in args)
+        address, value = (gen.expr(a) for a in args)
         largest = "true" if name == "atomicMax" else "false"
         return f"atomic_extreme<{largest}>({address}, ({type_name(e.dtype)})({value}))"
-    return f"{name}({', '.join(gen.text(a) for a in args)})"
+    return f"{name}({', '.join(gen.expr(a) for a in args)})"
 
 
 @prints("tir.assume", "tir.start_profile_intrinsic", "tir.end_profile_intrinsic")
-def _mark(gen: ExprText, e: Call) -> str:
+def _mark(gen: CudaExpressions, e: Call) -> str:
     """Profiling raises a performance event that the tools count; what is assumed leaves no code."""
     if e.op.name == "tir.assume":
         return ""
@@ -261,7 +261,7 @@ def _mark(gen: ExprText, e: Call) -> str:
 
 
 @prints("tir.ret")
-def _return(gen: ExprText, e: Call) -> str:
+def _return(gen: CudaExpressions, e: Call) -> str:
     value = e.args[0]
     if isinstance(value, StringImm):
         raise RelaxishError("a kernel returns nothing")

@@ -18,7 +18,7 @@ from .table import constant_argument, prints
 from .types import type_name
 
 if TYPE_CHECKING:
-    from .expr import ExprText
+    from .expr import CudaExpressions
 
 __all__ = ["FRAGMENT_SCOPES", "fragment_element"]
 
@@ -115,60 +115,60 @@ def _words(elements: int, bits: int) -> int:
 
 
 @prints("tir.ptx_mma")
-def _mma(gen: ExprText, e: Call) -> str:
+def _mma(gen: CudaExpressions, e: Call) -> str:
     shape, la, lb, ta, tb, tc = (str(a.value) for a in e.args[:6])
     a, a_at, b, b_at, c, c_at = e.args[6:12]
     saturate = len(e.args) > 12 and bool(e.args[12].value)
     bit_op = str(e.args[13].value) if len(e.args) > 13 else ("xor" if _ptx_type(ta)[0] == "b1" else "")
     made = _Multiply(shape, (la, lb), (ta, tb, tc), None, saturate and _ptx_type(tc)[0] == "s32", bit_op)
     gen.helper(made.name, made.text())
-    return f"{made.name}({gen.pointer(c, c_at)}, {gen.pointer(a, a_at)}, {gen.pointer(b, b_at)})"
+    return f"{made.name}({gen.address(c, c_at)}, {gen.address(a, a_at)}, {gen.address(b, b_at)})"
 
 
 @prints("tir.ptx_mma_sp")
-def _mma_sparse(gen: ExprText, e: Call) -> str:
+def _mma_sparse(gen: CudaExpressions, e: Call) -> str:
     shape, la, lb, ta, tb, tc = (str(a.value) for a in e.args[:6])
     a, a_at, b, b_at, c, c_at, metadata, m_at, selector = e.args[6:15]
     chosen = constant_argument(selector, "the sparsity selector of ptx_mma_sp")
     saturate = len(e.args) > 15 and bool(e.args[15].value)
     made = _Multiply(shape, (la, lb), (ta, tb, tc), chosen, saturate and _ptx_type(tc)[0] == "s32")
     gen.helper(made.name, made.text())
-    word = f"*(const unsigned int*){gen.pointer(metadata, m_at)}"
-    return f"{made.name}({gen.pointer(c, c_at)}, {gen.pointer(a, a_at)}, {gen.pointer(b, b_at)}, {word})"
+    word = f"*(const unsigned int*){gen.address(metadata, m_at)}"
+    return f"{made.name}({gen.address(c, c_at)}, {gen.address(a, a_at)}, {gen.address(b, b_at)}, {word})"
 
 
 @prints("tir.ptx_ldmatrix")
-def _ldmatrix(gen: ExprText, e: Call) -> str:
+def _ldmatrix(gen: CudaExpressions, e: Call) -> str:
     """``(transposed, count, ".b16", registers, offset, shared, offset)``."""
     transposed, count, _, registers, at, shared, where = e.args
     gen.need("mma")
-    target = gen.pointer(registers, at)
+    target = gen.address(registers, at)
     if bool(transposed.value) and dt.bits(e.dtype) == 8:
         # The instruction transposes 16 bits at a time, so bytes go one by one; the last argument is the row pitch.
-        return f"load_bytes_transposed({target}, {gen.text(shared)}, {gen.offset(where)})"
+        return f"load_bytes_transposed({target}, {gen.expr(shared)}, {gen.index(where)})"
     trans = "_trans" if bool(transposed.value) else ""
-    return f"ldmatrix_x{int(count.value)}{trans}({target}, {gen.pointer(shared, where)})"
+    return f"ldmatrix_x{int(count.value)}{trans}({target}, {gen.address(shared, where)})"
 
 
 @prints("tir.mma_fill")
-def _mma_fill(gen: ExprText, e: Call) -> str:
+def _mma_fill(gen: CudaExpressions, e: Call) -> str:
     count, registers, at = e.args
     gen.need("mma")
-    return f"fill_zero<{int(count.value)}>({gen.pointer(registers, at)})"
+    return f"fill_zero<{int(count.value)}>({gen.address(registers, at)})"
 
 
 @prints("tir.mma_store")
-def _mma_store(gen: ExprText, e: Call) -> str:
+def _mma_store(gen: CudaExpressions, e: Call) -> str:
     """``(16, 16, target, registers, offset, stride)``: elements of one row are stored in pairs where this is allowed."""
     _, _, target, registers, at, stride = e.args
     gen.need("mma")
     offset = target.args[2] if op_name_of(target) == "tir.tvm_access_ptr" else None
     even = offset is not None and all(_is_even(gen, x) for x in (offset, stride))
     pairs = "<true>" if even else ""
-    return f"store_tile_16x16{pairs}({gen.text(target)}, {gen.pointer(registers, at)}, {gen.offset(stride)})"
+    return f"store_tile_16x16{pairs}({gen.expr(target)}, {gen.address(registers, at)}, {gen.index(stride)})"
 
 
-def _is_even(gen: ExprText, e: PrimExpr) -> bool:
+def _is_even(gen: CudaExpressions, e: PrimExpr) -> bool:
     known = gen.analyzer.modular_set(e)
     return known.coeff % 2 == 0 and known.base % 2 == 0
 
@@ -186,38 +186,38 @@ def fragment_element(dtype: str, scope: str) -> str:
     return type_name(dtype)
 
 
-def _fragment(gen: ExprText, buffer: PrimExpr, index: PrimExpr) -> str:
+def _fragment(gen: CudaExpressions, buffer: PrimExpr, index: PrimExpr) -> str:
     gen.need("wmma")
-    return f"{gen.text(buffer)}[{gen.offset(index)}]"
+    return f"{gen.expr(buffer)}[{gen.index(index)}]"
 
 
 @prints("tir.tvm_fill_fragment")
-def _fill(gen: ExprText, e: Call) -> str:
+def _fill(gen: CudaExpressions, e: Call) -> str:
     buffer, _, _, _, index, value = e.args
-    return f"nvcuda::wmma::fill_fragment({_fragment(gen, buffer, index)}, {gen.text(value)})"
+    return f"nvcuda::wmma::fill_fragment({_fragment(gen, buffer, index)}, {gen.expr(value)})"
 
 
 @prints("tir.tvm_load_matrix_sync")
-def _load(gen: ExprText, e: Call) -> str:
+def _load(gen: CudaExpressions, e: Call) -> str:
     buffer, _, _, _, index, source, stride, layout = e.args
     fragment = _fragment(gen, buffer, index)
     function = "nvcuda::wmma::load_matrix_sync"
     scope = buffer.type_annotation.storage_scope
     if scope == "wmma.accumulator":
-        return f"{function}({fragment}, {gen.text(source)}, {gen.offset(stride)}, nvcuda::wmma::mem_{layout.value})"
+        return f"{function}({fragment}, {gen.expr(source)}, {gen.index(stride)}, nvcuda::wmma::mem_{layout.value})"
     if gen.memory_types.get(buffer) == "float32":
         function = "load_tf32"
-    return f"{function}({fragment}, {gen.text(source)}, {gen.offset(stride)})"
+    return f"{function}({fragment}, {gen.expr(source)}, {gen.index(stride)})"
 
 
 @prints("tir.tvm_store_matrix_sync")
-def _store(gen: ExprText, e: Call) -> str:
+def _store(gen: CudaExpressions, e: Call) -> str:
     buffer, _, _, _, index, target, stride, layout = e.args
     fragment = _fragment(gen, buffer, index)
-    return f"nvcuda::wmma::store_matrix_sync({gen.text(target)}, {fragment}, {gen.offset(stride)}, nvcuda::wmma::mem_{layout.value})"
+    return f"nvcuda::wmma::store_matrix_sync({gen.expr(target)}, {fragment}, {gen.index(stride)}, nvcuda::wmma::mem_{layout.value})"
 
 
 @prints("tir.tvm_mma_sync", "tir.tvm_bmma_sync")
-def _multiply(gen: ExprText, e: Call) -> str:
+def _multiply(gen: CudaExpressions, e: Call) -> str:
     parts = [_fragment(gen, b, i) for b, i in zip(e.args[::2], e.args[1::2], strict=True)]
     return f"nvcuda::wmma::{e.op.name.removeprefix('tir.tvm_')}({', '.join(parts)})"

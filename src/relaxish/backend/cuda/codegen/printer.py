@@ -26,14 +26,12 @@ from ....ir.types import PointerType, PrimType
 from ....support.errors import RelaxishError
 from ....tir import ForKind, PrimFunc
 from ....tir.stmt import (
-    Allocate, AllocateConst, AssertStmt, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, IfThenElse, LetStmt,
-    SeqStmt, Stmt, While,
+    Allocate, AllocateConst, AssertStmt, AttrStmt, BufferStore, Evaluate, For, IfThenElse, LetStmt,
 )  # fmt: skip
-from ...common.csource.names import NameSupply
-from .expr import ExprText
+from ...common.csource import Piece, device_functions
+from .expr import CudaExpressions
 from .matrix_calls import FRAGMENT_SCOPES, fragment_element
 from .preamble import preamble
-from .reserved import reserved_names
 from .table import load_printers
 from .types import constant, is_nibble, section_of, size_of, type_name
 from .usage import indexes_registers, issues_bulk_copies, read_only
@@ -48,29 +46,17 @@ _REGISTER_BYTES = 1024
 def cuda_source(mod: IRModule) -> str:
     """One source file for all device functions of a module."""
     load_printers()
-    kernels = []
-    sections: set[str] = set()
-    helpers: dict[str, str] = {}
-    for var, func in sorted(mod.functions.items(), key=lambda item: item[0].name_hint):
-        if isinstance(func, PrimFunc):
-            made = _Kernel(str((func.attrs or {}).get("global_symbol") or var.name_hint), func)
-            kernels.append(made.source())
-            sections |= made.sections
-            helpers.update(made.helpers)
-    functions = [helpers[name] for name in sorted(helpers)]
-    return "\n".join([preamble(sections), *functions, *kernels])
+    printer = CudaPrinter()
+    kernels = [printer.kernel(name, func) for name, func in device_functions(mod)]
+    functions = [printer.helpers[name] for name in sorted(printer.helpers)]
+    return "\n".join([preamble(printer.features), *functions, *kernels])
 
 
-class _Kernel(ExprText):
-    """Prints one kernel; each statement appends lines."""
+class CudaPrinter(CudaExpressions):
+    """Kernels as CUDA C++."""
 
-    def __init__(self, name: str, func: PrimFunc) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.name = name
-        self.func = func
-        self.lines: list[str] = []
-        self.depth = 1
-        self.supply = NameSupply(reserved_names())
         self.threads = {"x": 1, "y": 1, "z": 1}
         self.fragments: dict[Any, dict[str, str]] = {}
         self.alignments: dict[Any, int] = {}
@@ -78,15 +64,12 @@ class _Kernel(ExprText):
         self.registers: set[Any] = set()
         self.min_blocks = 0
 
-    def fresh(self, name: str) -> str:
-        return self.supply.fresh(name)
-
-    def source(self) -> str:
-        """The text of the whole kernel."""
-        constants = read_only(self.func)
-        params = [self._param(p, p in constants) for p in self.func.params]
-        self.visit(self.func.body)
-        head = f'extern "C" __global__ void {self._bounds()}{self.name}({", ".join(params)}) {{'
+    def _kernel(self, name: str, func: PrimFunc) -> str:
+        self.name, self.constants = name, read_only(func)
+        self.need("base")
+        params = [self.parameter(p) for p in func.params]
+        self.visit(func.body)
+        head = f'extern "C" __global__ void {self._bounds()}{name}({", ".join(params)}) {{'
         return "\n".join([head, *self.lines, "}", ""])
 
     def _bounds(self) -> str:
@@ -95,8 +78,8 @@ class _Kernel(ExprText):
             return ""
         return f"__launch_bounds__({total}{f', {self.min_blocks}' if self.min_blocks else ''}) "
 
-    def _param(self, param: Var, constant_memory: bool) -> str:
-        name = self.names[param] = self.fresh(param.name)
+    def parameter(self, param: Var) -> str:
+        name = self.bind(param)
         kind = param.type_annotation
         if not isinstance(kind, PointerType):
             self.uses(param.dtype)
@@ -107,7 +90,9 @@ class _Kernel(ExprText):
         element = kind.element_type.dtype if isinstance(kind.element_type, PrimType) else "uint8"
         element = "uint8" if element in ("void", "", "handle") else element
         self._remember(param, element)
-        return f"{'const ' if constant_memory else ''}{type_name(self.memory_types[param])}* __restrict__ {name}"
+        return (
+            f"{'const ' if param in self.constants else ''}{type_name(self.memory_types[param])}* __restrict__ {name}"
+        )
 
     def _remember(self, var: PrimExpr, dtype: str) -> None:
         """Record the element type of a pointer; elements of 4 bits are declared as bytes."""
@@ -116,54 +101,36 @@ class _Kernel(ExprText):
             self.nibbles.add(var)
         self.memory_types[var] = "uint8" if is_nibble(dtype) else dtype
 
-    def line(self, text: str) -> None:
-        """One line at the current depth."""
-        self.lines.append("  " * self.depth + text)
-
-    def block(self, head: str, body: Stmt) -> None:
-        """A braced statement."""
-        self.line(head + " {")
-        self.depth += 1
-        self.visit(body)
-        self.depth -= 1
-        self.line("}")
-
     # -- control -------------------------------------------------------------------------------------------
-
-    def visit_SeqStmt(self, stmt: SeqStmt) -> None:
-        for item in stmt.seq:
-            self.visit(item)
 
     def visit_For(self, loop: For) -> None:
         if loop.kind in (ForKind.THREAD_BINDING, ForKind.VECTORIZED):
             raise RelaxishError(f"the loop {loop.loop_var.name} must be lowered before code generation")
-        low, extent = self.text(loop.min), self.text(loop.extent)
-        name = self.names[loop.loop_var] = self.fresh(loop.loop_var.name)
+        super().visit_For(loop)
+
+    def loop_end(self, loop: For, first: Piece, extent: Piece) -> Piece:
+        return Piece(f"({first}) + ({extent})")
+
+    def hint(self, loop: For) -> None:
         self.analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent), True)
         if loop.kind == ForKind.UNROLLED or self._fills_registers(loop):
-            self.line("#pragma unroll")
+            self.unroll_hint()
         elif issues_bulk_copies(loop):
             self.line("#pragma unroll 1")
-        kind = type_name(loop.loop_var.dtype)
-        stop = extent if is_zero(loop.min) else f"({low}) + ({extent})"
-        self.block(f"for ({kind} {name} = {low}; {name} < {stop}; ++{name})", loop.body)
 
     def _fills_registers(self, loop: For) -> bool:
         """Whether memory in registers is indexed by the loop: not unrolled, it would not stay in registers."""
         short = isinstance(loop.extent, IntImm) and loop.extent.value <= _UNROLLED_STEPS
         return short and indexes_registers(loop, self.registers)
 
-    def visit_While(self, loop: While) -> None:
-        self.block(f"while ({self.text(loop.condition)})", loop.body)
-
     def visit_IfThenElse(self, stmt: IfThenElse) -> None:
-        self.block(f"if ({self.text(stmt.condition)})", stmt.then_case)
+        self.block(f"if ({self.expr(stmt.condition)})", stmt.then_case)
         if stmt.else_case is not None:
             self.block("else", stmt.else_case)
 
     def visit_LetStmt(self, stmt: LetStmt) -> None:
-        value = self.text(stmt.value)
-        name = self.names[stmt.var] = self.fresh(stmt.var.name)
+        value = self.expr(stmt.value)
+        name = self.bind(stmt.var)
         kind = type_name(stmt.var.dtype)
         if stmt.var.dtype == "handle":
             annotation = stmt.var.type_annotation
@@ -172,7 +139,7 @@ class _Kernel(ExprText):
                 self._remember(stmt.var, element.dtype)
                 self.pointer_alignments[stmt.var] = self.address_alignment(stmt.value, element.dtype)
                 kind = f"{type_name(self.memory_types[stmt.var])}*"
-                value = f"({kind})({value})"
+                value = Piece(f"({kind})({value})")
         elif dt.is_int(stmt.var.dtype) and dt.lanes(stmt.var.dtype) == 1:
             self.analyzer.bind(stmt.var, stmt.value, True)
         self.line(f"{kind} {name} = {value};")
@@ -180,8 +147,8 @@ class _Kernel(ExprText):
 
     def visit_AssertStmt(self, stmt: AssertStmt) -> None:
         self.need("assert")
-        message = self.text(stmt.message) if stmt.message.dtype == "handle" else '"assertion failed"'
-        self.line(f"if (!({self.text(stmt.condition)})) assertion_failed({message});")
+        message = self.expr(stmt.message) if stmt.message.dtype == "handle" else '"assertion failed"'
+        self.line(f"if (!({self.expr(stmt.condition)})) assertion_failed({message});")
         self.visit(stmt.body)
 
     def visit_AttrStmt(self, stmt: Any) -> None:
@@ -208,7 +175,7 @@ class _Kernel(ExprText):
         """Loads from a buffer under a policy of the second-level cache: ``"evict_last:0.5"`` keeps half of what they touch."""
         kind, share = str(stmt.value.value).split(":")
         self.need("l2")
-        policy = self.fresh(f"{stmt.node.name}_policy")
+        policy = self.supply.fresh(f"{stmt.node.name}_policy")
         self.line(f"unsigned long long {policy};")
         number = struct.pack(">f", float(share)).hex().upper()
         self.line(f'asm("createpolicy.fractional.L2::{kind}.b64 %0, 0f{number};" : "=l"({policy}));')
@@ -239,9 +206,9 @@ class _Kernel(ExprText):
         kind = "" if var.dtype == "int32" else f"({type_name(var.dtype)})"
         if tag.startswith("clusterIdx."):
             self.need("cluster")
-            self.names[var] = f"{kind}cluster_block_{tag[-1]}()"
+            self.names[var] = Piece(f"{kind}cluster_block_{tag[-1]}()")
         elif re.fullmatch(r"(threadIdx|blockIdx)\.[xyz]", tag):
-            self.names[var] = f"({kind}(int){tag})" if kind else f"((int){tag})"
+            self.names[var] = Piece(f"({kind}(int){tag})" if kind else f"((int){tag})")
         else:
             raise RelaxishError(f"CUDA has no thread index {tag}")
         self.analyzer.bind(var, Range.from_min_extent(0, stmt.value), True)
@@ -252,12 +219,12 @@ class _Kernel(ExprText):
 
     # -- memory --------------------------------------------------------------------------------------------
 
-    def visit_DeclBuffer(self, stmt: DeclBuffer) -> None:
-        self.visit(stmt.body)
-
     def visit_Allocate(self, stmt: Allocate) -> None:
-        scope = getattr(stmt.buffer_var.type_annotation, "storage_scope", "") or "global"
-        name = self.names[stmt.buffer_var] = self.fresh(stmt.buffer_var.name)
+        self.names.pop(stmt.buffer_var, None)  # memory of another branch
+        super().visit_Allocate(stmt)
+
+    def allocate(self, stmt: Allocate, scope: str) -> None:
+        name = self.bind(stmt.buffer_var)
         self._remember(stmt.buffer_var, stmt.dtype)
         kind = type_name(self.memory_types[stmt.buffer_var])
         align = self.alignments.get(stmt.buffer_var, 0)
@@ -275,7 +242,6 @@ class _Kernel(ExprText):
             self.line(f"{_local_alignment(stmt, self._extent(stmt), align)}{kind} {name}[{self._extent(stmt)}];")
         else:
             raise RelaxishError(f"CUDA code generation has no memory of scope {scope}")
-        self.visit(stmt.body)
 
     def _extent(self, stmt: Allocate) -> int:
         count = _elements(stmt)
@@ -284,7 +250,7 @@ class _Kernel(ExprText):
     def visit_AllocateConst(self, stmt: AllocateConst) -> None:
         if stmt.data is None:
             raise RelaxishError(f"the values of {stmt.buffer_var.name} are kept elsewhere; inline them first")
-        name = self.names[stmt.buffer_var] = self.fresh(f"{self.name}_{stmt.buffer_var.name}")
+        name = self.names[stmt.buffer_var] = Piece(self.supply.fresh(f"{self.name}_{stmt.buffer_var.name}"))
         array = stmt.data.numpy() if hasattr(stmt.data, "numpy") else np.asarray(stmt.data)
         dtype = stmt.dtype
         if section_of(dtype) is not None:
@@ -323,23 +289,23 @@ class _Kernel(ExprText):
 
     def visit_BufferStore(self, stmt: BufferStore) -> None:
         (index,) = stmt.indices
-        index = self.index(index)
+        index = self.narrow(index)
         pointer = self.memory(stmt.buffer)
         if is_nibble(stmt.buffer.dtype):
             self._store_nibbles(stmt, pointer, index)
             return
-        value, at = self.text(stmt.value), None
+        value, at = self.expr(stmt.value), None
         if stmt.predicate is not None:
-            self.line(f"scatter({pointer}, {self.text(index)}, {value}, {self.text(stmt.predicate)});")
+            self.line(f"scatter({pointer}, {self.expr(index)}, {value}, {self.expr(stmt.predicate)});")
         elif dt.lanes(index.dtype) == 1 and stmt.buffer.data in self.volatile:
             self.line(f"store_volatile({self.at(pointer, index)}, {value});")
         elif dt.lanes(index.dtype) == 1:
-            self.line(f"{pointer}[{self.text(index)}] = {value};")
+            self.line(f"{pointer}[{self.expr(index)}] = {value};")
         elif (at := self.consecutive(stmt.buffer, index)) is not None:
-            kind, align = self.vector(stmt.buffer, stmt.value.dtype, at)
+            kind, align = self.aligned_vector(stmt.buffer, stmt.value.dtype, at)
             self.line(f"store<{kind}{align}>({self.at(pointer, at)}, {value});")
         elif dt.lanes(stmt.buffer.dtype) == 1:
-            self.line(f"scatter({pointer}, {self.text(index)}, {value});")
+            self.line(f"scatter({pointer}, {self.expr(index)}, {value});")
         else:
             raise RelaxishError(f"CUDA code generation does not scatter vectors to {stmt.buffer.name}")
 
@@ -347,20 +313,20 @@ class _Kernel(ExprText):
         if dt.lanes(stmt.value.dtype) == 1:
             # A neighbour may be another thread's, except in registers.
             alone = "store_nibble" if stmt.buffer.data in self.private else "share_nibble"
-            self.line(f"{alone}({pointer}, {self.text(index)}, {self.text(stmt.value)});")
+            self.line(f"{alone}({pointer}, {self.expr(index)}, {self.expr(stmt.value)});")
             return
         start = self.nibble_start(stmt.buffer, index)
         align = self.alignment(stmt.buffer, start, stmt.value.dtype)
         load = stmt.value
         plain = type(load).__name__ == "BufferLoad" and is_nibble(load.buffer.dtype)
-        value = self.packed_nibbles(load, load.indices[0]) if plain else f"packed({self.text(load)})"
+        value = self.packed_nibbles(load, load.indices[0]) if plain else f"packed({self.expr(load)})"
         kind = f"Vec<unsigned char, {dt.lanes(stmt.value.dtype) // 2}>"
-        self.line(f"store<{kind}, {align}>({pointer} + ({self.text(start)}) / 2, {value});")
+        self.line(f"store<{kind}, {align}>({pointer} + ({self.expr(start)}) / 2, {value});")
 
     def visit_Evaluate(self, stmt: Evaluate) -> None:
         if isinstance(stmt.value, IntImm):
             return
-        text = self.text(stmt.value)
+        text = self.expr(stmt.value)
         if text:
             self.line(f"{text.rstrip(';')};")
 

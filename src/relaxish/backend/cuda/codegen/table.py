@@ -6,7 +6,7 @@ semicolon. Printers live in the modules of ``PRINTER_MODULES``, by subject.
     >>> @prints("tir.my_barrier")
     ... def _my_barrier(gen, call):
     ...     gen.need("async")                # device functions of preamble_async.cuh
-    ...     return f"my_barrier({gen.text(call.args[0])})"
+    ...     return f"my_barrier({gen.expr(call.args[0])})"
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ....ir.prim import Call, IntImm
 from ....support.errors import RelaxishError
 
 if TYPE_CHECKING:
-    from .expr import ExprText
+    from .expr import CudaExpressions
 
 __all__ = [
     "PRINTERS",
@@ -33,7 +33,7 @@ __all__ = [
     "prints",
 ]
 
-Printer = Callable[["ExprText", Any], str]
+Printer = Callable[["CudaExpressions", Any], str]
 
 PRINTERS: dict[str, Printer] = {}
 """Printers by the operator's full name."""
@@ -60,10 +60,10 @@ def calls(text: str, need: str | None = None) -> Printer:
     >>> sums = calls("my_sum({0}, {1})", need="math")  # prints("tir.my_sum")(sums) would register it
     """
 
-    def printer(gen: ExprText, e: Call) -> str:
+    def printer(gen: CudaExpressions, e: Call) -> str:
         if need is not None:
             gen.need(need)
-        return text.format(*(gen.text(a) for a in e.args))
+        return text.format(*(gen.expr(a) for a in e.args))
 
     return printer
 
@@ -71,10 +71,10 @@ def calls(text: str, need: str | None = None) -> Printer:
 def calls_with_all(function: str, need: str | None = None) -> Printer:
     """A printer of the call of a device function with all arguments, as many as there are."""
 
-    def printer(gen: ExprText, e: Call) -> str:
+    def printer(gen: CudaExpressions, e: Call) -> str:
         if need is not None:
             gen.need(need)
-        return f"{function}({', '.join(gen.text(a) for a in e.args)})"
+        return f"{function}({', '.join(gen.expr(a) for a in e.args)})"
 
     return printer
 

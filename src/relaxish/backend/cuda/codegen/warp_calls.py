@@ -11,7 +11,7 @@ from ....support.errors import RelaxishError
 from .table import Printer, prints
 
 if TYPE_CHECKING:
-    from .expr import ExprText
+    from .expr import CudaExpressions
 
 __all__: list[str] = []
 
@@ -19,7 +19,7 @@ _SYNC = {"warp": "__syncwarp()", "shared": "__syncthreads()", "shared.dyn": "__s
 
 
 @prints("tir.tvm_storage_sync")
-def _sync(gen: ExprText, e: Call) -> str:
+def _sync(gen: CudaExpressions, e: Call) -> str:
     scope = e.args[0].value
     if scope == "global":
         # All blocks of the grid meet; they must all be resident at once.
@@ -32,8 +32,8 @@ def _sync(gen: ExprText, e: Call) -> str:
 
 
 def _shuffle(name: str) -> Printer:
-    def printer(gen: ExprText, e: Call) -> str:
-        mask, value, lane, width = (gen.text(a) for a in e.args[:4])
+    def printer(gen: CudaExpressions, e: Call) -> str:
+        mask, value, lane, width = (gen.expr(a) for a in e.args[:4])
         dtype = e.args[1].dtype
         simple = dt.lanes(dtype) == 1 and (dt.bits(dtype) >= 32 or dtype in ("float16", "bfloat16"))
         if simple:
@@ -53,5 +53,5 @@ for _op, _function in (
 
 
 @prints("tir.tvm_warp_activemask", "tir.cuda.__activemask")
-def _active(gen: ExprText, e: PrimExpr) -> str:
+def _active(gen: CudaExpressions, e: PrimExpr) -> str:
     return "__activemask()"
