@@ -26,6 +26,10 @@ def pool() -> tuple[Any, VectorPool]:
     return tuning, VectorPool(tuning, [s.trace.simplified(True) for s in tuning.generate_design_space()])
 
 
+def verifier() -> Postproc:
+    return next(p for p in pool()[0].space_generator.postprocs if isinstance(p, VerifyGPUCode))
+
+
 def traces(valid: bool) -> list[Any]:
     _, found = pool()
     sketch = found.sketches[0]
@@ -36,8 +40,8 @@ def traces(valid: bool) -> list[Any]:
 
 def test_the_mask_is_asked_for_each_trace() -> None:
     _, found = pool()
-    assert [found.admits(t) for t in traces(True)] == [True] * 3
-    assert [found.admits(t) for t in traces(False)] == [False] * 3
+    assert [found.granted(t) for t in traces(True)] == [(verifier(),)] * 3
+    assert [found.granted(t) for t in traces(False)] == [()] * 3
 
 
 def test_a_trace_with_open_decisions_is_not_admitted() -> None:
@@ -46,7 +50,7 @@ def test_a_trace_with_open_decisions_is_not_admitted() -> None:
     trace = traces(True)[0]
     first = next(inst for inst in trace.insts if inst in trace.decisions)
     del trace.decisions[first]
-    assert not found.admits(trace)
+    assert not found.granted(trace)
 
 
 def test_a_cpu_search_with_compute_locations_goes_on() -> None:
@@ -65,7 +69,7 @@ def test_a_cpu_search_with_compute_locations_goes_on() -> None:
     for sketch in located:
         row = sketch.table.sample(np.random.default_rng(1), 1)[0]
         trace = sketch.table.to_trace(row, ())
-        assert sketch.table.from_trace(trace) is None and not found.admits(trace)
+        assert sketch.table.from_trace(trace) is None and not found.granted(trace)
 
 
 def test_programs_of_other_postprocs_are_always_verified(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +79,7 @@ def test_programs_of_other_postprocs_are_always_verified(monkeypatch: pytest.Mon
 
     tuning, found = pool()
     monkeypatch.setattr(tuning.space_generator, "postprocs", [*tuning.space_generator.postprocs, Own()])
-    assert not found.admits(traces(True)[0])
+    assert not found.granted(traces(True)[0])
 
 
 def test_granted_postprocs_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +88,7 @@ def test_granted_postprocs_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(VerifyGPUCode, "apply", lambda self, sch: bool(asked.append(self)))
     monkeypatch.setattr(replay, "CHECK", False)
     trace = traces(True)[0]
-    assert apply_trace(tuning, trace, 1, None, (VerifyGPUCode,)) is not None
+    assert apply_trace(tuning, trace, 1, None, (verifier(),)) is not None
     assert not asked
     failures: dict[str, int] = {}
     assert apply_trace(tuning, trace, 1, failures) is None
@@ -100,5 +104,5 @@ def test_a_disagreement_is_reported_when_checking(
     monkeypatch.setattr(replay, "CHECK", True)
     monkeypatch.setattr(tuning, "logger", logging.getLogger("granted"))
     with caplog.at_level(logging.WARNING, "granted"):
-        assert apply_trace(tuning, traces(True)[0], 1, None, (VerifyGPUCode,)) is None
+        assert apply_trace(tuning, traces(True)[0], 1, None, (verifier(),)) is None
     assert "VerifyGPUCode refuses what it was known to admit" in caplog.text

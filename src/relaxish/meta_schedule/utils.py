@@ -13,6 +13,7 @@ T = TypeVar("T")
 
 __all__ = [
     "MethodNotDefinedError",
+    "has_column_form",
     "cpu_count",
     "derived_object",
     "fork_seed",
@@ -44,6 +45,13 @@ class MethodNotDefinedError(RelaxishError, NotImplementedError):
         super().__init__(
             f"Py{bases[-1].__name__}'s {name} method not implemented! Define {method} in {type(owner).__name__}."
         )
+
+
+def has_column_form(part: object) -> bool:
+    """Whether a mutator or postproc has an ``on_columns`` of its own: one inherited beside another ``apply`` is of what
+    the base does."""
+    defined = [vars(part), *(vars(cls) for cls in type(part).__mro__)]
+    return next("on_columns" in names for names in defined if "on_columns" in names or "apply" in names)
 
 
 def cpu_count(logical: bool = True) -> int:

@@ -12,6 +12,7 @@ from .postproc import Postproc
 from ...ir.plain import plain_int
 
 if TYPE_CHECKING:
+    from ..search_strategy.column_program import ColumnProgram
     from ..task import Task
 
 __all__ = ["RewriteCooperativeFetch"]
@@ -33,6 +34,10 @@ class RewriteCooperativeFetch(Postproc):
         attrs: Any = context.target.attrs if context.target is not None else {}
         if "thread_warp_size" in attrs:
             self._warp_size = int(attrs["thread_warp_size"])
+
+    def on_columns(self, program: ColumnProgram) -> bool:
+        program.share_copies()
+        return True
 
     def apply(self, sch: Schedule) -> bool:
         assert sch.trace is not None

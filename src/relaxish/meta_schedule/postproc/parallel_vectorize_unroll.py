@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ...arith.affine import Affine, affine
 from ...tir import PrimFunc, Schedule
@@ -11,6 +12,9 @@ from ...tir.stmt import BufferRegion
 from ...ir.prim import const_int
 from ..analysis import blocks as ba
 from .postproc import Postproc
+
+if TYPE_CHECKING:
+    from ..search_strategy.column_program import ColumnProgram
 
 __all__ = ["RewriteParallelVectorizeUnroll"]
 
@@ -121,6 +125,10 @@ def adjust(place: ba.Place, limits: Limits) -> Limits:
 
 class RewriteParallelVectorizeUnroll(Postproc):
     """Applies what the rule ParallelizeVectorizeUnroll annotated."""
+
+    def on_columns(self, program: ColumnProgram) -> bool:
+        program.mark_loops()
+        return True
 
     def apply(self, sch: Schedule) -> bool:
         for gv, func in list(sch.mod.functions.items()):

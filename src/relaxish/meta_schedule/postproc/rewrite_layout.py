@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 
 from ...ir.expr import PrimExpr
 from ...ir.functor import pre_order_visit
@@ -15,6 +16,9 @@ from ..analysis import blocks as ba
 from .postproc import Postproc
 from ...ir.plain import plain_int
 
+if TYPE_CHECKING:
+    from ..search_strategy.column_program import ColumnProgram
+
 __all__ = ["RewriteLayout"]
 
 
@@ -27,6 +31,13 @@ class RewriteLayout(Postproc):
     Before: ``for j, k0, i, k1: C[i, j] += A[i, k0 * 4 + k1] * B[k0 * 4 + k1, j]``.
     After: ``for j, k0, i, k1: C[i, j] += A[i, k0 * 4 + k1] * B_global[j, k0, k1]`` and a block that fills ``B_global``.
     """
+
+    # Weights are stored in the order of the tiles for every tiling.
+    changes_features = False
+
+    def on_columns(self, program: ColumnProgram) -> bool:
+        """Nothing that tells candidates apart."""
+        return True
 
     def apply(self, sch: Schedule) -> bool:
         for gv, func in list(sch.mod.functions.items()):

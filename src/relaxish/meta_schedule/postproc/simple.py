@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 
 from ...support.log import get_logger
 from ...tir import For, IterVar, PrimFunc, Schedule
@@ -9,6 +10,9 @@ from ...tir.schedule import BlockRV, ScheduleError
 from ...tir.stmt import Block
 from ..analysis import blocks as ba
 from .postproc import Postproc
+
+if TYPE_CHECKING:
+    from ..search_strategy.column_program import ColumnProgram
 
 __all__ = ["DisallowDynamicLoop", "RewriteReductionBlock", "RewriteTensorize"]
 
@@ -22,6 +26,10 @@ def _functions(sch: Schedule) -> list[tuple[str, PrimFunc]]:
 class DisallowDynamicLoop(Postproc):
     """Rejects programs with a loop whose extent is not a literal."""
 
+    def on_columns(self, program: ColumnProgram) -> bool:
+        """The loops of formulas have literal extents for every row."""
+        return True
+
     def apply(self, sch: Schedule) -> bool:
         from ...ir.functor import all_nodes
 
@@ -34,6 +42,10 @@ class DisallowDynamicLoop(Postproc):
 
 class RewriteReductionBlock(Postproc):
     """Moves the initialisation of each reduction to just before its outermost reduction loop."""
+
+    def on_columns(self, program: ColumnProgram) -> bool:
+        """Features and limits do not see initialisations."""
+        return True
 
     def apply(self, sch: Schedule) -> bool:
         for name, _ in _functions(sch):
@@ -82,6 +94,10 @@ class RewriteTensorize(Postproc):
 
     def __init__(self, vectorize_init_loop: bool = False) -> None:
         self.vectorize_init_loop = vectorize_init_loop
+
+    def on_columns(self, program: ColumnProgram) -> bool:
+        """The intrinsic is what the marked block computes."""
+        return True
 
     def apply(self, sch: Schedule) -> bool:
         jobs = []

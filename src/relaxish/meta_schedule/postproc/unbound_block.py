@@ -11,6 +11,7 @@ from ..analysis.thread_binding import bind_block_thread_idx, thread_tag
 from .postproc import Postproc
 
 if TYPE_CHECKING:
+    from ..search_strategy.column_program import ColumnProgram
     from ..task import Task
 
 __all__ = ["RewriteUnboundBlock"]
@@ -28,6 +29,10 @@ class RewriteUnboundBlock(Postproc):
         if "max_threads_per_block" not in attrs:
             raise ValueError("missing attribute `max_threads_per_block` in the target")
         self._max_threads = int(attrs["max_threads_per_block"])
+
+    def on_columns(self, program: ColumnProgram) -> bool:
+        """A sketch that leaves a block unbound has no formulas."""
+        return True
 
     def apply(self, sch: Schedule) -> bool:
         for gv, func in list(sch.mod.functions.items()):

@@ -26,6 +26,7 @@ from .postproc import Postproc
 from ...ir.prim import const_int
 
 if TYPE_CHECKING:
+    from ..search_strategy.column_program import ColumnProgram
     from ..task import Task
 
 __all__ = ["MAX_VTHREAD", "VerifyGPUCode", "allocated_elements", "lowered_for_checks"]
@@ -95,6 +96,8 @@ def allocated_elements(mod: IRModule, target: Target) -> dict[str, int]:
 class VerifyGPUCode(Postproc):
     """Lowers the candidate in part and compares it with the target's limits of memory, threads and vectors."""
 
+    changes_features = False
+
     def __init__(self) -> None:
         self._target: Any = None
         self._limits: dict[str, int] = {}
@@ -110,6 +113,12 @@ class VerifyGPUCode(Postproc):
         self._limits.update(max_vthread=MAX_VTHREAD, max_vector_bytes=16)
         self._limits["max_static_shared_memory_per_block"] = static_limit(context.target)
         self._warp_size = int(attrs.get("thread_warp_size", -1))
+
+    def on_columns(self, program: ColumnProgram) -> bool:
+        if program.launchable is None:
+            return False
+        program.admit(self, program.launchable)
+        return True
 
     def apply(self, sch: Schedule) -> bool:
         from ...tir.analysis import verify_gpu_code

@@ -44,7 +44,7 @@ class DeviceLimits:
         self.virtual = [i for i in sorted(every) if variant.tags[i].startswith("vthread")]
         self.heads = sorted({block.loops[0] for block in reading.blocks})
         self.stores = [store.loops for store in reading.stores if store.loops]
-        self.fetches = reading.fetches
+        self.fetches = list(variant.fetches.values())
         # How many versions of a tile a software pipeline keeps.
         self.versions: dict[str, int] = {}
         self.tiles = None if reading.tiles is None else TileModel(variant, reading.tiles, costs_of(target))

@@ -18,19 +18,28 @@ _MOST_FACTORS = 5
 
 
 @dataclass(frozen=True)
-class Lookup:
+class Lookup(Formula):
     """A value for each choice of one sampled category."""
 
-    column: int
-    values: tuple[float, ...]
+    const: float = 0.0
+    column: int = -1
+    values: tuple[float, ...] = ()
 
     def __call__(self, env: Environment) -> Array:
         """The value for every row."""
         assert isinstance(env, DeviceEnvironment)
         return env.look_up(self)
 
+    @property
+    def constant(self) -> bool:
+        return False
 
-Size = Formula | Lookup
+    @property
+    def nonnegative(self) -> bool:
+        return min(self.values) >= 0
+
+
+Size = Formula
 
 
 class DeviceEnvironment(Environment):
@@ -76,7 +85,7 @@ class DeviceEnvironment(Environment):
 
 def times(a: Size | None, b: Size) -> Size | None:
     """The product of two sizes that are products themselves; None for others."""
-    if not isinstance(a, Formula) or not isinstance(b, Formula) or a.cap is not None or b.cap is not None:
+    if a is None or any(isinstance(x, Lookup) or x.cap is not None for x in (a, b)):
         return None
     for one, other in ((a, b), (b, a)):
         if not one.terms:
@@ -106,21 +115,27 @@ class DeviceFitter(Fitter):
         A ``guess`` that holds is taken.
         """
         target = np.asarray(values, dtype="float64")
-        if isinstance(guess, Formula) and not np.isnan(target).all():
+        if guess is not None and not isinstance(guess, Lookup) and not np.isnan(target).all():
             guessed = np.broadcast_to(guess(self.env), target.shape)
             if (np.isnan(target) | (guessed == target)).all():
                 return guess
-        inside = of.product if isinstance(of, Formula) else None
+        inside = None if of is None else of.product
         key = target.tobytes(), inside
         if key not in self._sizes:
             known = ~np.isnan(target)
             found: Size | None = None
             if known.any() and inside is not None:
                 found = self._strided(target, known, inside)
-            if found is None and known.any() and (target[known] != target[known][0]).any():
-                found = self._look_up(target, known)
             self._sizes[key] = found or self.fit(values)
         return self._sizes[key]
+
+    def fit(self, values: Sequence[float], inside: tuple[int, int] | None = None) -> Formula:
+        """As the base; what follows a sampled category is looked up."""
+        target = np.asarray(values, dtype="float64")
+        known = ~np.isnan(target)
+        if self._categories and known.any() and (target[known] != target[known][0]).any():
+            return self._look_up(target, known) or super().fit(values, inside)
+        return super().fit(values, inside)
 
     def _look_up(self, target: Array, known: Array) -> Lookup | None:
         for column, count in self._categories.items():
@@ -134,7 +149,7 @@ class DeviceFitter(Fitter):
                 if fits and len(found):
                     values[choice] = float(found[0])
             if fits:
-                return Lookup(column, tuple(values))
+                return Lookup(column=column, values=tuple(values))
         return None
 
     def _strided(self, target: Array, rows: Array, inside: tuple[int, int]) -> Formula | None:

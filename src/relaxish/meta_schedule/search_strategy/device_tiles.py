@@ -91,8 +91,8 @@ class TileModel:
         self.costs = costs
         self.chosen = {}
         for key, category in facts.sampled:
-            _, column, values, _ = variant.table.categories[category]
-            self.chosen[key] = Lookup(column, tuple(float(v) for v in values))
+            _, column, values, _ = variant.columns.categories[category]
+            self.chosen[key] = Lookup(column=column, values=tuple(float(v) for v in values))
 
     def _size(self, env: DeviceEnvironment, loops: tuple[int, ...]) -> float | Array:
         total: Any = 1.0

@@ -6,7 +6,7 @@ The program is read before its postprocs; what these do is worked out on columns
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,8 @@ from ...arith.affine import affine, remainder
 from ...target import Target
 from ..feature_extractor.columns import ColumnAccess, ColumnStore, Touched, store_features
 from ..feature_extractor.repeated import Repeated
+from ..postproc.postproc import Postproc
+from .column_program import ColumnProgram
 from .decisions import DecisionTable
 from .device_estimate import DeviceEstimate
 from .affine_digits import JointPlace, Leaf, Nest, Split
@@ -71,10 +73,8 @@ class Shares:
     split: Split
 
 
-class DeviceVariant:
+class DeviceVariant(ColumnProgram):
     """Formulas for every number of the program; from them the effect of the postprocs, features and validity."""
-
-    launchable = True
 
     def __init__(
         self,
@@ -82,14 +82,14 @@ class DeviceVariant:
         examples: Array,
         table: DecisionTable,
         target: Target,
-        structural: Sequence[int],
+        postprocs: Sequence[Postproc],
     ) -> None:
         first = readings[0]
         if any(r.signature() != first.signature() for r in readings):
             raise Unfit("the loop structure changes with the decisions")
-        self.table = table
+        super().__init__(table, postprocs)
         self.warp = int(target.attrs.get("thread_warp_size", -1))
-        categories = {table.categories[i][1]: len(table.categories[i][2]) for i in structural}
+        categories = {table.categories[i][1]: len(table.categories[i][2]) for i in table.structural}
         self.fitter = DeviceFitter(table.tile_ranges, categories, examples)
         self._readings = readings
         self.tags = [loop.tag for loop in first.loops]
@@ -101,14 +101,14 @@ class DeviceVariant:
             i for block in first.blocks for i in block.loops if first.loops[i].tag.startswith(("threadIdx", "vthread"))
         }
         self.parts = {i: self._fit_parts(i) for i in sorted(needed)}
-        self.fetches = {fetch.block: fetch for fetch in first.fetches}
+        self.fetches = {fetch.block: fetch for fetch in first.fetches} if self.shared_copies else {}
         self.blocks = first.blocks
         self.stores = [self._fit_store(i) for i in range(len(first.stores))]
         heads = [block.loops[0] for block in first.blocks if not block.spatial and block.loops]
-        self._unrolled = set(heads)
+        self._unrolled = set(heads) if self.loop_kinds else set()
         self.limits = DeviceLimits(self, first, target)
         self.deciding = self.limits.columns(examples)
-        self.estimate = DeviceEstimate(self, list(readings), target)
+        self._estimate = DeviceEstimate(self, list(readings), target)
         self.kernels = self._find_kernels(examples)
         del self.fitter, self._readings
 
@@ -179,8 +179,8 @@ class DeviceVariant:
         if fetch.category is None:
             lanes: Any = float(fetch.lanes)
         else:
-            _, column, values, _ = self.table.categories[fetch.category]
-            lanes = Lookup(column, tuple(float(v) for v in values))(env)
+            _, column, values, _ = self.columns.categories[fetch.category]
+            lanes = Lookup(column=column, values=tuple(float(v) for v in values))(env)
         wide = (lanes > 1) & (remainder(total, lanes) == 0)
         lanes = np.where(wide, lanes, np.float32(1))
         threads: list[Any] = []
@@ -196,8 +196,16 @@ class DeviceVariant:
         extents.insert(0, np.ceil(total / strides[0]))
         return Shares(wide, lanes, Split(position, tuple(strides), tuple(extents)))
 
-    def valid(self, matrix: Array) -> Array:
-        """Which rows are programs that ``VerifyGPUCode`` accepts."""
+    @property
+    def launchable(self) -> Callable[[Array], Array]:
+        return self.holds
+
+    @property
+    def estimate(self) -> Callable[[Array], Array]:
+        return self._estimate
+
+    def holds(self, matrix: Array) -> Array:
+        """Which rows are programs that a GPU can launch."""
         return self.limits(DeviceEnvironment(matrix))
 
     def sample(self, rng: np.random.Generator, count: int) -> Array:
@@ -205,7 +213,8 @@ class DeviceVariant:
         found: list[Array] = []
         drawn = count
         for _ in range(1 + _DRAWS):
-            found.append(self.table.sample(rng, drawn, self.valid, self.deciding))
+            rows = self.columns.sample(rng, drawn, self.holds, self.deciding)
+            found.append(rows[self.valid(rows)] if self._further else rows)
             if sum(map(len, found)) >= count:
                 break
             drawn = max(2 * count, _LEAST_DRAW)
@@ -214,7 +223,7 @@ class DeviceVariant:
     def feature_rows(self, matrix: Array) -> list[Repeated]:
         """One ``[candidates, 164]`` matrix for each stored buffer; the candidates of a program of several kernels share
         the features of equal kernels."""
-        whole, unroll = DeviceEnvironment(matrix), self.table.unroll_values(matrix)
+        whole, unroll = DeviceEnvironment(matrix), self.columns.unroll_values(matrix)
         found: dict[int, Repeated] = {}
         for kernel in self.kernels:
             env, depths, index = whole, unroll, None
@@ -239,8 +248,8 @@ class DeviceVariant:
             env = DeviceEnvironment(examples)
             for store in stores:
                 self._column(store, env, np.zeros(env.size), {})
-            unrolled = head in self._unrolled and self.table.unroll >= 0
-            mine = env.used | ({self.table.categories[self.table.unroll][1]} if unrolled else set())
+            unrolled = head in self._unrolled and self.columns.unroll >= 0
+            mine = env.used | ({self.columns.categories[self.columns.unroll][1]} if unrolled else set())
             found.append(_Kernel(stores, sorted(mine)))
         return found
 

@@ -14,7 +14,6 @@ from ...tir import Schedule
 from ...tir.schedule import Trace
 from ..arg_info import ArgInfo
 from ..database.database import is_here
-from ..postproc import VerifyGPUCode
 from ..profiler import Profiler
 from .population import VectorPool
 from .replay import apply_trace
@@ -190,7 +189,7 @@ class EvolutionarySearch(SearchStrategy):
             self._measured.add(key)
             # Of the trace alone, so that what was tried before it makes no difference to a run that goes on.
             seed = random.Random(f"{self._seed}:{key}").randrange(1, 2**31 - 1)
-            granted = (VerifyGPUCode,) if self._pool is not None and self._pool.admits(trace) else ()
+            granted = () if self._pool is None else self._pool.granted(trace)
             sch = apply_trace(self._context, trace, seed, self._failures, granted)
             if sch is None or sch.trace is None:
                 continue

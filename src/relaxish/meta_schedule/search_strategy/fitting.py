@@ -32,7 +32,7 @@ class Formula:
 
     def __call__(self, env: Environment) -> float | Array:
         """The value for every row of the environment."""
-        if not self.terms and self.cap is None:
+        if self.constant:
             return self.const
         return env.value(self)
 
@@ -43,6 +43,11 @@ class Formula:
             keys = self.terms[0][1]
             return keys[0] if len(keys) == 1 else None
         return None
+
+    @property
+    def constant(self) -> bool:
+        """Whether the value is the same for every row."""
+        return not self.terms and self.cap is None
 
     @property
     def nonnegative(self) -> bool:

@@ -12,8 +12,9 @@ import numpy as np
 from ...tir.schedule import Trace
 from ..cost_model.scores import believable_scores
 from ..mutator import Mutator
-from ..postproc import VerifyGPUCode
+from ..postproc.postproc import Postproc
 from ..profiler import Profiler
+from ..utils import has_column_form
 from .warm_start import Advisor
 from .sketch import REFUSALS, VectorSketch, VectorVariant
 
@@ -33,7 +34,6 @@ PER_ROUND, ROWS = 3, 2048
 _CHUNK = 2048
 # Rows of a variant that a mutator without a column form changes in a generation, a trace (about 2 ms) each.
 _TRACES = 32
-_OWN_POSTPROCS = VerifyGPUCode.__module__.rpartition(".")[0] + "."
 Rows = list[tuple[VectorVariant, Array]]
 Scored = tuple[float, VectorVariant, Array]
 
@@ -207,23 +207,15 @@ class VectorPool:
                 return index, *found
         return None
 
-    def admits(self, trace: Trace) -> bool:
-        """Whether the mask of a GPU sketch says that a device can launch the program of a trace.
-
-        It stands for ``VerifyGPUCode``, as long as nobody's own postproc makes another program of it. False says
-        nothing: the trace may be of a sketch without a mask.
-        """
+    def granted(self, trace: Trace) -> tuple[Postproc, ...]:
+        """The postprocs that are known to change nothing in the program of a trace and to admit it."""
         assert self.context.space_generator is not None
-        postprocs = self.context.space_generator.postprocs or []
-        if not any(isinstance(p, VerifyGPUCode) for p in postprocs):
-            return False
-        if any(not type(p).__module__.startswith(_OWN_POSTPROCS) for p in postprocs):
-            return False
         place = self._place(trace)
         variant = None if place is None else self.sketches[place[0]].variants.get(place[2])
-        if place is None or variant is None or variant.compiled is None or not variant.compiled.launchable:
-            return False
-        return bool(variant.valid(place[1][None])[0])
+        if place is None or variant is None or variant.compiled is None:
+            return ()
+        granted = variant.compiled.granted(self.context.space_generator.postprocs or [])
+        return granted if granted and variant.valid(place[1][None])[0] else ()
 
     def _traces(self, rows: Sequence[Scored], wanted: int) -> list[tuple[float, Trace]]:
         """The first ``wanted`` rows that were not measured, as traces."""
@@ -329,7 +321,7 @@ class VectorPool:
                 moving |= picked
                 continue
             part = rows[picked]
-            if not mutator.on_columns(variant.sketch.table, self.rng, part):
+            if not (has_column_form(mutator) and mutator.on_columns(variant.sketch.table, self.rng, part)):
                 self._mutate_traces(mutator, variant, part)
             rows[picked] = part
         return rows[~moving], rows[moving]

@@ -25,7 +25,8 @@ NAN = float("nan")
 
 @dataclass
 class BlockShape:
-    """A block directly under the root: its loops, whether each may be fused, and the regions it touches."""
+    """A block directly under the root: its loops, whether each may be fused (parallel, and not annotated by a rule), and
+    the regions it touches."""
 
     name: str
     loops: list[int]
@@ -88,12 +89,12 @@ def _block_shape(place: ba.Place, number: dict[Any, int]) -> BlockShape:
     for region in (*block.reads, *block.writes):
         regions.append([affine(dim.min, bindings) for dim in region.region])
         shapes.append([const_int(x) or 1 for x in region.buffer.shape])
-    if any(ba.has_annotation_or_binding(loop) for loop in place.loops):
-        raise Unfit("loops with annotations or bindings")
+    if any(loop.thread_binding is not None for loop in place.loops):
+        raise Unfit("loops with bindings")
     return BlockShape(
         block.name_hint,
         [number[loop.loop_var] for loop in place.loops],
-        [ba.is_parallel(place, loop) for loop in place.loops],
+        [ba.is_parallel(place, loop) and not ba.has_annotation_or_binding(loop) for loop in place.loops],
         [ba.is_single_statement(loop.body) for loop in place.loops],
         regions,
         shapes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...ir.node import CHECK
@@ -17,6 +17,7 @@ from .search_strategy import SearchStrategy
 if TYPE_CHECKING:
     from ..cost_model import CostModel
     from ..database import Database
+    from ..postproc import Postproc
     from ..runner import RunnerResult
     from .search_task import SearchTask
 
@@ -28,11 +29,11 @@ def apply_trace(
     trace: Trace,
     seed: int,
     failures: dict[str, int] | None = None,
-    granted: tuple[type, ...] = (),
+    granted: Collection[Postproc] = (),
 ) -> Schedule | None:
     """Replay a trace and run the postprocs; None where one of them, or a primitive, refuses.
 
-    Postprocs of the classes ``granted`` are known to agree, and to change nothing: they are not asked. Where the
+    The postprocs ``granted`` are known to agree, and to change nothing: they are not asked. Where the
     environment variable ``RELAXISH_CHECK`` is set they are, and the log says if one of them does not agree after all.
     """
     assert context.mod is not None and context.space_generator is not None
@@ -41,7 +42,7 @@ def apply_trace(
         trace.apply_to_schedule(sch, remove_postproc=True)
         sch.enter_postproc()
         for postproc in context.space_generator.postprocs:
-            known = type(postproc) in granted
+            known = postproc in granted
             if known and not CHECK:
                 continue
             if not postproc.apply(sch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from ..feature_extractor.program import Program, extract_program
 from ..feature_extractor.repeated import Repeated
 from ..mutator.mutator import compute_locations, parallel_limits
 from ..analysis.schedules import schedule_for_tuning
+from ..postproc.postproc import Postproc
+from .column_program import ColumnProgram
 from .decisions import DecisionTable
 from .device_reading import DeviceReading, replay
 from .device_variant import DeviceVariant
@@ -45,30 +47,10 @@ _LOWERED = 2
 REFUSALS = (Unfit, RelaxishError, ValueError)
 
 
-class Compiled(Protocol):
-    """What formulas of a program structure give for a matrix of decisions."""
-
-    #: Whether valid rows are programs that a GPU can launch, as ``VerifyGPUCode`` says of the lowered program.
-    launchable: bool
-
-    @property
-    def estimate(self) -> Callable[[Array], Array] | None:
-        """The seconds that rows are expected to take before anything was measured; None where that is not known."""
-
-    def valid(self, matrix: Array) -> Array:
-        """Which rows are candidates."""
-
-    def sample(self, rng: np.random.Generator, count: int) -> Array:
-        """At most ``count`` random valid rows."""
-
-    def feature_rows(self, matrix: Array) -> list[Repeated]:
-        """Feature matrices of valid rows, one for each stored buffer, equal rows perhaps only once."""
-
-
 class VectorVariant:
     """A sketch with its compute locations fixed; without formulas (and perhaps locations) it still names candidates."""
 
-    def __init__(self, sketch: VectorSketch, locations: tuple[int, ...], compiled: Compiled | None = None) -> None:
+    def __init__(self, sketch: VectorSketch, locations: tuple[int, ...], compiled: ColumnProgram | None = None) -> None:
         self.sketch = sketch
         self.locations = locations
         self.compiled = compiled
@@ -112,8 +94,8 @@ class VectorSketch:
             limits = sorted({*limits, *(1 << k for k in range(top.bit_length()))})
         self.table = DecisionTable(own, [x for x in limits if x <= top] or limits)
         self.gpu = context.target is not None and "gpu" in context.target.keys
-        if not self.gpu and (self.table.structural or self.table.fetches):
-            raise Unfit("a sampled category that is not the unroll depth")
+        if not self.gpu and self.table.fetches:
+            raise Unfit("a copy that threads share, on a CPU")
         self.variants: dict[tuple[int, ...], VectorVariant] = {}
         self.refused: dict[tuple[int, ...], str] = {}
         self._combinations: list[tuple[int, ...]] | None = None
@@ -183,10 +165,12 @@ class VectorSketch:
         readings: list[Reading] = []
         rows, tried, facts = [], [], []
         mask = None
+        choices = self._choices(rng, count)
         while len(readings) < count:
             row = chooser.next()
             if row is None:
                 raise Unfit(f"only {len(readings)} random candidates have these compute locations")
+            row = self._chosen(row, choices, len(readings))
             reading, seen = self.read(row, locations)
             tried.append(row)
             facts.append(seen)
@@ -205,8 +189,9 @@ class VectorSketch:
         rng = np.random.default_rng([*self.seed, count, *(2 + x for x in locations)])
         if self.gpu:
             return self._compile_device(locations, count, rng)
-        readings, examples, mask = self._examples(locations, count, rng)
-        compiled = CompiledVariant(readings, examples, self.table, mask, self._process(examples[0], locations))
+        readings, examples, mask = self._examples(locations, self._fewest(count), rng)
+        process = self._process(examples[0], locations)
+        compiled = CompiledVariant(readings, examples, self.table, mask, self._postprocs, process)
         made = VectorVariant(self, locations, compiled)
         checks = made.sample(rng, 8)[:CHECKS]
         self._check(made, checks)
@@ -217,15 +202,31 @@ class VectorSketch:
         if locations:
             raise Unfit("sampled compute locations on a GPU")
         table = self.table
-        readings, rows = self._device_examples(
-            max([count, *(2 * len(table.categories[i][2]) for i in table.structural)])
-        )
-        compiled = DeviceVariant(readings, rows, table, self._target, table.structural)
+        readings, rows = self._device_examples(self._fewest(count))
+        compiled = DeviceVariant(readings, rows, table, self._target, self._postprocs)
         if readings[0].pipelined and readings[0].shared:
-            compiled.limits.learn_versions(*self._some_allocated(rows))
+            compiled.limits.learn_versions(*self._some_allocated(rows, compiled))
         made = VectorVariant(self, locations, compiled)
         self._check(made, table.sample(rng, DEVICE_CHECKS))
         return made
+
+    def _choices(self, rng: np.random.Generator, count: int) -> dict[int, Array]:
+        """By column of a category on which the program depends, its choice in each of ``count`` examples: every one is
+        seen at least twice, and no two categories go together."""
+        categories = [self.table.categories[i] for i in self.table.structural]
+        return {c.at: rng.permutation(np.arange(count) % len(c.values)) for c in categories}
+
+    @staticmethod
+    def _chosen(row: Array, choices: dict[int, Array], number: int) -> Array:
+        """A row as the example ``number``."""
+        row = row.copy()
+        for column, chosen in choices.items():
+            row[column] = chosen[number]
+        return row
+
+    def _fewest(self, count: int) -> int:
+        """As many examples as ``count``, or more that each choice of a category needs to be seen twice."""
+        return max([count, *(2 * len(self.table.categories[i].values) for i in self.table.structural)])
 
     def _device_examples(self, wanted: int) -> tuple[list[DeviceReading], Array]:
         """Programs to learn formulas from, and their rows; what is there already is kept."""
@@ -233,17 +234,13 @@ class VectorSketch:
         if self._learnt is None:
             self._learnt = _Examples(ExampleChooser(table, np.random.default_rng([*self.seed, 7])), [], [])
         known = self._learnt
-        rng = np.random.default_rng([*self.seed, wanted])
-        # Every choice of a category is seen at least twice, and no two categories go together.
-        choices = {i: rng.permutation(np.arange(wanted) % len(table.categories[i][2])) for i in table.structural}
+        choices = self._choices(np.random.default_rng([*self.seed, wanted]), wanted)
         refused = 0
         while len(known.rows) < wanted and refused < wanted:
             row = known.chooser.next()
             if row is None:
                 break  # fewer candidates than examples wanted: then these are all
-            row = row.copy()
-            for i, chosen in choices.items():
-                row[table.categories[i][1]] = chosen[len(known.rows)]
+            row = self._chosen(row, choices, len(known.rows))
             sch = schedule_for_tuning(self._mod, 1)
             try:
                 known.readings.append(replay(sch, table.to_trace(row, ())))
@@ -256,12 +253,13 @@ class VectorSketch:
             raise Unfit("no random candidate is a program")
         return known.readings, np.array(known.rows)
 
-    def _some_allocated(self, rows: Array) -> tuple[Array, list[dict[str, int]]]:
-        """The first rows that can be lowered, with the elements of the buffers of each."""
+    def _some_allocated(self, rows: Array, compiled: ColumnProgram) -> tuple[Array, list[dict[str, int]]]:
+        """The first rows that can be lowered, with the elements of the buffers of each when limits are checked."""
+        last = next((p for p, flags in compiled.verdicts.items() if flags == compiled.launchable), None)
         chosen: list[Array] = []
         allocated: list[dict[str, int]] = []
         for row in rows:
-            sizes = self._allocated(row)
+            sizes = self._allocated(row, last)
             if sizes:
                 chosen.append(row)
                 allocated.append(sizes)
@@ -271,11 +269,11 @@ class VectorSketch:
             raise Unfit("no program of the sketch can be lowered")
         return np.array(chosen), allocated
 
-    def _allocated(self, row: Array) -> dict[str, int]:
-        """Elements of every buffer in the lowered program of a row."""
+    def _allocated(self, row: Array, last: Postproc | None) -> dict[str, int]:
+        """Elements of every buffer in the lowered program of a row, as the postproc ``last`` is given it."""
         from ..postproc.verify_gpu import allocated_elements
 
-        sch = self.processed(row, (), tensorized=False)
+        sch = self.processed(row, (), last)
         return allocated_elements(sch.mod, self._target)
 
     def _check(self, made: VectorVariant, checks: Array) -> None:
@@ -334,18 +332,20 @@ class VectorSketch:
 
         return process
 
-    def processed(self, row: Array, locations: tuple[int, ...], tensorized: bool = True) -> Schedule:
-        """The program of one row after the postprocs that change what features see."""
-        from ..postproc import RewriteLayout, RewriteTensorize, VerifyGPUCode
+    @property
+    def _postprocs(self) -> Sequence[Postproc]:
+        assert self.context.space_generator is not None
+        return self.context.space_generator.postprocs or []
 
+    def processed(self, row: Array, locations: tuple[int, ...], last: Postproc | None = None) -> Schedule:
+        """The program of one row after the postprocs that change what features see, up to ``last``."""
         sch = schedule_for_tuning(self._mod, 1)
         self.table.to_trace(row, locations).apply_to_schedule(sch, remove_postproc=True)
         sch.enter_postproc()
-        assert self.context.space_generator is not None
-        for postproc in self.context.space_generator.postprocs or []:
-            if isinstance(postproc, RewriteLayout | VerifyGPUCode) or (
-                isinstance(postproc, RewriteTensorize) and not tensorized
-            ):
+        for postproc in self._postprocs:
+            if postproc is last:
+                break
+            if not postproc.changes_features:
                 continue
             before = sch.mod
             # One that only looks and refuses tells nothing of features: it is asked again before a row is measured.

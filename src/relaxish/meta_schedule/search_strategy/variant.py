@@ -13,7 +13,10 @@ from ..feature_extractor.columns import ColumnAccess, ColumnStore, Touched, stor
 from ..feature_extractor.feature_extractor import concrete_store
 from ..feature_extractor.program import Program
 from ..feature_extractor.repeated import Repeated
+from ..postproc.postproc import Postproc
+from .column_program import ColumnProgram
 from .decisions import DecisionTable
+from .device_sizes import DeviceEnvironment, DeviceFitter
 from .fitting import Environment, Fitter, Formula, Unfit
 from .parallel_fusion import Fusion, fuse_block
 from .locations import LocationMask
@@ -53,15 +56,12 @@ class _Store:
         self.depth = depth
 
 
-class CompiledVariant:
+class CompiledVariant(ColumnProgram):
     """Formulas for every number of the program and, from them, the effect of the postprocs and all features.
 
     ``mask`` says for which rows the compute locations are taken as they are; ``process(tiles, parallel, unroll)`` gives
     the program of one candidate after postprocs.
     """
-
-    launchable = False
-    estimate = None
 
     def __init__(
         self,
@@ -69,14 +69,23 @@ class CompiledVariant:
         examples: Array,
         table: DecisionTable,
         mask: LocationMask | None,
+        postprocs: Sequence[Postproc],
         process: Callable[[Array, float, float], Program],
     ) -> None:
         first = readings[0]
         signature = first.signature()
         if any(r.signature() != signature for r in readings):
             raise Unfit("the loop structure changes with tile sizes")
-        fitter = Fitter(table.tile_ranges, examples[:, : table.num_tile_columns])
-        self.table = table
+        options = {table.categories[i].at: len(table.categories[i].values) for i in table.structural}
+        # The columns that formulas look at.
+        self._seen = table.width if options else table.num_tile_columns
+        self._environment = DeviceEnvironment if options else Environment
+        fitter = (
+            DeviceFitter(table.tile_ranges, options, examples)
+            if options
+            else Fitter(table.tile_ranges, examples[:, : self._seen])
+        )
+        super().__init__(table, postprocs)
         self._mask = mask
         self.extents = [
             fitter.fit([float(r.program.loops[i].extent) for r in readings]) for i in range(len(first.program.loops))
@@ -143,6 +152,9 @@ class CompiledVariant:
 
     def _plan(self, env: Environment, parallel: Array) -> list[Fusion]:
         """What becomes of the loops of each block."""
+        if not self.loop_kinds:
+            none = np.zeros(env.size, dtype=np.int8)
+            return [Fusion(none, none) for _ in self.blocks]
         taken: dict[int, Array] = {}
         plans = []
         for block in self.blocks:
@@ -155,7 +167,7 @@ class CompiledVariant:
                 env,
                 taken,
                 parallel,
-                self.table.vectorize,
+                self.columns.vectorize,
             )
             plans.append(made)
             n = len(loops)
@@ -167,22 +179,22 @@ class CompiledVariant:
 
     # ---- rows
 
-    def valid(self, matrix: Array) -> Array:
+    def holds(self, matrix: Array) -> Array:
         """For which rows the compute locations are taken as they are."""
         if self._mask is None:
             return np.ones(len(matrix), dtype=bool)
-        return self._mask(Environment(matrix[:, : self.table.num_tile_columns]))
+        return self._mask(Environment(matrix[:, : self.columns.num_tile_columns]))
 
     def sample(self, rng: np.random.Generator, count: int) -> Array:
         """At most ``count`` random valid rows."""
-        rows = self.table.sample(rng, count)
-        if self._mask is None:
+        rows = self.columns.sample(rng, count)
+        if self._mask is None and not self._further:
             return rows
         rows = rows[self.valid(rows)]
         for _ in range(4):
             if 2 * len(rows) >= count:
                 break
-            more = self.table.sample(rng, 2 * count)
+            more = self.columns.sample(rng, 2 * count)
             rows = np.concatenate([rows, more[self.valid(more)]])
         return rows[:count]
 
@@ -190,12 +202,13 @@ class CompiledVariant:
 
     def feature_rows(self, matrix: Array) -> list[Repeated]:
         """One ``[candidates, 164]`` matrix for each stored buffer."""
-        tiles, parallel = matrix[:, : self.table.num_tile_columns], matrix[:, self.table.parallel_column]
-        found = self._all_features(tiles, parallel.astype("float32"), self.table.unroll_values(matrix))
+        tiles, parallel = matrix[:, : self._seen], matrix[:, self.columns.parallel_column]
+        unroll = self.columns.unroll_values(matrix) if self.loop_kinds else np.zeros(len(matrix))
+        found = self._all_features(tiles, parallel.astype("float32"), unroll)
         return [Repeated(block) for block in found]
 
     def _all_features(self, tiles: Array, parallel: Array, unroll: Array) -> list[Array]:
-        env = Environment(tiles)
+        env = self._environment(tiles)
         plans = self._plan(env, parallel)
         fused = [i for i, plan in enumerate(plans) if plan.whole is not None]
         if not fused:
@@ -210,7 +223,7 @@ class CompiledVariant:
             for index in chosen:
                 self._learn_whole(index, tiles[rows[0]], float(parallel[rows[0]]), float(unroll[rows[0]]))
             everyone = len(rows) == env.size
-            sub = env if everyone else Environment(tiles[rows])
+            sub = env if everyone else self._environment(tiles[rows])
             mine = plans if everyone else [Fusion(p.num_parallel[rows], p.num_vector[rows]) for p in plans]
             parts = self._features(sub, mine, unroll[rows], chosen)
             if everyone:
@@ -226,7 +239,7 @@ class CompiledVariant:
         mine = [i for i, store in enumerate(self.stores) if store.block == block]
         if all(i in self._whole for i in mine):
             return
-        if any(self.extents[i].terms for i in self.blocks[block].shape.loops):
+        if not all(self.extents[i].constant for i in self.blocks[block].shape.loops):
             raise Unfit("a tiled loop nest that is fused as a whole and cut again")
         program = self._process(tiles, parallel, unroll)
         if len(program.stores) != len(self.stores):

@@ -1,0 +1,83 @@
+"""A sketch's programs on columns of decisions, as postprocs act on them and the search asks them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..feature_extractor.repeated import Repeated
+from ..postproc.postproc import Postproc
+from ..utils import has_column_form
+from .decisions import DecisionTable
+
+__all__ = ["ColumnProgram"]
+
+Array = np.ndarray[Any, Any]
+
+
+class ColumnProgram:
+    """What formulas give for a matrix of decisions ``[candidates, columns]``, and what each postproc does to that.
+
+    Every postproc is asked once for its column form (``Postproc.on_columns``). One that has none is carried out on
+    example programs: the formulas hold as long as it leaves alone what features see, and nothing is granted.
+    """
+
+    def __init__(self, columns: DecisionTable, postprocs: Sequence[Postproc]) -> None:
+        self.columns = columns
+        #: Whether loops get the kinds that the root's limits allow, and whether threads share the copying of tiles.
+        self.loop_kinds = self.shared_copies = False
+        #: The verdicts of postprocs that only look, on rows of decisions.
+        self.verdicts: dict[Postproc, Callable[[Array], Array]] = {}
+        self._known = {p for p in postprocs if has_column_form(p) and p.on_columns(self)}
+
+    @property
+    def launchable(self) -> Callable[[Array], Array] | None:
+        """For which rows a GPU can launch the program; None where the program is none for GPUs, or this is not known."""
+        return None
+
+    @property
+    def estimate(self) -> Callable[[Array], Array] | None:
+        """The seconds that rows are expected to take before anything was measured; None where that is not known."""
+        return None
+
+    def mark_loops(self) -> None:
+        """Turn the root's limits for parallel, vector and unrolled loops into loops of these kinds."""
+        self.loop_kinds = True
+
+    def share_copies(self) -> None:
+        """Let the threads of a block share the copies that are annotated so."""
+        self.shared_copies = True
+
+    def admit(self, postproc: Postproc, flags: Callable[[Array], Array]) -> None:
+        """The postproc changes nothing and admits the rows with a flag; it is not asked about their programs again."""
+        self.verdicts[postproc] = flags
+
+    def granted(self, postprocs: Sequence[Postproc]) -> tuple[Postproc, ...]:
+        """Which of the postprocs of a valid row need not be asked: none where one of them may do what is not known."""
+        return tuple(p for p in postprocs if p in self.verdicts) if self._known.issuperset(postprocs) else ()
+
+    def holds(self, matrix: Array) -> Array:
+        """Which rows are programs of this structure, and can run on the device."""
+        return np.ones(len(matrix), dtype=bool)
+
+    def valid(self, matrix: Array) -> Array:
+        """Which rows are candidates that no verdict on columns refuses."""
+        keep = self.holds(matrix)
+        for flags in self._further:
+            keep = keep & flags(matrix)
+        return keep
+
+    @property
+    def _further(self) -> list[Callable[[Array], Array]]:
+        """The verdicts but that of the device."""
+        return [flags for flags in self.verdicts.values() if flags != self.launchable]
+
+    def sample(self, rng: np.random.Generator, count: int) -> Array:
+        """At most ``count`` random valid rows."""
+        raise NotImplementedError
+
+    def feature_rows(self, matrix: Array) -> list[Repeated]:
+        """Feature matrices ``[rows, 164]`` of valid rows, one for each stored buffer, equal rows perhaps only once."""
+        raise NotImplementedError
