@@ -292,8 +292,9 @@ def _attach_epilogue(sch: Schedule, epilogue: BlockInfo, place: LoopRV, tile: Cp
     total = 1
     for e in extents:
         total *= e
-    if tile.lanes > 1 and last % tile.lanes == 0:
-        if last > tile.lanes:
+    # A last vector that is not whole is stored under a mask; of few rows, not of loops with bounds of their own.
+    if tile.lanes > 1 and (last % tile.lanes == 0 or (2 * last >= tile.lanes and total <= tile.lanes * 64)):
+        if last != tile.lanes:
             middle, lane = sch.split(inner[-1], [None, tile.lanes])
             sch.unroll(middle)
             sch.vectorize(lane)
