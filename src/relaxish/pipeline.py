@@ -257,6 +257,8 @@ def _cpu_fast(target: Target) -> list[Pass]:
         CPUBatchnormFolding(),
         DecomposeOpsAsWritten(),
         transform.CanonicalizeBindings(),
+        # Weights that are computed from constants, decoded ones for example, are constants for what follows.
+        transform.FoldConstant(),
         SubPixelConvTranspose(),
         ChannelsLastConvolution(target),
         CPULayoutPacking(target),

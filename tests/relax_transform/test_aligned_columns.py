@@ -9,6 +9,7 @@ import pytest
 
 import relaxish
 from relaxish import Target, relax, tir
+from relaxish.pipeline import kernel_pipeline
 from relaxish.relax.struct_info import TensorStructInfo
 from relaxish.transform.aligned_columns import AlignColumns, aligned
 
@@ -134,3 +135,28 @@ def test_convolutions_of_any_number_of_channels(channels: int) -> None:
         builder.emit_func_output(z)
     want = torch.relu(torch.conv2d(torch.from_numpy(x), torch.from_numpy(w), padding=1) + torch.from_numpy(bias))
     np.testing.assert_allclose(run(builder.get(), x), want.numpy(), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("rows, depth, columns", [(5, 448, 303), (7, 39, 29), (33, 65, 67)])
+def test_weights_decoded_from_bytes_are_padded_like_others(rows: int, depth: int, columns: int) -> None:
+    rng = np.random.default_rng(columns)
+    x = relax.Var("x", TensorStructInfo((rows, depth), "float32"))
+    codes = rng.integers(-127, 128, (columns, depth)).astype("int8")
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            weight = builder.emit(relax.op.permute_dims(relax.op.astype(relax.const(codes), "float32")))
+            y = builder.emit_output(relax.op.matmul(x, weight))
+        builder.emit_func_output(y)
+    mod = builder.get()
+    kernels = kernel_pipeline(WIDE)(mod)
+    shapes = [
+        [int(d) for d in buffer.shape]
+        for func in kernels.functions.values()
+        if isinstance(func, tir.PrimFunc)
+        for buffer in func.buffer_map.values()
+    ]
+    assert [depth, aligned(columns, 16)] in shapes
+    a = rng.standard_normal((rows, depth)).astype("float32")
+    want = a.astype("float64") @ codes.T.astype("float64")
+    np.testing.assert_allclose(run(mod, a), want, rtol=0, atol=1e-6 * np.abs(want).max() * depth**0.5)

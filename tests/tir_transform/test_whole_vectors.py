@@ -8,10 +8,11 @@ import pytest
 import relaxish
 from relaxish import tir
 from relaxish.ir import IRModule
+from relaxish.ir.functor import all_nodes
 from relaxish.ir.structural import assert_structural_equal
 from relaxish.script import from_source
 from relaxish.script import tir as T
-from relaxish.tir.transform.loops.whole_vectors import WholeVectors
+from relaxish.tir.transform.loops.whole_vectors import WholeVectors, whole_vectors
 
 
 @T.prim_func
@@ -93,3 +94,71 @@ def test_nothing_is_written_behind_the_bound(seed: int) -> None:
     relaxish.build(from_source(source), "llvm")(relaxish.nd.array(a), got)
     want = np.where(np.arange(n) >= first, a * 2, np.float32(9))
     np.testing.assert_array_equal(got.numpy(), want)
+
+
+def _masked(source: str, bits: int = 32) -> list[tir.BufferStore]:
+    func = whole_vectors(from_source(source), bits)
+    return [item for item in all_nodes(func.body) if isinstance(item, tir.BufferStore)]
+
+
+def test_under_a_mask_the_edge_is_a_vector_too_and_only_what_may_not_exist_is_masked() -> None:
+    source = (
+        "@T.prim_func\n"
+        "def main(A: T.Buffer((1001,), 'float32'), B: T.Buffer((1008,), 'float32'), C: T.Buffer((1001,), 'float32')):\n"
+        "    for i in range(63):\n        for v in T.vectorized(16):\n            if i * 16 + v < 1001:\n"
+        "                C[i * 16 + v] = A[i * 16 + v] + B[i * 16 + v]\n"
+    )
+    whole, edge = _masked(source)
+    assert whole.predicate is None and edge.predicate is not None
+    loads = {item.buffer.name: item for item in all_nodes(edge.value) if isinstance(item, tir.BufferLoad)}
+    assert loads["A"].predicate is not None and loads["B"].predicate is None
+
+
+@pytest.mark.parametrize(
+    ("element", "value"),
+    [
+        ("int32", "A[v] // A[v]"),
+        ("int8", "A[v] + A[v]"),
+        ("float32", "A[v * 2]"),
+        ("float32", "T.if_then_else(v < 3, A[v], 0)"),
+    ],
+)
+def test_what_masks_do_not_make_safe_or_have_no_bits_for_is_stored_by_element(element: str, value: str) -> None:
+    source = (
+        f"@T.prim_func\ndef main(A: T.Buffer((21,), '{element}'), C: T.Buffer((11,), '{element}')):\n"
+        f"    for v in T.vectorized(16):\n        if v < 11:\n            C[v] = {value}\n"
+    )
+    assert all(store.predicate is None for store in _masked(source))
+
+
+@pytest.mark.parametrize("rows, columns", [(3, 23), (9, 87), (11, 39), (16, 5), (5, 101)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32"])
+def test_products_of_any_width_end_in_masked_vectors(rows: int, columns: int, dtype: str) -> None:
+    """Register tiles over padded columns, of which the output has only some, with a row of its own added."""
+    lanes, depth = (8 if dtype == "float64" else 16), 7
+    width = -(-columns // lanes) * lanes
+    wide = "float32" if dtype == "float16" else dtype
+    source = (
+        f"@T.prim_func\ndef main(A: T.Buffer(({rows}, {depth}), '{wide}'), B: T.Buffer(({depth}, {width}), '{wide}'),\n"
+        f"         R: T.Buffer(({columns},), '{dtype}'), C: T.Buffer(({rows}, {columns}), '{dtype}')):\n"
+        f"    for j in range({width // lanes}):\n"
+        f"        acc = T.decl_buffer(({rows}, {lanes}), '{wide}')\n"
+        f"        for i in T.unroll({rows}):\n            for v in T.vectorized({lanes}):\n"
+        f"                acc[i, v] = T.Cast('{wide}', 0)\n"
+        f"        for k in range({depth}):\n            for i in T.unroll({rows}):\n"
+        f"                for v in T.vectorized({lanes}):\n"
+        f"                    acc[i, v] = acc[i, v] + A[i, k] * B[k, j * {lanes} + v]\n"
+        f"        for i in T.unroll({rows}):\n            for v in T.vectorized({lanes}):\n"
+        f"                if j * {lanes} + v < {columns}:\n"
+        f"                    C[i, j * {lanes} + v] = T.Cast('{dtype}', acc[i, v]) + R[j * {lanes} + v]\n"
+    )
+    rng = np.random.default_rng(rows * columns)
+    a, b, r = (
+        rng.integers(-9, 9, shape) / (1 if dtype == "int32" else 4)
+        for shape in ((rows, depth), (depth, width), columns)
+    )
+    out = relaxish.nd.array(np.full((rows, columns), 77, dtype))
+    relaxish.build(from_source(source), "llvm")(
+        *(relaxish.nd.array(x.astype(kind)) for x, kind in ((a, wide), (b, wide), (r, dtype))), out
+    )
+    np.testing.assert_array_equal(out.numpy(), (a @ b[:, :columns] + r).astype(dtype))

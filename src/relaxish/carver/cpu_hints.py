@@ -295,8 +295,8 @@ class TileProblem:
         if height is None:
             return [n for n in _ROWS_OF_UNKNOWN if n <= self._rows_side_by_side()]
         whole = _divisors(height, self._rows_side_by_side())
-        # No divisor fits (a prime, say): the last tile is partial.
-        return whole if height <= _MOST_ROWS or max(whole) >= 4 else [*whole, 6, 12]
+        # No divisor fills the registers (of a prime, say): the last tile is partial.
+        return whole if height <= _MOST_ROWS or max(whole) >= 6 else [*whole, 6, 12]
 
     def _rows_side_by_side(self) -> int:
         """How many rows of a broadcast operand the first cache holds at once: a stride of 4096 puts all in one set."""

@@ -101,7 +101,8 @@ def find_accumulators(gen: StmtGen, loop: For) -> list[tuple[Any, bool]]:
         shared[key] = shared.get(key, 0) + 1
     for var in stored - blocked - gen.never_promote:
         items = accesses[var]
-        if var in gen.register_buffers or var in gen.promoted or shared[gen.alias_key(var)] > 1:
+        in_registers = var in gen.register_buffers - gen.moved_through
+        if in_registers or var in gen.promoted or shared[gen.alias_key(var)] > 1:
             continue
         if all(isinstance(i, BufferStore) for i in items):
             continue

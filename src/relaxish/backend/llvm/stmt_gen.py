@@ -10,10 +10,11 @@ from ...ir.op import op_name_of
 from ...arith.functor import uses_var
 from ...ir import dtype as dt
 from ...ir.expr import PrimExpr
-from ...ir.functor import pre_order_visit
+from ...ir.functor import all_nodes, pre_order_visit
 from ...ir.node import Node
-from ...ir.prim import Call, IntImm, SizeVar, Var
+from ...ir.prim import Call, IntImm, SizeVar, Var, const_int
 from ...support.errors import RelaxishError
+from ...support.sequences import of_kind
 from ...tir import BufferLoad, BufferStore, For, ForKind
 from .amx import TileFile, amx_call, chain_products, keep_result_tiles
 from .emit import FunctionWriter, Lines
@@ -51,6 +52,8 @@ class StmtGen(ExprGen):
         self.noalias = noalias
         self.stack_bytes = 0
         self.register_buffers: set[Any] = set()
+        # Those of them that LLVM leaves in memory all the same, because a loop that stays one moves through them.
+        self.moved_through: set[Any] = set()
         self.writes_cache: dict[int, tuple[Any, frozenset[Any]]] = {}
         self.terminated = False
         self.promoted: dict[Any, Promotion] = {}
@@ -189,6 +192,8 @@ class StmtGen(ExprGen):
                 self.stack_bytes += total
                 if total <= _REGISTER_BYTES:
                     self.register_buffers.add(node.buffer_var)
+                    if self._moves(node):
+                        self.moved_through.add(node.buffer_var)
                 ty = memory_type(element)
                 self.room[node.buffer_var] = {}, size * count
                 self.pointers[node.buffer_var] = w.alloca(f"[{max(1, size * count)} x {ty}], align 64")
@@ -453,6 +458,18 @@ class StmtGen(ExprGen):
         # The node is kept as well: its id must not come back as another's.
         self.writes_cache[id(node)] = node, result
         return result
+
+    def _moves(self, node: Allocate) -> bool:
+        """Whether a loop that stays one moves through a buffer."""
+        for loop in of_kind(all_nodes(node.body), For):
+            count = const_int(loop.extent, 0)
+            if loop.kind == ForKind.UNROLLED or count == 1 or self._wants_unroll(loop, count or _UNROLL_LIMIT):
+                continue
+            for item in all_nodes(loop.body):
+                own = isinstance(item, (BufferLoad, BufferStore)) and item.buffer.data is node.buffer_var
+                if own and any(uses_var(i, loop.loop_var) for i in item.indices):
+                    return True
+        return False
 
     def _wants_unroll(self, node: For, count: int) -> bool:
         """Whether unrolling makes the indices of a register-sized buffer constant."""

@@ -30,6 +30,7 @@ from ..base import ScheduleRule
 from .common import attempt, open_reduction, parallel_outer, refresh, schedule_elementwise, work_of
 from .normalize import simplify_blocks
 from .packing import CONSTANT_ATTR, PACK_ATTR
+from .wide_rows import widen_rows
 from ...ir.plain import plain_int
 
 
@@ -59,6 +60,16 @@ class Contraction(ScheduleRule):
             vector = vector_axis(anchor)
         if vector is None or vector.dom is None or vector.dom < 4:
             return None
+        widened = widen_rows(sch, anchor, vector) if combiner_of(anchor.block) == "sum" else None
+        wide = ""
+        if widened is not None:
+            turned = [sch.get(copy).name_hint for copy in copies]
+            sch, wide = widened
+            copies = [sch.get_block(name) for name in turned]
+            place = [it.var for it in anchor.spatial].index(vector.var)
+            infos = refresh(sch)
+            anchor = next(info for info in infos if info.is_reduction)
+            vector = anchor.spatial[place]
         names = [info.name for info in infos]
         at = names.index(anchor.name)
         before, after = infos[:at], infos[at + 1 :]
@@ -72,11 +83,13 @@ class Contraction(ScheduleRule):
         if packing:
             anchor = next(info for info in refresh(sch) if info.is_reduction)
             vector = next(it for it in anchor.spatial if it.var is vector.var)
+        of_several = sum((it.dom or 2) > 1 for it in anchor.spatial) > 2
         tiled = tile_block(sch, anchor, vector, after[0] if after else None, target, hint)
         for info in [*before, *(info for info in refresh(sch) if any(_same(sch, copy, info.rv) for copy in packing))]:
             # Copied operands are copied strip by strip, the padded rows of a stencil row by row: just before use.
             copied = any(_same(sch, copy, info.rv) for copy in (*copies, *packing))
-            place = tiled.strip if copied else tiled.outer if streams(anchor, vector) else None
+            by_task = streams(anchor, vector) or (info.name == wide and of_several)
+            place = tiled.strip if copied else tiled.outer if by_task else None
             if not (place is not None and attempt(sch.compute_at, info.rv, place, True)):
                 schedule_elementwise(sch, info, target)
         return sch
@@ -292,8 +305,9 @@ def _attach_epilogue(sch: Schedule, epilogue: BlockInfo, place: LoopRV, tile: Cp
     total = 1
     for e in extents:
         total *= e
-    if tile.lanes > 1 and last % tile.lanes == 0:
-        if last > tile.lanes:
+    # A last vector that is not whole is stored under a mask; of few rows, not of loops with bounds of their own.
+    if tile.lanes > 1 and (last % tile.lanes == 0 or (2 * last >= tile.lanes and total <= tile.lanes * 64)):
+        if last != tile.lanes:
             middle, lane = sch.split(inner[-1], [None, tile.lanes])
             sch.unroll(middle)
             sch.vectorize(lane)

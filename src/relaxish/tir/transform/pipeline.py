@@ -79,7 +79,7 @@ def _cpu_steps(vector_bits: int) -> list[tuple[str, Callable[[PrimFunc], PrimFun
         ("FlattenBuffer", flatten_buffer.flatten),
         ("SimplifyShapeArithmetic", sizes.simplify),
         ("Simplify", simplify.simplify),
-        ("WholeVectors", whole_vectors.whole_vectors),
+        ("WholeVectors", lambda func: whole_vectors.whole_vectors(func, _masked_bits(vector_bits))),
         ("VectorizeLoop", on_body(lambda s: vectorize_loop.vectorize(s, not config("tir.disable_vectorize", False)))),
         ("HoistIfThenElse", on_body(hoist_if_then_else.hoist)),
         ("Simplify", lambda func: simplify.simplify(func) if _has_vectors(func) else func),
@@ -88,6 +88,11 @@ def _cpu_steps(vector_bits: int) -> list[tuple[str, Callable[[PrimFunc], PrimFun
         ("RewriteUnsafeSelect", on_body(rewrite_unsafe_select.rewrite)),
         ("BindSizes", sizes.bind),
     ]
+
+
+def _masked_bits(vector_bits: int) -> int | None:
+    """Bits of the narrowest elements that vectors of so many bits are stored of under a mask."""
+    return None if vector_bits < 256 else 32 if vector_bits < 512 else 8
 
 
 class _Sizes:

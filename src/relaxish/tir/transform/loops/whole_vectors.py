@@ -17,21 +17,35 @@ After::
         for v in range(16):
             if i * 16 + v < 1001:
                 C[i * 16 + v] = A[i * 16 + v]
+
+With ``masks``, on CPUs that have them, the edge is a vector, too: ``C.vstore([T.Ramp(i * 16, 1, 16)], ..., predicate=...)``.
+Then all accesses of a register tile are vectors at constant places, and its accumulators stay in registers.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from ....arith import Analyzer
 from ....arith.affine import coefficient
-from ....ir.expr import PrimExpr
-from ....ir.prim import And, GE, GT, IntImm, LE, LT, Var, const, is_call_of, is_zero
+from ....arith.functor import uses_var
+from ....ir import dtype as dt
+from ....ir.expr import PrimExpr, Range
+from ....ir.functor import all_nodes
+from ....ir.prim import (
+    And, Div, FloorDiv, FloorMod, GE, GT, IntImm, LE, LT, Mod, Ramp, Var, const, const_int, is_call_of, is_one,
+    is_zero,
+)  # fmt: skip
+from ...expr import BufferLoad
 from ...functor import substitute
 from ...function import PrimFunc
-from ...stmt import BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt
-from ..base import StmtMutator, FunctionRewrite
+from ...stmt import BufferStore, For, ForKind, IfThenElse, SeqStmt, Stmt, stmt_list
+from ..base import FunctionRewrite, LoweringError, SeqMutator, StmtMutator
+from .vectorize_loop import NeedsScalar, _Vectorizer
 
 __all__ = ["WholeVectors", "whole_vectors"]
+
+_DIVISIONS = (Div, Mod, FloorDiv, FloorMod)
 
 
 def _parts(condition: PrimExpr) -> list[PrimExpr]:
@@ -60,16 +74,81 @@ def _only_stores(stmt: Stmt) -> bool:
     return isinstance(stmt, BufferStore)
 
 
+class _Unmaskable(Exception):
+    """A store that a mask does not make safe."""
+
+
+class _Masked(SeqMutator):
+    """Accesses under the condition that a mask stands for: what surely exists is read whole."""
+
+    def __init__(self, mask: PrimExpr, analyzer: Analyzer) -> None:
+        self.mask, self.analyzer = mask, analyzer
+
+    def store(self, store: BufferStore) -> BufferStore:
+        """A store of vectors with itself and its loads masked."""
+        self._check(store.buffer, store.indices)
+        return store.with_fields(value=self.visit(store.value), predicate=self.mask)
+
+    def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
+        if dt.lanes(load.dtype) == 1:
+            return load
+        ramp = self._check(load.buffer, load.indices)
+        size = const_int(load.buffer.shape[0], 0)
+        bound = self.analyzer.const_int_bound(ramp.base)
+        if bound.min_value >= 0 and bound.max_value + const_int(ramp.lanes, 0) <= size:
+            return load
+        return load.with_fields(predicate=self.mask)
+
+    def visit_BinaryOp(self, e: Any) -> PrimExpr:
+        # Lanes that are not stored might divide by zero.
+        if isinstance(e, _DIVISIONS) and not dt.is_float(e.dtype):
+            raise _Unmaskable
+        return self.default_visit(e)
+
+    def _check(self, buffer: Any, indices: Any) -> Ramp:
+        index = indices[0] if len(indices) == 1 else None
+        if not isinstance(index, Ramp) or not is_one(index.stride) or dt.lanes(buffer.dtype) != 1:
+            raise _Unmaskable
+        return index
+
+
 class _Splitter(StmtMutator):
+    def __init__(self, narrowest: int | None) -> None:
+        # Bits of the narrowest elements that masks are for.
+        self.narrowest = narrowest
+        self.analyzer = Analyzer()
+
     def visit_For(self, loop: For) -> Stmt:
         made = self._split(loop) if loop.kind == ForKind.VECTORIZED else None
-        return self.default_visit(loop) if made is None else made
+        if made is not None:
+            return made
+        self.analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
+        return self.default_visit(loop)
+
+    def _masked(self, loop: For, body: IfThenElse) -> Stmt | None:
+        """The vectors at the edge under a mask; None where masks do not serve."""
+        lanes = const_int(loop.extent, 0)
+        accesses = [item for item in all_nodes(body.then_case) if isinstance(item, (BufferLoad, BufferStore))]
+        if self.narrowest is None or any(dt.bits(a.buffer.dtype) < self.narrowest for a in accesses):
+            return None
+        try:
+            vectors = _Vectorizer(loop.loop_var, lanes)
+            mask = vectors.visit(body.condition)
+            masked = _Masked(mask, self.analyzer)
+            made = []
+            for store in stmt_list(vectors.visit(body.then_case)):
+                if not isinstance(store, BufferStore) or dt.lanes(store.value.dtype) != lanes:
+                    return None
+                made.append(masked.store(store))
+        except (NeedsScalar, LoweringError, _Unmaskable):
+            return None
+        return SeqStmt(made) if len(made) > 1 else made[0]
 
     def _split(self, loop: For) -> Stmt | None:
         body = loop.body
         if not isinstance(body, IfThenElse) or body.else_case is not None or not _only_stores(body.then_case):
             return None
-        if not isinstance(loop.extent, IntImm) or not is_zero(loop.min):
+        if not isinstance(loop.extent, IntImm) or not is_zero(loop.min) or not uses_var(body.condition, loop.loop_var):
             return None
         whole: Any = None
         for part in _parts(body.condition):
@@ -77,16 +156,18 @@ class _Splitter(StmtMutator):
             if held is None:
                 return None
             whole = held if whole is None else And(whole, held)
-        lane = Var(loop.loop_var.name, loop.loop_var.dtype)
-        single = loop.with_fields(
-            loop_var=lane, kind=ForKind.SERIAL, body=substitute(body, {loop.loop_var: lane}), annotations={}
-        )
-        return IfThenElse(whole, loop.with_fields(body=body.then_case), single)
+        edge = self._masked(loop, body)
+        if edge is None:
+            lane = Var(loop.loop_var.name, loop.loop_var.dtype)
+            edge = loop.with_fields(
+                loop_var=lane, kind=ForKind.SERIAL, body=substitute(body, {loop.loop_var: lane}), annotations={}
+            )
+        return IfThenElse(whole, loop.with_fields(body=body.then_case), edge)
 
 
-def whole_vectors(func: PrimFunc) -> PrimFunc:
-    """See the module."""
-    body = _Splitter().visit(func.body)
+def whole_vectors(func: PrimFunc, masks: int | None = None) -> PrimFunc:
+    """See the module; ``masks`` are for elements of at least so many bits."""
+    body = _Splitter(masks).visit(func.body)
     return func if body is func.body else func.with_body(body)
 
 
