@@ -57,7 +57,7 @@ class Contraction(ScheduleRule):
             infos = refresh(sch)
             anchor = next(info for info in infos if info.is_reduction)
             vector = vector_axis(anchor)
-        if vector is None or vector.dom is None or vector.dom < 4:
+        if vector is None or vector.multiple < 4:
             return None
         names = [info.name for info in infos]
         at = names.index(anchor.name)
