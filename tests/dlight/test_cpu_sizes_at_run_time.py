@@ -99,6 +99,51 @@ def test_a_network() -> None:
     check(network([*sizes("n"), 16, *sizes("h", "w")], layers), 16, want)
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float16", 4e-3)])
+@pytest.mark.parametrize("cores", [1, 2])
+def test_products_of_unknown_width(dtype: str, tolerance: float, cores: int) -> None:
+    """Scores of attention: batch, rows and columns are known only at run time."""
+    n, s, t = sizes("n", "s", "t")
+    shapes = [(n, 3, s, 24), (n, 3, t, 24), (n, 1, s, t)]
+    params = [Var(name, TensorStructInfo(shape, dtype)) for name, shape in zip("qkm", shapes, strict=True)]
+    q, k, m = params
+    builder = BlockBuilder()
+    with builder.function("main", params):
+        with builder.dataflow():
+            scores = builder.emit(R.matmul(q, builder.emit(R.permute_dims(k, [0, 1, 3, 2]))))
+            out = builder.emit_output(R.nn.softmax(builder.emit(R.add(scores, m)), -1))
+        builder.emit_func_output(out)
+    target = relaxish.Target({"kind": "llvm", "num-cores": cores})
+    run = VirtualMachine(relaxish.build(builder.finalize(), target=target), cpu())["main"]
+    rng = np.random.default_rng(5)
+    for a, b, c in [(1, 1, 1), (2, 7, 5), (1, 16, 33), (1, 65, 64), (3, 31, 32), (1, 130, 97), (2, 0, 3), (1, 4, 0)]:
+        given = [rng.standard_normal(x).astype(dtype) for x in ((a, 3, b, 24), (a, 3, c, 24), (a, 1, b, c))]
+        x, y, z = (torch.tensor(each.astype("float32")) for each in given)
+        want = torch.softmax(x @ y.transpose(2, 3) + z, -1).numpy()
+        got = run(*[nd.array(each) for each in given]).numpy()
+        np.testing.assert_allclose(got.astype("float32"), want, rtol=tolerance, atol=tolerance, err_msg=str((a, b, c)))
+
+
+@pytest.mark.parametrize("multiple", [16, 24, 32, 96])
+def test_columns_that_are_a_multiple(multiple: int) -> None:
+    """The extent is written as a product: tiles divide it, no column is computed for nothing."""
+    s, t = sizes("s", "t")
+    a, b = Var("a", TensorStructInfo([s, 40], "float32")), Var("b", TensorStructInfo([40, t, multiple], "float32"))
+    builder = BlockBuilder()
+    with builder.function("main", [a, b]):
+        with builder.dataflow():
+            flat = builder.emit(R.reshape(b, (40, t * multiple)))
+            out = builder.emit_output(R.nn.relu(builder.emit(R.matmul(a, flat))))
+        builder.emit_func_output(out)
+    run = VirtualMachine(relaxish.build(builder.finalize(), target="llvm"), cpu())["main"]
+    rng = np.random.default_rng(multiple)
+    for rows, count in [(1, 1), (9, 2), (70, 3), (5, 0)]:
+        x = rng.standard_normal((rows, 40)).astype("float32")
+        y = rng.standard_normal((40, count, multiple)).astype("float32")
+        got = run(nd.array(x), nd.array(y)).numpy()
+        np.testing.assert_allclose(got, np.maximum(x @ y.reshape(40, -1), 0), rtol=1e-4, atol=1e-4)
+
+
 def loops_of(func: tir.PrimFunc) -> list[tir.For]:
     return [node for node in all_nodes(func.body) if isinstance(node, tir.For)]
 

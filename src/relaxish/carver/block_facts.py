@@ -13,7 +13,7 @@ from ..ir.op import op_name_of
 from ..arith.affine import coefficient
 from ..arith.functor import uses_var
 from ..ir.functor import all_nodes, pre_order_visit
-from ..ir.prim import Add, Call, Div, IterVar, Max, Min, Var, const_int, is_call_of
+from ..ir.prim import Add, Call, Div, IterVar, Max, Min, Mul, Var, const_int, is_call_of
 from ..tir import Block, BufferLoad, BufferStore
 from ..tir.intrinsics import COSTLY, named
 
@@ -39,6 +39,12 @@ class IterInfo:
     def dom(self) -> int | None:
         """The extent when it is a constant."""
         return as_int(self.extent)
+
+    @property
+    def multiple(self) -> int:
+        """What the extent is certainly a multiple of: itself where it is a constant, ``c`` where it is written ``x * c``."""
+        constant = self.extent.b if isinstance(self.extent, Mul) else self.extent
+        return const_int(constant, 1)
 
 
 @dataclass

@@ -224,7 +224,7 @@ class TileProblem:
         if vector is None:
             vector, turned = _turned(info)
             known |= turned
-        if vector is None or not vector.dom:
+        if vector is None or not (vector.dom or vector.multiple > 1):
             return None
         if all(it.dom is not None for it in info.iters) and prod(it.dom or 1 for it in info.iters) < PARALLEL_WORK:
             machine = replace(machine, cores=1)
@@ -250,7 +250,7 @@ class TileProblem:
 
     def lanes(self) -> int:
         """Lanes that divide the axis: a power of two unless another number fills the register much better."""
-        width, most = self.vector.dom or 1, self.machine.lanes(_item(self.info.store.value.dtype))  # type: ignore[union-attr]
+        width, most = self.vector.multiple, self.machine.lanes(_item(self.info.store.value.dtype))  # type: ignore[union-attr]
         fit = max(_divisors(width, most))
         power = max(d for d in (1 << i for i in range(most.bit_length())) if width % d == 0)
         # Vectors of 10 or 12 numbers are taken apart again; eight fill a register or half of one.
@@ -260,13 +260,13 @@ class TileProblem:
         """The ``limit`` greatest numbers of lanes that divide the axis, :meth:`lanes` first."""
         most = self.machine.lanes(_item(self.info.store.value.dtype))  # type: ignore[union-attr]
         best = self.lanes()
-        others = [d for d in reversed(_divisors(self.vector.dom or 1, most)) if d != best]
+        others = [d for d in reversed(_divisors(self.vector.multiple, most)) if d != best]
         return [best, *others[: limit - 1]]
 
     def vector_counts(self, lanes: int) -> list[int]:
         """Vectors side by side that divide the axis."""
         most = 2 if streams(self.info, self.vector) else _MOST_VECTORS
-        return _divisors((self.vector.dom or 1) // lanes, most)
+        return _divisors(self.vector.multiple // lanes, most)
 
     def fits(self, rows: int, vectors: int) -> bool:
         """Whether the registers hold so many accumulators and what a step of the reduction needs."""
@@ -339,7 +339,7 @@ class TileProblem:
 
     def row_tasks(self, rows: int, width: int) -> list[int]:
         """Rows of a task: all (0), or parts of them where strips alone do not keep the cores busy."""
-        height, strips = self.rows.dom if self.rows is not None else None, (self.vector.dom or 1) // width
+        height, strips = self.rows.dom if self.rows is not None else None, (self.vector.dom or _UNKNOWN) // width
         if self.rows is not None and height is None:
             return [_TASK_OF_UNKNOWN // rows * rows]
         strips *= prod(it.dom or _UNKNOWN for it in self.others)
@@ -388,7 +388,7 @@ class TileProblem:
         cycles *= 1.0 if order == ORDERS[0] else _ORDER_COST
         if packed:
             for i, tile in enumerate(tiles):
-                strips = prod(it.dom or _UNKNOWN for it in self.others) * (self.vector.dom or 1)
+                strips = prod(it.dom or _UNKNOWN for it in self.others) * (self.vector.dom or _UNKNOWN)
                 copies = (self.rows.dom or _UNKNOWN) // (tile.row_task or self.rows.dom or _UNKNOWN)  # type: ignore[union-attr]
                 copied = strips * copies * self._depth() * self._operand_bytes() * len(packed)
                 cycles[i] += 2 * copied / _COPY_RATE / max(1, self.machine.cores)

@@ -24,7 +24,7 @@ from .benchmark import BenchmarkResult, HostTimer, time_evaluator
 from .bytecode.bound_plan import BoundPlan
 from .bytecode.builtins import VMClosure
 from .bytecode.device_plan import DevicePlan
-from .bytecode.known_sizes import KnownSizes
+from .bytecode.known_sizes import DYNAMIC_CALL as _DYNAMIC_CALL, KnownSizes
 from .bytecode.instructions import VM_REGISTER, VOID_REGISTER, Arg, CallOp, FunctionInfo, GotoOp, RetOp
 from .container import ShapeTuple, type_key_of
 from .device import Clock, Device, cpu
@@ -246,7 +246,7 @@ class VirtualMachine:
 
     def _runs_on_host(self, callee: FunctionInfo, args: Sequence[Arg]) -> bool:
         """Whether a call is one of a kernel in host code, whose constants are those of the host."""
-        if callee.name == "vm.builtin.call_tir_dyn" and args and args[0].kind == "f":
+        if callee.name == _DYNAMIC_CALL and args and args[0].kind == "f":
             callee = self.executable.functions[args[0].value]
         return callee.kind == "kernel" and not any(callee.name in m.programs for m in self.executable.device_modules)
 
@@ -337,6 +337,11 @@ class VirtualMachine:
             else:
                 pc += 1 if regs[func] else a
 
+    def _name_of(self, func: object, otherwise: str) -> str:
+        """The name of a kernel that an instruction is given to call with sizes."""
+        pairs = zip(self._callables, self.executable.functions, strict=False)
+        return next((info.name for known, info in pairs if known is func), otherwise)
+
     def _call_watched(self, func: Callable[..., Any], name: str, args: Sequence[Any]) -> object:
         instrument, records = self._instrument, self._records
         if instrument is not None and instrument(func, name, True, None, *args) == VMInstrumentReturnKind.SKIP_RUN:
@@ -346,7 +351,8 @@ class VirtualMachine:
         result = func(*args)
         seconds = timer.stop()
         if records is not None and not isinstance(func, VMClosure):
-            records.append(CallRecord(name, seconds, str(self.devices[0]), shapes_of(args)))
+            called = self._name_of(args[0], name) if name == _DYNAMIC_CALL else name
+            records.append(CallRecord(called, seconds, str(self.devices[0]), shapes_of(args)))
         if instrument is not None:
             instrument(func, name, False, result, *args)
         return result

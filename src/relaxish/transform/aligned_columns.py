@@ -7,21 +7,25 @@ the columns that are meant: with FuseOps the slice is part of that kernel.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from .. import topi
+from ..arith import Analyzer
 from ..ir import dtype as dt
-from ..ir.expr import GlobalVar
+from ..ir.expr import PrimExpr
 from ..ir.module import IRModule
 from ..ir.op import op_name_of
+from ..ir.prim import FloorDiv, FloorMod, IntImm
 from ..op import nn
 from ..op.index import strided_slice
-from ..relax.expr import Call, Constant, Expr, Function, Var, is_call_of
-from ..relax.expr_functor import PyExprMutator
+from ..relax.expr import Call, Constant, Expr, Var, is_call_of
+from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.scalars import const_int
 from ..target import Target
-from .base import map_relax_functions
+from ..te import Tensor, compute
 from ..ir.declared_pass import ModuleRewrite
 
 __all__ = ["AlignColumns", "aligned"]
@@ -30,6 +34,8 @@ __all__ = ["AlignColumns", "aligned"]
 _ROWS_TO_COPY = 16
 #: Zeros that may be added for more vectors in a tile, relative to the columns.
 _SLACK = 1.06
+# Vectors of a multiple of which there are columns where their number is known only at run time.
+_VECTORS_OF_UNKNOWN = 2
 
 
 def aligned(columns: int, lanes: int) -> int:
@@ -85,6 +91,8 @@ class _Aligner(PyExprMutator):
         if left is None or right is None or len(left) < 2 or len(right) < 2:
             return call
         columns, rows = const_int(right[-1]), const_int(left[-2])
+        if columns is None:
+            return self._of_unknown_width(call, rows, right)
         width = self._width(columns, call.args[1].struct_info.dtype)
         if width is None or columns is None or rows == 1:
             return call
@@ -97,6 +105,21 @@ class _Aligner(PyExprMutator):
             widths = [0] * (2 * len(right) - 1) + [width - columns]
             padded = self.builder_.emit(nn.pad(call.args[1], widths))
         return self._narrowed(Call(call.op, (call.args[0], padded), call.attrs), columns)
+
+    def _of_unknown_width(self, call: Call, rows: int | None, right: Sequence[PrimExpr]) -> Expr:
+        """A product of a number of columns that is known only at run time, such as scores of attention."""
+        dtype = call.args[1].struct_info.dtype
+        if not dt.is_float(dtype) or dt.bits(dtype) < 16 or (rows is not None and rows < _ROWS_TO_COPY):
+            return call
+        columns, step = right[-1], _VECTORS_OF_UNKNOWN * self.vector_bits // max(32, dt.bits(dtype))
+        analyzer = Analyzer()
+        if const_int(analyzer.simplify(FloorMod(columns, IntImm(columns.dtype, step)))) == 0:
+            return call
+        whole = FloorDiv(columns + (step - 1), IntImm(columns.dtype, step)) * step
+        zeros = [0] * (len(right) - 1)
+        padded = self.builder_.emit_te(topi.nn.pad, call.args[1], [0] * len(right), [*zeros, whole - columns])
+        wide = self.builder_.emit(Call(call.op, (call.args[0], padded), call.attrs))
+        return self.builder_.call_te(first_columns, wide, columns)
 
     def _convolution(self, call: Call) -> Expr:
         a = call.attrs
@@ -122,6 +145,11 @@ class _Aligner(PyExprMutator):
         return strided_slice(wide, [len(wide.struct_info.dims()) - 1], [0], [columns])
 
 
+def first_columns(data: Tensor, count: PrimExpr) -> Tensor:
+    """``data[..., :count]``, where there certainly are so many."""
+    return compute((*data.shape[:-1], count), lambda *at: data[at], name="first_columns")
+
+
 class AlignColumns(ModuleRewrite):
     """``matmul`` and channels-last ``conv2d`` compute whole vectors of columns; see the module.
 
@@ -138,8 +166,4 @@ class AlignColumns(ModuleRewrite):
     target: Target
 
     def rewrite(self, mod: IRModule) -> IRModule:
-        def rewrite(_: GlobalVar, func: Function) -> Function:
-            made: Function = _Aligner(mod, self.target).visit_expr(func)
-            return made
-
-        return map_relax_functions(mod, rewrite)
+        return rewrite_functions(_Aligner(mod, self.target), mod)

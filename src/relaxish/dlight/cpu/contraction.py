@@ -58,7 +58,7 @@ class Contraction(ScheduleRule):
             infos = refresh(sch)
             anchor = next(info for info in infos if info.is_reduction)
             vector = vector_axis(anchor)
-        if vector is None or vector.dom is None or vector.dom < 4:
+        if vector is None or vector.multiple < 4:
             return None
         widened = widen_rows(sch, anchor, vector) if combiner_of(anchor.block) == "sum" else None
         wide = ""

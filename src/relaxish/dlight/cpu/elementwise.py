@@ -59,7 +59,7 @@ class Fallback(ScheduleRule):
             schedule_elementwise(sch, info, target)
             return
         vector = vector_axis(info) if info.reductions else None
-        if vector is not None and vector.dom is not None and vector.dom >= 4:
+        if vector is not None and vector.multiple >= 4:
             tile_block(sch, info, vector, None, target, best_hint(sch, info, target, may_pack=False))
             return
         spatial = [it.loop for it in info.spatial]

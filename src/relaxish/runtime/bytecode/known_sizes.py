@@ -33,7 +33,7 @@ _OF_SIZES = frozenset(
     )
 )  # fmt: skip
 _VIEWS = frozenset({"vm.builtin.reshape", "vm.builtin.view"})
-_DYNAMIC_CALL = "vm.builtin.call_tir_dyn"
+DYNAMIC_CALL = "vm.builtin.call_tir_dyn"
 # Not floats: 0.0 and -0.0 are equal.
 _NUMBERS = (int, bool)
 # Sets of sizes that are remembered: with lists of calls, and as met once.
@@ -216,7 +216,7 @@ class KnownSizes:
 
     def _look(self, seen: _Recording, name: str, given: Sequence[Any], made: Any) -> None:
         """Note what an instruction did."""
-        if name == _DYNAMIC_CALL:
+        if name == DYNAMIC_CALL:
             name, given = given[0].spec.name, [*given[1:-1], *given[-1]]
         if name not in _OF_SIZES:
             self._call(seen, name, given)

@@ -13,7 +13,7 @@ from ....arith.affine import affine
 from ....arith.functor import free_vars
 from ....ir.expr import PrimExpr
 from ....ir.functor import all_nodes
-from ....ir.prim import BinaryOp, SizeVar, Var
+from ....ir.prim import BinaryOp, FloorDiv, IntImm, Mul, SizeVar, Var
 from ....ir.structural import same_expression
 from ...buffer import Buffer
 from ...function import PrimFunc
@@ -56,7 +56,7 @@ def name_sizes(func: PrimFunc) -> NamedSizes:
     buffers = [*func.buffer_map.values()]
     buffers += [buffer for x in all_nodes(func.body) if isinstance(x, Block) for buffer in x.alloc_buffers]
     values: dict[Var, PrimExpr] = {}
-    for extent in (extent for buffer in buffers for extent in buffer.shape):
+    for extent in (_without_factor(extent) for buffer in buffers for extent in buffer.shape):
         if isinstance(extent, BinaryOp) and extent.dtype in ("int32", "int64") and known.issuperset(free_vars(extent)):
             if not any(same_expression(extent, other) for other in values.values()):
                 values[SizeVar("size", extent.dtype)] = extent
@@ -65,6 +65,12 @@ def name_sizes(func: PrimFunc) -> NamedSizes:
     namer = _Namer(values)
     body = namer.visit(func.body)
     return NamedSizes(func.with_body(body), values, {new: old for old, new in namer.buffers.items()})
+
+
+def _without_factor(extent: PrimExpr) -> PrimExpr:
+    """A size without its constant factor, which divides it whatever its name: ``(s + 31) // 32`` of ``(s + 31) // 32 * 32``."""
+    inner = isinstance(extent, Mul) and isinstance(extent.b, IntImm) and isinstance(extent.a, FloorDiv)
+    return extent.a if isinstance(extent, Mul) and inner else extent
 
 
 def is_sum(size: PrimExpr) -> bool:
