@@ -18,6 +18,7 @@ from ...support.untrusted import malformed
 from ...target import Target
 from ...tir import Schedule
 from ...tir.schedule import Trace
+from ..analysis.shapes import Shape, shape_of
 from ..arg_info import ArgInfo
 from ..measure.status import MeasureStatus
 from ..verdicts.module_equality import ModuleEquality
@@ -81,6 +82,11 @@ class Workload:
     def key(self) -> str:
         """The hash as hexadecimal text, the workload's name in files."""
         return f"{self.shash & 0xFFFFFFFFFFFFFFFF:016x}"
+
+    @functools.cached_property
+    def shape(self) -> Shape:
+        """What makes other programs similar."""
+        return shape_of(self.mod)
 
     def as_json(self) -> list[Any]:
         """``[hash, base64 of the JSON graph]``."""
@@ -328,6 +334,13 @@ class Database:
         """Every record of one workload, failures included, in the order committed."""
         return [r for r in self.get_all_tuning_records() if self.module_equality.equal(r.workload.mod, workload.mod)]
 
+    def similar(self, mod: IRModule, count: int = 8) -> list[Workload]:
+        """Other workloads with records whose heaviest blocks differ from a program's by their sizes only, nearest first.
+
+        What is computed before and after that block may differ.
+        """
+        return nearest(mod, {r.workload.key: r.workload for r in self.get_all_tuning_records()}.values(), count)
+
     def query_tuning_record(self, mod: IRModule, target: Target, workload_name: str = "main") -> TuningRecord | None:
         """The best record for a module on a target that computes the right thing, checked now if nobody did before.
 
@@ -451,6 +464,15 @@ def is_for(record: TuningRecord, target: Target | None) -> bool:
     if not config.ANY_HARDWARE.value and not is_here(record):
         return False
     return record.target is None or target is None or _same_device(record.target, target)
+
+
+def nearest(mod: IRModule, workloads: Iterable[Workload], count: int) -> list[Workload]:
+    """The workloads of a program's structure, but for itself, those of the nearest sizes first."""
+    mine = Workload(mod)
+    if not mine.shape.structure:
+        return []
+    others = [w for w in workloads if w.shape.structure == mine.shape.structure and w.key != mine.key]
+    return sorted(others, key=lambda w: mine.shape.distance(w.shape.sizes))[:count]
 
 
 def verdict_key(record: TuningRecord) -> tuple[int, int]:

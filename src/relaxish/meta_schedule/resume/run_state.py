@@ -152,8 +152,7 @@ class RunState:
             if task.measure_candidates is None:
                 stored["history"] = [x if math.isfinite(x) else None for x in task.best_time_cost_history]
                 stored["trials"] = task.trials
-            if task.ctx.search_strategy is not None:
-                stored["strategy"] = task.ctx.search_strategy.save_state()
+        self._note_strategies(scheduler)
         self._state["scheduler"] = scheduler.save_state()
         self._write()
         with contextlib.suppress(OSError):
@@ -161,6 +160,11 @@ class RunState:
         for workload, task in zip(self._workloads, scheduler.tasks_, strict=True):
             if task.measure_candidates is None:
                 self._forget_round(workload)
+
+    def _note_strategies(self, scheduler: TaskScheduler) -> None:
+        for stored, task in zip(self._state["tasks"], scheduler.tasks_, strict=True):
+            if task.ctx.search_strategy is not None:
+                stored["strategy"] = task.ctx.search_strategy.save_state()
 
     def _save_model(self) -> None:
         if self._model is None:
@@ -186,6 +190,9 @@ class RunState:
         rounds = [_load(self._round_path(w)) if self.resumed else None for w in self._workloads]
         self._restore_model(scheduler)
         if not self.resumed:
+            # What searches have taken from the database already they must not take again when it has grown.
+            self._note_strategies(scheduler)
+            self._write()
             return
         scheduler.load_state(self._state["scheduler"])
         pending: list[tuple[int, int, dict[str, Any], list[TuningRecord]]] = []

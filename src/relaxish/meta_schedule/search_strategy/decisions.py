@@ -14,7 +14,7 @@ from ...tir.schedule import Instruction, Trace
 from ...tir.schedule.sampling import factor_tuples
 from ...ir.plain import plain_float, plain_int
 
-__all__ = ["Category", "DecisionTable", "Tile"]
+__all__ = ["Category", "DecisionTable", "Tile", "tile_table"]
 
 Array = np.ndarray[Any, Any]
 _LIMIT = 200_000
@@ -34,6 +34,15 @@ def _partitioned_table(extent: int, n: int, position: int, inner: int) -> Array:
     table = _tile_table(extent, n, 0)
     kept: Array = table[table[:, position:].prod(axis=1) % inner == 0]
     return kept if len(kept) else np.array([[extent] + [1] * (n - 1)], dtype=np.int64)
+
+
+def tile_table(inst: Instruction, extent: int) -> Array:
+    """The factorisations of ``extent`` that an instruction may sample, one a row. Raises ValueError for too many."""
+    named = dict(zip(inst.kind.attrs, inst.attrs, strict=False))
+    n = plain_int(named["n"])
+    if inst.kind.name == "SamplePartitionedTile":
+        return _partitioned_table(extent, n, plain_int(named["partition_pos"]), plain_int(named["innerpart_factor"]))
+    return _tile_table(extent, n, plain_int(named["max_innermost_factor"]))
 
 
 class Tile(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from .replay import apply_trace
 from .replayed import ReplayedEvolution
 from .candidate import MeasureCandidate
 from .search_strategy import SearchStrategy
+from .similar import Seed, similar_seeds, trace_of_seed
 from .trace_key import trace_key
 
 if TYPE_CHECKING:
@@ -32,12 +34,13 @@ __all__ = ["EvolutionarySearch"]
 
 # Programs sampled each round for sketches without a matrix form, where other sketches have one.
 _REPLAYED = 8
-_RATIOS = ("init_measured_ratio", "eps_greedy", "genetic_mutate_prob")
+_RATIOS = ("init_measured_ratio", "eps_greedy", "genetic_mutate_prob", "similar_ratio")
 
 
 class EvolutionarySearch(SearchStrategy):
     """Each round: best of the database and fresh samples, ``genetic_num_iters`` generations of mutation ranked by the
-    cost model, then the best unseen candidates with a share ``eps_greedy`` of random ones.
+    cost model, then the best unseen candidates with a share ``eps_greedy`` of random ones. Of the first round a share
+    ``similar_ratio`` are the best schedules of similar workloads in the database, for the sizes of this one.
 
     Sketches whose programs differ only by numbers are searched as matrices of decisions (see ``population``); only what
     will be measured becomes a program. Others are replayed one by one, and the log says why.
@@ -58,6 +61,7 @@ class EvolutionarySearch(SearchStrategy):
         genetic_max_fail_count: int = 10,
         eps_greedy: float = 0.05,
         vectorize: bool = True,
+        similar_ratio: float = 0.5,
     ) -> None:
         self.population_size = population_size
         self.num_empty_iters_before_early_stop = 5
@@ -69,6 +73,7 @@ class EvolutionarySearch(SearchStrategy):
         self.genetic_max_fail_count = genetic_max_fail_count
         self.eps_greedy = eps_greedy
         self.vectorize = vectorize
+        self.similar_ratio = similar_ratio
         for name in _RATIOS:
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is a probability, not {getattr(self, name)}")
@@ -112,12 +117,18 @@ class EvolutionarySearch(SearchStrategy):
         # What any earlier run measured on this machine, failures included, is never measured again.
         self._measured = {trace_key(r.trace) for r in database.records_of(self._workload) if is_here(r)}
         self._pool = VectorPool(self._context, self._spaces, self._seed) if self.vectorize else None
+        # Found now, not when they are needed: what other tasks of this run measure until then depends on the clock.
+        rng = np.random.default_rng([self._seed, 11])
+        fresh = self.similar_ratio > 0 and len(self._measured) < num_trials_per_iter
+        self._seeds = similar_seeds(self._context, self._spaces, database, rng) if fresh else []
 
     def save_state(self) -> dict[str, Any]:
-        return {"round": self._round_number, "pool": {} if self._pool is None else self._pool.save_state()}
+        state = {"round": self._round_number, "pool": {} if self._pool is None else self._pool.save_state()}
+        return state if self._round_number else {**state, "seeds": [list(seed) for seed in self._seeds]}
 
     def resume(self, rounds: int, trials: int, state: dict[str, Any]) -> None:
         self._round_number, self._done = int(state.get("round", rounds)), trials
+        self._seeds = [Seed(*seed) for seed in state.get("seeds", [])]
         if self._pool is not None:
             self._pool.load_state(state.get("pool", {}))
 
@@ -144,6 +155,7 @@ class EvolutionarySearch(SearchStrategy):
             genetic_max_fail_count=self.genetic_max_fail_count,
             eps_greedy=self.eps_greedy,
             vectorize=self.vectorize,
+            similar_ratio=self.similar_ratio,
         )
 
     # ---- one round
@@ -193,9 +205,10 @@ class EvolutionarySearch(SearchStrategy):
         return made
 
     def _round(self, wanted: int) -> list[tuple[float | None, Trace]]:
+        seeds = [trace_of_seed(self._spaces[s.sketch], s) for s in self._seeds] if self._round_number == 0 else []
         with Profiler.timeit("EvoSearch/PickBestFromDatabase"):
             count = int(self.population_size * self.init_measured_ratio)
-            best = [r.trace for r in self._database.get_top_k(self._workload, count)]
+            best = [*seeds, *(r.trace for r in self._database.get_top_k(self._workload, count))]
         num_random = max(0, min(wanted, round(wanted * self.eps_greedy + self._random.random() * 0.999 - 0.5)))
         spare = max(4, wanted // 4)
         if self._pool is not None and self._pool.usable() and self._cost_model.takes_features:
@@ -209,10 +222,11 @@ class EvolutionarySearch(SearchStrategy):
         self.candidates_examined = self._replayed + (0 if self._pool is None else self._pool.examined)
         with Profiler.timeit("EvoSearch/PickWithEpsGreedy"):
             known = self._cost_model.trained
+            given: list[tuple[float | None, Trace]] = [(None, t) for t in seeds[: math.ceil(wanted * self.similar_ratio)]]
             ranked: list[tuple[float | None, Trace]] = [(s if known else None, t) for s, t in scored]
             unranked: list[tuple[float | None, Trace]] = [(None, t) for t in rest]
-            cut = wanted - num_random
-            return ranked[:cut] + unranked[:num_random] + ranked[cut:] + unranked[num_random:]
+            cut = max(0, wanted - num_random - len(given))
+            return given + ranked[:cut] + unranked[:num_random] + ranked[cut:] + unranked[num_random:]
 
     def _replay_round(
         self, best: Sequence[Trace], spaces: Sequence[Trace], count: int

@@ -5,20 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ....ir import IRModule
+from ...analysis.shapes import shape_of
 from ..database import INVALID_SECONDS
 
 __all__ = [
-    "Measurement", "compact_text", "digest_of", "distance", "key_of_trace", "ranking_seconds", "shape_of_program",
+    "Measurement", "columns_of_program", "compact_text", "digest_of", "key_of_trace", "ranking_seconds",
 ]  # fmt: skip
 
 _LONGEST_ERROR = 2000
-# Whole numbers that stand by themselves: sizes, not parts of names or of other numbers.
-_NUMBER = re.compile(r"(?<![\w.])\d{1,18}(?![\w.])")
 
 
 def compact_text(value: object) -> str:
@@ -46,20 +45,10 @@ def ranking_seconds(run_secs: Sequence[float] | None, valid: bool | None, failed
     return math.fsum(run_secs) / len(run_secs)
 
 
-def shape_of_program(script: str) -> dict[str, str]:
-    """The columns that tell programs alike: ``script``, its digest without the numbers, and these (JSON).
-
-    >>> a, b = shape_of_program("for i in range(64)"), shape_of_program("for i in range(96)")
-    >>> a["structure"] == b["structure"], a["sizes"]
-    (True, '[64]')
-    """
-    sizes = [int(number) for number in _NUMBER.findall(script)]
-    return {"script": script, "structure": digest_of(_NUMBER.sub("#", script)), "sizes": compact_text(sizes)}
-
-
-def distance(ours: Sequence[int], theirs: Sequence[int]) -> float:
-    """How far sizes are from one another, in factors of two."""
-    return sum(abs(math.log2((1 + a) / (1 + b))) for a, b in zip(ours, theirs, strict=True))
+def columns_of_program(mod: IRModule) -> dict[str, str]:
+    """The text of a program, and the columns by which similar ones are found: digest of the structure, sizes (JSON)."""
+    structure, sizes = shape_of(mod)
+    return {"script": mod.script(), "structure": structure and digest_of(structure), "sizes": compact_text(sizes)}
 
 
 def _times(value: object) -> list[float] | None:

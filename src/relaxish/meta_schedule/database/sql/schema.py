@@ -78,8 +78,8 @@ targets = Table(
     Column("device", Boolean, nullable=False),
 )  # fmt: skip
 
-#: Programs to tune. Programs that differ under one hash have different ``slot``s. ``structure`` names programs that are
-#: equal but for their sizes, which ``sizes`` lists (JSON), so that schedules of similar programs are found.
+#: Programs to tune. Programs that differ under one hash have different ``slot``s. ``structure`` names programs whose
+#: heaviest blocks differ by their sizes only, which ``sizes`` lists (JSON), so that schedules of similar ones are found.
 workloads = Table(
     "workloads", METADATA, _number(),
     Column("hash", String(16), nullable=False),

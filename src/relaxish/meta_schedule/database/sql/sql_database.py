@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import json
 import os
 import threading
@@ -20,7 +21,7 @@ from ....target import Target
 from ....tir.schedule import Trace
 from ..database import Database, Seconds, TuningRecord, Workload, hardware_fingerprint, mean_seconds, rank, top_of
 from ..memory_database import MemoryDatabase
-from .rows import Measurement, shape_of_program
+from .rows import Measurement, columns_of_program, digest_of
 from .store import Store
 
 __all__ = ["SQLDatabase"]
@@ -126,7 +127,7 @@ class SQLDatabase(Database):
                     "hash": made.key,
                     "name": name or _name_of(mod),
                     "graph": graph,
-                    **shape_of_program(mod.script()),
+                    **columns_of_program(mod),
                 }
                 number = self.store.add_workload(values, max(slots, default=-1) + 1)
                 if number is None:  # somebody else took the place: the same program, or another one of this hash
@@ -153,10 +154,14 @@ class SQLDatabase(Database):
             return list({id(w): w for w in found if w is not None}.values())
 
     def similar(self, mod: IRModule, count: int = 8) -> list[Workload]:
-        """Workloads with records that differ from a program by their sizes only, the nearest first."""
-        shape = shape_of_program(mod.script())
-        found = [self._resolve(row) for row in self.store.similar(shape["structure"], shape["sizes"], count)]
-        return [w for w in found if w is not None]
+        mine = Workload(mod)
+        if not mine.shape.structure:
+            return []
+        rows = self.store.similar(digest_of(mine.shape.structure), mine.key)
+        rows.sort(key=lambda row: mine.shape.distance(json.loads(row["sizes"])))
+        with self._guard:
+            found = (self._resolve(row) for row in rows)
+            return list(itertools.islice((w for w in found if w is not None), count))
 
     # ---- records
 

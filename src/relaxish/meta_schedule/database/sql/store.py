@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection, RowMapping
 from . import schema as t
 from .engine import Connections
 from .migrations import prepare
-from .rows import Measurement, compact_text, digest_of, distance, key_of_trace, ranking_seconds
+from .rows import Measurement, compact_text, digest_of, key_of_trace, ranking_seconds
 
 __all__ = ["Store"]
 
@@ -121,17 +121,13 @@ class Store:
         with self.connections.writing() as connection:
             connection.execute(sa.update(t.workloads).where(w.id == number).values(**values))
 
-    def similar(self, structure: str, sizes: str, count: int) -> list[RowMapping]:
-        """Other workloads with records that have a structure, those of the nearest sizes first."""
+    def similar(self, structure: str, key: str) -> list[RowMapping]:
+        """Workloads with records that have a structure, but for those of a hash."""
         w = t.workloads.c
-        query = sa.select(w.id, w.hash, w.slot, w.name, w.graph, w.sizes).where(
-            w.structure == structure, w.sizes != sizes
-        )
+        query = sa.select(w.id, w.hash, w.slot, w.name, w.graph, w.sizes).where(w.structure == structure, w.hash != key)
         query = query.where(sa.exists().where(t.records.c.workload_id == w.id))
         with self.connections.reading() as connection:
-            rows = list(connection.execute(query).mappings())
-        mine = json.loads(sizes)
-        return sorted(rows, key=lambda row: distance(mine, json.loads(row["sizes"])))[:count]
+            return list(connection.execute(query).mappings())
 
     # ---- measurements
 
