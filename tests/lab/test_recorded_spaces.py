@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,18 @@ import numpy as np
 import pytest
 
 from relaxish import lab
+from relaxish.ir import assert_structural_equal
+from relaxish.lab.models import RecordedFeatures
 from relaxish.tools import statistics
 from relaxish.lab.registry import _TABLE
 from relaxish.lab.space import _DATA
 from relaxish.lab.table import read_rows
 from relaxish.lab.workloads import WORKLOADS
 from relaxish.meta_schedule import TuneContext, tune_tir
+from relaxish.meta_schedule.feature_extractor import PerStoreFeature
 from relaxish.meta_schedule.measure.status import MeasureStatus
+from relaxish.meta_schedule.search_strategy import MeasureCandidate
+from relaxish.meta_schedule.search_strategy.replay import apply_trace
 from relaxish.support.errors import AlreadyRegisteredError, MalformedDataError, RelaxishError
 from relaxish.tir import Schedule
 
@@ -73,16 +79,11 @@ def test_a_file_gives_back_what_was_saved(gemm: lab.RecordedSpace, tmp_path: Pat
 def test_the_same_seed_gives_the_same_run(name: str, gemm: lab.RecordedSpace) -> None:
     if name == "tpe":
         pytest.importorskip("optuna")
-    slow = name in ("evolutionary", "replay-trace")
-    trials = 24 if slow else 80
+    trials = 160 if name == "evolutionary" else 80
     runs = []
     for seed in (5, 5, 6):
         np.random.seed(0 if not runs else 99)  # what others draw makes no difference
-        runs.append(
-            lab.run_search(
-                gemm, lab.create_strategy(name), trials, seed=seed, batch=8 if slow else 32, noise="recorded"
-            )
-        )
+        runs.append(lab.run_search(gemm, lab.create_strategy(name), trials, seed=seed, batch=32, noise="recorded"))
     assert runs[0] == runs[1] and 0 < len(runs[0].points) <= trials
     if name != "grid":
         assert runs[0].points != runs[2].points or name == "droplet"  # which draws nothing
@@ -90,6 +91,58 @@ def test_the_same_seed_gives_the_same_run(name: str, gemm: lab.RecordedSpace) ->
     state = np.random.get_state()[1]
     lab.run_search(gemm, lab.create_strategy("random"), 8)
     np.testing.assert_array_equal(np.random.get_state()[1], state)
+
+
+@pytest.mark.parametrize("name", ["gemm", "conv2d", "softmax"])
+def test_programs_are_made_when_they_are_looked_at(name: str) -> None:
+    """Their numbers, programs and features are those of candidates that are made at once."""
+    space = lab.load_space(name)
+    eager, lazy = (
+        TuneContext(space.mod, target=space.target, space_generator=lab.RecordedGenerator(space, lazy=x), rand_state=1)
+        for x in (False, True)
+    )
+    points = [int(p) for p in np.random.default_rng(3).choice(space.points, 6) if space.statuses[space.row(int(p))].ok]
+    made = [[apply_trace(c, space.trace_of(p), 1) for p in points] for c in (eager, lazy)]
+    known = [MeasureCandidate(sch, None) for sch in made[1] if sch is not None]
+    fast = RecordedFeatures(space).extract_from(lazy, known)
+    assert all("_state" not in sch.__dict__ for sch in made[1])
+    slow = PerStoreFeature().extract_from(eager, [MeasureCandidate(sch, None) for sch in made[0] if sch is not None])
+    for a, b in zip(fast, slow, strict=True):
+        np.testing.assert_allclose(a, np.asarray(b), rtol=1e-4, atol=1e-3)
+    for now, later, point in zip(*made, points, strict=True):
+        assert now is not None and later is not None and space.point_of(later.trace) == point  # type: ignore[arg-type]
+        assert_structural_equal(now.mod, later.mod)
+        assert str(now.trace) == str(later.trace)
+    with pytest.raises(AttributeError, match="no attribute 'colour'"):
+        made[1][0].colour  # type: ignore[union-attr]
+
+
+def test_a_search_makes_no_programs(gemm: lab.RecordedSpace, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any) -> Any:
+        raise AssertionError("a program was made")
+
+    monkeypatch.setattr(lab.RecordedGenerator, "_program", refuse)
+    for name in ("evolutionary", "replay-trace"):
+        run = lab.run_search(gemm, lab.create_strategy(name), 160, seed=3, batch=32)
+        assert len(run.points) == 160
+        assert bool(run.metrics) == (name == "evolutionary")  # its cost model has learnt
+    # Samples are as likely as the sketch says.
+    option = gemm.dims[-1]
+    drawn = [gemm.digits(p)[-1] for p in run.points]
+    assert option.kind == "category" and 40 < drawn.count(0) < 120
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", lab.strategy_names())
+def test_two_thousand_trials_take_seconds(name: str) -> None:
+    """Seconds of this process: what else the machine does makes no difference."""
+    if name == "tpe":
+        pytest.importorskip("optuna")
+    for task in lab.bundled_spaces():
+        space = lab.load_space(task)
+        begin = time.process_time()
+        lab.run_search(space, lab.create_strategy(name), 2000, seed=1)
+        assert time.process_time() - begin < 20
 
 
 def test_only_recorded_programs_of_a_sample_are_tried(gemm: lab.RecordedSpace) -> None:

@@ -10,9 +10,12 @@ import numpy as np
 from ..meta_schedule import TuneContext
 from ..meta_schedule.cost_model import CostModel, RandomModel
 from ..meta_schedule.cost_model.xgb_model import XGBConfig, XGBModel
+from ..meta_schedule.feature_extractor import PerStoreFeature
 from ..meta_schedule.runner import RunnerResult
 from ..meta_schedule.search_strategy import MeasureCandidate
 from ..meta_schedule.search_strategy.replay import apply_trace
+from ..meta_schedule.search_strategy.search_task import SearchTask
+from ..meta_schedule.search_strategy.sketch import REFUSALS, VectorSketch, VectorVariant
 from ..support.errors import RelaxishError
 from .metrics import ModelMetrics, model_metrics
 from .replay import RecordedGenerator
@@ -52,6 +55,43 @@ class PartialXGBModel(XGBModel):
         super().add_samples(key, masked, costs)
 
 
+class RecordedFeatures(PerStoreFeature):
+    """The features of the programs of a recorded space, by formulas in their decisions: thousands in a second. Where
+    there are no formulas (the log says why) they are read off the programs."""
+
+    def __init__(self, space: RecordedSpace) -> None:
+        super().__init__()
+        self.space = space
+        self._known: tuple[TuneContext, VectorVariant | None] | None = None
+
+    def _variant(self, context: SearchTask) -> VectorVariant | None:
+        if self._known is None or self._known[0] is not context:
+            variant = None
+            try:
+                variant = VectorSketch(context, self.space.trace).variant(())
+            except REFUSALS as err:
+                context.logger.info("features of %s are read off programs: %s", self.space.name, err)
+            self._known = context, variant
+        return self._known[1]
+
+    def extract_from(self, context: Any, candidates: Sequence[MeasureCandidate]) -> list[Any]:
+        variant = self._variant(context)
+        points = [None if c.sch.trace is None else self.space.point_of(c.sch.trace) for c in candidates]
+        if variant is None or any(p is None for p in points):
+            return list(super().extract_from(context, candidates))
+        table = variant.sketch.table
+        rows = np.repeat(table.sample(np.random.default_rng(0), 1), len(points), axis=0)
+        decisions = np.array([self.space.digits(int(p)) for p in points if p is not None], dtype=np.int64)
+        tiles, categories = iter(table.tiles), iter(table.categories)
+        for column, dim in enumerate(self.space.dims):
+            if dim.kind == "tile":
+                tile = next(tiles)
+                rows[:, tile.at : tile.at + tile[2]] = np.array(dim.values)[decisions[:, column]]
+            else:
+                rows[:, next(categories).at] = decisions[:, column]
+        return list(np.stack(variant.features(rows), axis=1))
+
+
 def make_cost_model(spec: ModelSpec, seed: int) -> CostModel:
     """A cost model on one thread, so that it answers alike everywhere.
 
@@ -81,6 +121,17 @@ def make_cost_model(spec: ModelSpec, seed: int) -> CostModel:
     return made
 
 
+def use_recorded_features(model: CostModel, space: RecordedSpace) -> CostModel:
+    """Let a model that learns from per-store features have those of a space by formulas; the model."""
+    if (
+        isinstance(model, XGBModel)
+        and type(model.extractor) is PerStoreFeature
+        and not model.extractor.extract_workload
+    ):
+        model.extractor = RecordedFeatures(space)
+    return model
+
+
 def evaluate_cost_model(
     space: RecordedSpace, model: ModelSpec, *, batch: int = 64, batches: int = 8, judged: int = 256, seed: int = 0
 ) -> list[ModelMetrics]:
@@ -95,9 +146,13 @@ def evaluate_cost_model(
         raise RelaxishError(f"{space.name} has {len(usable)} programs that ran; {judged} + {batch} are needed")
     chosen = rng.choice(usable, min(len(usable), judged + batch * batches), replace=False)
     context = TuneContext(
-        space.mod, target=space.target, space_generator=RecordedGenerator(space), rand_state=seed + 1, num_threads=1
+        space.mod,
+        target=space.target,
+        space_generator=RecordedGenerator(space, lazy=True),
+        rand_state=seed + 1,
+        num_threads=1,
     )
-    learner = make_cost_model(model, seed)
+    learner = use_recorded_features(make_cost_model(model, seed), space)
     held, rest = chosen[:judged], chosen[judged:]
     judges = [_candidate(context, space, int(p)) for p in held]
     truth = np.array([space.time(int(p)) for p in held])

@@ -7,12 +7,16 @@ step), so that a look-up costs microseconds.
 from __future__ import annotations
 
 import collections
+import functools
 import math
-from collections.abc import Iterable, Sequence
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from ..ir import IRModule
+from ..meta_schedule.analysis.schedules import schedule_for_tuning
 from ..meta_schedule.builder import Builder, BuilderInput, BuilderResult
 from ..meta_schedule.measure.status import MeasureStatus
 from ..meta_schedule.mutator import Mutator
@@ -22,6 +26,7 @@ from ..meta_schedule.space_generator import SpaceGenerator
 from ..support.errors import RelaxishError
 from ..support.sequences import of_kind
 from ..tir import PrimFunc, Schedule
+from ..tir.schedule import Trace
 from .space import RecordedSpace
 
 __all__ = ["Noise", "RecordedGenerator", "ReplayBuilder", "ReplayRunner"]
@@ -46,11 +51,26 @@ class _NamePoint(Postproc):
         return _NamePoint(self.space)
 
 
+class _Unmade(Schedule):
+    """A candidate of a recorded space: its trace is known, the rest is made when somebody asks for it."""
+
+    def __init__(self, trace: Trace, make: Callable[[], Schedule]) -> None:
+        self._trace, self._make = trace, make
+
+    def __getattr__(self, name: str) -> Any:
+        make = self.__dict__.pop("_make", None)
+        if make is None:
+            raise AttributeError(f"a schedule has no attribute {name!r}")
+        self.__dict__.update(make().__dict__)
+        return getattr(self, name)
+
+
 class RecordedGenerator(SpaceGenerator):
     """The one sketch of a recorded space, for tasks of ``meta_schedule``.
 
     Mutators (``mutator_probs``) and postprocs are those of the target's kind unless others are given; a program that was
-    not recorded is refused like one that a postproc does not like.
+    not recorded is refused like one that a postproc does not like. With ``lazy`` the programs of candidates that ran when
+    they were recorded are made when somebody looks at them, which strategies do not.
     """
 
     def __init__(
@@ -58,9 +78,10 @@ class RecordedGenerator(SpaceGenerator):
         space: RecordedSpace,
         postprocs: Sequence[Postproc] | str = "from-target",
         mutator_probs: dict[Mutator, float] | str = "from-target",
+        lazy: bool = False,
     ) -> None:
         super().__init__((), postprocs, mutator_probs)
-        self.space = space
+        self.space, self.lazy = space, lazy
 
     def _initialize_with_tune_context(self, context: object) -> None:
         self.postprocs.append(_NamePoint(self.space))
@@ -69,6 +90,29 @@ class RecordedGenerator(SpaceGenerator):
         sch = Schedule(mod, seed=None if self._context is None else self._context.fork_seed())
         self.space.trace.apply_to_schedule(sch, remove_postproc=True)
         return [sch]
+
+    def known_candidate(self, trace: Trace, seed: int) -> Schedule | None:
+        if not self.lazy or self._context is None or self._context.mod is None:
+            return None
+        decided = self.space.decided(trace, random.Random(seed))
+        point = None if decided is None else self.space.point_of(decided)
+        if decided is None or point is None or point not in self.space:
+            return None
+        status = self.space.statuses[self.space.row(point)]
+        return _Unmade(decided, functools.partial(self._program, decided)) if status.ok else None
+
+    def _program(self, trace: Trace) -> Schedule:
+        """The candidate of a trace, made now. Raises RelaxishError where it cannot be."""
+        assert self._context is not None and self._context.mod is not None
+        sch = schedule_for_tuning(self._context.mod, 1)
+        trace.apply_to_schedule(sch, remove_postproc=True)
+        sch.enter_postproc()
+        for postproc in self.postprocs:
+            if not postproc.apply(sch):
+                raise RelaxishError(
+                    f"{self.space.name}: {type(postproc).__name__} refuses a program that was recorded; record it again"
+                )
+        return sch
 
 
 def _mark_of(mod: IRModule) -> str | None:

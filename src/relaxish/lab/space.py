@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -14,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..ir import IRModule, load_json, save_json
-from ..ir.plain import plain_int, plain_ints
+from ..ir.plain import plain_float, plain_int, plain_ints
 from ..meta_schedule.measure.status import MeasureStatus
 from ..support.errors import MalformedDataError, RelaxishError
 from ..support.untrusted import malformed
@@ -38,12 +39,13 @@ class UnsupportedSpaceError(RelaxishError):
 class Dimension:
     """One sampling instruction: its ``values`` are factorisations of a loop (``tile``) or choices (``category``).
 
-    ``decision(i)`` is what a trace holds for the ``i``-th value.
+    ``decision(i)`` is what a trace holds for the ``i``-th value. ``shares`` say how likely each choice is.
     """
 
     name: str
     kind: Literal["tile", "category"]
     values: tuple[tuple[int, ...], ...]
+    shares: tuple[float, ...] = ()
 
     def __len__(self) -> int:
         return len(self.values)
@@ -86,7 +88,8 @@ def dimensions_of(trace: Trace) -> list[Dimension]:
                 found.append(Dimension(f"tile_{len(found)}", "tile", sizes))
             case "SampleCategorical":
                 values = tuple((x,) for x in plain_ints(named["candidates"]))
-                found.append(Dimension(f"option_{len(found)}", "category", values))
+                shares = tuple(plain_float(p) for p in named["probs"])
+                found.append(Dimension(f"option_{len(found)}", "category", values, shares))
             case other:
                 raise UnsupportedSpaceError(
                     f"the sketch samples with {other}; spaces of tiles (sample_perfect_tile) and choices "
@@ -168,6 +171,19 @@ class RecordedSpace:
         for inst, dim, digit in zip(_sampled(self.trace), self.dims, self.digits(point), strict=True):
             decisions[inst] = dim.decision(digit)
         return Trace(self.trace.insts, decisions)
+
+    def decided(self, trace: Trace, rand: random.Random) -> Trace | None:
+        """A trace of this sketch with random values for what it leaves open, each as likely as it says; None for a trace
+        of something else."""
+        own = _sampled(trace)
+        if len(own) != len(self.dims):
+            return None
+        decisions = dict(trace.decisions)
+        for inst, dim in zip(own, self.dims, strict=True):
+            if decisions.get(inst) is None:
+                weights = None if dim.kind == "tile" else dim.shares
+                decisions[inst] = dim.decision(rand.choices(range(len(dim)), weights)[0])
+        return Trace(trace.insts, decisions)
 
     def point_of(self, trace: Trace) -> int | None:
         """The number of a trace of this sketch, postprocs or not; None for one that is none of its programs."""

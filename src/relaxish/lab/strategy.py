@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from ..meta_schedule.mutator import Mutator
 from ..meta_schedule.runner import RunnerResult
 from ..meta_schedule.search_strategy import MeasureCandidate, SearchStrategy
 from ..support.errors import MissingExtraError, RelaxishError
-from .models import ModelSpec, make_cost_model
+from .models import ModelSpec, make_cost_model, use_recorded_features
 from .replay import RecordedGenerator
 from .space import RecordedSpace
 
@@ -153,10 +154,11 @@ class MetaScheduleStrategy(Strategy):
         self._space, self._database = space, MemoryDatabase()
         mutators: Any = "from-target" if self.mutators is None else _mutators(self.mutators)
         self.context = TuneContext(
-            space.mod, target=space.target, space_generator=RecordedGenerator(space, mutator_probs=mutators),
+            space.mod, target=space.target,
+            space_generator=RecordedGenerator(space, mutator_probs=mutators, lazy=True),
             search_strategy=self.make(), task_name=space.name, rand_state=seed + 1, num_threads=1,
         )  # fmt: skip
-        self.model = make_cost_model(self.cost_model, seed)
+        self.model = use_recorded_features(make_cost_model(self.cost_model, seed), space)
         assert self.context.mod is not None
         self._workload = self._database.commit_workload(self.context.mod)
         self._info = ArgInfo.from_entry_func(self.context.mod, remove_preproc=True)
@@ -218,23 +220,24 @@ class TPEStrategy(Strategy):
     """Bayesian optimisation: the tree-structured Parzen estimator of Optuna, on logarithms of times.
 
     A proposal that is known already is answered from memory and costs no trial; after ``retries`` of those a random new
-    one is taken. Raises MissingExtraError where optuna is not installed.
+    one is taken. The sampler, whose proposals take time in proportion to what it knows, is told of the ``history`` best
+    and newest trials. Raises MissingExtraError where optuna is not installed.
     """
 
-    def __init__(self, at_once: int = 8, retries: int = 16, **sampler: Any) -> None:
+    def __init__(self, at_once: int = 8, retries: int = 4, history: int = 256, **sampler: Any) -> None:
         try:
             import optuna
         except ImportError:
             raise MissingExtraError("optuna", "optuna", "Bayesian search") from None
         self._optuna: Any = optuna
-        self.at_once, self.retries, self.sampler = at_once, retries, sampler
+        self.at_once, self.retries, self.history, self.sampler = at_once, retries, history, sampler
 
     def start(self, space: RecordedSpace, seed: int, trials: int, batch: int) -> None:
         optuna = self._optuna
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._space, self._rng = space, np.random.default_rng(seed)
-        sampler = optuna.samplers.TPESampler(seed=seed, **self.sampler)
-        self._study = optuna.create_study(sampler=sampler, direction="minimize")
+        self._sampler = optuna.samplers.TPESampler(seed=seed, **self.sampler)
+        self._study = optuna.create_study(sampler=self._sampler, direction="minimize")
         self._choices = {
             dim.name: optuna.distributions.CategoricalDistribution(list(range(len(dim)))) for dim in space.dims
         }
@@ -244,10 +247,22 @@ class TPEStrategy(Strategy):
     def propose(self, count: int) -> list[int]:
         found: list[int] = []
         self._open = {}
+        self._forget()
         for _ in range(min(count, self.at_once, len(self._space) - len(self._known))):
             point = self._new_point(found)
             found.append(point)
         return found
+
+    def _forget(self) -> None:
+        """Begin a new study with half of what there is to know, once there is more than that: the best and the newest."""
+        done = [t for t in self._study.get_trials(deepcopy=False) if t.state.is_finished()]
+        if len(done) <= self.history:
+            return
+        told = [t for t in done if t.value is not None]
+        kept = {t.number for t in sorted(told, key=lambda t: (t.value, t.number))[: self.history // 4]}
+        kept.update(t.number for t in done[-(self.history // 4) :])
+        self._study = self._optuna.create_study(sampler=self._sampler, direction="minimize")
+        self._study.add_trials([t for t in done if t.number in kept])
 
     def _new_point(self, taken: Sequence[int]) -> int:
         for _ in range(self.retries):
@@ -260,8 +275,8 @@ class TPEStrategy(Strategy):
             else:
                 self._open[point] = trial
                 return point
-        left = [int(p) for p in self._space.points if int(p) not in self._known and int(p) not in taken]
-        return int(self._rng.choice(left))
+        known = np.fromiter(itertools.chain(self._known, taken), dtype=np.int64)
+        return int(self._rng.choice(np.setdiff1d(self._space.points, known)))
 
     def _tell(self, trial: Any, seconds: float) -> None:
         if math.isfinite(seconds):

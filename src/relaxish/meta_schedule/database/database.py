@@ -339,9 +339,7 @@ class Database:
 
         What is computed before and after that block may differ.
         """
-        mine = Workload(mod)
-        others = [w for w in self.workloads() if w.shape.structure == mine.shape.structure and w.key != mine.key]
-        return sorted(others, key=lambda w: mine.shape.distance(w.shape.sizes))[:count] if mine.shape.structure else []
+        return nearest(mod, {r.workload.key: r.workload for r in self.get_all_tuning_records()}.values(), count)
 
     def query_tuning_record(self, mod: IRModule, target: Target, workload_name: str = "main") -> TuningRecord | None:
         """The best record for a module on a target that computes the right thing, checked now if nobody did before.
@@ -466,6 +464,15 @@ def is_for(record: TuningRecord, target: Target | None) -> bool:
     if not config.ANY_HARDWARE.value and not is_here(record):
         return False
     return record.target is None or target is None or _same_device(record.target, target)
+
+
+def nearest(mod: IRModule, workloads: Iterable[Workload], count: int) -> list[Workload]:
+    """The workloads of a program's structure, but for itself, those of the nearest sizes first."""
+    mine = Workload(mod)
+    if not mine.shape.structure:
+        return []
+    others = [w for w in workloads if w.shape.structure == mine.shape.structure and w.key != mine.key]
+    return sorted(others, key=lambda w: mine.shape.distance(w.shape.sizes))[:count]
 
 
 def verdict_key(record: TuningRecord) -> tuple[int, int]:

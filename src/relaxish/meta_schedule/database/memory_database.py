@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ...ir import IRModule
-from .database import Database, TuningRecord, Workload, rank, top_of, verdict_key
+from .database import Database, TuningRecord, Workload, nearest, rank, top_of, verdict_key
 
 __all__ = ["MemoryDatabase"]
 
@@ -101,6 +101,9 @@ class MemoryDatabase(Database):
     def records_of(self, workload: Workload) -> list[TuningRecord]:
         found = self._find(workload.mod)
         return [] if found is None else list(self._by_workload.get(id(found), ()))
+
+    def similar(self, mod: IRModule, count: int = 8) -> list[Workload]:
+        return nearest(mod, self.workloads(), count)
 
     def ranked(self, workload: Workload) -> Iterable[TuningRecord]:
         return rank(self.records_of(workload))

@@ -37,6 +37,9 @@ def apply_trace(
     environment variable ``RELAXISH_CHECK`` is set they are, and the log says if one of them does not agree after all.
     """
     assert context.mod is not None and context.space_generator is not None
+    known = context.space_generator.known_candidate(trace, seed)
+    if known is not None:
+        return known
     sch = schedule_for_tuning(context.mod, seed)
     try:
         trace.apply_to_schedule(sch, remove_postproc=True)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...ir.plain import plain_int, plain_ints
-from ...support.errors import RelaxishError
 from ...tir.schedule import Instruction, Trace
 from ..database.database import mean_seconds
 from .decisions import tile_table
@@ -78,7 +77,7 @@ def _records(context: SearchTask, database: Database) -> Iterator[TuningRecord]:
     try:
         near = database.similar(context.mod, _WORKLOADS)
         best = [_best(context, database.ranked(workload)) for workload in near]
-    except (NotImplementedError, RelaxishError) as err:  # of databases that only answer some queries
+    except Exception as err:  # databases may be the user's, and answer some queries only
         context.logger.debug("no similar workloads: %s", err)
         return
     places = sorted((i + j, j, i) for i, records in enumerate(best) for j in range(len(records)))

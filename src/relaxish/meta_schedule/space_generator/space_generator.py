@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...ir import IRModule
 from ...tir import PrimFunc, Schedule
-from ...tir.schedule import BlockRV
+from ...tir.schedule import BlockRV, Trace
 from ..analysis import blocks as ba
 from ..defaults import kind_of_target, rules_for_target
 from ..mutator import Mutator
@@ -75,6 +75,11 @@ class SpaceGenerator:
     def generate_design_space(self, mod: IRModule) -> list[Schedule]:
         """The sketches of a module."""
         raise MethodNotDefinedError(self, "generate_design_space")
+
+    def known_candidate(self, trace: Trace, seed: int) -> Schedule | None:
+        """The candidate of a trace whose undecided samples ``seed`` decides, where it is known without making the
+        program; None where it has to be made."""
+        return None
 
     def clone(self) -> SpaceGenerator:
         """An independent copy, to be initialised again."""
