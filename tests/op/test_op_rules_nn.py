@@ -81,6 +81,9 @@ RULES: list[tuple[str, Callable[[], Any], Any]] = [
     ("cross entropy", lambda: nn.cross_entropy_with_logits(tensor(m, 3), ranked(-1)), T((), F32)),
     ("nll_loss", lambda: nn.nll_loss(tensor(m, 5, h), ints(m, h), tensor(5)), T((), F32)),
     ("nll_loss each", lambda: nn.nll_loss(tensor(m, 5, h), ints(m, h), reduction="none"), T((m, h), F32)),
+    ("nll_loss of flags", lambda: nn.nll_loss(tensor(m, 2), tensor(m, dtype="bool")), T((), F32)),
+    ("resize2d of blocks", lambda: op.image.resize2d(tensor(2, k, h, w, 4), (7, 9), layout="NCHW4c"),
+     T((2, k, 7, 9, 4), F32)),
     ("nll_loss of a sample", lambda: nn.nll_loss(tensor(5), ints(), reduction="none"), T((), F32)),
     ("nll_loss each ranked", lambda: nn.nll_loss(ranked(3), ints(m, h), reduction="none"), T(dtype=F32, ndim=2)),
     # -- attention

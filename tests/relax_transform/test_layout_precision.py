@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 
+import numpy as np
+
 from relaxish import transform
 from relaxish.ir import assert_structural_equal
+from relaxish.relax import Call, Constant
 from relaxish.relax.analysis import well_formed
 from relaxish.script import ir as I
 from relaxish.script import relax as R
@@ -251,3 +254,34 @@ def test_low_inputs():
             return gv
 
     check(transform.ToMixedPrecision(fp16_input_names=["w"]), Conv, Expected)
+
+
+def test_constants_are_converted_at_once():
+    """One constant for all uses; what float16 cannot hold is infinite, as the cast says; other types stay."""
+    rng = np.random.default_rng(7)
+    weight = rng.uniform(-2, 2, (4, 3, 3, 3)).astype("float32")
+    weight[0, 0, 0, 0] = 1e6
+    shift = rng.uniform(-2, 2, (4, 1, 1)).astype("float32")
+
+    @I.ir_module
+    class Before:
+        @R.function
+        def main(x: R.Tensor((2, 3, 28, 28), "float32")):
+            with R.dataflow():
+                a = R.nn.conv2d(x, R.const(weight))
+                b = R.nn.conv2d(x, R.const(weight))
+                c = R.add(R.add(a, b), R.const(shift))
+                R.output(c)
+            return c
+
+    after = transform.ToMixedPrecision(out_dtype="float16")(Before)
+    assert well_formed(after)
+    calls = [b.value for b in after["main"].body.blocks[0].bindings if isinstance(b.value, Call)]
+    assert sum(c.op.name == "relax.astype" for c in calls) == 2  # of the argument and of the result
+    constants = [a for c in calls for a in c.args if isinstance(a, Constant)]
+    with np.errstate(over="ignore"):
+        wanted = [weight.astype("float16")] * 2 + [shift.astype("float16")]
+    assert len(constants) == 3
+    for made, want in zip(constants, wanted):
+        assert made.struct_info.dtype == "float16"
+        np.testing.assert_array_equal(made.data.numpy(), want)

@@ -5,6 +5,11 @@ from __future__ import annotations
 import pytest
 
 from relaxish import tir
+from relaxish.arith import Analyzer
+from relaxish.ir import assert_structural_equal
+from relaxish.tir.stmt_functor import substitute
+
+simplify = Analyzer().simplify
 
 
 def test_axes_are_iteration_variables() -> None:
@@ -34,3 +39,16 @@ def test_conversion_there_and_back() -> None:
     assert [int(d) for d in made.backward_shape((2, 3, 5, 6, 8))] == [2, 5, 6, 24]
     assert [int(i) for i in made.forward_index((1, 4, 5, 19))] == [1, 2, 4, 5, 3]
     assert [int(i) for i in made.backward_index((1, 2, 4, 5, 3))] == [1, 4, 5, 19]
+
+
+@pytest.mark.parametrize("factor", [4, 16])
+def test_unknown_numbers_of_whole_blocks_come_back(factor: int) -> None:
+    made = tir.bijective_layout("NCHW", f"NCHW{factor}c")
+    c = tir.Var("c", "int64")
+    plain = made.backward_shape((2, c, 7, 9, factor))
+    assert_structural_equal(plain[1], c * factor)
+    assert_structural_equal(made.forward_shape(plain)[1], c)
+    parts = made.forward_shape((2, c, 7, 9))[1]  # the last block may be filled in part
+    assert [int(simplify(substitute(parts, {c: tir.IntImm("int64", i)}))) for i in range(34)] == [
+        -(-i // factor) for i in range(34)
+    ]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..arith import Analyzer
 from ..ir import dtype as dt
 from ..ir.errors import CheckTypeError, CheckValueError
 from ..ir.expr import PrimExpr, Range, as_expr, as_exprs
@@ -169,7 +170,7 @@ def _transform_shape(values: Sequence[PrimExpr], source: Layout, target: Layout)
         if axis.isupper():
             split = target.factor_of(axis)
             value = primal[axis]
-            out.append(floordiv(value + (split - 1), as_expr(split)) if split > 0 else value)
+            out.append(Analyzer().simplify(floordiv(value + (split - 1), as_expr(split))) if split > 0 else value)
         else:
             out.append(as_expr(factor))
     return out

@@ -117,6 +117,7 @@ class _Rewriter(PyExprMutator):
         self.out_dtype = out_dtype
         self.low_inputs = set(low_inputs)
         self.params: list[Var] = []
+        self.constants: dict[tuple[Constant, str], Constant] = {}
         self.inside = False
 
     def visit_function_(self, op: Function) -> Expr:
@@ -170,7 +171,18 @@ class _Rewriter(PyExprMutator):
         have = getattr(expr.struct_info_, "dtype", None)
         if have == want or have not in (_LOW, _HIGH):
             return expr
+        match expr:
+            case Constant(struct_info_=TensorStructInfo() as info):
+                return self._converted(expr, info.with_fields(dtype=want))
         return astype(expr, want)
+
+    def _converted(self, constant: Constant, info: TensorStructInfo) -> Constant:
+        """A constant of the wanted dtype, made once for all its uses; what float16 cannot hold is infinite, as if cast."""
+        key = constant, str(info.dtype)
+        if key not in self.constants:
+            with np.errstate(over="ignore"):
+                self.constants[key] = Constant(constant.data.numpy().astype(info.dtype), info)
+        return self.constants[key]
 
     def visit_var_(self, op: Var) -> Expr:
         current = remapped_leaves(self, op)

@@ -13,6 +13,7 @@ from ...relax.expr import Call, Expr, Var
 from ...relax.op_table import Legalize
 from ...relax.struct_info import StructInfo
 from ...tir import const
+from ...topi.nn.loss import numbered
 from ...topi.utils import prod
 from ..base import no_grad, no_gradients
 from ..inference import (
@@ -132,6 +133,7 @@ def _te_nll(
     ignore_index: int,
 ) -> te.Tensor:
     zero = const(0, predictions.dtype)
+    targets = numbered(targets, ignore_index)
     if ignore_index >= 0:
         given = weights
         weights = te.compute(

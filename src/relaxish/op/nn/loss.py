@@ -76,7 +76,7 @@ def _infer_nll(call: Call, builder: BlockBuilder) -> StructInfo:
     weights = tensor_arg(call, 2, "weights") if len(call.args) == 3 else None
     judged = [pred] if weights is None else [pred, weights]
     dtype, device = common_dtype(call, judged), common_vdevice(call, judged)
-    if target.dtype and not target.dtype.startswith(("int", "uint")):
+    if target.dtype and not target.dtype.startswith(("int", "uint", "bool")):
         raise type_fail(call, f"expects the dtype of targets to be int/uint. However, it is {target.dtype}")
     _check_nll_ranks(call, pred, target, weights)
     left = _check_nll_shapes(call, pred, target, weights)

@@ -118,7 +118,7 @@ def _flat_loops(config: dict[str, Any]) -> list[Pass]:
     if config.get("tir.use_async_copy", False):
         passes.append(lower_async_dma.LowerAsyncDMA())
     passes += [
-        hoist_expression.HoistIfThenElse(),
+        hoist_expression.HoistIfThenElse("inside threads"),
         unroll_loop.UnrollLoop(),
         renormalize_split_pattern.RenormalizeSplitPattern(),
         simplify.Simplify(),

@@ -12,10 +12,19 @@ from .. import tag as tags
 __all__ = ["nll_loss"]
 
 
+def numbered(targets: te.Tensor, ignore_index: int) -> te.Tensor:
+    """Targets in a type that can tell classes from ``ignore_index``: bytes and flags would have it wrapped to a class."""
+    kind = targets.dtype
+    if kind != "bool" and tir.min_value(kind).value <= ignore_index <= tir.max_value(kind).value:
+        return targets
+    return te.compute(targets.shape, lambda *i: targets(*i).astype("int64"), "numbered", tags.ELEMWISE)
+
+
 def nll_loss(
     predictions: te.Tensor, targets: te.Tensor, weights: te.Tensor, reduction_kind: str, ignore_index: int
 ) -> te.Tensor:
     """Negative log likelihood of integer targets; ``mean`` divides by the sum of the weights used."""
+    targets = numbered(targets, ignore_index)
     ignored = const(ignore_index, targets.dtype)
     zero = const(0, predictions.dtype)
     flat = len(predictions.shape) == 1

@@ -181,8 +181,9 @@ class _Collect(StmtExprVisitor):
 
 
 class _Hoist(StmtExprMutator):
-    def __init__(self, info: dict[Any, _Loop], conditionals: int, bindings: int) -> None:
+    def __init__(self, info: dict[Any, _Loop], conditionals: int, bindings: int, of_threads: bool) -> None:
         self.info = info
+        self.of_threads = of_threads
         self.conditionals = HoistedConditionals(conditionals)
         self.lets: set[Any] = set()
         for loop in info.values():
@@ -197,9 +198,7 @@ class _Hoist(StmtExprMutator):
 
     def _is_wanted(self, item: _Condition) -> bool:
         """Conditions on thread axes are hoisted by their own flag only, even out of loops that threads run alone."""
-        if item.uses_threads and not self.conditionals & HoistedConditionals.UsingBlockVar:
-            return False
-        return bool(self.conditionals & item.source)
+        return bool(self.conditionals & item.source) and (self.of_threads or not item.uses_threads)
 
     def _wrap(self, made: Stmt, key: Stmt) -> Stmt:
         loop = self.info.get(key)
@@ -226,11 +225,15 @@ class _Hoist(StmtExprMutator):
         return self.visit(e.body) if e.var in self.lets else self.default_visit(e)
 
 
-def hoist(func: PrimFunc, conditionals: int, bindings: int) -> PrimFunc:
-    """Put hoisted conditions and bindings around the loops of a function; what they decide inside stays for now."""
+def hoist(func: PrimFunc, conditionals: int, bindings: int, of_threads: bool = False) -> PrimFunc:
+    """Put hoisted conditions and bindings around the loops of a function; what they decide inside stays for now.
+
+    ``of_threads`` hoists conditions on thread axes also without the flag that lets conditions leave such axes.
+    """
     collect = _Collect(HoistedConditionals(conditionals))
     collect.visit(func.body)
-    body = _Hoist(collect.done, conditionals, bindings).visit(func.body)
+    of_threads = of_threads or bool(conditionals & HoistedConditionals.UsingBlockVar)
+    body = _Hoist(collect.done, conditionals, bindings, of_threads).visit(func.body)
     return func if body is func.body else func.with_body(convert_body(body))
 
 
@@ -286,7 +289,7 @@ class HoistIfThenElse(_HoistPass, name="tir.HoistIfThenElse"):
                 A[i] = 0.0
 
     With ``tir.HoistIfThenElse = {"support_block_scope_hosting": True}`` also out of thread axes, and conditions on
-    thread axes, unless ``variant`` is ``"basic"``.
+    thread axes, unless ``variant`` is ``"basic"``; ``"inside threads"`` also hoists the latter, out of loops alone.
     """
 
     variant: str | None = None
@@ -296,4 +299,4 @@ class HoistIfThenElse(_HoistPass, name="tir.HoistIfThenElse"):
         chosen = options("tir.HoistIfThenElse", {"support_block_scope_hosting": False})
         if self.variant is None and chosen["support_block_scope_hosting"]:
             flags |= HoistedConditionals.UsingBlockVar
-        return hoist(func, int(flags), 0)
+        return hoist(func, int(flags), 0, self.variant == "inside threads")
