@@ -277,7 +277,9 @@ def _one_read_place(dim: Range, block: StmtSRef) -> bool:
     if not checks.is_one(dim.extent) or not any(isinstance(n, BufferLoad) for n in all_nodes(dim.min)):
         return False
     realize = realize_of(block)
-    guards = (n for n in all_nodes(realize.block.body) if isinstance(n, IfThenElse) or is_call_of(n, "tir.if_then_else"))
+    guards = (
+        n for n in all_nodes(realize.block.body) if isinstance(n, IfThenElse) or is_call_of(n, "tir.if_then_else")
+    )
     return checks.is_one(realize.predicate) and next(guards, None) is None
 
 
