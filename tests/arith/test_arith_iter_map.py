@@ -149,6 +149,14 @@ def test_subspace_divide() -> None:
     assert arith.subspace_divide([x * 16 + y], {x: Range(0, 4), y: Range(0, 16)}, [x]) == []
 
 
+def test_extents_of_a_division_are_products_from_the_innermost_part_outwards() -> None:
+    n = tir.SizeVar("n", "int32")
+    tiles = (n + 31) // 32
+    dom = {x: Range(0, tiles), y: Range(0, 8), z: Range(0, 4)}
+    [outer, inner], _ = arith.subspace_divide([x * 32 + y * 4 + z], dom, [z])
+    assert deep_equal(outer.extent, tir.Mul(tir.const(8, "int32"), tiles)) and int(inner.extent) == 4
+
+
 def test_subspace_divide_splits_a_fused_iterator() -> None:
     fused = x * 32 + y * 8 + z
     dom = {x: Range(0, 2), y: Range(0, 4), z: Range(0, 8)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from programs.decoding import decoding_data, decoding_product
-from programs.gpu import N, gemv, matmul
+from programs.gpu import N, gemv, matmul, one_of_many
 
 from relaxish import dlight, interp
 from relaxish.ir import assert_structural_equal
@@ -63,3 +63,12 @@ def test_loops():
 def test_other_programs_are_left():
     assert dlight.cpu.GEMV().apply(matmul(8, 8, 8), CPU, False) is None
     assert dlight.cpu.GEMV().apply(gemv(256, 64), Target("cuda"), False) is None
+
+
+def test_product_inside_of_a_block():
+    x, w = rng.standard_normal((1, 128)).astype("float32"), rng.standard_normal((5, 32, 128)).astype("float32")
+    chosen, out = np.array([3, 1], "int32"), np.empty((2, 32), "float32")
+    schedule = dlight.cpu.GEMV().apply(one_of_many(None), CPU, False)
+    interp.run_prim_func(schedule.mod["main"], [x, w, chosen, out])
+    np.testing.assert_allclose(out, w[chosen] @ x[0], rtol=1e-4, atol=1e-4)
+    assert "T.parallel(" in schedule.mod["main"].script()

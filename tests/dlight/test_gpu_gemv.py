@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from programs.decoding import decoding_data, decoding_product
-from programs.gpu import N, gemv, matmul
+from programs.gpu import N, gemv, matmul, one_of_many
 
 from relaxish import dlight, interp
 from relaxish.target import Target
@@ -83,3 +83,31 @@ def test_threads_of_a_known_product():
     text = schedule.mod["main"].script()
     assert 'T.thread_binding(T.int64(16), thread="threadIdx.y")' in text
     assert 'T.thread_binding(T.int64(32), thread="threadIdx.x")' in text
+
+
+@pytest.mark.parametrize("name", ["cuda", "metal"])
+def test_product_inside_of_a_block(name):
+    """A block that has a row of thread blocks to itself keeps it; the product inside goes into columns and threads."""
+    x, w = rng.standard_normal((1, 128)).astype("float32"), rng.standard_normal((5, 32, 128)).astype("float32")
+    chosen = np.array([3, 1], "int32")
+    schedule = dlight.gpu.GEMV().apply(one_of_many("blockIdx.y"), TARGETS[name], False)
+    check(schedule, [x, w, chosen, np.empty((2, 32), "float32")], (w[chosen] @ x[0]))
+    assert [loop.thread_binding.thread_tag for loop in _outer_loops(schedule)] == ["blockIdx.y"]
+
+
+def _outer_loops(schedule):
+    return [schedule.get(loop) for loop in schedule.get_loops(schedule.get_block("one"))]
+
+
+def test_blocks_that_the_rule_does_not_enter():
+    """Inside of ``blockIdx.x`` there is no place for the rule's own columns, in no threads at all it would be serial."""
+    assert dlight.gpu.GEMV().apply(one_of_many("blockIdx.x"), TARGETS["cuda"], False) is None
+    assert dlight.gpu.GEMV().apply(one_of_many(None), TARGETS["cuda"], False) is None
+
+
+def test_a_word_of_one_vector_is_one_loop():
+    """A loop as short as the vector is not split."""
+    func = decoding_product(None, 128, 256, False, False)
+    text = dlight.gpu.GEMV().apply(func, ADRENO, False).mod["main"].script()
+    assert "T.vectorized(T.int64(8))" in text
+    assert "fused_1_0_init in range(T.int64(1))" not in text and "fused_1_0 in range(T.int64(1))" not in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from relaxish import dlight, te, tir, topi
+from relaxish.script import tir as T
 
 
 def i64(*values):
@@ -130,3 +131,29 @@ def typed_product(m, n, k, dtype, out_dtype):
     wide = (lambda v: v) if dtype == out_dtype else (lambda v: v.astype(out_dtype))
     c = te.compute((m, n), lambda i, j: te.sum(wide(a[i, axis]) * wide(b[j, axis]), axis=axis), name="C")
     return te.create_prim_func([a, b, c])
+
+
+def one_of_many(thread=None):
+    """Products of one vector with two of five matrices, each in a block of its own: ``y[e] = w[chosen[e]] @ x``."""
+
+    @T.prim_func
+    def main(
+        x: T.Buffer((T.int64(1), T.int64(128)), "float32"),
+        w: T.Buffer((T.int64(5), T.int64(32), T.int64(128)), "float32"),
+        chosen: T.Buffer((T.int64(2),), "int32"),
+        y: T.Buffer((T.int64(2), T.int64(32)), "float32"),
+    ):
+        for e in range(T.int64(2)):
+            with T.block("one"):
+                ve = T.axis.spatial(T.int64(2), e)
+                for i, k in T.grid(T.int64(32), T.int64(128)):
+                    with T.block("gemv"):
+                        vi, vk = T.axis.remap("SR", [i, k])
+                        with T.init():
+                            y[ve, vi] = T.float32(0)
+                        y[ve, vi] = y[ve, vi] + x[T.int64(0), vk] * w[chosen[ve], vi, vk]
+
+    sch = tir.Schedule(main)
+    if thread is not None:
+        sch.bind(sch.get_loops("one")[0], thread)
+    return sch.mod["main"]

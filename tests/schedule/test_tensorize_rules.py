@@ -63,6 +63,23 @@ def test_annotations_of_the_program_stand():
     verify_trace_roundtrip(sch, shifted)
 
 
+def test_views_keep_the_unit_variables_of_outer_dimensions():
+    """A view is addressed as the program addresses the buffer, also where only one index is possible."""
+
+    @T.prim_func
+    def one_row(A: T.Buffer((1, 32), "float32"), B: T.Buffer((1, 32), "float32")):
+        for i, j in T.grid(1, 32):
+            with T.block("B"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] + T.float32(1)
+
+    sch = Schedule(one_row, debug_mask="all")
+    sch.tensorize(sch.split(sch.get_loops("B")[1], [None, 8])[1], "tests.add8")
+    node = sch.get(sch.get_block("B_o"))
+    assert all(m.source.region[0].min is node.iter_vars[0].var for m in node.match_buffers)
+    verify_trace_roundtrip(sch, one_row)
+
+
 def test_views_cover_one_row():
     sch, inner = tiled()
     sch.tensorize(inner, "tests.add8")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 
+from relaxish.interp import run_prim_func
 from relaxish.script import tir as T
 from relaxish.testing.fuzz.cases import check_program
 from relaxish.tir.schedule import Schedule, ScheduleError
 from relaxish.tir.schedule.testing import verify_trace_roundtrip
+
+rng = np.random.default_rng(12)
 
 
 def test_the_guard_of_a_rolling_buffer_stands_at_the_block_that_rolls():
@@ -535,3 +539,30 @@ def test_rows_of_three_in_tiles_of_four_live_outside_of_the_loop():
                     C[v] = B[v // 2, v % 2 * 2]
 
     assert check_program(tiled, tiled) is None
+
+
+@pytest.mark.parametrize("guard", [False, True])
+def test_a_copy_of_the_row_that_data_choose_reads_no_other_row(guard):
+    """Under a guard the row may be none, and a copy without the guard would look for it all the same."""
+
+    @T.prim_func
+    def chosen(W: T.Buffer((5, 8), "int32"), I: T.Buffer((3,), "int32"), Y: T.Buffer((3, 8), "int32")):
+        for e in range(3):
+            with T.block("outer"):
+                ve = T.axis.spatial(3, e)
+                for i in range(8):
+                    with T.block("Y"):
+                        v = T.axis.spatial(8, i)
+                        Y[ve, v] = T.if_then_else(0 <= I[ve], W[I[ve], v], 0) if guard else W[I[ve], v]
+
+    sch = Schedule(chosen, debug_mask="all")
+    place = next(i for i, r in enumerate(sch.get(sch.get_block("Y")).reads) if r.buffer.name == "W")
+    if guard:
+        with pytest.raises(ScheduleError, match="leaves the buffer"):
+            sch.cache_read("Y", place, "local")
+        return
+    sch.cache_read("Y", place, "local")
+    data = [rng.integers(-9, 9, (5, 8), dtype="int32"), np.array([4, 0, 3], "int32"), np.zeros((3, 8), "int32")]
+    run_prim_func(sch.mod["main"], data)
+    np.testing.assert_array_equal(data[2], data[0][data[1]])
+    verify_trace_roundtrip(sch, chosen)

@@ -73,7 +73,7 @@ class _Divider:
         inner_extent: PrimExpr = one
         outer_extent: PrimExpr = one
         seen_outer = False
-        mul = self._times
+        mul = B.mul  # As they come, from the innermost outwards: extents become domains of blocks.
         for s, d in reversed(parts):
             if d.is_outer:
                 seen_outer = True
@@ -90,7 +90,7 @@ class _Divider:
                 seen_outer = True
                 inner_args.append(self._rescale(self._as_split(d.inner, d.inner_extent), s.scale))
                 inner_extent = mul(inner_extent, d.inner_extent)
-                outer_args.append((self._as_split(d.outer, d.outer_extent), mul(s.scale, d.inner_extent)))
+                outer_args.append((self._as_split(d.outer, d.outer_extent), self._times(s.scale, d.inner_extent)))
                 outer_extent = mul(outer_extent, d.outer_extent)
         return self._assemble(total, inner_args, outer_args, inner_extent, outer_extent, limit)
 

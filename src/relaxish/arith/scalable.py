@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -58,8 +59,20 @@ class _SetVscale(Mutator):
 
 
 def holds_for_known_values(e: PrimExpr, prove: Callable[[Any], bool]) -> bool:
-    """Whether ``prove`` succeeds on a condition for each vector length of the target in scope, if it has any."""
+    """Whether ``prove`` succeeds on a condition for each vector length of the target in scope.
+
+    Where the target has none, or there is no target, standard error says that this was not tried: what a script meant
+    for a scalable machine would otherwise be refused without a word of the missing target.
+    """
     if not contains_vscale(e):
         return False
     values = known_vscale_values()
-    return bool(values) and all(prove(_SetVscale(value).visit(e)) for value in values)
+    if not values:
+        print(
+            "Warning: The expression contains scalable values. An attempt to prove by substituting with known values of "
+            "vscale was not performed. This proof currently only supports AArch64 SVE targets, but the target was "
+            f"{Target.current()}",
+            file=sys.stderr,
+        )
+        return False
+    return all(prove(_SetVscale(value).visit(e)) for value in values)

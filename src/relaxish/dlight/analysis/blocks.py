@@ -28,7 +28,7 @@ from ...tir.schedule.rv import BlockRV, LoopRV
 __all__ = [
     "BlockInfo", "IterInfo", "collect_block_iter_vars_used_in_access_region", "detect_dominant_read",
     "extent_of", "get_max_shared_memory_per_block", "get_max_threads_per_block", "get_reduction_blocks", "get_root_block",
-    "is_broadcast_epilogue", "normalize_prim_func",
+    "is_broadcast_epilogue", "normalize_nested", "normalize_prim_func",
 ]  # fmt: skip
 
 _KINDS = {IterVar.DataPar: "S", IterVar.CommReduce: "R"}
@@ -104,7 +104,24 @@ def normalize_prim_func(sch: Schedule) -> list[BlockInfo] | None:
         for i, j, k in T.grid(1, 64, 32):          for ax0, ax1 in T.grid(64, 32):
             v_i, v_j, v_k = "SSR"                      v0, v1 = "SR"
     """
+    return _normalize(sch, sch.get_child_blocks(sch.get_block("root")))
+
+
+def normalize_nested(sch: Schedule, serial: bool = False) -> list[BlockInfo] | None:
+    """:func:`normalize_prim_func`, or the same of what a single block holds whose loops are in ``blockIdx.y`` or ``z``.
+
+    So are programs written that take one part of their inputs per row of thread blocks: what is inside is scheduled in
+    ``blockIdx.x`` and threads as if it were a function. With ``serial`` the loops around may be in no threads.
+    """
     blocks = sch.get_child_blocks(sch.get_block("root"))
+    inside = sch.get_child_blocks(blocks[0]) if len(blocks) == 1 else []
+    threads = [sch.get(loop).thread_binding for loop in sch.get_loops(blocks[0])] if inside else []
+    if inside and all(serial if t is None else t.thread_tag in ("blockIdx.y", "blockIdx.z") for t in threads):
+        return _normalize(sch, inside)
+    return _normalize(sch, blocks)
+
+
+def _normalize(sch: Schedule, blocks: Sequence[BlockRV]) -> list[BlockInfo] | None:
     if not all(_bound_to_loops(sch, block) for block in blocks):
         return None
     infos = []

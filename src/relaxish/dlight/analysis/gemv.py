@@ -11,6 +11,7 @@ from ...ir.expr import PrimExpr, Range
 from ...ir.structural import same_expression
 from ...tir import Add, Block, Buffer, BufferLoad, BufferStore
 from ...tir.schedule import Schedule
+from ...tir.schedule.walk import vars_in
 from .blocks import BlockInfo, IterInfo, collect_block_iter_vars_used_in_access_region, detect_dominant_read
 
 __all__ = ["is_gemv", "normalize", "summand"]
@@ -49,7 +50,8 @@ def normalize(sch: Schedule, block_info: BlockInfo) -> bool | None:
         access = normalize_to_iter_sum(detect_dominant_read(block), domains)
     except ValueError:  # the read does not go through memory by steps
         return None
-    if not _is_zero(access.base) or not access.args:
+    # Where the matrix begins may come from outside of the block, as with the weights of one expert of many.
+    if not (_is_zero(access.base) or _outside(block, access.base)) or not access.args:
         return None
     axes: dict[Any, IterInfo] = {i.var: i for i in block_info.iters}
     uses = [_used(block, r.region) for r in (*block.writes, *block.reads)]
@@ -74,6 +76,12 @@ def normalize(sch: Schedule, block_info: BlockInfo) -> bool | None:
     for kind in ("batch", "S", "R"):
         sch.fuse(*loops[kind])
     return axes[access.args[-1].source.source].kind == "R"
+
+
+def _outside(block: Block, expr: PrimExpr) -> bool:
+    """Whether an offset follows from variables of blocks further out alone."""
+    used = set(vars_in(expr))
+    return bool(used) and used.isdisjoint(v.var for v in block.iter_vars)
 
 
 def _used(block: Block, region: Sequence[Range]) -> set[Any]:

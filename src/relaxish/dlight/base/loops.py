@@ -78,9 +78,15 @@ def get_max_factor(n: PrimExpr | int, factors: Sequence[int]) -> int:
 
 
 def auto_vectorize(sch: Schedule, loop: LoopRV, max_vec: int) -> None:
-    """Vectorize the innermost part of ``loop`` by the largest power of two up to ``max_vec`` that divides it."""
+    """Vectorize the innermost part of ``loop`` by the largest power of two up to ``max_vec`` that divides it.
+
+    A loop that is no longer than that stays one loop, a unit loop included.
+    """
     extent = sch.get(loop).extent
     if not isinstance(extent, IntImm):
+        return
+    if extent.value in (1, 2, 4, 8, 16) and extent.value <= max_vec:
+        sch.vectorize(loop)
         return
     width = max((w for w in (2, 4, 8, 16) if w <= max_vec and extent.value % w == 0), default=1)
     if width > 1:

@@ -7,7 +7,7 @@ from ...target import Target
 from ...tir import PrimFunc
 from ...tir.schedule import Schedule
 from ...tir.schedule.rv import BlockRV
-from ..analysis import is_gemv, normalize, normalize_prim_func
+from ..analysis import is_gemv, normalize, normalize_nested
 from ..base import ScheduleRule, get_extent, try_inline_contiguous_spatial
 
 _VECTOR = 8
@@ -29,7 +29,7 @@ class GEMV(ScheduleRule):
         if not isinstance(func, PrimFunc) or target.kind.name != "llvm":
             return None
         sch = Schedule(func)
-        infos = try_inline_contiguous_spatial(sch, normalize_prim_func(sch))
+        infos = try_inline_contiguous_spatial(sch, normalize_nested(sch, serial=True))
         if not infos or len(infos) > 2 or (len(infos) == 2 and not infos[1].is_injective()):
             return None
         info = infos[0]

@@ -7,7 +7,7 @@ from ...target import Target
 from ...tir import ForKind, PrimFunc
 from ...tir.schedule import Schedule
 from ...tir.schedule.rv import BlockRV, LoopRV
-from ..analysis import BlockInfo, normalize_prim_func
+from ..analysis import BlockInfo, normalize_nested, normalize_prim_func
 from ..base import ScheduleRule, try_inline_contiguous_spatial
 
 __all__ = [
@@ -37,12 +37,13 @@ def compute_capability(target: Target) -> int:
     return int(digits or 0)
 
 
-def reduction_and_epilogue(sch: Schedule) -> tuple[BlockInfo, BlockInfo | None] | None:
+def reduction_and_epilogue(sch: Schedule, nested: bool = False) -> tuple[BlockInfo, BlockInfo | None] | None:
     """The one block that is left after inlining, and the injective one that follows it, if there is one.
 
-    None for a function that is not of that form. Spatial blocks have been inlined into them in either case.
+    None for a function that is not of that form. Spatial blocks have been inlined into them in either case. With
+    ``nested`` they may be those inside of a block that has rows of thread blocks to itself.
     """
-    infos = try_inline_contiguous_spatial(sch, normalize_prim_func(sch))
+    infos = try_inline_contiguous_spatial(sch, normalize_nested(sch) if nested else normalize_prim_func(sch))
     if not infos or len(infos) > 2:
         return None
     if len(infos) == 2 and not infos[1].is_injective():

@@ -35,7 +35,7 @@ class GEMV(GPUScheduleRule):
         if not self.fits(func, target):
             return None
         sch = Schedule(func)
-        blocks = reduction_and_epilogue(sch)
+        blocks = reduction_and_epilogue(sch, nested=True)
         if blocks is None:
             return None
         info, epilogue = blocks

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, overload
 
 from ...ir.expr import GlobalVar, PrimExpr
 from ...ir.module import IRModule
-from ..expr import IntImm, Var
+from ..expr import FloatImm, IntImm, StringImm, Var
 from ..function import PrimFunc
 from ..index_map import IndexMap
 from ..stmt import Block, For
@@ -175,7 +175,7 @@ class ScheduleCore:
         return found
 
     def value_of(self, expr: Argument) -> Any:
-        """An expression over sampled integers with their values filled in."""
+        """An expression over sampled integers with their values filled in, simplified."""
         from .walk import vars_in
 
         match expr:
@@ -186,13 +186,13 @@ class ScheduleCore:
                 return expr if found is None else IntImm("int32", found)
         if not isinstance(expr, PrimExpr):
             return expr
-        values = {v: IntImm("int32", self._symbols[v]) for v in vars_in(expr) if v in self._symbols}
-        if not values:
+        if isinstance(expr, (IntImm, FloatImm, StringImm)):
             return expr
+        values = {v: IntImm("int32", self._symbols[v]) for v in vars_in(expr) if v in self._symbols}
         from ...arith import Analyzer
         from ..functor import substitute
 
-        return Analyzer().simplify(substitute(expr, values))
+        return Analyzer().simplify(substitute(expr, values) if values else expr)
 
     def map_of(self, index_map: IndexMap) -> IndexMap:
         """An index map with the values of sampled integers filled in."""

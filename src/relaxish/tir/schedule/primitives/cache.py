@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....arith import Analyzer
 from ....ir.expr import PrimExpr, Range
-from ....ir.functor import Visitor
-from ....ir.prim import const
+from ....ir.functor import Visitor, all_nodes
+from ....ir.prim import const, is_call_of
 from ...buffer import Buffer
 from ...expr import BufferLoad, IntImm, IterVar, Var
 from ...op import all as tir_all
-from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, Stmt, stmt_list
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, IfThenElse, Stmt, stmt_list
 from .. import checks
 from ..block_info import contains, loop_ranges
 from ..buffers import compact, with_scope
@@ -272,6 +272,17 @@ def _box(region: Sequence[Range]) -> Box:
     return [(r.min, r.min + r.extent - 1) for r in region]
 
 
+def _one_read_place(dim: Range, block: StmtSRef) -> bool:
+    """Whether ``dim`` is the one place, found in data, that a block without guards reads: its copy reads no other."""
+    if not checks.is_one(dim.extent) or not any(isinstance(n, BufferLoad) for n in all_nodes(dim.min)):
+        return False
+    realize = realize_of(block)
+    guards = (
+        n for n in all_nodes(realize.block.body) if isinstance(n, IfThenElse) or is_call_of(n, "tir.if_then_else")
+    )
+    return checks.is_one(realize.predicate) and next(guards, None) is None
+
+
 def check_region(block: StmtSRef, buffer: Buffer, region: Sequence[Range], at: StmtSRef) -> None:
     """Refuse a region that is known to leave the buffer: the copy has no predicate to keep it inside."""
     analyzer = analyzer_at(at)
@@ -280,7 +291,7 @@ def check_region(block: StmtSRef, buffer: Buffer, region: Sequence[Range], at: S
             analyzer.bind(iv.var, iv.dom)
     bounds = analyzer.const_int_bound
     for dim, extent in zip(region, buffer.shape, strict=True):
-        if not isinstance(extent, IntImm):
+        if not isinstance(extent, IntImm) or _one_read_place(dim, block):
             continue
         if bounds.bound(dim.min)[0] < 0 or bounds.bound(dim.min + dim.extent - 1)[1] >= extent.value:
             # A symbolic end may be tighter than its bounds, so the proof has the last word.

@@ -122,7 +122,7 @@ class TensorMatch:
         extra = len(have.indices) - len(want.indices)
         if extra < 0:
             raise self._differ("ranks", have.buffer.name, want.buffer.name)
-        offsets = [self.analyzer.simplify(i) for i in have.indices[:extra]]
+        offsets = [i if self.inner.isdisjoint(vars_in(i)) else self.analyzer.simplify(i) for i in have.indices[:extra]]
         for a, b in zip(have.indices[extra:], want.indices, strict=True):
             mapped = self._mapped(b)
             offsets.append(self.analyzer.simplify(a - _cast(mapped, a.dtype)))
