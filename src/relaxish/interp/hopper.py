@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..tir.tensor_intrin.mma_fragments import warpgroup_result
 from .intrinsics import Array, MEANINGS, np_dtype, Pointer
 
 __all__ = ["GROUPS", "WAITS", "BlockWaits", "TensorMap", "swizzled"]
@@ -168,18 +169,13 @@ def _operand(fields: tuple[Any, ...], rows: int, dtype: str) -> Array:
     return np.ascontiguousarray(memory[places]).view(kind)[..., 0]
 
 
-def _result_place(lane: int, i: Array) -> tuple[Array, Array]:
-    row = lane // 32 * 16 + lane % 32 // 4 + i // 2 % 2 * 8
-    return row, i // 4 * 8 + lane % 4 * 2 + i % 2
-
-
 def _multiply(a: Array, b: Array, requests: dict[int, Any], tail: int, n: int) -> dict[int, Any]:
     if len(requests) != _WARPGROUP:
         raise RuntimeError("a warpgroup product needs all 128 threads of a warpgroup")
     kind = str(requests[0][3])
     wide: Any = np.int32 if kind == "int32" else np.float32
     product = a.astype(wide) @ b.astype(wide).T
-    i = np.arange(n // 2)
+    i: Any = np.arange(n // 2)
     for lane, request in requests.items():
         place, offset, add = request[4], int(request[5]), request[tail]
         memory = place
@@ -187,7 +183,7 @@ def _multiply(a: Array, b: Array, requests: dict[int, Any], tail: int, n: int) -
             memory, offset = place.data, place.offset + offset
         held = memory[offset : offset + n // 2]
         old = held.astype(wide) if add else wide(0)
-        held[...] = (old + product[_result_place(lane, i)]).astype(held.dtype)
+        held[...] = (old + product[warpgroup_result(lane, i)]).astype(held.dtype)
     return dict.fromkeys(requests, 0)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..ir import dtype as dt
-from ..tir.tensor_intrin.mma_fragments import MMA, PTX_TYPES, Position
+from ..tir.tensor_intrin.mma_fragments import MMA, PTX_TYPES, Position, pair
 from ..tir.tensor_intrin.mma_layouts import mma_32x8_to_shared_16x16_layout
 from .intrinsics import Array, Pointer
 
@@ -69,8 +69,9 @@ def _ldmatrix(requests: dict[int, Any]) -> dict[int, Any]:
         target = _memory(request[3], request[4])
         for m, matrix in enumerate(matrices):
             held = matrix.T if transposed else matrix
-            pair = np.ascontiguousarray(held[lane // 4, lane % 4 * 2 : lane % 4 * 2 + 2]).view(target.dtype)
-            target[m * len(pair) : (m + 1) * len(pair)] = pair
+            row, column = pair(lane, 0)
+            values = np.ascontiguousarray(held[row, column : column + 2]).view(target.dtype)
+            target[m * len(values) : (m + 1) * len(values)] = values
     return dict.fromkeys(requests, 0)
 
 

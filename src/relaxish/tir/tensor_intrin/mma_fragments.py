@@ -1,4 +1,4 @@
-"""Register layouts of ``mma.sync``: which elements of a matrix each lane holds (PTX ISA, "mma", "mma.sp").
+"""Register layouts of ``mma.sync`` and ``wgmma``: which elements of a matrix each lane holds (PTX ISA, "mma", "mma.sp", "wgmma").
 
 Positions take a lane and the number of an element, as numbers or expressions, and give (row, column).
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from .mma_layouts import Index
 
-__all__ = ["MMA", "MMA_SPARSE", "PTX_TYPES", "Position", "Shape", "Sparse"]
+__all__ = ["MMA", "MMA_SPARSE", "PTX_TYPES", "Position", "Shape", "Sparse", "pair", "warpgroup_result"]
 
 PTX_TYPES = {
     "fp16": "float16", "bf16": "bfloat16", "tf32": "float32", "fp32": "float32", "fp64": "float64",
@@ -26,60 +26,63 @@ PTX_TYPES = {
 Position = Callable[[Any, Any], tuple[Any, Any]]
 
 
+def pair(lane: Index, i: Index) -> tuple[Index, Index]:
+    """Of a matrix of 8 x 8 every lane holds two elements side by side: results of 8 rows, what ``ldmatrix`` brings."""
+    return lane // 4, lane % 4 * 2 + i
+
+
+def warpgroup_result(thread: Index, i: Index) -> tuple[Index, Index]:
+    """Results of ``wgmma``: each warp of the four has 16 rows, and these as ``mma.sync`` has them, eight columns a time."""
+    row = thread // 32 * 16 + thread % 32 // 4 + i % 4 // 2 * 8
+    return row, i // 4 * 8 + thread % 4 * 2 + i % 2
+
+
 @dataclass(frozen=True)
 class Shape:
-    """One shape: its sizes, how many elements of a, b and c a lane holds, and where they are."""
+    """One shape: its sizes, how many elements of a, b and c a lane holds, and where they are.
+
+    ``run`` elements of an operand lie side by side along ``k``, then come those eight rows further down, then the next.
+    """
 
     m: int
     n: int
     k: int
-    a_count: int
-    b_count: int
-    c_count: int
-    a: Position
-    b: Position
-    c: Position
+    run: int
 
+    @property
+    def a_count(self) -> int:
+        return self.m * self.k // 32
 
-def _c_16(lane: Index, i: Index) -> tuple[Index, Index]:
-    return lane // 4 + 8 * (i // 2), lane % 4 * 2 + i % 2
+    @property
+    def b_count(self) -> int:
+        return self.n * self.k // 32
 
+    @property
+    def c_count(self) -> int:
+        return self.m * self.n // 32
 
-def _c_8(lane: Index, i: Index) -> tuple[Index, Index]:
-    return lane // 4, lane % 4 * 2 + i
+    def a(self, lane: Any, i: Any) -> tuple[Any, Any]:
+        r = self.run
+        if self.m == 8:
+            return lane // 4, lane % 4 * r + i
+        return lane // 4 + i // r % 2 * 8, lane % 4 * r + i % r + i // (2 * r) * (4 * r)
 
+    def b(self, lane: Any, i: Any) -> tuple[Any, Any]:
+        r = self.run
+        return lane % 4 * r + i % r + i // r * (4 * r), lane // 4
 
-def _a(run: int) -> Position:
-    """Runs of elements side by side, then eight rows further down, then the next columns."""
-    return lambda lane, i: (lane // 4 + 8 * (i // run % 2), lane % 4 * run + i % run + 4 * run * (i // (2 * run)))
-
-
-def _b(run: int) -> Position:
-    return lambda lane, i: (lane % 4 * run + i % run + 4 * run * (i // run), lane // 4)
-
-
-def _short_a(run: int) -> Position:
-    return lambda lane, i: (lane // 4, lane % 4 * run + i)
-
-
-def _short_b(run: int) -> Position:
-    return lambda lane, i: (lane % 4 * run + i, lane // 4)
-
-
-def _tall(k: int, run: int) -> Shape:
-    return Shape(16, 8, k, k // 2, k // 4, 4, _a(run), _b(run), _c_16)
-
-
-def _square(k: int, run: int) -> Shape:
-    return Shape(8, 8, k, run, run, 2, _short_a(run), _short_b(run), _c_8)
+    def c(self, lane: Any, i: Any) -> tuple[Any, Any]:
+        if self.m == 8:
+            return pair(lane, i)
+        row, column = pair(lane, i % 2)
+        return row + i // 2 * 8, column
 
 
 MMA: dict[tuple[str, int], Shape] = {
-    ("m16n8k8", 16): _tall(8, 2), ("m16n8k16", 16): _tall(16, 2),
-    ("m16n8k16", 8): _tall(16, 4), ("m16n8k32", 8): _tall(32, 4),
-    ("m16n8k4", 32): _tall(4, 1), ("m16n8k8", 32): _tall(8, 1),
-    ("m16n8k32", 4): _tall(32, 8), ("m16n8k64", 4): _tall(64, 8),
-    ("m8n8k16", 8): _square(16, 4), ("m8n8k32", 4): _square(32, 8), ("m8n8k4", 64): _square(4, 1),
+    **{(f"m16n8k{k}", bits): Shape(16, 8, k, run) for k, bits, run in (
+        (8, 16, 2), (16, 16, 2), (16, 8, 4), (32, 8, 4), (4, 32, 1), (8, 32, 1), (32, 4, 8), (64, 4, 8),
+    )},
+    **{(f"m8n8k{k}", bits): Shape(8, 8, k, run) for k, bits, run in ((16, 8, 4), (32, 4, 8), (4, 64, 1))},
 }  # fmt: skip
 """By shape and bits of an operand's element."""
 
@@ -94,10 +97,14 @@ class Sparse:
     """
 
     held: Shape
-    b_count: int
     bits: int
     threads: int
     """Threads of each four that hold the metadata of two rows; the selector says which of them."""
+
+    @property
+    def b_count(self) -> int:
+        """Elements of b, which has all, in a lane."""
+        return 2 * self.held.b_count
 
     @property
     def chunk(self) -> int:
@@ -124,9 +131,8 @@ class Sparse:
 
 
 MMA_SPARSE: dict[tuple[str, int], Sparse] = {
-    ("m16n8k16", 16): Sparse(_tall(8, 2), 4, 16, 1), ("m16n8k32", 16): Sparse(_tall(16, 2), 8, 16, 2),
-    ("m16n8k8", 32): Sparse(_tall(4, 1), 2, 32, 1), ("m16n8k16", 32): Sparse(_tall(8, 1), 4, 32, 2),
-    ("m16n8k32", 8): Sparse(_tall(16, 4), 8, 8, 2), ("m16n8k64", 8): Sparse(_tall(32, 4), 16, 8, 4),
-    ("m16n8k64", 4): Sparse(_tall(32, 8), 16, 4, 2), ("m16n8k128", 4): Sparse(_tall(64, 8), 32, 4, 4),
+    (f"m16n8k{2 * k}", bits): Sparse(Shape(16, 8, k, run), bits, threads) for k, run, bits, threads in (
+        (8, 2, 16, 1), (16, 2, 16, 2), (4, 1, 32, 1), (8, 1, 32, 2), (16, 4, 8, 2), (32, 4, 8, 4), (32, 8, 4, 2), (64, 8, 4, 4),
+    )
 }  # fmt: skip
 """By shape and bits of an operand's element."""

@@ -17,6 +17,7 @@ from ..function import PrimFunc, TensorIntrin
 from ..op import call_builtin
 from ..stmt import BufferStore, Evaluate, For, ForKind
 from .build import copy_nest, on_lanes, pointwise, root_func
+from .mma_fragments import pair
 
 __all__ = ["define", "get_mma_intrin_group"]
 
@@ -45,8 +46,8 @@ def _register(buffer: Buffer, matrix: str) -> PrimExpr:
 def _pair(lane: Var, body: Callable[..., Any], rows: ExprLike = 0) -> For:
     """``body`` of the two neighbouring elements that a lane has in an 8 x 8 matrix."""
     element = Var("v", "int32")
-    at = [rows + lane // 4, lane % 4 * 2 + element]
-    return For(element, 0, 2, ForKind.VECTORIZED, body(at))
+    row, column = pair(lane, element)
+    return For(element, 0, 2, ForKind.VECTORIZED, body([rows + row, column]))
 
 
 def _init(dtype: str) -> tuple[PrimFunc, PrimFunc]:

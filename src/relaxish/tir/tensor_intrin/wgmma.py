@@ -22,6 +22,7 @@ from ..function import PrimFunc, TensorIntrin
 from ..op import call_builtin
 from ..stmt import BufferStore, Evaluate, For, ForKind, SeqStmt
 from .build import on_lanes, pointwise, root_func
+from .mma_fragments import warpgroup_result
 
 __all__ = ["COLUMNS", "define", "get_wgmma_intrin_group", "result_place"]
 
@@ -147,9 +148,7 @@ def _store(n: int, dtype: str, scope: str) -> tuple[PrimFunc, PrimFunc]:
 
     def elements(thread: Var) -> For:
         i = Var("i", "int32")
-        row = thread // 32 * 16 + thread % 32 // 4 + i % 4 // 2 * 8
-        column = i // 4 * 8 + thread % 4 * 2 + i % 2
-        return For(i, 0, n // 2, ForKind.SERIAL, BufferStore(d, c[thread, i], [row, column]))
+        return For(i, 0, n // 2, ForKind.SERIAL, BufferStore(d, c[thread, i], list(warpgroup_result(thread, i))))
 
     return desc, root_func([c, d], [c], [d], on_lanes(elements, THREADS))
 

@@ -18,7 +18,8 @@ from ....tir import PrimFunc
 from ....tir.buffer import Buffer
 from . import layout
 from .lane_program import LANE, checked_index, elements, fiber_words, scratch_room, wait_for_warp
-from ....tir.tensor_intrin.mma_fragments import Shape, Sparse
+from ....tir.tensor_intrin.mma_fragments import Shape, Sparse, pair
+from ....tir.tensor_intrin.mma_layouts import mma_32x8_to_shared_16x16_layout
 from .nibbles import is_nibble, unpacked
 
 __all__ = [
@@ -265,7 +266,7 @@ def load_matrices(count: int, transposed: bool, checked: bool) -> PrimFunc:
         wait_for_warp(thread, site)
         for i in range(count):
             for j in range(2):
-                row, column = T.meta_var((lane // 4, lane % 4 * 2 + T.int64(j)))
+                row, column = T.meta_var(pair(lane, T.int64(j)))
                 element = T.meta_var(column * 8 + row if transposed else row * 8 + column)
                 R[local_at + T.int64(i * 2 + j)] = X[T.int64(i) * 64 + element]
 
@@ -305,8 +306,7 @@ def store_accumulators(dtype: str, checked: bool) -> PrimFunc:
         D = elements(target, dtype)
         lane = W[LANE]
         for i in range(8):
-            row = T.meta_var(lane // 4 + T.int64(i % 4 // 2 * 8))
-            column = T.meta_var(lane % 4 * 2 + T.int64(i // 4 * 8 + i % 2))
+            row, column = T.meta_var(mma_32x8_to_shared_16x16_layout(lane, T.int64(i)))
             D[checked_index(checked, thread, start + row * stride + column, 1, site)] = R[local_at + T.int64(i)]
 
     return store

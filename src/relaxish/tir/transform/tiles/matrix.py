@@ -61,7 +61,7 @@ class Products:
         warps, form = self.threads // 32, form_of(p)
         if self.threads % 32 == 0 and self.arch.unit and self._whole(p) and form is not None:
             if self.arch.unit == "mma" and self.arch.level >= form.level and p.depth % form.depth == 0:
-                grid = warp_grid(p.m, p.n, warps, p.policy, 8, form.rows)
+                grid = warp_grid(p.m, p.n, warps, p.policy, 8, form.shape.m)
                 if grid is not None:
                     return ("mma", *grid)
             if self.arch.unit == "wmma" and p.a.buffer.dtype == "float16" and p.depth % 16 == 0:
@@ -78,7 +78,7 @@ class Products:
             return None
         if self.arch.level < form.level or p.depth % form.depth:
             return None
-        return warp_grid(p.m, p.n, self.threads // 32, p.policy, 8, form.rows)
+        return warp_grid(p.m, p.n, self.threads // 32, p.policy, 8, form.shape.m)
 
     def takes_sparse(self, p: SparseProduct) -> bool:
         """Whether the matrix unit multiplies a sparse product as it is."""
@@ -95,7 +95,7 @@ class Products:
             why = f"{self.arch.name} has no instruction for {kinds}, sm_{form.level} has"
         else:
             why = (
-                f"tiles of {p.m} x {p.n} x {p.depth} among {self.threads} threads are no whole pieces of {form.rows} x 8 x "
+                f"tiles of {p.m} x {p.n} x {p.depth} among {self.threads} threads are no whole pieces of {form.shape.m} x 8 x "
                 f"{form.depth} for each warp"
             )
         _log.warning("T.gemm: threads multiply one by one, no matrix unit: %s", why)

@@ -13,6 +13,7 @@ from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...functor import substitute
 from ...stmt import BufferStore, Evaluate, For, ForKind, Stmt
+from ...tensor_intrin.mma_fragments import MMA, Shape
 from ..base import call, seq
 from .layout import Layout, accumulator, operand_a
 from .names import FRAGMENT
@@ -26,60 +27,36 @@ __all__ = ["Mma", "MmaForm", "form_of", "is_unbuilt", "ptx_type", "unrolled"]
 
 @dataclass(frozen=True)
 class MmaForm:
-    """A shape of the instruction. ``run``: elements of the left operand that lie side by side along the depth in a thread;
-    ``level``: the compute capability that has it."""
+    """A shape of the instruction: where threads hold the elements that there are (``shape``), and the compute capability
+    that has it (``level``)."""
 
     name: str
-    rows: int
-    depth: int
-    run: int
+    shape: Shape
     level: int
 
     @property
-    def stored(self) -> int:
-        """Elements of a row of the left operand that there are."""
-        return self.depth
-
-    @property
-    def left(self) -> int:
-        """Elements of the left operand in a thread."""
-        return self.rows * self.stored // 32
+    def depth(self) -> int:
+        """Elements of a row of the left operand."""
+        return self.shape.k
 
     @property
     def right(self) -> int:
         """Elements of the right operand in a thread."""
         return 8 * self.depth // 32
 
-    @property
-    def sums(self) -> int:
-        """Elements of the result in a thread."""
-        return self.rows * 8 // 32
-
-    def left_place(self, lane: PrimExpr, e: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
-        """(row, depth) of an element of the left operand."""
-        r = self.run
-        if self.rows == 8:
-            return lane // 4, lane % 4 * r + e
-        return lane // 4 + e // r % 2 * 8, lane % 4 * r + e % r + e // (2 * r) * (4 * r)
-
-    def right_place(self, lane: PrimExpr, e: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
-        """(depth, column) of an element of the right operand."""
-        r = self.run
-        return lane % 4 * r + e % r + e // r * (4 * r), lane // 4
-
     def result(self, p: Product, rows: int, across: int) -> Layout:
         """How warps hold the result."""
-        return accumulator(p.m, p.n, rows, across, self.rows)
+        return accumulator(p.m, p.n, rows, across, self.shape.m)
 
     def operand(self, p: Product, rows: int, across: int) -> Layout:
         """How they hold a left operand in registers."""
-        return operand_a(p.m, p.depth, rows, across, self.rows, self.run)
+        return operand_a(p.m, p.depth, rows, across, self.shape.m, self.shape.run)
 
 
-_HALF = MmaForm("m16n8k16", 16, 16, 2, 80)
-_BYTE = MmaForm("m16n8k32", 16, 32, 4, 80)
-_FLOAT8 = MmaForm("m16n8k32", 16, 32, 4, 89)
-_DOUBLE = MmaForm("m8n8k4", 8, 4, 1, 80)
+_HALF = MmaForm("m16n8k16", MMA["m16n8k16", 16], 80)
+_BYTE = MmaForm("m16n8k32", MMA["m16n8k32", 8], 80)
+_FLOAT8 = MmaForm("m16n8k32", MMA["m16n8k32", 8], 89)
+_DOUBLE = MmaForm("m8n8k4", MMA["m8n8k4", 64], 80)
 # Types of operands, and of what they sum to -> the form.
 _BYTES, _FLOATS8 = ("int8", "uint8"), ("float8_e4m3fn", "float8_e5m2")
 _FORMS: dict[tuple[str, str, str], MmaForm] = {
@@ -116,7 +93,7 @@ class Mma:
         self.kernel = kernel
         self.p = p
         self.form = form
-        self.tall, self.wide = p.m // rows // form.rows, p.n // across // 8
+        self.tall, self.wide = p.m // rows // form.shape.m, p.n // across // 8
         self.lane = kernel.thread % 32
         warp = kernel.thread // 32
         self.row, self.column = warp % rows, warp // rows
@@ -126,7 +103,7 @@ class Mma:
         if self.a_registers:
             self.a = kernel.memory.registers[p.a.buffer]
         else:
-            self.a = kernel.local("left", p.a.buffer.dtype, self.tall * form.left)
+            self.a = kernel.local("left", p.a.buffer.dtype, self.tall * form.shape.a_count)
 
     def build(self) -> Stmt:
         """The loop over the depth."""
@@ -156,28 +133,30 @@ class Mma:
 
     def left(self, t: PrimExpr, k: PrimExpr) -> Stmt:
         lane, p, form = self.lane, self.p, self.form
-        first = self.row * (self.tall * form.rows) + t * form.rows
+        first = self.row * (self.tall * form.shape.m) + t * form.shape.m
         if not self.matrices_fit(p.a, p.turned_a):
 
             def element(e: PrimExpr) -> Stmt:
-                row, deep = form.left_place(lane, e)
-                return self.element(p.a, {p.i: first + row, p.k: k * form.stored + deep}, self.a, t * form.left + e)
+                row, deep = form.shape.a(lane, e)
+                return self.element(
+                    p.a, {p.i: first + row, p.k: k * form.shape.k + deep}, self.a, t * form.shape.a_count + e
+                )
 
-            return unrolled("e", form.left, element)
-        piece = 4 * form.run
+            return unrolled("e", form.shape.a_count, element)
+        piece = 4 * form.shape.run
         if p.turned_a:
             row, deep = lane // 8 % 2 * 8, lane % 8 + lane // 16 * 8
         else:
             row, deep = lane % 16, lane // 16 * piece
-        view, place = self.address(p.a, {p.i: first + row, p.k: k * form.stored + deep})
-        return self.matrices(p.turned_a, 4, self.a, t * form.left, view, place)
+        view, place = self.address(p.a, {p.i: first + row, p.k: k * form.shape.k + deep})
+        return self.matrices(p.turned_a, 4, self.a, t * form.shape.a_count, view, place)
 
     def right(self, k: PrimExpr) -> list[Stmt]:
         if not self.matrices_fit(self.p.b, not self.p.turned_b):
             p, form = self.p, self.form
 
             def element(w: PrimExpr, e: PrimExpr) -> Stmt:
-                deep, column = form.right_place(self.lane, e)
+                deep, column = form.shape.b(self.lane, e)
                 at = {p.j: self.column * (self.wide * 8) + w * 8 + column, p.k: k * form.depth + deep}
                 return self.element(p.b, at, self.b, w * form.right + e)
 
@@ -187,7 +166,7 @@ class Mma:
         return [*made, self._columns(const(self.wide - 1, "int32"), k, 2)] if self.wide % 2 else made
 
     def _columns(self, w: PrimExpr, k: PrimExpr, count: int) -> Stmt:
-        lane, p, piece = self.lane, self.p, 4 * self.form.run
+        lane, p, piece = self.lane, self.p, 4 * self.form.shape.run
         if p.turned_b:
             column, deep = lane % 8 + lane // 16 * 8, lane // 8 % 2 * piece
         else:
@@ -212,13 +191,13 @@ class Mma:
 
     def multiply(self, t: PrimExpr, w: PrimExpr, k: PrimExpr) -> Stmt:
         p, form = self.p, self.form
-        left = t * form.left
+        left = t * form.shape.a_count
         if self.a_registers:
-            left = t * (form.left * (p.depth // form.depth)) + k * form.left
+            left = t * (form.shape.a_count * (p.depth // form.depth)) + k * form.shape.a_count
         a, b, c = (ptx_type(x.dtype) for x in (p.a.buffer, p.b.buffer, p.c))
         return Evaluate(call(
             p.c.dtype, "ptx_mma", form.name, "row", "col", a, b, c, self.a.data, left, self.b.data, w * form.right,
-            self.result.data, (t * self.wide + w) * form.sums, const(False, "bool"),
+            self.result.data, (t * self.wide + w) * form.shape.c_count, const(False, "bool"),
         ))  # fmt: skip
 
 

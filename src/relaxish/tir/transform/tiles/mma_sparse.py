@@ -10,6 +10,7 @@ from ....ir.prim import Cast, Select, const
 from ...expr import BufferLoad
 from ...op import bitwise_and, bitwise_or, shift_left, shift_right
 from ...stmt import BufferStore, Evaluate, Stmt
+from ...tensor_intrin.mma_fragments import MMA_SPARSE
 from ..base import call
 from .mma import Mma, MmaForm, ptx_type, unrolled
 from .sparse import SparseProduct
@@ -25,15 +26,14 @@ class SparseForm(MmaForm):
     """A shape of the instruction; ``depth`` counts the elements that are not stored, too."""
 
     @property
-    def stored(self) -> int:
-        """Elements of a row of the left operand that there are."""
-        return self.depth // 2
+    def depth(self) -> int:
+        return 2 * self.shape.k
 
 
 _FIRST_TWO = 0x44444444
-_HALF = SparseForm("m16n8k32", 16, 32, 2, 80)
-_BYTE = SparseForm("m16n8k64", 16, 64, 4, 80)
-_FLOAT8 = SparseForm("m16n8k64", 16, 64, 4, 89)
+_HALF = SparseForm("m16n8k32", MMA_SPARSE["m16n8k32", 16].held, 80)
+_BYTE = SparseForm("m16n8k64", MMA_SPARSE["m16n8k64", 8].held, 80)
+_FLOAT8 = SparseForm("m16n8k64", MMA_SPARSE["m16n8k64", 8].held, 89)
 _BYTES, _FLOATS8 = ("int8", "uint8"), ("float8_e4m3fn", "float8_e5m2")
 _FORMS = {
     ("float16", "float16", "float32"): _HALF, ("float16", "float16", "float16"): _HALF,
@@ -57,7 +57,7 @@ class SparseMma(Mma):
         self.sparse = p
 
     def right(self, k: PrimExpr) -> list[Stmt]:
-        p, piece, lane = self.p, 4 * self.form.run, self.lane
+        p, piece, lane = self.p, 4 * self.form.shape.run, self.lane
         words = unrolled("mi", self.tall, lambda t: BufferStore(self.meta, self._word(t, k), [t]))
         if not self.matrices_fit(p.b, not p.turned_b):
             return [words, *super().right(k)]
@@ -73,7 +73,7 @@ class SparseMma(Mma):
     def _word(self, t: PrimExpr, k: PrimExpr) -> PrimExpr:
         """What a thread knows: of elements of 16 bits a half of two rows, of smaller ones more of one row."""
         lane, first = self.lane, self.row * (self.tall * 16) + t * 16
-        if self.form.run == 2:
+        if self.form.shape.run == 2:
             half, row = k * 2 + lane % 2, first + lane // 4
             return _joined(self._half(row, half), self._half(row + 8, half))
         half, row = k * 4 + lane % 4 // 2 * 2, first + lane // 4 + lane % 2 * 8
@@ -100,8 +100,8 @@ class SparseMma(Mma):
         p, form = self.p, self.form
         kinds = (ptx_type(x.dtype) for x in (p.a.buffer, p.b.buffer, p.c))
         return Evaluate(call(
-            p.c.dtype, "ptx_mma_sp", form.name, "row", "col", *kinds, self.a.data, t * form.left, self.b.data, w * form.right,
-            self.result.data, (t * self.wide + w) * form.sums, self.meta.data, t, const(0, "int32"), const(False, "bool"),
+            p.c.dtype, "ptx_mma_sp", form.name, "row", "col", *kinds, self.a.data, t * form.shape.a_count, self.b.data, w * form.right,
+            self.result.data, (t * self.wide + w) * form.shape.c_count, self.meta.data, t, const(0, "int32"), const(False, "bool"),
         ))  # fmt: skip
 
 
