@@ -8,31 +8,37 @@ Legalised attention is a chain of fifteen loop nests over whole score matrices. 
         softmax of the rows, not yet divided            # in the first cache
         out = scores times values / sums
 
-Rows past the end repeat the last one and are not stored, so no inner loop has a condition.
+Rows past the end repeat the last one and are not stored, so no inner loop has a condition. A single tile of rows reads keys
+and values where they are: copies would cost more than they save. Permutations of positions and heads around the operator, as
+models of other conventions have them, become the order in which the kernel reads and writes.
 """
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from math import sqrt
+from typing import Any, NamedTuple
 
 from ...ir.expr import RelaxExpr
 from ...ir.module import IRModule
 from ...ir.op import Op
 from ...ir.prim import const_ints
 from ...ir.transform import Pass, PassContext, PassInfo
-from ...relax.expr import Call, Tuple, is_call_of
+from ...relax.expr import Call, Tuple, Var, is_call_of
 from ...relax.expr_functor import PyExprMutator, rewrite_functions
 from ...relax.struct_info import TensorStructInfo
 from ...script import from_source
 from ...target import Target
 from ...tir import PrimFunc
-from ...ir.plain import plain_float
+from ...ir.plain import plain_float, plain_int
 
 _NAMES = ("relax.nn.attention", "relax.nn.attention_bias")
 # A causal kernel is at most so many times as long as another.
 _BANDS = 4
+# Rows of a tile.
+_ROWS = 6
 _CALL_TIR = Op.get("relax.call_tir")
 
 
@@ -61,18 +67,42 @@ class _Rewrite(PyExprMutator):
         if not is_call_of(call, *_NAMES):
             return call
         problem = _problem(call)
-        lanes = self.target.vector_bits // 32
-        if problem is None or problem.size % lanes or problem.value_size % lanes:
+        if problem is None:
             return call
-        wide = self.target.vector_bits == 512 or self.target.features.has_asimd
+        args = list(call.args)
+        for i, name in enumerate("qkv"):
+            source = self._turned(args[i])
+            if source is not None:
+                args[i] = source
+                problem = replace(problem, heads_first=problem.heads_first | {name})
         self.found = True
-        gvar = self.builder_.add_func(attention_kernel(problem, lanes, vectors=4 if wide else 2), "attention")
-        return Call(_CALL_TIR, (gvar, Tuple(call.args)), None, (op.struct_info,))
+        return self._kernel(problem, args, op.struct_info)
+
+    def _kernel(self, problem: AttentionShape, args: list[RelaxExpr], info: RelaxExpr) -> Call:
+        wide = self.target.vector_bits == 512 or self.target.features.has_asimd
+        kernel = attention_kernel(problem, self.target.vector_bits // 32, vectors=4 if wide else 2)
+        return Call(_CALL_TIR, (self.builder_.add_func(kernel, "attention"), Tuple(args)), None, (info,))
+
+    def _turned(self, arg: RelaxExpr) -> RelaxExpr | None:
+        """What an operand is the permutation of, with positions and heads exchanged."""
+        bound = self.builder_.lookup_binding(arg) if isinstance(arg, Var) else arg
+        if is_call_of(bound, "relax.permute_dims") and _exchanges(bound):
+            source: RelaxExpr = bound.args[0]
+            return source
+        return None
+
+
+def _exchanges(call: Call) -> bool:
+    """Whether a permutation exchanges positions and heads."""
+    axes = call.attrs.axes
+    return axes is not None and [plain_int(a) for a in axes] == [0, 2, 1, 3]
 
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """All that decides the kernel: sizes, factor of the scores, shape of the bias, corner of the causal mask."""
+    """All that decides the kernel: sizes, factor of the scores, shape of the bias, corner of the causal mask, and the
+    tensors (of ``q``, ``k``, ``v``, ``out``) that have their heads before their positions.
+    """
 
     batch: int
     queries: int
@@ -86,6 +116,28 @@ class AttentionShape:
     key_heads: int | None = None
     value_heads: int | None = None
     dtype: str = "float32"
+    heads_first: frozenset[str] = frozenset()
+
+    def at(self, name: str, *place: str | int) -> str:
+        """The text of a place (batch, position, head, element) of a tensor."""
+        return f"{name}[{', '.join(map(str, self.dims(name, *place)))}]"
+
+    def dims(self, name: str, batch: Any, position: Any, head: Any, last: Any) -> tuple[Any, ...]:
+        """Those of a tensor in its own order."""
+        return (batch, head, position, last) if name in self.heads_first else (batch, position, head, last)
+
+    @property
+    def direct(self) -> bool:
+        """Whether one tile of rows reads keys and values where they are."""
+        return self.queries <= _ROWS
+
+    def key(self, position: str) -> str:
+        """The text of element ``d`` of a key as float32."""
+        return self.wide(self.at("k", f"vb // {self.heads}", position, self.head(self.key_heads), "d"))
+
+    def value(self, position: str, column: str) -> str:
+        """The text of an element of a value as float32."""
+        return self.wide(self.at("v", f"vb // {self.heads}", position, self.head(self.value_heads), column))
 
     def wide(self, load: str) -> str:
         """The text of an element of an input as float32."""
@@ -126,28 +178,37 @@ def constant_shape(expr: RelaxExpr, dtype: str = "float32") -> tuple[int, ...] |
 
 
 @functools.lru_cache(maxsize=64)
-def attention_kernel(shape: AttentionShape, lanes: int, rows: int = 6, vectors: int = 4) -> PrimFunc:
+def attention_kernel(shape: AttentionShape, lanes: int, rows: int = _ROWS, vectors: int = 4) -> PrimFunc:
     """The kernel for one shape: tiles of ``rows`` x ``vectors`` accumulators of ``lanes`` numbers."""
     s = shape
     rows = min(rows, s.queries)
-    padded = -(-s.keys // lanes) * lanes
-    key = s.wide(f"k[vb // {s.heads}, j, {s.head(s.key_heads)}, d]")
-    value = s.wide(f"v[vb // {s.heads}, j, {s.head(s.value_heads)}, d]")
     lines = [
         *_signature(s),
         f"    for bh in T.parallel({s.batch * s.heads}):",
         '        with T.block("head"):',
         f"            vb = T.axis.spatial({s.batch * s.heads}, bh)",
-        f'            KT = T.alloc_buffer(({s.size}, {padded}), "float32")',
-        f'            VP = T.alloc_buffer(({s.keys}, {s.value_size}), "float32")',
-        f"            for d, j in T.grid({s.size}, {s.keys}):",
-        f"                KT[d, j] = {key}",
-        f"            for j, d in T.grid({s.keys}, {s.value_size}):",
-        f"                VP[j, d] = {value}",
+        *([] if s.direct else _copies(s, lanes)),
         *(line for band in _bands(s, rows, lanes) for line in _rows_of(s, rows, lanes, vectors, band)),
     ]
     func: PrimFunc = from_source("\n".join(lines) + "\n")
     return func
+
+
+def _whole(count: int, lanes: int) -> int:
+    """The first multiple of ``lanes`` that is not less."""
+    return -(-count // lanes) * lanes
+
+
+def _copies(s: AttentionShape, lanes: int) -> list[str]:
+    """Keys transposed and values side by side, in whole vectors."""
+    return [
+        f'            KT = T.alloc_buffer(({s.size}, {_whole(s.keys, lanes)}), "float32")',
+        f'            VP = T.alloc_buffer(({s.keys}, {_whole(s.value_size, lanes)}), "float32")',
+        f"            for d, j in T.grid({s.size}, {s.keys}):",
+        f"                KT[d, j] = {s.key('j')}",
+        f"            for j, d in T.grid({s.keys}, {s.value_size}):",
+        f"                VP[j, d] = {s.value('j', 'd')}",
+    ]
 
 
 @dataclass(frozen=True)
@@ -178,39 +239,48 @@ def _ahead(s: AttentionShape) -> int:
 
 def _rows_of(s: AttentionShape, rows: int, lanes: int, vectors: int, band: _Band) -> list[str]:
     """The loop over the tiles of a band."""
-    padded, seen, tiles = -(-s.keys // lanes) * lanes, -(-band.keys // lanes) * lanes, -(-s.queries // rows)
+    padded, seen, tiles = _whole(s.keys, lanes), _whole(band.keys, lanes), -(-s.queries // rows)
     row = f"T.min(vi * {rows} + ii, {s.queries - 1})"
-    query = s.wide(f"q[vb // {s.heads}, {row}, vb % {s.heads}, d]")
+    query = s.wide(s.at("q", f"vb // {s.heads}", row, f"vb % {s.heads}", "d"))
     result = "O[ii, d] / L[ii]" if s.dtype == "float32" else f'T.Cast("{s.dtype}", O[ii, d] / L[ii])'
-    inputs = _inputs(s)
-    kept = [("KT", (s.size, padded)), ("VP", (s.keys, s.value_size))]
+    inputs, columns = _inputs(s), _whole(s.value_size, lanes)
+    output = s.dims("out", s.batch, s.queries, s.heads, s.value_size)
+    kept = [] if s.direct else [("KT", (s.size, padded)), ("VP", (s.keys, columns))]
+    if s.direct:
+        values = _Operands("S", s.value, [("S", (rows, seen)), inputs[2]])
+        scores, columns = _dots(s, rows, band.keys), s.value_size
+    else:
+        keys = _Operands("QP", lambda p, column: f"KT[{p}, {column}]", [("QP", (rows, s.size)), kept[0]])
+        values = _Operands("S", lambda p, column: f"VP[{p}, {column}]", [("S", (rows, seen)), kept[1]])
+        scores = _product("S", keys, rows, s.size, seen, lanes, vectors)
+    results = _product("O", values, rows, band.keys, columns, lanes, vectors)
     return [
         f"            for io in range({band.tiles}):",
         '                with T.block("rows"):',
         f"                    vi = T.axis.spatial({tiles}, io + {band.first})",
         f"                    T.reads({', '.join(name + _everything(dims) for name, dims in [*inputs, *kept])})",
-        f"                    T.writes(out{_everything(inputs[0][1][:3] + (s.value_size,))})",
+        f"                    T.writes(out{_everything(output)})",
         f'                    QP = T.alloc_buffer(({rows}, {s.size}), "float32")',
         f'                    S = T.alloc_buffer(({rows}, {seen}), "float32")',
-        f'                    O = T.alloc_buffer(({rows}, {s.value_size}), "float32")',
+        f'                    O = T.alloc_buffer(({rows}, {columns}), "float32")',
         f'                    M = T.alloc_buffer(({rows},), "float32")',
         f'                    L = T.alloc_buffer(({rows},), "float32")',
         f"                    for ii, d in T.grid({rows}, {s.size}):",
         f"                        QP[ii, d] = {query} * T.float32({float(s.scale)!r})",
-        *_product("S", "QP", "KT", rows, s.size, seen, lanes, vectors),
+        *scores,
         *_softmax(s, rows, row, band.keys),
-        *_product("O", "S", "VP", rows, band.keys, s.value_size, lanes, vectors),
+        *results,
         f"                    for ii in range(T.min({rows}, {s.queries} - vi * {rows})):",
         f"                        for d in range({s.value_size}):",
-        f"                            out[vb // {s.heads}, vi * {rows} + ii, vb % {s.heads}, d] = {result}",
+        f"                            {s.at('out', f'vb // {s.heads}', f'vi * {rows} + ii', f'vb % {s.heads}', 'd')} = {result}",
     ]
 
 
 def _inputs(s: AttentionShape) -> list[tuple[str, tuple[int, ...]]]:
-    keys = (s.batch, s.keys, s.key_heads or s.heads, s.size)
-    values = (s.batch, s.keys, s.value_heads or s.heads, s.value_size)
+    keys = s.dims("k", s.batch, s.keys, s.key_heads or s.heads, s.size)
+    values = s.dims("v", s.batch, s.keys, s.value_heads or s.heads, s.value_size)
     bias = [("bias", s.bias)] if s.bias is not None else []
-    return [("q", (s.batch, s.queries, s.heads, s.size)), ("k", keys), ("v", values), *bias]
+    return [("q", s.dims("q", s.batch, s.queries, s.heads, s.size)), ("k", keys), ("v", values), *bias]
 
 
 def _everything(dims: tuple[int, ...]) -> str:
@@ -218,7 +288,7 @@ def _everything(dims: tuple[int, ...]) -> str:
 
 
 def _signature(s: AttentionShape) -> list[str]:
-    shapes = [*_inputs(s), ("out", (s.batch, s.queries, s.heads, s.value_size))]
+    shapes = [*_inputs(s), ("out", s.dims("out", s.batch, s.queries, s.heads, s.value_size))]
     params = [f'{name}: T.Buffer(({", ".join(map(str, dims))}), "{s.dtype}")' for name, dims in shapes]
     return [
         "@T.prim_func(private=True)",
@@ -227,34 +297,54 @@ def _signature(s: AttentionShape) -> list[str]:
     ]
 
 
-def _product(
-    out: str, left: str, right: str, rows: int, depth: int, columns: int, lanes: int, vectors: int
-) -> list[str]:
-    """``out = left @ right`` in register tiles: as many full tiles as fit, then one narrower."""
+def _dots(s: AttentionShape, rows: int, keys: int) -> list[str]:
+    """The scores of few rows: each a sum along a key."""
+    lines = [
+        f"for j, ii in T.grid({keys}, {rows}):",
+        "    S[ii, j] = T.float32(0)",
+        f"    for d in range({s.size}):",
+        f"        S[ii, j] = S[ii, j] + QP[ii, d] * {s.key('j')}",
+    ]
+    return [" " * 20 + line for line in lines]
+
+
+class _Operands(NamedTuple):
+    """Those of a product: the name of the left one, the text of an element of the right one, and what is read."""
+
+    left: str
+    right: Callable[[str, str], str]
+    reads: list[tuple[str, tuple[int, ...]]]
+
+
+def _product(out: str, operands: _Operands, rows: int, depth: int, columns: int, lanes: int, vectors: int) -> list[str]:
+    """``out = left @ right`` in register tiles: as many full tiles as fit, then narrower ones."""
+    left, right, reads = operands
     full, rest = divmod(columns // lanes, vectors)
+    last, tail = columns // lanes * lanes, columns % lanes
     lines: list[str] = []
-    for count, width, start in ((full, vectors, 0), (1, rest, full * vectors * lanes)):
+    pieces = ((full, vectors, 0, lanes), (1, rest, full * vectors * lanes, lanes), (1, 1 if tail else 0, last, tail))
+    for count, width, start, wide in pieces:
         if not count or not width:
             continue
-        column = f"{start} + vj * {width * lanes} + jv * {lanes} + jl"
+        column = f"{start} + vj * {width * wide} + jv * {wide} + jl"
         tile = [
             f"for ii in T.unroll({rows}):",
             f"    for jv in T.unroll({width}):",
-            f"        for jl in T.vectorized({lanes}):",
+            f"        for jl in T.vectorized({wide}):",
         ]
-        acc = f"acc[ii, jv * {lanes} + jl]"
+        acc = f"acc[ii, jv * {wide} + jl]"
         lines += [
             f"for jo in range({count}):",
             f'    with T.block("{out}_tile"):',
             f"        vj = T.axis.spatial({count}, jo)",
-            f"        T.reads({left}[0:{rows}, 0:{depth}], {right}[0:{depth}, 0:{columns}])",
+            f"        T.reads({', '.join(name + _everything(dims) for name, dims in reads)})",
             f"        T.writes({out}[0:{rows}, 0:{columns}])",
-            f'        acc = T.alloc_buffer(({rows}, {width * lanes}), "float32")',
+            f'        acc = T.alloc_buffer(({rows}, {width * wide}), "float32")',
             *("        " + t for t in tile),
             f"                    {acc} = T.float32(0)",
             f"        for p in range({depth}):",
             *("            " + t for t in tile),
-            f"                        {acc} = {acc} + {left}[ii, p] * {right}[p, {column}]",
+            f"                        {acc} = {acc} + {left}[ii, p] * {right('p', column)}",
             *("        " + t for t in tile),
             f"                    {out}[ii, {column}] = {acc}",
         ]
