@@ -91,7 +91,12 @@ def test_pass_can_be_disabled() -> None:
 
 @pytest.mark.parametrize(
     ("known", "padding", "out"),
-    [("none", [1, 1, 1, 1], 32), ("none", [0, 2, 1, 0], 64), ("image", [1, 1, 1, 1], 32), ("small image", [1, 1, 1, 1], 32)],
+    [
+        ("none", [1, 1, 1, 1], 32),
+        ("none", [0, 2, 1, 0], 64),
+        ("image", [1, 1, 1, 1], 32),
+        ("small image", [1, 1, 1, 1], 32),
+    ],
 )
 @pytest.mark.parametrize("cores", [1, 2])
 def test_sizes_known_only_at_run_time(known: str, padding: list[int], out: int, cores: int) -> None:
@@ -104,7 +109,16 @@ def test_sizes_known_only_at_run_time(known: str, padding: list[int], out: int, 
     assert "nn.conv2d" not in mod.script()
     run = relaxish.VirtualMachine(relaxish.build(mod, target), relaxish.cpu())["main"]
     least = 3 - min(padding[0] + padding[2], padding[1] + padding[3])
-    for a, b, c in [(1, least, least), (1, 7, 5), (1, 13, 18), (2, 16, 16), (3, 6, 9), (5, 4, 4), (1, 1, 50), (0, 16, 16)]:
+    for a, b, c in [
+        (1, least, least),
+        (1, 7, 5),
+        (1, 13, 18),
+        (2, 16, 16),
+        (3, 6, 9),
+        (5, 4, 4),
+        (1, 1, 50),
+        (0, 16, 16),
+    ]:
         x = RNG.standard_normal((a, side or b, side or max(c, least), 32)).astype("float32")
         if x.shape[1] + padding[0] + padding[2] < 3:
             continue

@@ -140,7 +140,13 @@ class _Rewrite(PyExprMutator):
     def _pays(self, call: Call) -> bool:
         a, info, kernel = call.attrs, call.args[0].struct_info, call.args[1]
         dims = tensor_dims(info)
-        if dims is None or info.dtype != "float32" or not isinstance(kernel, Constant) or a.data_layout != "NHWC" or a.kernel_layout != "HWIO":
+        if (
+            dims is None
+            or info.dtype != "float32"
+            or not isinstance(kernel, Constant)
+            or a.data_layout != "NHWC"
+            or a.kernel_layout != "HWIO"
+        ):
             return False
         numbers = [int(n) for n in (*a.strides, *a.dilation, a.groups)]
         size = kernel.data.shape
@@ -181,7 +187,9 @@ def input_transform(batch: int, tiles: tuple[int, int], channels: int, lanes: in
     rows, columns = tiles
     source = (batch, rows * _TILE + 2, columns * _TILE + 2, channels)
     arrays = [("x", source), ("out", (36, batch * rows * columns, channels))]
-    return _kernel("winograd_input", arrays, (batch, *tiles, channels // lanes), lanes, _input_body(columns, rows, lanes))
+    return _kernel(
+        "winograd_input", arrays, (batch, *tiles, channels // lanes), lanes, _input_body(columns, rows, lanes)
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -292,7 +300,11 @@ def _vectors(statements: Sequence[str], lanes: int) -> list[str]:
 def _guarded(index: str, extent: Extent, tiles: Extent, within: int, body: Sequence[str]) -> list[str]:
     """``body`` where ``index``, which is ``within`` a tile, is inside; the last tile says whether it ever is not."""
     known = isinstance(extent, int) and isinstance(tiles, int)
-    return list(body) if known and (tiles - 1) * _TILE + within < extent else [f"if {index} < {extent}:", *("    " + line for line in body)]
+    return (
+        list(body)
+        if known and (tiles - 1) * _TILE + within < extent
+        else [f"if {index} < {extent}:", *("    " + line for line in body)]
+    )
 
 
 def _sum(factors: Sequence[int], array: str, start: str, step: int) -> str:
@@ -307,7 +319,11 @@ def _sum(factors: Sequence[int], array: str, start: str, step: int) -> str:
 
 
 def _kernel(
-    name: str, arrays: Sequence[tuple[str, tuple[Extent, ...]]], grid: tuple[Extent, ...], lanes: int, body: Sequence[str]
+    name: str,
+    arrays: Sequence[tuple[str, tuple[Extent, ...]]],
+    grid: tuple[Extent, ...],
+    lanes: int,
+    body: Sequence[str],
 ) -> PrimFunc:
     """A function of ``arrays`` that runs ``body`` for each tile and each vector of channels.
 
