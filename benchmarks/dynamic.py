@@ -86,7 +86,13 @@ def _conv_net(name: str) -> Any:
         blocks = [Residual(64, 64, 1), Residual(64, 128, 2), Residual(128, 128, 1), Residual(128, 256, 2)]
         return nn.Sequential(unit(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1), *blocks, *tail, nn.Linear(256, 100))
     if name == "mobilenet":
-        blocks = [Inverted(16, 24, 2), Inverted(24, 24, 1), Inverted(24, 40, 2, 5), Inverted(40, 80, 2), Inverted(80, 80, 1)]
+        blocks = [
+            Inverted(16, 24, 2),
+            Inverted(24, 24, 1),
+            Inverted(24, 40, 2, 5),
+            Inverted(40, 80, 2),
+            Inverted(80, 80, 1),
+        ]
         return nn.Sequential(unit(3, 16, 3, 2, act=nn.Hardswish), *blocks, *tail, nn.Linear(80, 100))
     return UNet()
 
@@ -199,7 +205,9 @@ def bench(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
         runs = {"dynamic": lambda: run(ours), "static": lambda: fixed(ours), "onnxruntime": other}
         times = common.rounds_of(runs, options.rounds, clock=clock)
         middle = {k: statistics.median(v) for k, v in times.items()}
-        pairs = {k: statistics.median(a / b for a, b in zip(times["dynamic"], times[k])) for k in ("static", "onnxruntime")}
+        pairs = {
+            k: statistics.median(a / b for a, b in zip(times["dynamic"], times[k])) for k in ("static", "onnxruntime")
+        }
         rows.append(
             {"model": name, "size": "x".join(map(str, size)), "cores": options.cores}
             | {f"{k} ms": v * 1e3 for k, v in middle.items()}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import relaxish
 from relaxish import op as R
+from relaxish import tir
 from relaxish.dlight.cpu import WinogradConv2D
 from relaxish.dlight.cpu.winograd import transformed_kernel
+from relaxish.ir.functor import all_nodes
 from relaxish.ir.transform import PassContext, Sequential
 from relaxish.relax import BlockBuilder, TensorStructInfo, Var, const
 from relaxish.target import Target
@@ -17,7 +21,7 @@ RNG = np.random.default_rng(0)
 
 
 def model(
-    shape: tuple[int, ...], kernel: np.ndarray, stride: int = 1, padding: object = 1, groups: int = 1
+    shape: tuple[Any, ...], kernel: np.ndarray, stride: int = 1, padding: object = 1, groups: int = 1
 ) -> relaxish.IRModule:
     builder = BlockBuilder()
     x = Var("x", TensorStructInfo(shape, "float32"))
@@ -83,3 +87,51 @@ def test_pass_can_be_disabled() -> None:
     mod = model((1, 16, 16, 32), weights(3, 3, 32, 32))
     with PassContext(disabled_pass=["WinogradConv2D"]):
         assert "nn.conv2d" in Sequential([WinogradConv2D(Target("llvm"))])(mod).script()
+
+
+@pytest.mark.parametrize(
+    ("known", "padding", "out"),
+    [
+        ("none", [1, 1, 1, 1], 32),
+        ("none", [0, 2, 1, 0], 64),
+        ("image", [1, 1, 1, 1], 32),
+        ("small image", [1, 1, 1, 1], 32),
+    ],
+)
+@pytest.mark.parametrize("cores", [1, 2])
+def test_sizes_known_only_at_run_time(known: str, padding: list[int], out: int, cores: int) -> None:
+    """Where there are too few tiles the kernel of the output is a direct convolution."""
+    side = {"none": None, "image": 13, "small image": 6}[known]
+    n, h, w = (tir.SizeVar(name, "int64") for name in "nhw")
+    kernel = weights(3, 3, 32, out)
+    target = Target({"kind": "llvm", "num-cores": cores})
+    mod = WinogradConv2D(target)(model((n, side or h, side or w, 32), kernel, padding=padding))
+    assert "nn.conv2d" not in mod.script()
+    run = relaxish.VirtualMachine(relaxish.build(mod, target), relaxish.cpu())["main"]
+    least = 3 - min(padding[0] + padding[2], padding[1] + padding[3])
+    for a, b, c in [
+        (1, least, least),
+        (1, 7, 5),
+        (1, 13, 18),
+        (2, 16, 16),
+        (3, 6, 9),
+        (5, 4, 4),
+        (1, 1, 50),
+        (0, 16, 16),
+    ]:
+        x = RNG.standard_normal((a, side or b, side or max(c, least), 32)).astype("float32")
+        if x.shape[1] + padding[0] + padding[2] < 3:
+            continue
+        got, want = run(relaxish.nd.array(x)).numpy(), reference(x, kernel, padding)
+        assert got.shape == want.shape
+        assert not want.size or np.abs(got - want).max() < 2e-5 * np.abs(want).max(), x.shape
+
+
+def test_both_ways_stand_in_one_kernel() -> None:
+    n, h, w = (tir.SizeVar(name, "int64") for name in "nhw")
+    mod = WinogradConv2D(Target("llvm"))(model((n, h, w, 32), weights(3, 3, 32, 32)))
+    branches = [x for x in all_nodes(mod["winograd_output"].body) if isinstance(x, tir.IfThenElse)]
+    assert str(branches[0].condition) == "tiles > T.int64(0)"
+    # Enough tiles whatever the number of images: there is nothing to choose.
+    mod = WinogradConv2D(Target("llvm"))(model((n, 16, 16, 32), weights(3, 3, 32, 32)))
+    assert "kernel" not in [b.name for b in mod["winograd_output"].buffer_map.values()]
