@@ -250,10 +250,12 @@ def _cpu_fast(target: Target) -> list[Pass]:
     from .transform.channels_last_convolution import ChannelsLastConvolution
     from .transform.fold_batchnorm import CPUBatchnormFolding
     from .transform.cpu_layout import CPULayoutPacking
+    from .transform.integer_products import IntegerProducts
     from .transform.subpixel_convolution import SubPixelConvTranspose
 
     return [
         transform.CanonicalizeBindings(),
+        IntegerProducts(target),
         CPUBatchnormFolding(),
         DecomposeOpsAsWritten(),
         transform.CanonicalizeBindings(),

@@ -62,6 +62,22 @@ def cases() -> dict[str, Case]:
     )
     add("matmul integer", "MatMulInteger", [u8(5, 7), s8(7, 6), u8(), s8()], 2, opset=10)
     add("zero points of columns", "MatMulInteger", [u8(5, 7), s8(7, 6), u8(), s8(6)], 2, opset=10)
+    far = np.array(200, "uint8")
+    narrow = np.asarray(_rng.integers(100, 156, (7, 6)), "uint8")
+    add("weights around 128", "MatMulInteger", [u8(5, 7), narrow, u8(), np.array(128, "uint8")], opset=10)
+    add("weights far from zero", "MatMulInteger", [u8(3, 5, 7), u8(7, 6), u8(), far], opset=10)
+    add("given zero points", "MatMulInteger", [s8(3, 5, 7), s8(3, 7, 6), s8(), s8()], 4, opset=10)
+    add("given columns", "MatMulInteger", [u8(5, 7), u8(7, 6), u8(), u8(6)], 4, opset=10)
+    add("vectors", "MatMulInteger", [u8(7), s8(7, 6), u8(), s8()], 4, opset=10)
+    add("given zero of an image", "ConvInteger", [u8(2, 3, 8, 9), s8(4, 3, 3, 3), u8()], 3, opset=10,
+        pads=[1, 0, 2, 1], strides=[2, 1])  # fmt: skip
+    add("image of signed numbers", "ConvInteger", [s8(1, 4, 9, 9), s8(4, 2, 3, 3), s8()], opset=10, group=2,
+        auto_pad="SAME_UPPER", dilations=[2, 1])  # fmt: skip
+    add("kernel far from zero", "ConvInteger", [u8(1, 3, 8, 8), u8(4, 3, 3, 3), u8(), far], opset=10,
+        pads=[1, 1, 1, 1])  # fmt: skip
+    add("kernel around 128", "QLinearConv", [u8(1, 3, 8, 8), some, u8(), np.asarray(narrow[:4, :3, None], "uint8"),
+        coarse, np.array(128, "uint8"), out, u8()], opset=10)  # fmt: skip
+    made["kernel around 128"].inputs[0] = u8(1, 3, 8)
     add("quantise by range", "DynamicQuantizeLinear", [f(5, 7)], opset=11, outputs=3)
     add("of zeros", "DynamicQuantizeLinear", [zero("float32", 5, 7)], opset=11, outputs=3)
     add("of negatives", "DynamicQuantizeLinear", [-np.abs(f(5, 7)) - 1], opset=11, outputs=3)

@@ -70,22 +70,26 @@ def convolution(ctx: Context, x: Expr, weight: Expr, attrs: dict[str, Any], out_
     n = ctx.ndim(x) - 2
     if n not in _CONV:
         raise NotImplementedError(f"convolution over {n} spatial axes")
-    kernel = _kernel(ctx, weight, attrs)
-    strides = attr_ints(attrs, "strides", [1] * n) or []
-    dilation = attr_ints(attrs, "dilations", [1] * n) or []
-    pads = window_padding(ctx, x, attrs, kernel, strides, dilation)
     data_layout, kernel_layout = _LAYOUT[n]
     return _CONV[n](
         x,
         weight,
-        strides=strides,
-        padding=pads,
-        dilation=dilation,
+        strides=attr_ints(attrs, "strides", [1] * n) or [],
+        padding=padding_of(ctx, x, weight, attrs),
+        dilation=attr_ints(attrs, "dilations", [1] * n) or [],
         groups=int(attrs.get("group", 1)),
         data_layout=data_layout,
         kernel_layout=kernel_layout,
         out_dtype=out_dtype,
     )
+
+
+def padding_of(ctx: Context, x: Expr, weight: Expr, attrs: dict[str, Any]) -> list[int]:
+    """The padding of a convolution's image, before and after its axes, that the attributes of a node ask for."""
+    n = ctx.ndim(x) - 2
+    strides = attr_ints(attrs, "strides", [1] * n) or []
+    dilation = attr_ints(attrs, "dilations", [1] * n) or []
+    return list(window_padding(ctx, x, attrs, _kernel(ctx, weight, attrs), strides, dilation))
 
 
 @convert("Conv")

@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .... import op
+from .... import op, te, tir
 from ....ir import dtype as dt
+from ....ir.expr import PrimExpr
 from ....relax.expr import Expr
-from ....relax.scalars import const_int
+from ....relax.scalars import const_int, simplify
 from ..context import Context, convert, dtype_name
-from .convolution import convolution
+from .convolution import convolution, padding_of
 
 _T = TypeVar("_T")
 
@@ -102,40 +103,101 @@ def _dequantize(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
 # ---- products and convolutions
 
 
-def _centred(ctx: Context, x: Expr, zero: Expr | None, column: bool = False) -> Expr:
-    """Integers less their zero point, as int32; as they are if that is known to be 0.
-
-    A zero point with a dimension belongs to the last axis, or to the last but one if ``column``.
-    """
+def _is_zero(ctx: Context, zero: Expr | None) -> bool:
     known = ctx.constant(zero)
-    if zero is None or (known is not None and not known.any()):
-        return x
+    return zero is None or (known is not None and not known.any())
+
+
+def _point(ctx: Context, zero: Expr, column: bool = False) -> Expr:
+    """A zero point as int32; one with a dimension belongs to the last axis, or to the last but one if ``column``."""
     wide = ctx.emit(op.astype(_squeezed(ctx, ctx.tensor(zero)), "int32"))
-    if column and ctx.ndim(wide) == 1:
-        wide = ctx.emit(op.expand_dims(wide, 1))
-    return ctx.emit(op.subtract(ctx.emit(op.astype(x, "int32")), wide))
+    return ctx.emit(op.expand_dims(wide, 1)) if column and ctx.ndim(wide) == 1 else wide
 
 
-def _alike(ctx: Context, a: Expr, b: Expr) -> tuple[Expr, Expr]:
-    """Both as 8-bit integers, or both as int32."""
-    if "int32" not in (ctx.dtype(a), ctx.dtype(b)):
-        return a, b
-    return tuple(x if ctx.dtype(x) == "int32" else ctx.emit(op.astype(x, "int32")) for x in (a, b))  # type: ignore[return-value]
+def _less_zero(ctx: Context, x: Expr, zero: Expr | None, axis: int) -> tuple[Expr, Expr | None]:
+    """Constant bytes and their zero point as int8 around 0, if they fit; ``axis`` is that of zero points of channels."""
+    value, point = ctx.constant(x), ctx.constant(zero)
+    if value is None or point is None:
+        return x, zero
+    if point.size == 1:
+        point = point.reshape(())
+    elif point.ndim == 1:
+        point = point.reshape([-1 if k == axis % value.ndim else 1 for k in range(value.ndim)])
+    moved = value.astype("int32") - point
+    if moved.size and -128 <= moved.min() and moved.max() <= 127:
+        return ctx.const(moved.astype("int8"), "int8"), None
+    return x, zero
+
+
+def _sums(ctx: Context, x: Expr, axes: list[int], keep: bool) -> Expr:
+    """Sums of integers in int32."""
+    value = ctx.constant(x)
+    if value is not None:
+        return ctx.const(value.astype("int64").sum(tuple(axes), keepdims=keep).astype("int32"), "int32")
+    return ctx.emit(op.sum(ctx.emit(op.astype(x, "int32")), axes, keep))
 
 
 def product(ctx: Context, a: Expr, b: Expr, a_zero: Expr | None, b_zero: Expr | None) -> Expr:
-    """The matrix product of integers, in int32."""
-    a, b = _alike(ctx, _centred(ctx, a, a_zero, column=True), _centred(ctx, b, b_zero))
-    return ctx.emit(op.matmul(a, b, out_dtype="int32"))
+    """The matrix product of integers, in int32.
+
+    It is that of the bytes themselves; what zero points add to it are sums of rows and columns.
+    """
+    if not _is_zero(ctx, b_zero):
+        b, b_zero = _less_zero(ctx, b, b_zero, -1)
+    out = ctx.emit(op.matmul(a, b, out_dtype="int32"))
+    matrices = ctx.ndim(a) > 1 and ctx.ndim(b) > 1
+    shifted = None if a_zero is None or _is_zero(ctx, a_zero) else _point(ctx, a_zero, column=matrices)
+    if shifted is not None:
+        columns = _sums(ctx, b, [max(ctx.ndim(b) - 2, 0)], matrices)
+        out = ctx.emit(op.subtract(out, ctx.emit(op.multiply(columns, shifted))))
+    if b_zero is None or _is_zero(ctx, b_zero):
+        return out
+    if shifted is not None:
+        a = ctx.emit(op.subtract(ctx.emit(op.astype(a, "int32")), shifted))
+    rows = _sums(ctx, a, [ctx.ndim(a) - 1], ctx.ndim(b) > 1)
+    return ctx.emit(op.subtract(out, ctx.emit(op.multiply(rows, _point(ctx, b_zero)))))
+
+
+def _padded(ctx: Context, x: Expr, zero: Expr, pads: Sequence[int]) -> Expr:
+    """An image with a border of the zero point, which stands for the number 0."""
+    half = len(pads) // 2
+    sides = [(0, 0), (0, 0), *zip(pads[:half], pads[half:])]
+
+    def compute(data: te.Tensor, point: te.Tensor) -> te.Tensor:
+        shape = [simplify(d + p + q) for d, (p, q) in zip(data.shape, sides)]
+
+        def body(*at: PrimExpr) -> PrimExpr:
+            inside = [tir.And(i >= p, i < p + d) for i, d, (p, q) in zip(at[2:], data.shape[2:], sides[2:])]
+            place = [i - p for i, (p, _) in zip(at[2:], sides[2:])]
+            return tir.if_then_else(tir.all(*inside), data(at[0], at[1], *place), point())
+
+        return te.compute(shape, body, "bordered")
+
+    point = ctx.emit(op.astype(_squeezed(ctx, zero), ctx.dtype(x)))
+    return ctx.builder.emit_te(compute, x, point, primfunc_name_hint="bordered")
 
 
 def _convolved(ctx: Context, x: Expr, w: Expr, x_zero: Expr | None, w_zero: Expr | None, attrs: dict[str, Any]) -> Expr:
     """The convolution of integers, in int32; padding stands for 0."""
-    w_known = _squeezed(ctx, ctx.tensor(w_zero)) if w_zero is not None else None
-    if w_known is not None and ctx.ndim(w_known) == 1:
-        w_known = ctx.emit(ctx.reshape(w_known, [-1, *[1] * (ctx.ndim(w) - 1)]))
-    x, w = _alike(ctx, _centred(ctx, x, x_zero), _centred(ctx, w, w_known))
-    return ctx.emit(convolution(ctx, x, w, attrs, "int32"))
+    if w_zero is not None and not _is_zero(ctx, w_zero):
+        w, w_zero = _less_zero(ctx, w, _squeezed(ctx, ctx.tensor(w_zero)), 0)
+    if w_zero is not None and not _is_zero(ctx, w_zero):
+        # Weights too far from their zero for a byte: products of int32.
+        points = ctx.emit(op.astype(_squeezed(ctx, ctx.tensor(w_zero)), "int32"))
+        if ctx.ndim(points) == 1:
+            points = ctx.emit(ctx.reshape(points, [-1, *[1] * (ctx.ndim(w) - 1)]))
+        w = ctx.emit(op.subtract(ctx.emit(op.astype(w, "int32")), points))
+        x = ctx.emit(op.astype(x, "int32"))
+    if x_zero is None or _is_zero(ctx, x_zero):
+        return ctx.emit(convolution(ctx, x, w, attrs, "int32"))
+    pads = padding_of(ctx, x, w, attrs)
+    if any(pads):
+        x = _padded(ctx, x, ctx.tensor(x_zero), pads)
+        attrs = {**attrs, "pads": [0] * len(pads), "auto_pad": "NOTSET"}
+    sums = ctx.emit(convolution(ctx, x, w, attrs, "int32"))
+    columns = _sums(ctx, w, list(range(1, ctx.ndim(w))), False)
+    added = ctx.emit(op.multiply(columns, _point(ctx, x_zero)))
+    return ctx.emit(op.subtract(sums, ctx.emit(ctx.reshape(added, [-1, *[1] * (ctx.ndim(w) - 2)]))))
 
 
 def _factor(ctx: Context, scales: list[Expr], result: Expr | None, dims: int = 0) -> Expr:
