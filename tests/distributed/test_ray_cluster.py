@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -232,6 +234,126 @@ def test_two_models_share_by_their_weights() -> None:
         assert 15 <= sum(f.done() for f in few) <= 50
         big.shutdown()
         small.shutdown()
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_or_measured_twice_in_twenty_deaths_of_nodes() -> None:
+    """A raylet with its measuring process is killed while it measures, and another node comes, twenty times."""
+    with cluster("box", "box") as made:
+        runner: Any = Runner.create("ray", made.address, EvaluatorConfig(1, 1, 100), device_kind="box", noise_limit=1e9)
+        (item,) = built(Builder.create("ray", made.address), 1)
+        assert runner.run([item])[0].result().run_secs
+        futures: list[Any] = []
+
+        def alive() -> set[str]:
+            return {d["node"] for d in runner.status()["devices"]} & {n.node_id for n in made.measuring}
+
+        for death in range(20):
+            until(lambda: len(alive()) == 2)
+            # Work for both, of which some is under way.
+            futures += runner.run(
+                [RunnerInput(x.artifact_path + b"|%d" % death, "llvm", x.args_info) for x in varied(item, 8)]
+            )
+            until(lambda: runner.status()["running"] >= 1 or all(f.done() for f in futures))
+            made.remove_node(made.measuring.pop(0), allow_graceful=False)
+            made.measuring.append(made.add_node(num_cpus=1, object_store_memory=80 << 20, labels={KIND: "box"}))
+        until(lambda: all(f.done() for f in futures))
+        results = [f.result() for f in futures]
+        assert all(r.run_secs for r in results), [r.error_msg for r in results if not r.run_secs][:1]
+        counts = runner.status()["counts"]
+        # One result each; what was measured again is what a node took with it.
+        assert counts["finished"] == 161 and 1 <= counts["lost"] == counts["retried"] <= 20
+        runner.shutdown()
+
+
+@contextlib.contextmanager
+def separate_network() -> Iterator[tuple[str, str, str, str]]:
+    """A network namespace and a wire to it: its name, the wire's name here, the addresses at both ends."""
+    name, wire = f"relaxish{os.getpid()}", f"rlx{os.getpid()}"
+    here, there = "10.213.77.1", "10.213.77.2"
+    steps = [
+        f"netns add {name}", f"link add {wire} type veth peer name {wire}p", f"link set {wire}p netns {name}",
+        f"addr add {here}/30 dev {wire}", f"link set {wire} up", f"-n {name} addr add {there}/30 dev {wire}p",
+        f"-n {name} link set {wire}p up", f"-n {name} link set lo up",
+    ]  # fmt: skip
+    if not shutil.which("ip"):
+        pytest.skip("there is no command ip to make network namespaces with")
+    try:
+        for step in steps:
+            done = subprocess.run(["ip", *step.split()], capture_output=True, text=True, timeout=60)
+            if done.returncode:
+                pytest.skip(f"network namespaces are not permitted here: ip {step}: {done.stderr.strip()}")
+        yield name, wire, here, there
+    finally:
+        pids = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, timeout=60).stdout.split()
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                os.kill(int(pid), signal.SIGKILL)
+        for command in (f"netns del {name}", f"link del {wire}"):
+            subprocess.run(["ip", *command.split()], capture_output=True, timeout=60)
+
+
+@pytest.mark.slow
+def test_what_a_node_behind_a_cut_wire_had_is_measured_elsewhere(tmp_path: Path) -> None:
+    from ray.cluster_utils import Cluster
+
+    with separate_network() as (name, wire, here, there):
+        made = Cluster()
+        try:
+            common = {"object_store_memory": 80 << 20, "node_ip_address": here}
+            try:
+                made.add_node(num_cpus=1, include_dashboard=False, labels={KIND: "head"}, **common)
+                made.add_node(num_cpus=1, labels={KIND: "box"}, **common)
+                join = ["ray", "start", f"--address={made.address}", f"--node-ip-address={there}", "--num-cpus=1",
+                        f"--object-store-memory={80 << 20}", f"--labels={KIND}=box", "--disable-usage-stats"]  # fmt: skip
+                tools = {**environment(), "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+                joined = subprocess.run(
+                    ["ip", "netns", "exec", name, *join], env=tools, capture_output=True, text=True, timeout=300
+                )
+                assert joined.returncode == 0, joined.stderr[-2000:] + joined.stdout[-2000:]
+            except Exception as err:  # no room, or too busy: it says nothing about what is tested
+                pytest.skip(f"Ray cannot start a cluster here: {err}")
+            runner: Any = Runner.create(
+                "ray", made.address, EvaluatorConfig(1, 1, 200), 5.0, device_kind="box", noise_limit=1e9
+            )
+            (item,) = built(Builder.create("ray", made.address, timeout_sec=300), 1)
+            assert runner.run([item])[0].result().run_secs
+            until(lambda: len(runner.status()["devices"]) == 2)
+            futures = runner.run(varied(item, 60))
+            until(lambda: runner.status()["counts"].get("finished", 0) >= 10)
+            subprocess.run(["ip", "link", "set", wire, "down"], check=True, timeout=60)
+            until(lambda: all(f.done() for f in futures))
+            results = [f.result() for f in futures]
+            assert all(r.run_secs for r in results), [r.error_msg for r in results if not r.run_secs][:1]
+            counts = runner.status()["counts"]
+            assert counts["finished"] == 61 and counts["lost"] == counts["retried"] <= 2
+            until(lambda: len(runner.status()["devices"]) == 1)
+            # What comes back with the wire is no second answer to anything.
+            subprocess.run(["ip", "link", "set", wire, "up"], check=True, timeout=60)
+            assert runner.run([RunnerInput(item.artifact_path + b"later", "llvm", item.args_info)])[0].result().run_secs  # type: ignore[operator]
+            assert runner.status()["counts"]["finished"] == 62
+            runner.shutdown()
+        finally:
+            ray.shutdown()
+            made.shutdown()
+
+
+@pytest.mark.slow
+def test_a_measurement_takes_little_more_than_the_candidate() -> None:
+    """What the cluster adds, with some room for a busy machine; benchmarks have the figure."""
+    with cluster("box") as made:
+        runner: Any = Runner.create("ray", made.address, QUICK, device_kind="box", noise_limit=1e9)
+        (item,) = built(Builder.create("ray", made.address), 1)
+        runner.run([item])[0].result()
+        rounds = []
+        for number in range(5):
+            batch = [RunnerInput(x.artifact_path + b"|%d" % number, "llvm", x.args_info) for x in varied(item, 40)]
+            begin = time.perf_counter()
+            assert all(f.result().run_secs for f in runner.run(batch))
+            rounds.append((time.perf_counter() - begin) / len(batch))
+        print("seconds for each measurement:", statistics.median(rounds), min(rounds))
+        assert min(rounds) < 0.1
+        runner.shutdown()
 
 
 @pytest.mark.slow

@@ -53,13 +53,20 @@ class PostgresServer:
                 time.sleep(0.05)
         raise OSError("PostgreSQL did not start")
 
-    def fresh(self) -> str:
-        """The URL of a new, empty database."""
+    def fresh(self, folder: Path | None = None) -> str:
+        """The URL of a new, empty database, its files in a folder of their own if one is given."""
         import psycopg
 
         self._number += 1
+        name, place = f"tuning{self._number}", ""
         with psycopg.connect(f"host={self.folder} user=postgres dbname=postgres", autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE tuning{self._number}")
+            if folder is not None:
+                (folder / name).mkdir()
+                if os.getuid() == 0 and self._as:
+                    os.chown(folder / name, self._as["user"], self._as["group"])
+                connection.execute(f"CREATE TABLESPACE {name} LOCATION '{folder / name}'")
+                place = f" TABLESPACE {name}"
+            connection.execute(f"CREATE DATABASE {name}{place}")
         return f"postgresql://postgres@/tuning{self._number}?host={self.folder}"
 
     def stop(self) -> None:

@@ -1,9 +1,11 @@
 """The SQL database under several writers, kill -9, a full disk, other versions, and what the command does with it."""
 
 import json
+import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
@@ -100,7 +102,7 @@ def test_ten_writers_lose_nothing(tmp_path):
 
 @pytest.mark.slow
 def test_ten_writers_to_a_server(postgres):
-    many_writers(postgres.fresh(), 10, 200)
+    many_writers(postgres.fresh(), 10, 1000)
 
 
 def killed(where, after):
@@ -141,6 +143,61 @@ def test_a_full_disk_costs_nothing(tmp_path):
     assert 0 < refused < 200 and 0 < unwritten and readable > 0
     assert (total, left) == (200, 0)
     assert sorted(r.run_secs[0] for r in SQLDatabase(where).get_all_tuning_records()) == list(map(float, range(1, 201)))
+
+
+@pytest.fixture
+def small_disk():
+    """A file system of 32 MB of its own, where a server's user may go as well."""
+    folder = Path(tempfile.mkdtemp(prefix="rxdisk"))
+    folder.chmod(0o755)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=32m,mode=0777", "tmpfs", str(folder)]
+    try:
+        done = subprocess.run(mount, capture_output=True, text=True, timeout=60)
+    except OSError as err:
+        pytest.skip(f"no file system can be mounted here: {err}")
+    if done.returncode:
+        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], capture_output=True, timeout=60)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def filled_up(database, folder, count=400):
+    """Commit records where there is room for some of them, then make room for all."""
+    made = [record(database, 4 + n % 8, float(n + 1), n) for n in range(count)]
+    database.commit_tuning_records(made[:50])
+    left = shutil.disk_usage(folder).free - 65_536
+    (folder / "ballast").write_bytes(b"\1" * left)
+    refused = 0
+    for item in made[50:]:
+        try:
+            database.commit_soon(item)
+        except DatabaseError as err:
+            assert "cannot write to database" in str(err), err
+            refused += 1
+            assert database.hold(item)
+    assert 0 < refused < count and database.unwritten > 0
+    assert database.get_top_k(database.commit_workload(program(4)), 1)[0].run_secs == [1.0]
+    (folder / "ballast").unlink()
+    database.flush()
+    assert database.unwritten == 0
+    return sorted(r.run_secs[0] for r in database.get_all_tuning_records())
+
+
+@pytest.mark.slow
+def test_a_disk_that_really_is_full(small_disk):
+    where = small_disk / "d.sqlite"
+    assert filled_up(SQLDatabase(where), small_disk) == list(map(float, range(1, 401)))
+    with SQLDatabase(where).store.connections.reading() as connection:
+        assert connection.exec_driver_sql("PRAGMA integrity_check").scalar_one() == "ok"
+
+
+@pytest.mark.slow
+def test_a_server_whose_disk_is_full(postgres, small_disk):
+    where = postgres.fresh(small_disk)
+    database = SQLDatabase(where)
+    assert filled_up(database, small_disk) == list(map(float, range(1, 401)))
+    assert len(SQLDatabase(where)) == 400
 
 
 # ---- what is no database, or one of another version

@@ -1,5 +1,6 @@
 """Tuning against the clock, on a clock that only building and running move."""
 
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -101,6 +102,22 @@ def test_too_little_time_goes_to_what_costs_most(tmp_path, clock):
     rounds = tune(tmp_path, clock, noting(TimeBudget, 3, started=clock.now, seed=1), (16, 64, 32, 48), randomly(1))
     assert rounds[0][0] == 1 and 1 <= len(rounds) <= 6 and [n for _, n in rounds] == [1] * len(rounds)
     assert clock.now - 1000 <= 3.5
+
+
+@pytest.mark.slow
+def test_it_ends_in_time_on_the_real_clock(tmp_path):
+    """Real builds, measurements, default schedules and checks, with whatever else the machine does."""
+    begin = time.monotonic()
+    sizes = (64, 96, 128, 160)
+    mod = IRModule({f"f{n}": te.create_prim_func(te_workload.matmul(n, n, n)) for n in sizes})
+    budget = TimeBudget(40, started=begin, seed=1)
+    database = ms.tune_tir(
+        mod, TARGET, str(tmp_path), 1 << 30, num_trials_per_iter=16, task_scheduler=budget, seed=3, baselines=True
+    )
+    used = time.monotonic() - begin
+    print(f"{used:.1f} s of 40, {len(database)} records")
+    assert 0.6 * 40 < used <= 1.05 * 40
+    assert all(database.records_of(w) for w in database.workloads()) and len(database.workloads()) == len(sizes)
 
 
 @pytest.mark.slow

@@ -1,13 +1,15 @@
-"""The dashboard over a real socket and under the test client; no browser is needed, and none draws it here."""
+"""The dashboard over a real socket, under the test client, and drawn by a headless browser where there is one."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
+import shutil
+import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +114,78 @@ def test_what_is_measured_meanwhile_is_pushed(server: tuple[str, Path]) -> None:
             seen.append(json.loads(next_data(lines, end - time.monotonic()))["sections"].get("run0-summary", ""))
 
 
+class Browser:
+    """A page in a headless Chromium, asked by its debugging protocol."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+                 "--remote-debugging-port=0", "--remote-allow-origins=*", f"--user-data-dir={folder}"]  # fmt: skip
+        self.process = subprocess.Popen(
+            [program, *flags, "about:blank"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        port = folder / "DevToolsActivePort"
+        wait_for(lambda: port.exists() and len(port.read_text().splitlines()) == 2)
+        pages = httpx.get(f"http://127.0.0.1:{port.read_text().splitlines()[0]}/json/list", timeout=60).json()
+        where = next(page["webSocketDebuggerUrl"] for page in pages if page["type"] == "page")
+        self.socket = pytest.importorskip("websockets.sync.client").connect(where, max_size=None, open_timeout=60)
+        self.number = 0
+
+    def ask(self, method: str, **params: Any) -> Any:
+        """The answer to a command."""
+        self.number += 1
+        self.socket.send(json.dumps({"id": self.number, "method": method, "params": params}))
+        while (answer := json.loads(self.socket.recv(timeout=60))).get("id") != self.number:
+            pass
+        return answer["result"]
+
+    def value(self, expression: str) -> Any:
+        """What an expression is in the page."""
+        return self.ask("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
+
+    def close(self) -> None:
+        """End it."""
+        self.socket.close()
+        self.process.kill()
+        self.process.wait(60)
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Browser]:
+    names = ("chromium", "chromium-browser", "google-chrome", "chrome", "chrome-headless-shell")
+    program = next(filter(None, map(shutil.which, names)), None)
+    if program is None:
+        pytest.skip("there is no Chromium here that could draw the page")
+    made = Browser(program, tmp_path / "profile")
+    yield made
+    made.close()
+
+
+@pytest.mark.slow
+def test_a_browser_draws_it_and_what_comes_later(server: tuple[str, Path], browser: Browser) -> None:
+    url, runs = server
+    browser.ask("Log.enable")
+    browser.ask("Page.navigate", url=url)
+    text = "document.getElementById('run0-summary')?.innerText ?? ''"
+    wait_for(lambda: "8 candidates measured" in browser.value(text))
+    wait_for(lambda: browser.value("document.getElementById('state').textContent").startswith("live"))
+    # Curves are drawn: they have an extent on the screen.
+    assert browser.value("[...document.querySelectorAll('.curve')].some(c => c.getBBox().width > 50)")
+    assert browser.value("document.body.scrollWidth <= window.innerWidth")
+    tune(runs / "first", 24, seed=5)
+    wait_for(lambda: "32 candidates measured" in browser.value(text))
+    # The policy of the page lets nothing of others run in it.
+    browser.value("document.querySelector('main').innerHTML = '<img src=x onerror=window.evil=1>'")
+    time.sleep(0.2)
+    assert browser.value("window.evil") is None
+
+
 def test_the_nodes_of_a_cluster_are_shown(runs: Path) -> None:
     device = {"name": "ab/0", "node": "ab", "measured": 7, "noise": 1.5, "busy": True, "fingerprint": "EPYC <1>"}
     pool = {
@@ -184,3 +258,38 @@ def test_progress_is_shown_live(tmp_path: Path, capsys: pytest.CaptureFixture[st
         )  # fmt: skip
     assert progress.measured == 16 and progress.failed == 0 and math.isfinite(progress.best[0])
     assert progress.bar.tasks[0].finished
+
+
+def test_a_notebook_shows_widgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand-ins with what is used of the real packages."""
+    import sys
+    import types
+    from importlib.machinery import ModuleSpec
+
+    from relaxish.meta_schedule.measure_callback import LiveProgress
+
+    class Widget:
+        def __init__(self, *children: Any, **values: Any) -> None:
+            self.children, self.value = children, ""
+            self.__dict__.update(values)
+
+    class ZMQInteractiveShell: ...
+
+    shown: list[Any] = []
+    widgets, ipython, display = (types.ModuleType(n) for n in ("ipywidgets", "IPython", "IPython.display"))
+    widgets.FloatProgress = widgets.HTML = widgets.HBox = Widget  # type: ignore[attr-defined]
+    widgets.__spec__ = ModuleSpec("ipywidgets", None)
+    ipython.get_ipython = ZMQInteractiveShell  # type: ignore[attr-defined]
+    display.display = shown.append  # type: ignore[attr-defined]
+    for module in (widgets, ipython, display):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    result = types.SimpleNamespace(run_secs=[2e-3], error_msg=None)
+    with LiveProgress(trials=8) as progress:
+        progress.advance(0, "gemm <1>", [result, result])
+        assert shown == [progress.bar.box]
+        assert progress.bar.bar.value == 0.25 and "gemm &lt;1&gt;: 2" in progress.bar.text.value
+        progress.phase("final check", 1, 2)
+        assert progress.bar.text.value == "final check: 1 of 2 kernels" and progress.bar.bar.value == 0.25
+    assert progress.bar.bar.bar_style == "success"
+    monkeypatch.setattr(ipython, "get_ipython", lambda: None)
+    assert type(LiveProgress(trials=8).bar).__name__ == "Progress"

@@ -62,17 +62,18 @@ class RecordedFeatures(PerStoreFeature):
     def __init__(self, space: RecordedSpace) -> None:
         super().__init__()
         self.space = space
-        self._known: tuple[TuneContext, VectorVariant | None] | None = None
+        self._known: tuple[SearchTask, VectorVariant | None] | None = None
 
     def _variant(self, context: SearchTask) -> VectorVariant | None:
-        if self._known is None or self._known[0] is not context:
-            variant = None
-            try:
-                variant = VectorSketch(context, self.space.trace).variant(())
-            except REFUSALS as err:
-                context.logger.info("features of %s are read off programs: %s", self.space.name, err)
-            self._known = context, variant
-        return self._known[1]
+        if self._known is not None and self._known[0] is context:
+            return self._known[1]
+        variant = None
+        try:
+            variant = VectorSketch(context, self.space.trace).variant(())
+        except REFUSALS as err:
+            context.logger.info("features of %s are read off programs: %s", self.space.name, err)
+        self._known = context, variant
+        return variant
 
     def extract_from(self, context: Any, candidates: Sequence[MeasureCandidate]) -> list[Any]:
         variant = self._variant(context)

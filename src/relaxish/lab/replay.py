@@ -25,8 +25,8 @@ from ..meta_schedule.runner import Runner, RunnerFuture, RunnerInput, RunnerResu
 from ..meta_schedule.space_generator import SpaceGenerator
 from ..support.errors import RelaxishError
 from ..support.sequences import of_kind
-from ..tir import PrimFunc, Schedule
-from ..tir.schedule import Trace
+from ..tir import PrimFunc
+from ..tir.schedule import Schedule, Trace
 from .space import RecordedSpace
 
 __all__ = ["Noise", "RecordedGenerator", "ReplayBuilder", "ReplayRunner"]

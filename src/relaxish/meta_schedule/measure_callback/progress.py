@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import html
+import importlib
+import importlib.util
+import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,8 +24,58 @@ if TYPE_CHECKING:
 __all__ = ["LiveProgress"]
 
 
+class WidgetBar:
+    """The bar of a notebook, in the place of rich's: ipywidgets, whose values any thread may set."""
+
+    def __init__(self) -> None:
+        widgets: Any = importlib.import_module("ipywidgets")
+        self.bar = widgets.FloatProgress(value=0.0, min=0.0, max=1.0, description="tuning")
+        self.text = widgets.HTML()
+        self.box = widgets.HBox([self.bar, self.text])
+        self.total: float | None = None
+
+    def add_task(self, description: str, total: float | None, status: str) -> int:
+        """As rich's; there is one task."""
+        self.total, self.bar.description = total, description
+        return 0
+
+    def start(self) -> None:
+        """Show it below the cell."""
+        importlib.import_module("IPython.display").display(self.box)
+
+    def stop(self) -> None:
+        """Say that it is over."""
+        self.bar.bar_style = "success"
+
+    def update(self, row: int, status: str, completed: float | None = None) -> None:
+        """Show how far it is."""
+        self.text.value = html.escape(status)
+        if completed is not None and self.total:
+            self.bar.value = min(1.0, completed / self.total)
+
+
+def in_notebook() -> bool:
+    """Whether this is a notebook's kernel that can show widgets."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return type(shell).__name__ == "ZMQInteractiveShell" and importlib.util.find_spec("ipywidgets") is not None
+
+
+def _terminal_bar() -> Progress:
+    return Progress(
+        TextColumn("   [bold]tuning"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[status]}"),
+        console=Console(stderr=True),
+    )
+
+
 class LiveProgress:
-    """Shows how far tuning is, by ``trials`` or by ``seconds`` since ``begin``, in a terminal or a notebook; a context manager.
+    """Shows how far tuning is, by ``trials`` or by ``seconds`` since ``begin``; a context manager. In a notebook these are
+    widgets where ipywidgets is installed.
 
     >>> with LiveProgress(trials=64) as progress:  # doctest: +SKIP
     ...     tune_tir(func, "llvm", "logs", 64, measure_callbacks=progress.callbacks())
@@ -31,16 +85,7 @@ class LiveProgress:
         self.seconds = seconds
         self.begin = begin
         total = float(trials) if seconds is None and trials is not None else seconds
-        self.bar = Progress(
-            TextColumn("   [bold]tuning"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[status]}"),
-            console=Console(stderr=True),
-        )
+        self.bar: Any = WidgetBar() if in_notebook() else _terminal_bar()
         self.row = self.bar.add_task("tuning", total=total, status="")
         self.measured = 0
         self.failed = 0
@@ -65,7 +110,7 @@ class LiveProgress:
         passed = (
             {} if self.seconds is None else {"completed": min(self.seconds, time.monotonic() - (self.begin or 0.0))}
         )
-        self.bar.update(self.row, status=f"{name}: {done} of {total} kernels", **passed)  # type: ignore[arg-type]
+        self.bar.update(self.row, status=f"{name}: {done} of {total} kernels", **passed)
 
     def advance(self, task_id: int, name: str, results: Sequence[Any], gain: float | None = None) -> None:
         """Take in a batch of results; ``gain`` is the default schedule's time over the best one's, of one batch."""
