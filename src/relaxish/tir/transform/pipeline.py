@@ -42,15 +42,16 @@ __all__ = [
 ]  # fmt: skip
 
 
-def lower_function_for_cpu(func: PrimFunc, vector_bits: int = 512) -> PrimFunc:
+def lower_function_for_cpu(func: PrimFunc, target: Target | None = None) -> PrimFunc:
     """One function from blocks to flat loops; vectorized loops expanded, loops to unroll marked as such."""
-    for _, step in _cpu_steps(vector_bits):
+    for _, step in _cpu_steps(target):
         func = step(func)
     return func
 
 
-def _cpu_steps(vector_bits: int) -> list[tuple[str, Callable[[PrimFunc], PrimFunc]]]:
+def _cpu_steps(target: Target | None) -> list[tuple[str, Callable[[PrimFunc], PrimFunc]]]:
     """The steps of lowering for a CPU and the names of their passes."""
+    vector_bits = getattr(target, "vector_bits", None) or 512
     settings = options("tir.UnrollLoop", unroll_loop.DEFAULTS)
 
     def on_body(run: Callable[[Any], Any]) -> Callable[[PrimFunc], PrimFunc]:
@@ -79,7 +80,7 @@ def _cpu_steps(vector_bits: int) -> list[tuple[str, Callable[[PrimFunc], PrimFun
         ("FlattenBuffer", flatten_buffer.flatten),
         ("SimplifyShapeArithmetic", sizes.simplify),
         ("Simplify", simplify.simplify),
-        ("WholeVectors", lambda func: whole_vectors.whole_vectors(func, _masked_bits(vector_bits))),
+        ("WholeVectors", lambda func: whole_vectors.whole_vectors(func, _masked_bits(target, vector_bits))),
         ("VectorizeLoop", on_body(lambda s: vectorize_loop.vectorize(s, not config("tir.disable_vectorize", False)))),
         ("HoistIfThenElse", on_body(hoist_if_then_else.hoist)),
         ("Simplify", lambda func: simplify.simplify(func) if _has_vectors(func) else func),
@@ -90,9 +91,11 @@ def _cpu_steps(vector_bits: int) -> list[tuple[str, Callable[[PrimFunc], PrimFun
     ]
 
 
-def _masked_bits(vector_bits: int) -> int | None:
-    """Bits of the narrowest elements that vectors of so many bits are stored of under a mask."""
-    return None if vector_bits < 256 else 32 if vector_bits < 512 else 8
+def _masked_bits(target: Target | None, vector_bits: int) -> int | None:
+    """Bits of the narrowest elements that vectors of so many bits are stored of under a mask; C has no masks."""
+    if vector_bits < 256 or target is not None and target.kind.name != "llvm":
+        return None
+    return 32 if vector_bits < 512 else 8
 
 
 class _Sizes:
@@ -147,14 +150,13 @@ def lower_for_cpu(mod: IRModule, target: Target | None = None) -> IRModule:
     Functions go through all steps one after another; under instruments each step is a pass over all functions.
     """
     changes: dict[Any, PrimFunc] = {}
-    vector_bits = getattr(target, "vector_bits", None) or 512
     watched = bool(PassContext.current().instruments)
     if watched:
-        mod = Sequential([_as_pass(name, step) for name, step in _cpu_steps(vector_bits)])(mod)
+        mod = Sequential([_as_pass(name, step) for name, step in _cpu_steps(target)])(mod)
     for var, func in mod.functions.items():
         if not isinstance(func, PrimFunc):
             continue
-        new = func if watched else lower_function_for_cpu(func, vector_bits)
+        new = func if watched else lower_function_for_cpu(func, target)
         if target is not None and new.get_attr("target") is None:
             new = new.with_attr("target", target)
         if new is not func:
