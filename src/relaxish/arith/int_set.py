@@ -473,7 +473,8 @@ def _modulo(analyzer: Analyzer, a: IntervalSet, b: IntervalSet, kind: type) -> I
     if not _point(b):
         return everything()
     divisor = b.min_value
-    if not analyzer.can_prove_greater_equal(divisor, 1):
+    # A size is not negative, and where it is nothing there is no remainder.
+    if not analyzer.can_prove_greater_equal(divisor, 0):
         return everything()
     if a.has_lower() and a.has_upper() and (kind is FloorMod or analyzer.can_prove_greater_equal(a.min_value, 0)):
         quotient = B.floordiv(a.min_value, divisor)
