@@ -42,14 +42,17 @@ __all__ = [
 ]  # fmt: skip
 
 
-def lower_function_for_cpu(func: PrimFunc, vector_bits: int = 512) -> PrimFunc:
-    """One function from blocks to flat loops; vectorized loops expanded, loops to unroll marked as such."""
-    for _, step in _cpu_steps(vector_bits):
+def lower_function_for_cpu(func: PrimFunc, vector_bits: int = 512, masks: int | None = None) -> PrimFunc:
+    """One function from blocks to flat loops; vectorized loops expanded, loops to unroll marked as such.
+
+    ``masks`` are for elements of at least so many bits; None: the code generator has none.
+    """
+    for _, step in _cpu_steps(vector_bits, masks):
         func = step(func)
     return func
 
 
-def _cpu_steps(vector_bits: int) -> list[tuple[str, Callable[[PrimFunc], PrimFunc]]]:
+def _cpu_steps(vector_bits: int, masks: int | None) -> list[tuple[str, Callable[[PrimFunc], PrimFunc]]]:
     """The steps of lowering for a CPU and the names of their passes."""
     settings = options("tir.UnrollLoop", unroll_loop.DEFAULTS)
 
@@ -79,7 +82,7 @@ def _cpu_steps(vector_bits: int) -> list[tuple[str, Callable[[PrimFunc], PrimFun
         ("FlattenBuffer", flatten_buffer.flatten),
         ("SimplifyShapeArithmetic", sizes.simplify),
         ("Simplify", simplify.simplify),
-        ("WholeVectors", lambda func: whole_vectors.whole_vectors(func, _masked_bits(vector_bits))),
+        ("WholeVectors", lambda func: whole_vectors.whole_vectors(func, masks)),
         ("VectorizeLoop", on_body(lambda s: vectorize_loop.vectorize(s, not config("tir.disable_vectorize", False)))),
         ("HoistIfThenElse", on_body(hoist_if_then_else.hoist)),
         ("Simplify", lambda func: simplify.simplify(func) if _has_vectors(func) else func),
@@ -90,9 +93,11 @@ def _cpu_steps(vector_bits: int) -> list[tuple[str, Callable[[PrimFunc], PrimFun
     ]
 
 
-def _masked_bits(vector_bits: int) -> int | None:
-    """Bits of the narrowest elements that vectors of so many bits are stored of under a mask."""
-    return None if vector_bits < 256 else 32 if vector_bits < 512 else 8
+def _masked_bits(target: Target | None) -> int | None:
+    """Bits of the narrowest elements that a target stores vectors of under a mask; None: it does not."""
+    if target is None or target.kind.name != "llvm" or target.vector_bits < 256:
+        return None
+    return 32 if target.vector_bits < 512 else 8
 
 
 class _Sizes:
@@ -148,13 +153,14 @@ def lower_for_cpu(mod: IRModule, target: Target | None = None) -> IRModule:
     """
     changes: dict[Any, PrimFunc] = {}
     vector_bits = getattr(target, "vector_bits", None) or 512
+    masks = _masked_bits(target)
     watched = bool(PassContext.current().instruments)
     if watched:
-        mod = Sequential([_as_pass(name, step) for name, step in _cpu_steps(vector_bits)])(mod)
+        mod = Sequential([_as_pass(name, step) for name, step in _cpu_steps(vector_bits, masks)])(mod)
     for var, func in mod.functions.items():
         if not isinstance(func, PrimFunc):
             continue
-        new = func if watched else lower_function_for_cpu(func, vector_bits)
+        new = func if watched else lower_function_for_cpu(func, vector_bits, masks)
         if target is not None and new.get_attr("target") is None:
             new = new.with_attr("target", target)
         if new is not func:
