@@ -12,6 +12,7 @@ from relaxish.ir.functor import all_nodes
 from relaxish.ir.structural import assert_structural_equal
 from relaxish.script import from_source
 from relaxish.script import tir as T
+from relaxish.tir.transform import lower_for_cpu
 from relaxish.tir.transform.loops.whole_vectors import WholeVectors, whole_vectors
 
 
@@ -162,3 +163,13 @@ def test_products_of_any_width_end_in_masked_vectors(rows: int, columns: int, dt
         *(relaxish.nd.array(x.astype(kind)) for x, kind in ((a, wide), (b, wide), (r, dtype))), out
     )
     np.testing.assert_array_equal(out.numpy(), (a @ b[:, :columns] + r).astype(dtype))
+
+
+@pytest.mark.parametrize(
+    ("target", "masks"), [("llvm -mcpu=skylake-avx512", True), ("c", False), ("llvm -mcpu=nehalem", False)]
+)
+def test_only_targets_with_masks_get_them(target: str, masks: bool) -> None:
+    where = relaxish.Target(target + (" -mtriple=x86_64-unknown-linux-gnu" if target != "c" else ""))
+    lowered = lower_for_cpu(IRModule({"main": before}), where)["main"]
+    stores = [item for item in all_nodes(lowered.body) if isinstance(item, tir.BufferStore)]
+    assert any(store.predicate is not None for store in stores) == masks

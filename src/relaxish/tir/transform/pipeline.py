@@ -80,7 +80,7 @@ def _cpu_steps(target: Target | None) -> list[tuple[str, Callable[[PrimFunc], Pr
         ("FlattenBuffer", flatten_buffer.flatten),
         ("SimplifyShapeArithmetic", sizes.simplify),
         ("Simplify", simplify.simplify),
-        ("WholeVectors", lambda func: whole_vectors.whole_vectors(func, _masked_bits(target, vector_bits))),
+        ("WholeVectors", lambda func: whole_vectors.whole_vectors(func, _masked_bits(target))),
         ("VectorizeLoop", on_body(lambda s: vectorize_loop.vectorize(s, not config("tir.disable_vectorize", False)))),
         ("HoistIfThenElse", on_body(hoist_if_then_else.hoist)),
         ("Simplify", lambda func: simplify.simplify(func) if _has_vectors(func) else func),
@@ -91,11 +91,11 @@ def _cpu_steps(target: Target | None) -> list[tuple[str, Callable[[PrimFunc], Pr
     ]
 
 
-def _masked_bits(target: Target | None, vector_bits: int) -> int | None:
-    """Bits of the narrowest elements that vectors of so many bits are stored of under a mask; C has no masks."""
-    if vector_bits < 256 or target is not None and target.kind.name != "llvm":
+def _masked_bits(target: Target | None) -> int | None:
+    """Bits of the narrowest elements that a target stores vectors of under a mask; None: it does not."""
+    if target is None or target.kind.name != "llvm" or target.vector_bits < 256:
         return None
-    return 32 if vector_bits < 512 else 8
+    return 32 if target.vector_bits < 512 else 8
 
 
 class _Sizes:
