@@ -63,6 +63,7 @@ def find_accumulators(gen: StmtGen, loop: For) -> list[tuple[Any, bool]]:
     blocked: set[Any] = set()
     moving: set[Any] = {loop.loop_var}
     unrolled: set[Any] = set()
+    certain = isinstance(loop.extent, IntImm)
 
     def look(item: Node) -> bool:
         match item:
@@ -79,6 +80,9 @@ def find_accumulators(gen: StmtGen, loop: For) -> list[tuple[Any, bool]]:
                     unrolled.add(item.loop_var)
                 else:
                     moving.add(item.loop_var)
+                if not certain and not isinstance(item.extent, IntImm):
+                    # This loop runs, the one inside perhaps never: then there need not be an element.
+                    _block_all(item, blocked)
             case While():
                 _block_all(item, blocked)
             case Allocate():

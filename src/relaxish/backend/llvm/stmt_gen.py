@@ -340,7 +340,7 @@ class StmtGen(ExprGen):
         end = self.materialize(_sum(low, extent))
         certain = not extent[0]
         promotions: list[Promotion] = []
-        accumulators = find_accumulators(self, node) if certain and not self.plain else []
+        accumulators = [] if self.plain else find_accumulators(self, node)
         tiles = self.tile_file() if certain and not self.plain and keep_result_tiles(self, node) else None
 
         def body(index: str) -> None:
@@ -361,22 +361,28 @@ class StmtGen(ExprGen):
             with self.sizes.inside(node.extent):
                 self.stmt(node.body)
 
-        self.counted_loop(begin, end, self.writes_of(node), certain, body)
-        if self.tiles is not None:
+        def leave() -> None:
+            if self.tiles is not None:
+                self.tiles.forget_operands()
+            if tiles is not None:
+                tiles.store_results()
+            for promotion in promotions:
+                del self.promoted[promotion.buffer.data]
+                write_back(self, promotion)
+
+        self.counted_loop(begin, end, self.writes_of(node), certain, body, leave if accumulators or certain else None)
+        if not (accumulators or certain) and self.tiles is not None:
             self.tiles.forget_operands()
-        if tiles is not None:
-            tiles.store_results()
-        for promotion in promotions:
-            del self.promoted[promotion.buffer.data]
-            write_back(self, promotion)
 
     def _is_nonneg(self, lin: Lin) -> bool:
         return lin[1] >= 0 and all(f > 0 and n in self.nonneg for n, f in lin[0].items())
 
     def counted_loop(
-        self, begin: str, end: str, writes: frozenset[Any], certain: bool, body: Callable[[str], None]
-    ) -> None:
-        """A loop over i64 from ``begin`` below ``end``; without ``certain`` it may run zero times."""
+        self, begin: str, end: str, writes: frozenset[Any], certain: bool, body: Callable[[str], None],
+        leave: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
+        """A loop over i64 from ``begin`` below ``end``; without ``certain`` it may run zero times. ``leave`` writes what
+        follows it if it ran."""
         w = self.w
         loop, done = w.label("loop"), w.label("done")
         if not certain:
@@ -402,12 +408,20 @@ class StmtGen(ExprGen):
         w.line(f"{following} = add nsw i64 {index}, 1")
         again = w.name("c")
         w.line(f"{again} = icmp slt i64 {following}, {end}")
-        w.line(f"br i1 {again}, label %{loop}, label %{done}")
+        left = w.label("left") if leave is not None and not certain else done
+        w.line(f"br i1 {again}, label %{loop}, label %{left}")
         w.close()
         if not certain:
+            if leave is not None:
+                w.start_block(left)
+                self._touch(writes)
+                leave()
+                w.line(f"br label %{done}")
             w.close()
         w.start_block(done)
         self._touch(writes)
+        if leave is not None and certain:
+            leave()
 
     def _touch(self, writes: frozenset[Any]) -> None:
         if None in writes:

@@ -17,6 +17,8 @@ from .normalize import simplify_blocks
 
 #: A note on blocks that stay stages of their own: what they compute is used again and again.
 KEPT_ATTR = "relaxish.kept"
+# Taking a fused index apart by sizes that only the run knows costs more than so few elements.
+_SHORT_ROW = 16
 
 
 def blocks_of(sch: Schedule) -> list[Any]:
@@ -158,7 +160,8 @@ def schedule_elementwise(sch: Schedule, info: BlockInfo, target: Target) -> None
             outer, _ = sch.split(loops[0], [None, 4096] if extent % 4096 == 0 else [target.num_cores, None])
             sch.parallel(outer)
         return
-    parallel_outer(sch, loops[:-1], work, target.num_cores)
+    inner = 2 if work is None and len(loops) > 2 and 0 < (spatial[-1].dom or 0) < _SHORT_ROW else 1
+    parallel_outer(sch, loops[:-inner], work, target.num_cores)
 
 
 def transposed_axis(info: BlockInfo) -> IterInfo | None:
