@@ -13,7 +13,8 @@ ort = pytest.importorskip("onnxruntime")
 import onnx.reference  # noqa: E402
 
 from onnx_node import Case, ours, reference  # noqa: E402
-from test_onnx_quantized import cases as quantized_cases  # noqa: E402
+from test_onnx_quantized import cases as quantized_cases
+from test_onnx_transformers import cases as transformer_cases  # noqa: E402
 from test_onnx_attention import cases as attention_cases  # noqa: E402
 from test_onnx_classic import CLASSIC  # noqa: E402
 from test_onnx_optional import OPTIONAL  # noqa: E402
@@ -329,8 +330,9 @@ def test_every_converter_has_a_case() -> None:
     seen |= {op for chain in _SEQUENCES.values() for op, *_ in chain}
     seen |= {"If", "Loop", "Scan", "RNN", "GRU", "LSTM"}  # test_onnx_control_flow, test_onnx_recurrent
     seen |= {"com.microsoft.QuantizeLinear", "com.microsoft.DequantizeLinear"}  # the standard's own
-    others = quantized_cases() | vision_cases() | region_cases() | attention_cases()
+    others = quantized_cases() | transformer_cases() | vision_cases() | region_cases() | attention_cases()
     seen |= {table_name(case.op, case.domain) for case in others.values()}
+    seen |= {"com.microsoft.DynamicQuantizeLSTM"}  # test_onnx_transformers
     seen |= {"DFT", "STFT", "MelWeightMatrix"}  # test_onnx_signal
     seen |= {"Bernoulli", "Multinomial", "RandomNormal", "RandomUniform", "RandomUniformLike", "RandomNormalLike"}
     seen |= {f"ai.onnx.ml.{name}" for name in CLASSIC} | OPTIONAL

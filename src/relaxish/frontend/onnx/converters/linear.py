@@ -16,7 +16,8 @@ def _matmul(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
 
 
 @convert("Gemm")
-def _gemm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
+def transposed_gemm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
+    """``alpha * A B + beta * C``, of matrices that may be transposed."""
     a, b = ctx.tensor(inputs[0]), ctx.tensor(inputs[1])
     c = ctx.tensor(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else None
     kind = ctx.dtype(a)

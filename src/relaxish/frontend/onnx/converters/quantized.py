@@ -272,9 +272,10 @@ def _qgemm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     return op.multiply(ctx.emit(op.astype(sums, ctx.dtype(factor))), factor)
 
 
-def _scaled_product(
+def scaled_product(
     ctx: Context, a: Expr, b: Expr, scales: list[Expr], zeros: list[Expr | None], bias: Expr | None
 ) -> Expr:
+    """The product of integers as the numbers they stand for, and a bias."""
     factor = _factor(ctx, scales, None)
     sums = product(ctx, a, b, *zeros)
     out = ctx.emit(op.multiply(ctx.emit(op.astype(sums, ctx.dtype(factor))), factor))
@@ -284,7 +285,7 @@ def _scaled_product(
 @convert("MatMulIntegerToFloat", domain=_RUNTIME)
 def _matmul_to_float(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     a, b, a_scale, b_scale = (ctx.tensor(v) for v in inputs[:4])
-    return _scaled_product(ctx, a, b, [a_scale, b_scale], [_given(inputs, 4), _given(inputs, 5)], _given(inputs, 6))
+    return scaled_product(ctx, a, b, [a_scale, b_scale], [_given(inputs, 4), _given(inputs, 5)], _given(inputs, 6))
 
 
 @convert("DynamicQuantizeLinear", 11)
@@ -306,7 +307,7 @@ def _dynamic_quantize(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) ->
 def _dynamic_quantize_matmul(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     values, scale, zero = _dynamic_quantize(ctx, inputs[:1], {})
     b, b_scale = ctx.tensor(inputs[1]), ctx.tensor(inputs[2])
-    return _scaled_product(ctx, values, b, [scale, b_scale], [zero, _given(inputs, 3)], _given(inputs, 4))
+    return scaled_product(ctx, values, b, [scale, b_scale], [zero, _given(inputs, 3)], _given(inputs, 4))
 
 
 @convert("MatMulNBits", domain=_RUNTIME)

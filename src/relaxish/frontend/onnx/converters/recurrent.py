@@ -242,3 +242,22 @@ def _gru(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> list[Expr]:
 @convert("LSTM")
 def _lstm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> list[Expr]:
     return _Layer(ctx, "lstm", inputs, attrs).results()
+
+
+@convert("DynamicQuantizeLSTM", domain="com.microsoft")
+def _quantised_lstm(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> list[Expr]:
+    """An LSTM whose weights are bytes, inputs before gates. It computes with the numbers that they stand for, and so is
+    closer to the model before it was quantised than one that rounds states to bytes."""
+
+    def weights(at: int, settings: int) -> Expr:
+        value, scale, zero = (
+            ctx.need_constant(inputs[k], "weights of DynamicQuantizeLSTM, their scales and zero points")
+            for k in (at, settings, settings + 1)
+        )
+        scale, zero = (x.reshape(value.shape[0], 1, -1) for x in (scale, zero))
+        numbers = (value.astype("float32") - zero.astype("float32")) * scale
+        return ctx.const(np.ascontiguousarray(numbers.transpose(0, 2, 1)), "float32")
+
+    if len(inputs) < 12:
+        raise OpAttributeInvalid("DynamicQuantizeLSTM needs scales and zero points of both weights")
+    return _Layer(ctx, "lstm", [inputs[0], weights(1, 8), weights(2, 10), *inputs[3:8]], attrs).results()
