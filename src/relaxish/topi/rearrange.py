@@ -8,6 +8,7 @@ from ..ir.errors import CheckValueError
 from .. import te
 from ..tir import PrimExpr, const, floordiv, floormod, if_then_else
 from . import tag as tags
+from ..te.tensor import Dim
 from .utils import ax_compute, const_int, normalize_axis, simplify
 
 __all__ = ["invert_permutation", "meshgrid", "ndarray_size", "reverse_sequence", "sliding_window", "unravel_index"]
@@ -40,7 +41,8 @@ def unravel_index(indices: te.Tensor, shape: te.Tensor) -> te.Tensor:
     count = rank
 
     def body(i: list[PrimExpr]) -> PrimExpr:
-        left, made = indices(*i[1:]), const(0, indices.dtype)
+        left: PrimExpr = indices(*i[1:])
+        made: PrimExpr = const(0, indices.dtype)
         for axis in reversed(range(count)):
             extent = shape(const(axis, i[0].dtype)).astype(indices.dtype)
             here = left if axis == 0 else floormod(left, extent)
@@ -81,7 +83,7 @@ def sliding_window(data: te.Tensor, axis: int, window_shape: Sequence[int], stri
         starts, inside = i[axis : axis + covered], i[axis + covered :]
         return data(*i[:axis], *(p * s + w for p, s, w in zip(starts, strides, inside)))
 
-    shape = [*data.shape[:axis], *places, *window_shape]
+    shape: list[Dim] = [*data.shape[:axis], *places, *window_shape]
     return ax_compute(shape, body, "T_sliding_window", tags.INJECTIVE)
 
 
