@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import relaxish
+from relaxish.support.errors import RelaxishError
 from relaxish import ir, tir
 from relaxish.runtime import ObjectPath, object_path
 from relaxish.script import tir as T
@@ -178,6 +179,11 @@ def test_make_node() -> None:
     attrs = ir.make_node("DictAttrs", x=1, y=[1, 2], name="n")
     assert isinstance(attrs, ir.DictAttrs) and attrs.name == attrs["name"] == "n" and "x" in attrs and len(attrs) == 3
     ir.assert_structural_equal(attrs, ir.load_json(ir.save_json(attrs)))
+    with pytest.raises(RelaxishError, match="Cannot find type NoSuchNode"):
+        ir.make_node("NoSuchNode", x=1)
+    for fields in ({"dtype": "int32"}, {"dtype": "int32", "value": 1, "more": 2}, {}):
+        with pytest.raises(RelaxishError, match="IntImm is not made of"):
+            ir.make_node("IntImm", **fields)
 
 
 def test_attributes_of_functions_and_modules() -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import collections
 import json
 import math
+import pickle
 
 import pytest
 
 import relaxish
+from relaxish.ir import IRModule
 from relaxish.script import tir as T
 from relaxish.support.errors import InternalError
 from relaxish.tir import IntImm, Var
+from relaxish.tir.functor import renew_defs
 from relaxish.tir.schedule import BlockRV, Instruction, InstructionKind, LoopRV, Schedule, ScheduleError, Trace
 from relaxish.tir.schedule.testing import assert_structural_equal_ignore_global_symbol as assert_same
 from relaxish.tir.schedule.testing import verify_trace_roundtrip
@@ -177,6 +180,22 @@ def test_split_refuses(factors):
     sch = make(scaled)
     with pytest.raises(ScheduleError):
         sch.split(sch.get_loops("B")[0], factors)
+
+
+def test_errors_carry_their_text():
+    sch = make(scaled)
+    with pytest.raises(ScheduleError) as caught:
+        sch.get_block("nowhere")
+    assert caught.value.args == (str(caught.value),) and "nowhere" in caught.value.args[0]
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert again.args == caught.value.args
+
+
+def test_the_function_to_work_on_must_be_known():
+    sch = Schedule(IRModule({name: renew_defs(func) for name, func in zip("fg", (scaled, scaled))}))
+    with pytest.raises(ValueError, match="does not know which function to be working on"):
+        sch.get_block("B")
+    assert sch.get_block("B", func_name="g") is not None
 
 
 def test_options_of_a_schedule():

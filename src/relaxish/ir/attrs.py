@@ -7,6 +7,7 @@ from collections.abc import Iterator, KeysView, Mapping
 from typing import Any
 
 from .expr import convert
+from .errors import CheckTypeError, CheckValueError
 from .node import Node, field, node_class
 from .plain import plain_int, plain_ints
 
@@ -120,7 +121,9 @@ def _class_of(type_key: str) -> type[Node] | None:
 
 
 def make_node(type_key: str, **values: Any) -> Any:
-    """A node from its type key and fields; keys of no node class make attributes under that type name.
+    """A node from its type key and fields; the keys of operators' attributes make attributes under that type name.
+
+    Raises CheckValueError for a key that nothing has, CheckTypeError for fields that the node lacks or has not.
 
     >>> from relaxish.ir import make_node
     >>> make_node("IntImm", dtype="int32", value=10)
@@ -129,6 +132,15 @@ def make_node(type_key: str, **values: Any) -> Any:
     (1, 0)
     """
     cls = _class_of(type_key)
+    if cls is None and "attrs" not in type_key.lower():
+        raise CheckValueError(f"Cannot find type {type_key}: no node or attributes have this key")
     if cls is None or issubclass(cls, Attrs):
         return DictAttrs(values, type_key)
-    return cls._make(**values)
+    fields = ", ".join(cls._fields)
+    unknown = [name for name in values if name not in (*cls._fields, "dtype", "span")]
+    if unknown:
+        raise CheckTypeError(f"{type_key} is not made of {', '.join(unknown)}; it has {fields}")
+    try:
+        return cls._make(**values)
+    except (KeyError, TypeError) as why:
+        raise CheckTypeError(f"{type_key} is not made of {', '.join(values) or 'nothing'}; it has {fields}") from why

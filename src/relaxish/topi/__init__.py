@@ -8,6 +8,7 @@ from .broadcast import *  # noqa: F403
 from .indexing import *  # noqa: F403
 from .math import *  # noqa: F403
 from .linalg import *  # noqa: F403
+from .rearrange import *  # noqa: F403
 from .reduction import *  # noqa: F403
 from .scan import *  # noqa: F403
 from .scatter import *  # noqa: F403

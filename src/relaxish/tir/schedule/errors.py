@@ -87,9 +87,15 @@ class _DetailedError(ScheduleError):
     def __init__(self, error: PrimitiveError, mod: IRModule, primitive: str, step: int | None) -> None:
         super().__init__()
         self._parts: Any = (mod, tuple(error.locations), primitive, error.message(), error.hint, step)
+        self._text = ""
+
+    @property
+    def args(self) -> tuple[Any, ...]:  # type: ignore[override]
+        """The text, as every error has it."""
+        return (str(self),)
 
     def __str__(self) -> str:
-        if not self.args:
+        if not self._text:
             mod, locations, primitive, message, hint, step = self._parts
             lines = [
                 f"ScheduleError: An error occurred in the schedule primitive '{primitive}'.",
@@ -102,9 +108,9 @@ class _DetailedError(ScheduleError):
                 lines += ["", f"Hint: {hint}"]
             if step is not None:
                 lines += ["", f"Trace step: {step}"]
-            self.args = ("\n".join(lines),)
+            self._text = "\n".join(lines)
             self._parts = None
-        return str(self.args[0])
+        return self._text
 
     def __repr__(self) -> str:
         return f"ScheduleError({str(self)!r})"

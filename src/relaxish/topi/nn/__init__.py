@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from . import utils, winograd_util
+from .blocks import batch_to_space_nd, depth_to_space, flatten, lrn, space_to_batch_nd, space_to_depth
 from .conv import (
     conv,
     conv1d,
+    conv1d_ncw,
+    conv1d_nwc,
     conv1d_transpose_ncw,
     conv2d,
+    conv2d_hwcn,
     conv2d_nchw,
     conv2d_nhwc,
     conv2d_transpose_nchw,
     conv3d,
+    conv3d_ncdhw,
+    conv3d_ndhwc,
     conv3d_transpose_ncdhw,
     conv_transpose,
     depthwise_conv2d_nchw,
     dilate,
     group_conv1d_transpose_ncw,
+    group_conv2d_nchw,
+    group_conv2d_nhwc,
     group_conv2d_transpose_nchw,
 )
 from .dense import batch_matmul, dense, matmul
@@ -46,11 +54,14 @@ from .winograd import (
 )
 
 __all__ = [
-    "adaptive_pool", "adaptive_pool1d", "adaptive_pool3d", "batch_matmul", "batch_norm", "circular_pad", "conv",
-    "conv1d", "conv1d_transpose_ncw", "conv2d", "conv2d_nchw", "conv2d_nhwc", "conv2d_transpose_nchw",
+    "adaptive_pool", "adaptive_pool1d", "adaptive_pool3d", "batch_matmul", "batch_norm", "batch_to_space_nd", "circular_pad", "conv",
+    "conv1d", "conv1d_ncw", "conv1d_nwc", "conv1d_transpose_ncw", "conv2d", "conv2d_hwcn", "conv2d_nchw",
+    "conv2d_nhwc", "conv2d_transpose_nchw",
     "conv2d_winograd_nchw", "conv2d_winograd_nchw_without_weight_transform", "conv2d_winograd_nhwc",
     "conv2d_winograd_nhwc_without_weight_transform", "conv2d_winograd_weight_transform", "conv3d",
-    "conv3d_transpose_ncdhw", "conv_transpose", "dense", "depthwise_conv2d_nchw", "dilate", "get_pad_tuple",
+    "conv3d_ncdhw", "conv3d_ndhwc", "conv3d_transpose_ncdhw", "conv_transpose", "dense", "depth_to_space",
+    "depthwise_conv2d_nchw", "dilate", "flatten", "group_conv2d_nchw", "group_conv2d_nhwc", "lrn", "space_to_batch_nd",
+    "space_to_depth", "get_pad_tuple",
     "get_pad_tuple1d", "get_pad_tuple3d", "get_pad_tuple_generic", "global_pool", "group_conv1d_transpose_ncw",
     "group_conv2d_transpose_nchw", "group_norm", "infer_pad", "infer_pad3d", "infer_stride", "instance_norm",
     "fast_softmax", "layer_norm", "leaky_relu", "log_softmax", "matmul", "mirror_pad", "nll_loss", "pad", "pool1d", "pool2d", "pool3d",

@@ -322,3 +322,58 @@ def conv3d_transpose_ncdhw(
 ) -> te.Tensor:
     """Three spatial axes."""
     return conv_transpose(Input, Filter, strides, padding, out_dtype, output_padding)
+
+
+def conv2d_hwcn(
+    Input: te.Tensor, Filter: te.Tensor, stride: Steps, padding: Padding, dilation: Steps, out_dtype: str | None = None
+) -> te.Tensor:
+    """The batch last."""
+    return conv(Input, Filter, stride, padding, dilation, 1, "HWCN", "HWIO", out_dtype)
+
+
+def conv1d_ncw(
+    data: te.Tensor, kernel: te.Tensor, strides: Steps = 1, padding: Padding = "VALID", dilation: Steps = 1,
+    out_dtype: str | None = None,
+) -> te.Tensor:  # fmt: skip
+    """Along one axis, channels first."""
+    return conv(data, kernel, strides, padding, dilation, 1, "NCW", "OIW", out_dtype)
+
+
+def conv1d_nwc(
+    data: te.Tensor, kernel: te.Tensor, strides: Steps = 1, padding: Padding = "VALID", dilation: Steps = 1,
+    out_dtype: str | None = None,
+) -> te.Tensor:  # fmt: skip
+    """Along one axis, channels last."""
+    return conv(data, kernel, strides, padding, dilation, 1, "NWC", "WIO", out_dtype)
+
+
+def conv3d_ncdhw(
+    Input: te.Tensor, Filter: te.Tensor, stride: Steps, padding: Padding, dilation: Steps, groups: int = 1,
+    out_dtype: str | None = None,
+) -> te.Tensor:  # fmt: skip
+    """Along three axes, channels first."""
+    return conv(Input, Filter, stride, padding, dilation, groups, "NCDHW", "OIDHW", out_dtype)
+
+
+def conv3d_ndhwc(
+    Input: te.Tensor, Filter: te.Tensor, stride: Steps, padding: Padding, dilation: Steps, groups: int = 1,
+    out_dtype: str | None = "float32",
+) -> te.Tensor:  # fmt: skip
+    """Along three axes, channels last."""
+    return conv(Input, Filter, stride, padding, dilation, groups, "NDHWC", "DHWIO", out_dtype)
+
+
+def group_conv2d_nchw(
+    Input: te.Tensor, Filter: te.Tensor, stride: Steps, padding: Padding, dilation: Steps, groups: int,
+    out_dtype: str | None = None,
+) -> te.Tensor:  # fmt: skip
+    """Groups of channels each with filters of their own, channels first."""
+    return conv(Input, Filter, stride, padding, dilation, groups, "NCHW", "OIHW", out_dtype)
+
+
+def group_conv2d_nhwc(
+    Input: te.Tensor, Filter: te.Tensor, stride: Steps, padding: Padding, dilation: Steps, groups: int,
+    out_dtype: str | None = None,
+) -> te.Tensor:  # fmt: skip
+    """Groups of channels each with filters of their own, channels last."""
+    return conv(Input, Filter, stride, padding, dilation, groups, "NHWC", "HWIO", out_dtype)

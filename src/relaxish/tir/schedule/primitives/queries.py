@@ -45,7 +45,8 @@ class GetBlock(Step):
             gvar = sch.func_working_on
         else:
             raise ValueError(
-                "the module has several functions: name one with get_block(..., func_name=...) or sch.work_on(...)"
+                "`get_block` does not know which function to be working on, as the module has several: name one with "
+                "get_block(..., func_name=...) or call sch.work_on(...) first"
             )
         found = blocks_named(sch.state, name, gvar)
         if len(found) == 1:
