@@ -1,5 +1,6 @@
 """Building, measuring and tuning for GPUs: whole flows without a GPU, and faults of devices."""
 
+import functools
 import os
 import time
 from pathlib import Path
@@ -73,6 +74,12 @@ def artifacts(*names):
     return [result.artifact_path for result in built]
 
 
+@functools.cache
+def good():
+    """The artifact of a kernel that runs, built once: starting a builder takes longest."""
+    return artifacts("good")[0]
+
+
 @pytest.mark.slow
 def test_faults_cost_one_candidate_each():
     runner = LocalRunner(timeout_sec=6, evaluator_config=ONCE, initializer=offer_fake)
@@ -94,7 +101,7 @@ def test_faults_cost_one_candidate_each():
 def test_each_device_has_its_process():
     runner = LocalRunner(evaluator_config=ONCE, initializer=offer_two)
     with use_cuda_provider(_fake(2)):
-        inputs = [RunnerInput(artifact, "cuda", ARGS) for artifact in artifacts("good") * 6]
+        inputs = [RunnerInput(artifact, "cuda", ARGS) for artifact in [good()] * 6]
         try:
             assert all(future.result().error_msg is None for future in runner.run(inputs))
             assert [pool.index for pool in runner.device_pools("fake")] == [0, 1]
@@ -107,7 +114,7 @@ def test_events_time_the_runs():
     runner = LocalRunner(evaluator_config=EvaluatorConfig(number=5, repeat=3, min_repeat_ms=0), initializer=offer_fake)
     with use_cuda_provider(_fake()):
         try:
-            (future,) = runner.run([RunnerInput(artifacts("good")[0], "cuda", ARGS)])
+            (future,) = runner.run([RunnerInput(good(), "cuda", ARGS)])
             assert future.result().run_secs == pytest.approx([1e-3] * 3)
         finally:
             runner.shutdown()
@@ -116,9 +123,8 @@ def test_events_time_the_runs():
 def test_a_missing_device_is_a_record():
     runner = LocalRunner(evaluator_config=ONCE)
     with use_cuda_provider(_fake()):
-        (artifact,) = artifacts("good")
         try:
-            (future,) = runner.run([RunnerInput(artifact, "cuda", ARGS)])
+            (future,) = runner.run([RunnerInput(good(), "cuda", ARGS)])
             assert "no CUDA provider" in future.result().error_msg
         finally:
             runner.shutdown()
@@ -246,9 +252,8 @@ def test_few_shot_tuning():
 def test_corrupt_artifacts_are_records():
     runner = LocalRunner(timeout_sec=6, evaluator_config=ONCE, initializer=offer_fake)
     with use_cuda_provider(_fake()):
-        (artifact,) = artifacts("good")
-        part = Path(artifact).read_bytes()[:200]
-        inputs = [RunnerInput(broken, "cuda", ARGS) for broken in (part, b"", artifact)]
+        part = Path(good()).read_bytes()[:200]
+        inputs = [RunnerInput(broken, "cuda", ARGS) for broken in (part, b"", good())]
         try:
             results = [future.result() for future in runner.run(inputs)]
         finally:

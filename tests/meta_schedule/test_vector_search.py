@@ -8,6 +8,7 @@ from search_workloads import WORKLOADS
 
 from relaxish import meta_schedule as ms
 from relaxish import te
+from relaxish.meta_schedule.testing import te_workload
 from relaxish.meta_schedule.search_strategy.population import VectorPool, VectorSketch
 from relaxish.target import Target
 
@@ -120,3 +121,13 @@ def test_search_rate(capsys):
     with capsys.disabled():
         print(f"\n{rate:.0f} candidates per second")
     assert rate > 5000
+
+
+def test_a_grouped_convolution_has_formulas():
+    """A tile of its output channels reads one group of input channels, or several."""
+    context = context_of(te_workload.conv2d_nhwc(1, 8, 8, 32, 32, 3, 1, 1, 1, 4))
+    rng = np.random.default_rng(5)
+    sketch = VectorSketch(context, context.generate_design_space()[0].trace.simplified(True))
+    known = [v for x in sketch.all_locations()[1:4] if (v := sketch.variant(x)) is not None]
+    assert sum(bool(v.compiled.guessed) for v in known) >= 2, sketch.refused
+    assert sum(compare(sketch, variant, rng, 8) for variant in known) >= 10

@@ -182,3 +182,14 @@ def test_workers_die_with_a_killed_parent(tmp_path):
             return
         time.sleep(0.02)
     pytest.fail("the worker outlived its killed parent")
+
+
+def test_what_was_prepared_for_nothing_is_not_waited_for():
+    pool = WorkerPool(preload=["relaxish.meta_schedule"])
+    pool.prepare()
+    deadline = time.monotonic() + 120
+    while pool._process is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process = pool._process
+    pool.shutdown()
+    assert process.returncode == -signal.SIGKILL

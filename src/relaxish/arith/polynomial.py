@@ -8,7 +8,9 @@ product occurs: ``2 * n * w + 3`` is ``{(n, w): 2, (): 3}``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
+Term = TypeVar("Term")
 Product = tuple[int, ...]
 Poly = dict[Product, int]
 
@@ -27,15 +29,15 @@ def number(value: int) -> Poly:
     return {(): value} if value else {}
 
 
-def add(a: Mapping[Product, int], b: Mapping[Product, int], times: int = 1) -> Poly:
-    """``a + times * b``."""
+def add(a: Mapping[Term, int], b: Mapping[Term, int], times: int = 1) -> dict[Term, int]:
+    """``a + times * b``; of sums of anything that is counted, such as a code generator's registers."""
     total = dict(a)
-    for product, count in b.items():
-        value = total.get(product, 0) + times * count
+    for term, count in b.items():
+        value = total.get(term, 0) + times * count
         if value:
-            total[product] = value
+            total[term] = value
         else:
-            total.pop(product, None)
+            total.pop(term, None)
     return total
 
 

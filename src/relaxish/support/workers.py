@@ -123,13 +123,16 @@ def package_environment(env: dict[str, str]) -> dict[str, str]:
 class _Zygote:
     """Our end of the process that forks workers."""
 
-    def __init__(self, preload: Sequence[str], env: dict[str, str]) -> None:
+    def __init__(
+        self, preload: Sequence[str], env: dict[str, str], started: Callable[[subprocess.Popen[bytes]], None]
+    ) -> None:
         self._lock = threading.Lock()
         self._sock, theirs = socket.socketpair()
         env = package_environment(env)
         command = [sys.executable, "-m", "relaxish.support.worker_zygote", str(theirs.fileno()), str(os.getpid())]
         self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=env, start_new_session=True)
         theirs.close()
+        started(self._process)
         search = [p or os.getcwd() for p in sys.path]
         send_message(self._sock, pickle.dumps({"path": search, "preload": list(preload)}))
         try:
@@ -288,6 +291,7 @@ class WorkerPool:
         # Apart from the queue's lock: starting the zygote takes a second, in which tasks may be queued.
         self._zygote_lock = threading.Lock()
         self._zygote: _Zygote | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._closed = False
@@ -328,12 +332,15 @@ class WorkerPool:
         # A failure shows again, and is reported, when the first task needs the zygote.
         with contextlib.suppress(WorkerError), self._zygote_lock:
             if self._zygote is None and not self._closed:
-                self._zygote = _Zygote(self._preload, self._env)
+                self._zygote = _Zygote(self._preload, self._env, self._note_process)
+
+    def _note_process(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
 
     def _get_zygote(self) -> _Zygote:
         with self._zygote_lock:
             if self._zygote is None:
-                self._zygote = _Zygote(self._preload, self._env)
+                self._zygote = _Zygote(self._preload, self._env, self._note_process)
             return self._zygote
 
     def _drop_zygote(self, dead: _Zygote) -> None:
@@ -388,6 +395,9 @@ class WorkerPool:
             self._drain()
             if self._zygote is not None:
                 self._zygote.close()
+        if not self._threads and self._process is not None:
+            # Nothing was ever run: what was prepared for it may still be importing, and is not waited for.
+            self._process.kill()
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...arith.polynomial import add as add_terms
 from ...ir import dtype as dt
 from ...ir.expr import PrimExpr
 from ...ir.prim import Add, BinaryOp, Broadcast, Cast, FloorDiv, FloorMod, IntImm, Let, Max, Min, Mul, Ramp, Sub, Var
@@ -16,20 +17,6 @@ Lin = tuple[Terms, int]
 VecLin = tuple[Terms, tuple[int, ...]]
 #: Where the elements of an access lie: one form for all lanes, or each lane\'s own.
 Offset = VecLin | list[Lin]
-
-
-def add_terms(a: Terms, b: Terms, sign: int = 1) -> Terms:
-    """The sum of two linear forms without their constants."""
-    if not b:
-        return a
-    out = dict(a)
-    for name, factor in b.items():
-        total = out.get(name, 0) + sign * factor
-        if total:
-            out[name] = total
-        else:
-            out.pop(name, None)
-    return out
 
 
 def scale_terms(a: Terms, factor: int) -> Terms:

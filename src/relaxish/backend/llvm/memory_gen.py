@@ -11,7 +11,8 @@ from ...support.errors import RelaxishError
 from ...tir.buffer import Buffer
 from ...tir.expr import BufferLoad
 from .emit import FunctionWriter
-from .index_gen import Lin, Terms, add_terms, scale_terms, VecLin, Offset
+from ...arith.polynomial import add as add_terms
+from .index_gen import Lin, Terms, scale_terms, VecLin, Offset
 from .ltypes import element_bytes, llvm_type, memory_type, scalar_type, takes_whole_byte, vector_type
 
 

@@ -515,7 +515,7 @@ class StmtGen(ExprGen):
 
 
 def _sum(a: Any, b: Any) -> Any:
-    from .index_gen import add_terms
+    from ...arith.polynomial import add as add_terms
 
     return add_terms(a[0], b[0]), a[1] + b[1]
 

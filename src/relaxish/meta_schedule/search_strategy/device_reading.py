@@ -329,4 +329,6 @@ def replay(sch: Schedule, trace: Trace) -> DeviceReading:
         return decision
 
     trace.apply_to_schedule(sch, remove_postproc=True, decision_provider=look)
+    if any(0 in extents for extents in watch.extents):
+        raise Unfit("a fused loop whose extent is no number")
     return read_device_program(sch, watch)

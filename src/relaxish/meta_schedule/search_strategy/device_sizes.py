@@ -31,6 +31,10 @@ class Lookup(Formula):
         return env.look_up(self)
 
     @property
+    def plain(self) -> bool:
+        return False
+
+    @property
     def constant(self) -> bool:
         return False
 
@@ -85,7 +89,7 @@ class DeviceEnvironment(Environment):
 
 def times(a: Size | None, b: Size) -> Size | None:
     """The product of two sizes that are products themselves; None for others."""
-    if a is None or any(isinstance(x, Lookup) or x.cap is not None for x in (a, b)):
+    if a is None or not (a.plain and b.plain):
         return None
     for one, other in ((a, b), (b, a)):
         if not one.terms:

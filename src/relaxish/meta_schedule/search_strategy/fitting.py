@@ -1,7 +1,8 @@
 """Numbers of a program as formulas in the sketch's decisions, found from a few examples and checked on others.
 
 Loop extents and index coefficients of scheduled programs are products of tile factors, or sums of two such products
-(what a sliding window needs), sometimes cut off at a constant. These forms are tried in turn.
+(what a sliding window needs), sometimes cut off at a constant, or no less than one (what groups of channels need). These
+forms are tried in turn.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import numpy as np
 __all__ = ["Environment", "Fitter", "Formula", "Unfit", "column_ranges"]
 
 Array = np.ndarray[Any, Any]
+# Values of a product that a formula between two constants must be seen to hold for.
+_POINTS = 3
 
 
 class Unfit(Exception):
@@ -24,11 +27,12 @@ class Unfit(Exception):
 
 @dataclass(frozen=True)
 class Formula:
-    """``min(cap, const + sum(factor * product of column ranges))``."""
+    """``min(cap, max(least, const + sum(factor * product of column ranges)))``."""
 
     const: float
     terms: tuple[tuple[float, tuple[tuple[int, int], ...]], ...] = ()
     cap: float | None = None
+    least: float | None = None
 
     def __call__(self, env: Environment) -> float | Array:
         """The value for every row of the environment."""
@@ -39,10 +43,15 @@ class Formula:
     @property
     def product(self) -> tuple[int, int] | None:
         """The columns this is nothing but the product of."""
-        if self.const == 0 and len(self.terms) == 1 and self.cap is None and self.terms[0][0] == 1:
+        if self.const == 0 and len(self.terms) == 1 and self.plain and self.terms[0][0] == 1:
             keys = self.terms[0][1]
             return keys[0] if len(keys) == 1 else None
         return None
+
+    @property
+    def plain(self) -> bool:
+        """Whether this is nothing but a sum of multiples of products."""
+        return self.cap is None and self.least is None
 
     @property
     def constant(self) -> bool:
@@ -52,6 +61,8 @@ class Formula:
     @property
     def nonnegative(self) -> bool:
         """Whether no row can make the value negative."""
+        if self.least is not None:
+            return self.least >= 0
         return self.const >= 0 and all(factor >= 0 for factor, _ in self.terms) and (self.cap is None or self.cap >= 0)
 
 
@@ -88,6 +99,8 @@ class Environment:
                     product = product * self.range(key)
                 product = product if factor == 1 else product * factor
                 found = product if isinstance(found, float) and found == 0 else found + product
+            if formula.least is not None:
+                found = np.maximum(found, formula.least)
             if formula.cap is not None:
                 found = np.minimum(found, formula.cap)
             self._values[formula] = found
@@ -114,6 +127,8 @@ class Fitter:
         self._owner = [next(i for i, (low, high) in enumerate(tiles) if low <= a < high) for a, _ in self._ranges]
         self._table = np.array([self.env.range(r) for r in self._ranges]).reshape(len(self._ranges), self.env.size)
         self._known: dict[tuple[bytes, tuple[int, int] | None], Formula] = {}
+        #: The products in formulas between two constants, for which examples say little of the values in between.
+        self.guessed: set[tuple[int, int]] = set()
 
     def fit(self, values: Sequence[float], inside: tuple[int, int] | None = None) -> Formula:
         """A formula through all given values; NaN where a value is unknown.
@@ -144,6 +159,7 @@ class Fitter:
                     values = np.broadcast_to(self.env.value(found), target.shape)
                     if not np.array_equal(values[known], target[known]):
                         found = None
+        found = found or self._bounded(target, known)
         if found is None:
             raise Unfit(f"no formula for the values {sorted(set(target[known].tolist()))[:8]}")
         return found
@@ -194,6 +210,20 @@ class Fitter:
                 return Formula(0.0, ((1.0, (self._ranges[i], self._ranges[j])),))
         return None
 
+    def _bounded(self, target: Array, rows: Array) -> Formula | None:
+        """A part of one product, between two constants: groups of channels that a tile reads."""
+        want, table = target[rows], self._table[:, rows]
+        for i, column in enumerate(table):
+            values = dict(zip(column.tolist(), want.tolist(), strict=True))
+            if len(values) >= _POINTS and all(
+                values[x] == y for x, y in zip(column.tolist(), want.tolist(), strict=True)
+            ):
+                made = _between(self._ranges[i], sorted(values.items()))
+                if made is not None:
+                    self.guessed.add(self._ranges[i])
+                    return made
+        return None
+
     def _windows(self, table: Array, want: Array) -> Formula | None:
         ones = np.ones_like(want)
         for i, j in self._pairs():
@@ -206,3 +236,15 @@ class Fitter:
                     ((float(rounded[0]), (self._ranges[i],)), (float(rounded[1]), (self._ranges[j],))),
                 )
         return None
+
+
+def _between(key: tuple[int, int], points: Sequence[tuple[float, float]]) -> Formula | None:
+    """The multiple of a product that all points lie on but those of the least value, of the largest, or of both."""
+    low, high = (float(f(y for _, y in points)) for f in (min, max))
+    for least, cap in ((low, None), (0.0, high), (low, high)):
+        factors = {y / x for x, y in points if y > least and (cap is None or y < cap)}
+        if len(factors) == 1:
+            made = Formula(0.0, ((factors.pop(), (key,)),), cap, least)
+            if all(min(max(made.terms[0][0] * x, least), np.inf if cap is None else cap) == y for x, y in points):
+                return made
+    return None

@@ -39,6 +39,8 @@ __all__ = ["VectorSketch", "VectorVariant"]
 
 Array = np.ndarray[Any, Any]
 EXAMPLES, CHECKS, LOCATION_SAMPLES = 12, 2, 8
+# Of so many, a row for each value of a product that a formula is guessed for is checked.
+MORE_ROWS = 512
 # Programs for GPUs have more numbers to be told apart: a few more examples, and more checks.
 DEVICE_EXAMPLES, DEVICE_CHECKS = 16, 4
 # Programs to read the versions of pipelined tiles off: they follow from the annotations, the same for all.
@@ -194,6 +196,11 @@ class VectorSketch:
         compiled = CompiledVariant(readings, examples, self.table, mask, self._postprocs, process)
         made = VectorVariant(self, locations, compiled)
         checks = made.sample(rng, 8)[:CHECKS]
+        if compiled.guessed:
+            rows = made.sample(rng, MORE_ROWS)
+            for low, high in sorted(compiled.guessed):
+                each = np.unique(rows[:, low:high].prod(axis=1), return_index=True)[1]
+                checks = np.concatenate([checks, rows[each]])
         self._check(made, checks)
         return made
 

@@ -93,6 +93,7 @@ class CompiledVariant(ColumnProgram):
         self._fitter, self._readings = fitter, readings
         self.blocks = [self._fit_block(i) for i in range(len(first.blocks))]
         self.stores = [self._fit_store(i) for i in range(len(first.program.stores))]
+        self.guessed = fitter.guessed
         self._process = process
         self._whole: dict[int, ColumnStore] = {}
         del self._fitter, self._readings
