@@ -28,7 +28,7 @@ from ...ir.prim import const_ints
 from ...ir.transform import Pass, PassContext, PassInfo
 from ...relax.expr import Call, Tuple, Var, is_call_of
 from ...relax.expr_functor import PyExprMutator, rewrite_functions
-from ...relax.struct_info import TensorStructInfo
+from ...relax.struct_info import StructInfo, TensorStructInfo
 from ...script import from_source
 from ...target import Target
 from ...tir import PrimFunc
@@ -78,7 +78,7 @@ class _Rewrite(PyExprMutator):
         self.found = True
         return self._kernel(problem, args, op.struct_info)
 
-    def _kernel(self, problem: AttentionShape, args: list[RelaxExpr], info: RelaxExpr) -> Call:
+    def _kernel(self, problem: AttentionShape, args: list[RelaxExpr], info: StructInfo) -> Call:
         wide = self.target.vector_bits == 512 or self.target.features.has_asimd
         kernel = attention_kernel(problem, self.target.vector_bits // 32, vectors=4 if wide else 2)
         return Call(_CALL_TIR, (self.builder_.add_func(kernel, "attention"), Tuple(args)), None, (info,))

@@ -66,10 +66,10 @@ class Contraction(ScheduleRule):
             turned = [sch.get(copy).name_hint for copy in copies]
             sch, wide = widened
             copies = [sch.get_block(name) for name in turned]
-            place = [it.var for it in anchor.spatial].index(vector.var)
+            column = [it.var for it in anchor.spatial].index(vector.var)
             infos = refresh(sch)
             anchor = next(info for info in infos if info.is_reduction)
-            vector = anchor.spatial[place]
+            vector = anchor.spatial[column]
         names = [info.name for info in infos]
         at = names.index(anchor.name)
         before, after = infos[:at], infos[at + 1 :]
