@@ -89,6 +89,7 @@ def test_pass_can_be_disabled() -> None:
         assert "nn.conv2d" in Sequential([WinogradConv2D(Target("llvm"))])(mod).script()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("known", "padding", "out"),
     [

@@ -186,6 +186,26 @@ def test_an_argument_given_back(replays: list[int]) -> None:
     assert replays[0] == 1
 
 
+@I.ir_module
+class SizesAsData:
+    @R.function
+    def main(x: R.Tensor(("n", "m"), "float32")) -> R.Tensor(("n", "m"), "float32"):
+        n, m = T.int64(), T.int64()
+        with R.dataflow():
+            sizes = R.astype(R.shape_to_tensor(R.shape([n, m + 1])), "float32")
+            out = R.multiply(x, R.reshape(R.sum(sizes), (1, 1)))
+            R.output(out)
+        return out
+
+
+def test_arrays_of_sizes(replays: list[int]) -> None:
+    main, rng = machine(SizesAsData)["main"], np.random.default_rng(3)
+    for n, m in [(2, 3), (4, 1), (2, 3), (4, 1), (2, 3), (4, 1), (1, 0), (2, 3)]:
+        x = rng.standard_normal((n, m)).astype("float32")
+        np.testing.assert_allclose(main(ndarray.array(x)).numpy(), x * (n + m + 1), rtol=1e-6)
+    assert replays[0] >= 2
+
+
 def test_writes_in_place_and_data_dependent_sizes_are_left_alone(replays: list[int]) -> None:
     @I.ir_module
     class Positions:

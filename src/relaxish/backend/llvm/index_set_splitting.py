@@ -91,7 +91,9 @@ def split_loop(
 def _is_copying(body: Stmt) -> bool:
     """Whether nested loops and branches end in plain stores, whose conditions choose values by position."""
     while isinstance(body, For | IfThenElse):
-        if isinstance(body, For) and body.kind != ForKind.SERIAL or isinstance(body, IfThenElse) and body.else_case:
+        if isinstance(body, For) and body.kind not in (ForKind.SERIAL, ForKind.UNROLLED):
+            return False
+        if isinstance(body, IfThenElse) and body.else_case:
             return False
         body = body.body if isinstance(body, For) else body.then_case
     return _only_stores(body)

@@ -299,12 +299,9 @@ def _vectors(statements: Sequence[str], lanes: int) -> list[str]:
 
 def _guarded(index: str, extent: Extent, tiles: Extent, within: int, body: Sequence[str]) -> list[str]:
     """``body`` where ``index``, which is ``within`` a tile, is inside; the last tile says whether it ever is not."""
-    known = isinstance(extent, int) and isinstance(tiles, int)
-    return (
-        list(body)
-        if known and (tiles - 1) * _TILE + within < extent
-        else [f"if {index} < {extent}:", *("    " + line for line in body)]
-    )
+    if isinstance(extent, int) and isinstance(tiles, int) and (tiles - 1) * _TILE + within < extent:
+        return list(body)
+    return [f"if {index} < {extent}:", *("    " + line for line in body)]
 
 
 def _sum(factors: Sequence[int], array: str, start: str, step: int) -> str:

@@ -32,6 +32,8 @@ _OF_SIZES = frozenset(
         "reshape", "view", "copy", "ensure_zero_offset", "null_value", "make_tuple", "tuple_getitem",
     )
 )  # fmt: skip
+# An array of sizes is the same for the same sizes: kernels read the one that was made.
+_TENSOR_OF_SIZES = "relax.run.shape_to_tensor"
 _VIEWS = frozenset({"vm.builtin.reshape", "vm.builtin.view"})
 DYNAMIC_CALL = "vm.builtin.call_tir_dyn"
 # Not floats: 0.0 and -0.0 are equal.
@@ -63,6 +65,7 @@ class _Calls:
     arguments: list[tuple[int, list[tuple[int, int]]]]
     results: list[tuple[int, list[tuple[int, int]]]]
     made: Callable[[Sequence[Any], Sequence[Storage]], object]
+    kept: list[NDArray]
 
 
 @dataclass
@@ -74,6 +77,7 @@ class _Recording:
     blocks: dict[int, int] = field(default_factory=dict)  # their positions by identity
     origins: dict[int, _Origin] = field(default_factory=dict)
     calls: list[tuple[NativeKernel, list[_Origin]]] = field(default_factory=list)
+    kept: list[NDArray] = field(default_factory=list)  # arrays that the kernels read and no argument holds
 
     def origin(self, array: NDArray) -> _Origin:
         """Where an array's memory comes from."""
@@ -218,7 +222,10 @@ class KnownSizes:
         """Note what an instruction did."""
         if name == DYNAMIC_CALL:
             name, given = given[0].spec.name, [*given[1:-1], *given[-1]]
-        if name not in _OF_SIZES:
+        if name == _TENSOR_OF_SIZES and made.__class__ is NDArray:
+            seen.origins[id(made)] = _Origin("constant", made.ptr, 0)
+            seen.kept.append(made)
+        elif name not in _OF_SIZES:
             self._call(seen, name, given)
         elif name == "vm.builtin.alloc_storage":
             seen.blocks[id(made)] = len(seen.sizes)
@@ -277,7 +284,7 @@ class KnownSizes:
         fresh = [(seen.sizes[index], results[k]) for index, k in escaping.items()]
         if len(self._lists) >= _LISTS:
             del self._lists[next(iter(self._lists))]
-        self._lists[key] = _Calls(kernels, slots, list(arguments.items()), fresh, made)
+        self._lists[key] = _Calls(kernels, slots, list(arguments.items()), fresh, made, seen.kept)
 
     def _room(self, nbytes: int) -> int:
         """The address of so much memory; a larger block makes all lists that know of the old one void."""
