@@ -13,7 +13,7 @@ ort = pytest.importorskip("onnxruntime")
 import onnx.reference  # noqa: E402
 
 from onnx_node import Case, ours, reference  # noqa: E402
-from test_onnx_quantized import cases as quantized_cases
+from test_onnx_quantized import cases as quantized_cases  # noqa: E402
 from test_onnx_transformers import cases as transformer_cases  # noqa: E402
 from test_onnx_attention import cases as attention_cases  # noqa: E402
 from test_onnx_classic import CLASSIC  # noqa: E402
