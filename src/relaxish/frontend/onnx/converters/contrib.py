@@ -99,7 +99,6 @@ def _root_mean_square(ctx: Context, x: Expr, scale: Expr, attrs: dict[str, Any],
 
 
 @convert("SimplifiedLayerNormalization")
-@convert("SimplifiedLayerNormalization", domain=_RUNTIME)
 def _simplified(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Made:
     x = ctx.tensor(inputs[0])
     axis = int(attrs.get("axis", -1))
