@@ -13,7 +13,7 @@ ort = pytest.importorskip("onnxruntime")
 import onnx.reference  # noqa: E402
 
 from onnx_node import Case, ours, reference  # noqa: E402
-from test_onnx_quantized import cases as quantized_cases
+from test_onnx_quantized import cases as quantized_cases  # noqa: E402
 from test_onnx_transformers import cases as transformer_cases  # noqa: E402
 from test_onnx_attention import cases as attention_cases  # noqa: E402
 from test_onnx_classic import CLASSIC  # noqa: E402
@@ -21,6 +21,7 @@ from test_onnx_optional import OPTIONAL  # noqa: E402
 from test_onnx_regions import cases as region_cases  # noqa: E402
 from test_onnx_vision import cases as vision_cases  # noqa: E402
 
+from relaxish.frontend.onnx import converters  # noqa: E402
 from relaxish.frontend.onnx.context import CONVERTERS, table_name  # noqa: E402
 
 _RNG = np.random.default_rng(5)
@@ -326,6 +327,7 @@ def test_sequences(name: str) -> None:
 
 
 def test_every_converter_has_a_case() -> None:
+    assert converters.__all__ and len(CONVERTERS) > 200  # the package fills the table when it is imported
     seen = {table_name(case.op, case.domain) for case in CASES.values()}
     seen |= {op for chain in _SEQUENCES.values() for op, *_ in chain}
     seen |= {"If", "Loop", "Scan", "RNN", "GRU", "LSTM"}  # test_onnx_control_flow, test_onnx_recurrent

@@ -272,7 +272,7 @@ def _choose_symmetric(self: Importer, x: Expr, low: int, high: int, epsilon: flo
 def _choose_rows(self: Importer, x: Expr, dtype: torch.dtype) -> list[Expr]:
     if dtype != torch.int8:
         raise OpNotImplemented(f"choose_qparams_per_token for {dtype}")
-    most = self.emit(op.max(self.emit(op.abs(x)), [-1], True))
+    most: Expr = self.emit(op.max(self.emit(op.abs(x)), [-1], True))
     most = self.cast(most, "float32") if dtype_of(most) == "float16" else most
     kind = dtype_of(most)
     scale = self.emit(op.divide(self.emit(op.maximum(most, self.scalar(1e-5, kind))), self.scalar(127, kind)))

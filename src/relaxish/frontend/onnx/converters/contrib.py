@@ -99,7 +99,6 @@ def _root_mean_square(ctx: Context, x: Expr, scale: Expr, attrs: dict[str, Any],
 
 
 @convert("SimplifiedLayerNormalization")
-@convert("SimplifiedLayerNormalization", domain=_RUNTIME)
 def _simplified(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Made:
     x = ctx.tensor(inputs[0])
     axis = int(attrs.get("axis", -1))
@@ -232,7 +231,8 @@ def _split_heads(ctx: Context, x: Expr, heads: int) -> Expr:
 @convert("MultiHeadAttention", domain=_RUNTIME)
 def _multi_head(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Made:
     """Attention from queries, keys and values, whose projections are elsewhere."""
-    q, k, v, bias, padding, extra, past_k, past_v, *further = [*inputs, *[None] * (8 - len(inputs))]
+    given: list[Any] = inputs + [None] * (8 - len(inputs))
+    q, k, v, bias, padding, extra, past_k, past_v, *further = given
     heads = int(attrs["num_heads"])
     if any(x is not None for x in further):
         raise OpNotImplemented("MultiHeadAttention with shared caches")
@@ -328,17 +328,18 @@ def _group_query(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Made
 
     With a cache all sequences of a batch have its length, and that of the input behind it, which the run checks.
     """
-    q, k, v, past_k, past_v, ends, _, cosines, sines, *further = [*inputs, *[None] * (9 - len(inputs))]
+    given: list[Any] = inputs + [None] * (9 - len(inputs))
+    q, k, v, past_k, past_v, ends, _, cosines, sines, *further = given
     heads, shared = int(attrs["num_heads"]), int(attrs["kv_num_heads"])
     unknown = {"softcap", "smooth_softmax", "qk_output"} & {n for n, value in attrs.items() if value}
     if unknown or any(x is not None for x in further) or int(attrs.get("local_window_size", -1)) >= 0:
         raise OpNotImplemented("GroupQueryAttention with windows, caps, given positions or what is added")
     if k is None or v is None:
         q = ctx.tensor(q)
-        size = const_int(ctx.dims(q)[2])
-        if size is None:
+        width = const_int(ctx.dims(q)[2])
+        if width is None:
             raise OpAttributeInvalid("GroupQueryAttention needs projections of known width")
-        one = size // (heads + 2 * shared)
+        one = width // (heads + 2 * shared)
         parts = ctx.builder.emit(op.split(q, [heads * one, (heads + shared) * one], 2))
         q, k, v = (ctx.emit(parts[n]) for n in range(3))
     q, k, v = (_split_heads(ctx, ctx.tensor(x), n) for x, n in ((q, heads), (k, shared), (v, shared)))
