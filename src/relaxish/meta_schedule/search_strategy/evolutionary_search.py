@@ -34,12 +34,14 @@ __all__ = ["EvolutionarySearch"]
 
 # Programs sampled each round for sketches without a matrix form, where other sketches have one.
 _REPLAYED = 8
+# Trials after which what similar workloads have taught is in the population, or was of no use.
+_SEEDED = 16
 _RATIOS = ("init_measured_ratio", "eps_greedy", "genetic_mutate_prob", "similar_ratio")
 
 
 class EvolutionarySearch(SearchStrategy):
     """Each round: best of the database and fresh samples, ``genetic_num_iters`` generations of mutation ranked by the
-    cost model, then the best unseen candidates with a share ``eps_greedy`` of random ones. Of the first round a share
+    cost model, then the best unseen candidates with a share ``eps_greedy`` of random ones. Of the first trials a share
     ``similar_ratio`` are the best schedules of similar workloads in the database, for the sizes of this one.
 
     Sketches whose programs differ only by numbers are searched as matrices of decisions (see ``population``); only what
@@ -124,7 +126,7 @@ class EvolutionarySearch(SearchStrategy):
 
     def save_state(self) -> dict[str, Any]:
         state = {"round": self._round_number, "pool": {} if self._pool is None else self._pool.save_state()}
-        return state if self._round_number else {**state, "seeds": [list(seed) for seed in self._seeds]}
+        return state if self._done >= _SEEDED else {**state, "seeds": [list(seed) for seed in self._seeds]}
 
     def resume(self, rounds: int, trials: int, state: dict[str, Any]) -> None:
         self._round_number, self._done = int(state.get("round", rounds)), trials
@@ -205,7 +207,8 @@ class EvolutionarySearch(SearchStrategy):
         return made
 
     def _round(self, wanted: int) -> list[tuple[float | None, Trace]]:
-        seeds = [trace_of_seed(self._spaces[s.sketch], s) for s in self._seeds] if self._round_number == 0 else []
+        made = [trace_of_seed(self._spaces[s.sketch], s) for s in (self._seeds if self._done < _SEEDED else ())]
+        seeds = [trace for trace in made if not self.is_measured(trace)]
         with Profiler.timeit("EvoSearch/PickBestFromDatabase"):
             count = int(self.population_size * self.init_measured_ratio)
             best = [*seeds, *(r.trace for r in self._database.get_top_k(self._workload, count))]

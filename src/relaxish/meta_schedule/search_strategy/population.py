@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,8 @@ PER_ROUND, ROWS = 3, 2048
 _CHUNK = 2048
 # Rows of a variant that a mutator without a column form changes in a generation, a trace (about 2 ms) each.
 _TRACES = 32
+# Measurements of a kernel from which on its cost model's word is enough.
+_FEW = 32
 _OWN_POSTPROCS = VerifyGPUCode.__module__.rpartition(".")[0] + "."
 Rows = list[tuple[VectorVariant, Array]]
 Scored = tuple[float, VectorVariant, Array]
@@ -161,7 +164,7 @@ class VectorPool:
         if not strategy.cost_model.trained:
             # Its scores would be random: the analytic estimate, corrected by what was measured, knows better.
             with Profiler.timeit("EvoSearch/SampleInitPopulation"):
-                advised = self._advised(strategy, wanted) or self.random_rows(2 * wanted)
+                advised = self._advised(strategy, wanted)
             return self._traces(advised, wanted), [t for _, t in fresh]
         self.learn()
         variants = self.variants(PER_ROUND)
@@ -172,11 +175,17 @@ class VectorPool:
         with Profiler.timeit("EvoSearch/SampleInitPopulation"):
             batches = self._initial(variants, best, size)
         ranked = self._evolve(strategy, batches, wanted)
+        if len(strategy.records()) < _FEW:
+            # What a model has learnt from other kernels may mislead it here: every second one is chosen without it.
+            pairs = itertools.zip_longest(ranked, self._advised(strategy, wanted)[: len(ranked)])
+            ranked = [found for pair in pairs for found in pair if found is not None]
         return self._traces(ranked, wanted), [t for _, t in fresh]
 
     def _advised(self, strategy: EvolutionarySearch, wanted: int) -> list[Scored]:
+        """Rows that the analytic estimate expects to be fast, random ones where there is none."""
         bare = [VectorVariant(sketch, ()) for sketch in self.sketches]
-        return [(0.0, *x) for x in self.advisor.propose(bare, strategy.records(), wanted)]
+        advised = [(0.0, *x) for x in self.advisor.propose(bare, strategy.records(), wanted)]
+        return advised or self.random_rows(2 * wanted)
 
     def _evolve(self, strategy: EvolutionarySearch, batches: Rows, wanted: int) -> list[Scored]:
         """Generations of scoring and mutation; the best rows seen, best first."""
