@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import time
@@ -36,6 +37,8 @@ __all__ = ["EvolutionarySearch"]
 _REPLAYED = 8
 # Trials after which what similar workloads have taught is in the population, or was of no use.
 _SEEDED = 16
+# Measurements of a kernel from which on the cost model's word is enough.
+_FEW = 32
 _RATIOS = ("init_measured_ratio", "eps_greedy", "genetic_mutate_prob", "similar_ratio")
 
 
@@ -214,19 +217,29 @@ class EvolutionarySearch(SearchStrategy):
             best = [*seeds, *(r.trace for r in self._database.get_top_k(self._workload, count))]
         num_random = max(0, min(wanted, round(wanted * self.eps_greedy + self._random.random() * 0.999 - 0.5)))
         spare = max(4, wanted // 4)
-        if self._pool is not None and self._pool.usable() and self._cost_model.takes_features:
-            self._pool.reseed(np.random.default_rng([self._seed, self._round_number]))
-            scored, rest = self._pool.search(self, best, wanted + spare)
-            if self._pool.left_out and self._cost_model.trained:
-                slow, _ = self._replay_round(best, self._pool.left_out, _REPLAYED)
+        pool = (
+            self._pool if self._pool is not None and self._pool.usable() and self._cost_model.takes_features else None
+        )
+        if pool is not None:
+            pool.reseed(np.random.default_rng([self._seed, self._round_number]))
+            scored, rest = pool.search(self, best, wanted + spare)
+            if pool.left_out and self._cost_model.trained:
+                slow, _ = self._replay_round(best, pool.left_out, _REPLAYED)
                 scored = sorted(scored + slow, key=lambda item: -item[0])
         else:
             scored, rest = self._replay_round(best, self._spaces, max(self.init_min_unmeasured, 1))
         self.candidates_examined = self._replayed + (0 if self._pool is None else self._pool.examined)
         with Profiler.timeit("EvoSearch/PickWithEpsGreedy"):
             known = self._cost_model.trained
-            given: list[tuple[float | None, Trace]] = [(None, t) for t in seeds[: math.ceil(wanted * self.similar_ratio)]]
+            given: list[tuple[float | None, Trace]] = [
+                (None, t) for t in seeds[: math.ceil(wanted * self.similar_ratio)]
+            ]
             ranked: list[tuple[float | None, Trace]] = [(s if known else None, t) for s, t in scored]
+            # What a model has learnt from other kernels may mislead it here: every second one is chosen without it.
+            unsure = known and len(self.records()) < _FEW
+            others = pool.advise(self, wanted) if unsure and pool is not None else []
+            pairs = itertools.zip_longest(ranked, [(None, t) for t in others])
+            ranked = [found for pair in pairs for found in pair if found is not None]
             unranked: list[tuple[float | None, Trace]] = [(None, t) for t in rest]
             cut = max(0, wanted - num_random - len(given))
             return given + ranked[:cut] + unranked[:num_random] + ranked[cut:] + unranked[num_random:]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -34,8 +33,6 @@ PER_ROUND, ROWS = 3, 2048
 _CHUNK = 2048
 # Rows of a variant that a mutator without a column form changes in a generation, a trace (about 2 ms) each.
 _TRACES = 32
-# Measurements of a kernel from which on its cost model's word is enough.
-_FEW = 32
 _OWN_POSTPROCS = VerifyGPUCode.__module__.rpartition(".")[0] + "."
 Rows = list[tuple[VectorVariant, Array]]
 Scored = tuple[float, VectorVariant, Array]
@@ -175,11 +172,11 @@ class VectorPool:
         with Profiler.timeit("EvoSearch/SampleInitPopulation"):
             batches = self._initial(variants, best, size)
         ranked = self._evolve(strategy, batches, wanted)
-        if len(strategy.records()) < _FEW:
-            # What a model has learnt from other kernels may mislead it here: every second one is chosen without it.
-            pairs = itertools.zip_longest(ranked, self._advised(strategy, wanted)[: len(ranked)])
-            ranked = [found for pair in pairs for found in pair if found is not None]
         return self._traces(ranked, wanted), [t for _, t in fresh]
+
+    def advise(self, strategy: EvolutionarySearch, wanted: int) -> list[Trace]:
+        """Traces not yet measured, chosen without the cost model."""
+        return [trace for _, trace in self._traces(self._advised(strategy, wanted), wanted)]
 
     def _advised(self, strategy: EvolutionarySearch, wanted: int) -> list[Scored]:
         """Rows that the analytic estimate expects to be fast, random ones where there is none."""
