@@ -2,7 +2,7 @@
 
 The prior is what was measured for the kernels of some models: their best schedules, which searches of similar kernels
 begin with, and a cost model that has learnt all of them. The thirty kernels are of other models: other sizes, and other
-work around the same loops. Both searches have batches of 16; their winners are timed again in turns.
+work around the same loops. Winners are checked, and timed again in turns.
 
     python benchmarks/priors.py [--folder priors] [--kernels 30] [--trials 64]
 
@@ -17,6 +17,7 @@ import json
 import math
 import statistics
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,12 @@ from relaxish.meta_schedule.database import JSONDatabase, MemoryDatabase, Tuning
 from relaxish.meta_schedule.database.database import mean_seconds
 from relaxish.meta_schedule.measure import MeasureEngine, Prebuilt
 from relaxish.meta_schedule.testing import te_workload as w
+from relaxish.meta_schedule.trust import check_record
 
 TARGET = Target("llvm -num-cores=1")
-BAR, BATCH, SHORT = 1.0, 16, 16
+BAR, SHORT = 1.0, 16
+# Candidates of a round. A search with a prior has something to learn from soon; one without is better off with more.
+LONG_BATCH, SHORT_BATCH = 16, 4
 
 
 def relu(tensors: list[Any]) -> list[Any]:
@@ -108,12 +112,12 @@ class Bench:
         self.runner = ms.runner.LocalRunner(evaluator_config=evaluator, num_threads=1, timeout_sec=10)
 
     def tune(
-        self, mod: IRModule, database: ms.database.Database, trials: int, model: Any, seed: int
+        self, mod: IRModule, database: ms.database.Database, trials: int, model: Any, seed: int, batch: int
     ) -> list[TuningRecord]:
         """Search with a budget; the records of this kernel in the order measured."""
         with tempfile.TemporaryDirectory() as work:
             ms.tune_tir(
-                mod, TARGET, work, trials, num_trials_per_iter=BATCH, builder=self.builder, runner=self.runner,
+                mod, TARGET, work, trials, num_trials_per_iter=batch, builder=self.builder, runner=self.runner,
                 database=database, cost_model=model, seed=seed, validate=False, measure_callbacks=[
                     ms.measure_callback.AddToDatabase(), ms.measure_callback.UpdateCostModel(),
                 ],
@@ -126,7 +130,7 @@ class Bench:
         for name, mod in kernels(PRIOR, False).items():
             if len(database.records_of(database.commit_workload(mod))) < trials:
                 print(f"prior: {name}", flush=True)
-                self.tune(mod, database, trials, "xgb", seed)
+                self.tune(mod, database, trials, "xgb", seed, LONG_BATCH)
         return database
 
     def race(self, records: list[TuningRecord], rounds: int = 7) -> list[float]:
@@ -148,7 +152,7 @@ def best(records: list[TuningRecord]) -> TuningRecord:
 
 def compare(bench: Bench, mod: IRModule, prior: JSONDatabase, model: Path, trials: int, seed: int) -> dict[str, float]:
     """Best times of a kernel: by ``trials`` and by 16 trials from nothing, by 16 with all of the prior, and with parts."""
-    cold = bench.tune(mod, MemoryDatabase(), trials, "xgb", seed)
+    cold = bench.tune(mod, MemoryDatabase(), trials, "xgb", seed, LONG_BATCH)
 
     def begun(with_records: bool, with_model: bool) -> TuningRecord:
         database = MemoryDatabase()
@@ -159,7 +163,7 @@ def compare(bench: Bench, mod: IRModule, prior: JSONDatabase, model: Path, trial
         if with_model:
             learnt = ms.cost_model.XGBModel()
             learnt.load(str(model))
-        return best(bench.tune(mod, database, SHORT, learnt, seed))
+        return best(bench.tune(mod, database, SHORT, learnt, seed, SHORT_BATCH))
 
     chosen = {
         "cold": best(cold),
@@ -167,8 +171,17 @@ def compare(bench: Bench, mod: IRModule, prior: JSONDatabase, model: Path, trial
         "warm16": begun(True, True),
         "records16": begun(True, False),
     }
+    for name, record in chosen.items():
+        verdict = check_record(record, TARGET)
+        if verdict.valid is False:
+            raise SystemExit(f"{name}: the winner is wrong: {verdict.reason}")
     times = bench.race(list(chosen.values()))
     return dict(zip(chosen, times, strict=True))
+
+
+def mixed(found: dict[str, IRModule]) -> list[tuple[str, IRModule]]:
+    """Kernels of all families in turns, so that the first few say something of all."""
+    return sorted(found.items(), key=lambda item: zlib.crc32(item[0].encode()))
 
 
 def gmean(values: list[float]) -> float:
@@ -193,12 +206,14 @@ def main() -> None:
         learner.save(str(model))
     results = options.folder / "results.json"
     rows: dict[str, Any] = json.loads(results.read_text()) if results.exists() else {}
-    for number, (name, mod) in enumerate(list(kernels(OTHERS, True).items())[: options.kernels]):
+    for number, (name, mod) in enumerate(mixed(kernels(OTHERS, True))[: options.kernels]):
         if name not in rows:
             rows[name] = compare(bench, mod, prior, model, options.trials, seed=number + 1)
             results.write_text(json.dumps(rows, indent=1))
         row = rows[name]
         print(name, {k: f"{row['cold'] / v:.2f}" for k, v in row.items()}, flush=True)
+    if not rows:
+        return
     table = [
         {"kernel": name, "ms": row["cold"] * 1e3, **{f"{k} / cold": row["cold"] / row[k] for k in row if k != "cold"}}
         for name, row in rows.items()

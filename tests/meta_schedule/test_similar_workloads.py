@@ -10,8 +10,10 @@ import relaxish
 from relaxish import IRModule, te
 from relaxish import meta_schedule as ms
 from relaxish.meta_schedule.analysis.shapes import shape_of
+from relaxish.meta_schedule.cost_model.pretrain import shipped_prior
 from relaxish.meta_schedule.database import JSONDatabase, MemoryDatabase, TuningRecord
 from relaxish.meta_schedule.search_strategy.similar import similar_seeds, trace_of_seed
+from relaxish.meta_schedule.search_strategy.population import VectorPool
 from relaxish.meta_schedule.search_strategy.replay import apply_trace
 from relaxish.meta_schedule.search_strategy.trace_key import trace_key
 from relaxish.meta_schedule.testing import te_workload
@@ -185,3 +187,68 @@ def test_a_run_that_was_stopped_begins_with_the_same(tmp_path):
     with pytest.raises(Stop):
         tune(tmp_path / "broken", StopAfter(1))
     assert keys(tune(tmp_path / "broken")) == whole
+
+
+# ---- cost models that come with the package
+
+
+def test_the_shipped_model_tells_fast_programs_from_slow_ones():
+    """Programs of a product that it has not learnt, against the times of a recorded space."""
+    pytest.importorskip("xgboost")
+    from relaxish import lab
+    from relaxish.lab.models import RecordedFeatures
+    from relaxish.meta_schedule.search_strategy import MeasureCandidate
+    from relaxish.tools.statistics import spearman
+
+    model = shipped_prior(TARGET)
+    space = lab.load_space("gemm")
+    assert model.trained and len(model.data) == 13
+    points = [int(p) for p in np.random.default_rng(5).choice(space.points, 200, replace=False)]
+    points = [p for p in points if math.isfinite(space.time(p))]
+    context = ms.TuneContext(
+        space.mod, target=space.target, space_generator=lab.RecordedGenerator(space, lazy=True), rand_state=1
+    )
+    made = [MeasureCandidate(apply_trace(context, space.trace_of(p), 1), None) for p in points]
+    scores = model._predict(RecordedFeatures(space).extract_from(context, made))
+    assert spearman(scores, -np.array([space.time(p) for p in points])) > 0.4
+
+
+def test_targets_without_a_shipped_model_are_told_of_those_with_one():
+    pytest.importorskip("xgboost")
+    assert shipped_prior(Target("nvidia/nvidia-a100")).trained
+    with pytest.raises(
+        relaxish.support.errors.RelaxishError, match="no cost model is shipped for opencl: .*cuda, llvm"
+    ):
+        shipped_prior(Target("opencl"))
+
+
+class Misled(ms.cost_model.XGBModel):
+    """Has learnt elsewhere that long inner loops are bad: trained, and wrong here."""
+
+    trained = True
+
+    def predict_repeated(self, blocks):
+        return -np.ones(len(blocks[0]) if blocks else 0)
+
+
+def tiles_of(trace):
+    simple = trace.simplified(remove_postproc=True)
+    return str([list(map(int, simple.decisions[i])) for i in simple.insts if i.kind.name == "SamplePerfectTile"])
+
+
+def test_a_model_that_knows_nothing_of_a_kernel_chooses_half_of_its_first_round(monkeypatch):
+    pytest.importorskip("xgboost")
+    advised = []
+
+    def spied(pool, strategy, wanted, real=VectorPool._advised):
+        found = real(pool, strategy, wanted)
+        advised.extend(tiles_of(v.sketch.table.to_trace(row, v.locations)) for _, v, row in found)
+        return found
+
+    monkeypatch.setattr(VectorPool, "_advised", spied)
+    context = task(matmul(192, 80, 96))
+    strategy = ms.search_strategy.EvolutionarySearch(eps_greedy=0.0)
+    strategy.initialize_with_tune_context(context)
+    strategy.pre_tuning(64, 8, context.generate_design_space(), MemoryDatabase(), Misled())
+    made = [tiles_of(c.sch.trace) for c in strategy.generate_measure_candidates()]
+    assert len(made) == 8 and 3 <= sum(tiles in advised for tiles in made) <= 6

@@ -520,9 +520,10 @@ def test_a_cost_model_from_records(tmp_path, capsys):
     model = ms.cost_model.XGBModel()
     model.load(str(tmp_path / "prior.tar"))
     assert model.trained and model.data_size == 128
-    # It ranks what it has never measured, from the first round on.
+    # It ranks what it has never measured, from the first round on; every second candidate is chosen without it.
     database = tune(tmp_path / "b", "sql", trials=8, cost_model=model)
-    assert all(r.predicted is not None for r in database.get_all_tuning_records()[:3])
+    predicted = [r.predicted is not None for r in database.get_all_tuning_records()]
+    assert 3 <= sum(predicted) < len(predicted) == 8
     filled(tmp_path / "few.sqlite")
     assert "too few" in run(capsys, "train", tmp_path / "few.sqlite", tmp_path / "few.tar", code=1)
 

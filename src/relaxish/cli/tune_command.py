@@ -59,10 +59,13 @@ def _tune(
         return tune_tir(kernels, target, **common)
 
 
-def _prior(path: str) -> CostModel:
-    """The cost model in a file."""
+def _prior(path: str, target: Target) -> CostModel:
+    """The cost model in a file, or the one that comes with the package."""
     from ..meta_schedule.cost_model import XGBModel
+    from ..meta_schedule.cost_model.pretrain import shipped_prior
 
+    if path == "shipped":
+        return shipped_prior(target)
     model = XGBModel()
     try:
         model.load(path)
@@ -96,7 +99,7 @@ def _on_cluster(address: str, device_kind: str | None, weight: float, target: Ta
 @click.argument("model_path", metavar="MODEL")
 @click.option("-w", "--work-dir", default="tuning_logs", show_default=True, help="Where the database is kept.")
 @click.option("--db", default=None, metavar="WHERE", help="An SQL database (a file or an URL) for the records instead.")
-@click.option("--prior", metavar="FILE", help="Begin with this cost model (of relaxish db train).")
+@click.option("--prior", metavar="FILE", help="Begin with this cost model (of relaxish db train), or 'shipped'.")
 @click.option("-n", "--trials", type=click.IntRange(1), help="Candidates to measure; default 512, or no limit.")
 @click.option(
     "--minutes", type=click.FloatRange(0, min_open=True), help="Be done after this time, final check included."
@@ -151,7 +154,7 @@ def command(
     elif device_kind is not None:
         raise click.UsageError("--device-kind says which nodes of a cluster measure; give --cluster as well")
     if prior is not None:
-        options["cost_model"] = _prior(prior)
+        options["cost_model"] = _prior(prior, target)
     if db is not None:
         options["database"] = open_database(db, create=True)
     try:

@@ -1,20 +1,45 @@
-"""A cost model that learns from the records of a database, for searches to begin with."""
+"""Cost models for searches to begin with: those that have learnt the records of a database, and those that come with the
+package.
+
+The latter have learnt products, windows and depthwise convolutions of small networks: for ``llvm`` as measured on a
+processor with AVX-512, for ``cuda`` as a model of an A100 estimates them, on which nothing was measured.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from ...support import config
 from ...support.errors import RelaxishError
 from ...support.log import get_logger
 from ..database import Database, TuningRecord, mean_seconds
 from ..database.database import is_here
+from ...target import Target
 from ..tune_context import TuneContext
 from .cost_model import CostModel
+from .xgb_model import XGBModel
 
-__all__ = ["learn_database"]
+__all__ = ["learn_database", "shipped_prior"]
 
 _log = get_logger("meta_schedule")
+
+
+_PRIORS = Path(__file__).parent / "priors"
+
+
+def shipped_prior(target: Target) -> XGBModel:
+    """The cost model that comes with the package for a kind of target, as trained as it is shipped.
+
+    Raises RelaxishError where there is none, MissingExtraError where xgboost is not installed.
+    """
+    path = _PRIORS / f"{target.kind.name}.tar.xz"
+    if not path.is_file():
+        known = ", ".join(sorted(p.name.partition(".")[0] for p in _PRIORS.glob("*.tar.xz")))
+        raise RelaxishError(f"no cost model is shipped for {target.kind.name}: there are some for {known}")
+    model = XGBModel()
+    model.load(str(path))
+    return model
 
 
 def learn_database(model: CostModel, database: Database, most: int = 256) -> int:

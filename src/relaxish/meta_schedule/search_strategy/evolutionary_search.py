@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import time
@@ -33,12 +34,16 @@ __all__ = ["EvolutionarySearch"]
 
 # Programs sampled each round for sketches without a matrix form, where other sketches have one.
 _REPLAYED = 8
+# Trials after which what similar workloads have taught is in the population, or was of no use.
+_SEEDED = 16
+# Measurements of a kernel from which on the cost model's word is enough.
+_FEW = 32
 _RATIOS = ("init_measured_ratio", "eps_greedy", "genetic_mutate_prob", "similar_ratio")
 
 
 class EvolutionarySearch(SearchStrategy):
     """Each round: best of the database and fresh samples, ``genetic_num_iters`` generations of mutation ranked by the
-    cost model, then the best unseen candidates with a share ``eps_greedy`` of random ones. Of the first round a share
+    cost model, then the best unseen candidates with a share ``eps_greedy`` of random ones. Of the first trials a share
     ``similar_ratio`` are the best schedules of similar workloads in the database, for the sizes of this one.
 
     Sketches whose programs differ only by numbers are searched as matrices of decisions (see ``population``); only what
@@ -123,7 +128,7 @@ class EvolutionarySearch(SearchStrategy):
 
     def save_state(self) -> dict[str, Any]:
         state = {"round": self._round_number, "pool": {} if self._pool is None else self._pool.save_state()}
-        return state if self._round_number else {**state, "seeds": [list(seed) for seed in self._seeds]}
+        return state if self._done >= _SEEDED else {**state, "seeds": [list(seed) for seed in self._seeds]}
 
     def resume(self, rounds: int, trials: int, state: dict[str, Any]) -> None:
         self._round_number, self._done = int(state.get("round", rounds)), trials
@@ -204,25 +209,36 @@ class EvolutionarySearch(SearchStrategy):
         return made
 
     def _round(self, wanted: int) -> list[tuple[float | None, Trace]]:
-        seeds = [trace_of_seed(self._spaces[s.sketch], s) for s in self._seeds] if self._round_number == 0 else []
+        made = [trace_of_seed(self._spaces[s.sketch], s) for s in (self._seeds if self._done < _SEEDED else ())]
+        seeds = [trace for trace in made if not self.is_measured(trace)]
         with Profiler.timeit("EvoSearch/PickBestFromDatabase"):
             count = int(self.population_size * self.init_measured_ratio)
             best = [*seeds, *(r.trace for r in self._database.get_top_k(self._workload, count))]
         num_random = max(0, min(wanted, round(wanted * self.eps_greedy + self._random.random() * 0.999 - 0.5)))
         spare = max(4, wanted // 4)
-        if self._pool is not None and self._pool.usable() and self._cost_model.takes_features:
-            self._pool.reseed(np.random.default_rng([self._seed, self._round_number]))
-            scored, rest = self._pool.search(self, best, wanted + spare)
-            if self._pool.left_out and self._cost_model.trained:
-                slow, _ = self._replay_round(best, self._pool.left_out, _REPLAYED)
+        pool = (
+            self._pool if self._pool is not None and self._pool.usable() and self._cost_model.takes_features else None
+        )
+        if pool is not None:
+            pool.reseed(np.random.default_rng([self._seed, self._round_number]))
+            scored, rest = pool.search(self, best, wanted + spare)
+            if pool.left_out and self._cost_model.trained:
+                slow, _ = self._replay_round(best, pool.left_out, _REPLAYED)
                 scored = sorted(scored + slow, key=lambda item: -item[0])
         else:
             scored, rest = self._replay_round(best, self._spaces, max(self.init_min_unmeasured, 1))
         self.candidates_examined = self._replayed + (0 if self._pool is None else self._pool.examined)
         with Profiler.timeit("EvoSearch/PickWithEpsGreedy"):
             known = self._cost_model.trained
-            given: list[tuple[float | None, Trace]] = [(None, t) for t in seeds[: math.ceil(wanted * self.similar_ratio)]]
+            given: list[tuple[float | None, Trace]] = [
+                (None, t) for t in seeds[: math.ceil(wanted * self.similar_ratio)]
+            ]
             ranked: list[tuple[float | None, Trace]] = [(s if known else None, t) for s, t in scored]
+            # What a model has learnt from other kernels may mislead it here: every second one is chosen without it.
+            unsure = known and len(self.records()) < _FEW
+            others = pool.advise(self, wanted) if unsure and pool is not None else []
+            pairs = itertools.zip_longest(ranked, [(None, t) for t in others])
+            ranked = [found for pair in pairs for found in pair if found is not None]
             unranked: list[tuple[float | None, Trace]] = [(None, t) for t in rest]
             cut = max(0, wanted - num_random - len(given))
             return given + ranked[:cut] + unranked[:num_random] + ranked[cut:] + unranked[num_random:]

@@ -161,7 +161,7 @@ class VectorPool:
         if not strategy.cost_model.trained:
             # Its scores would be random: the analytic estimate, corrected by what was measured, knows better.
             with Profiler.timeit("EvoSearch/SampleInitPopulation"):
-                advised = self._advised(strategy, wanted) or self.random_rows(2 * wanted)
+                advised = self._advised(strategy, wanted)
             return self._traces(advised, wanted), [t for _, t in fresh]
         self.learn()
         variants = self.variants(PER_ROUND)
@@ -174,9 +174,15 @@ class VectorPool:
         ranked = self._evolve(strategy, batches, wanted)
         return self._traces(ranked, wanted), [t for _, t in fresh]
 
+    def advise(self, strategy: EvolutionarySearch, wanted: int) -> list[Trace]:
+        """Traces not yet measured, chosen without the cost model."""
+        return [trace for _, trace in self._traces(self._advised(strategy, wanted), wanted)]
+
     def _advised(self, strategy: EvolutionarySearch, wanted: int) -> list[Scored]:
+        """Rows that the analytic estimate expects to be fast, random ones where there is none."""
         bare = [VectorVariant(sketch, ()) for sketch in self.sketches]
-        return [(0.0, *x) for x in self.advisor.propose(bare, strategy.records(), wanted)]
+        advised = [(0.0, *x) for x in self.advisor.propose(bare, strategy.records(), wanted)]
+        return advised or self.random_rows(2 * wanted)
 
     def _evolve(self, strategy: EvolutionarySearch, batches: Rows, wanted: int) -> list[Scored]:
         """Generations of scoring and mutation; the best rows seen, best first."""
