@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ... import te, tir
+from ...ir import dtype as dt
 from ...tir import const, PrimExpr
 from .. import broadcast, reduction
 from .. import tag as tags
@@ -15,7 +16,7 @@ __all__ = ["nll_loss"]
 def numbered(targets: te.Tensor, ignore_index: int) -> te.Tensor:
     """Targets in a type that can tell classes from ``ignore_index``: bytes and flags would have it wrapped to a class."""
     kind = targets.dtype
-    if kind != "bool" and tir.min_value(kind).value <= ignore_index <= tir.max_value(kind).value:
+    if kind != "bool" and dt.min_value(kind) <= ignore_index <= dt.max_value(kind):
         return targets
     return te.compute(targets.shape, lambda *i: targets(*i).astype("int64"), "numbered", tags.ELEMWISE)
 
