@@ -120,6 +120,10 @@ def _class_of(type_key: str) -> type[Node] | None:
     return None
 
 
+#: Keys of attributes that are not an operator's: the description of a special memory (``tvm.info.mem.<scope>``).
+_DESCRIPTIONS = frozenset({"MemoryInfo"})
+
+
 def make_node(type_key: str, **values: Any) -> Any:
     """A node from its type key and fields; the keys of operators' attributes make attributes under that type name.
 
@@ -132,7 +136,7 @@ def make_node(type_key: str, **values: Any) -> Any:
     (1, 0)
     """
     cls = _class_of(type_key)
-    if cls is None and "attrs" not in type_key.lower():
+    if cls is None and "attrs" not in type_key.lower() and type_key not in _DESCRIPTIONS:
         raise CheckValueError(f"Cannot find type {type_key}: no node or attributes have this key")
     if cls is None or issubclass(cls, Attrs):
         return DictAttrs(values, type_key)
