@@ -67,3 +67,45 @@ def test_masked_and_volatile_is_refused(store: bool) -> None:
     func = tir.PrimFunc([a, b], marked).with_attr("global_symbol", "main")
     with pytest.raises(rx.support.errors.RelaxishError, match="cannot be volatile"):
         rx.tir.build(func, target="llvm")
+
+
+_CONVERSIONS = [
+    ("int32", "int16"), ("int32", "int8"), ("int64", "int32"), ("int16", "uint8"), ("int64", "int8"),
+    ("float32", "bfloat16"), ("float32", "float16"), ("float64", "float32"), ("float32", "float8_e4m3fn"),
+    ("int8", "int32"), ("bfloat16", "float32"), ("int16", "int64"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("lanes", [2, 4, 8, 16, 32, 96, 128])
+@pytest.mark.parametrize(("given", "stored"), _CONVERSIONS)
+def test_known_masks_of_conversions(given: str, stored: str, lanes: int) -> None:
+    """Masks that the compiler knows: LLVM stores the whole wide element of a truncation under a mask of one lane."""
+    rng = np.random.default_rng(lanes)
+    picks = [[0], [lanes - 1], list(range(lanes // 2 + 1)), sorted({*rng.integers(0, lanes, 3).tolist()})]
+    kernels: list[tir.Stmt] = []
+    a = tir.decl_buffer((len(picks) * lanes,), given, "A")
+    b = tir.decl_buffer((len(picks) * 2 * (lanes + 1),), stored, "B")
+    for row, pick in enumerate(picks):
+        mask = _known_mask(pick, lanes)
+        source = tir.Ramp(row * lanes, 1, lanes)
+        for half, (load_mask, store_mask) in enumerate(((None, mask), (mask, None))):
+            value = tir.BufferLoad(a, [source], load_mask).astype(f"{stored}x{lanes}")
+            place = tir.Ramp((row * 2 + half) * (lanes + 1), 1, lanes)
+            kernels.append(tir.BufferStore(b, value, [place], store_mask))
+    func = tir.PrimFunc([a, b], tir.SeqStmt(kernels)).with_attr("global_symbol", "main")
+    x = (rng.integers(-100, 100, len(picks) * lanes)).astype(numpy_dtype(given))
+    before = rng.integers(0, 100, (len(picks), 2, lanes + 1)).astype(numpy_dtype(stored))
+    out = rx.nd.array(before.reshape(-1).copy())
+    rx.tir.build(func, target="llvm")["main"](rx.nd.array(x), out)
+    expected = before.copy()
+    for row, pick in enumerate(picks):
+        made = x[row * lanes : (row + 1) * lanes].astype(numpy_dtype(stored))
+        expected[row, 0, pick] = made[pick]
+        expected[row, 1, :lanes] = 0
+        expected[row, 1, pick] = made[pick]
+    np.testing.assert_array_equal(out.numpy().reshape(expected.shape).astype("f8"), expected.astype("f8"))
+
+
+def _known_mask(pick: list[int], lanes: int) -> tir.PrimExpr:
+    """One constant for each lane: those of ``pick`` are set."""
+    return tir.Shuffle([tir.const(i in pick, "bool") for i in range(lanes)], list(range(lanes)))

@@ -220,9 +220,35 @@ class MemoryGen:
         place, suffix = ("ptr", "p0") if dense else (f"<{lanes} x ptr>", f"v{lanes}p0")
         name = f"llvm.masked.{'store' if dense else 'scatter'}.{_mangled(ty)}.{suffix}"
         self.w.module.declare(f"declare void @{name}({ty}, {place}, i32, <{lanes} x i1>)")
-        text = f"{ty} {value}, {place} {pointer}, i32 {element_bytes(dtype)}, <{lanes} x i1> {self.visit(mask)}"
+        held = self.visit(mask)
+        if scalar_type(dtype).startswith("i"):
+            held = self._opaque(held, lanes)
+        text = f"{ty} {value}, {place} {pointer}, i32 {element_bytes(dtype)}, <{lanes} x i1> {held}"
         self.w.line(f"call void @{name}({text})")
         self.w.touch(self.alias_key(buffer.data))
+
+    def _opaque(self, mask: str, lanes: int) -> str:
+        """``mask`` in a form that LLVM cannot fold.
+
+        A masked store of truncated integers whose mask is one known lane becomes a store of that whole wide integer in
+        LLVM 22 on x86, over the neighbours of its place (LLVM issue 179489).
+        """
+        words = -(-lanes // 64)
+        word = max(8, 1 << (lanes - 1).bit_length()) if words == 1 else 64
+        bits, held = f"i{lanes}", f"i{words * word}"
+        made = self.w.pure(f"bitcast <{lanes} x i1> {mask} to {bits}", mask)
+        if held != bits:
+            made = self.w.pure(f"zext {bits} {made} to {held}", made)
+        vector = f"<{words} x i{word}>"
+        made = self.w.pure(f"bitcast {held} {made} to {vector}", made)
+        for i in range(words):
+            part = self.w.pure(f"extractelement {vector} {made}, i64 {i}", made)
+            part = self.w.pure(f'call i{word} asm "", "=r,0"(i{word} {part})', part)
+            made = self.w.pure(f"insertelement {vector} {made}, i{word} {part}, i64 {i}", made, part)
+        made = self.w.pure(f"bitcast {vector} {made} to {held}", made)
+        if held != bits:
+            made = self.w.pure(f"trunc {held} {made} to {bits}", made)
+        return self.w.pure(f"bitcast {bits} {made} to <{lanes} x i1>", made)
 
     def load_elements(self, buffer: Buffer, offset: Offset, dtype: str) -> str:
         """Load the elements at ``offset``; ``dtype`` is that of the result."""
