@@ -102,10 +102,12 @@ def test_products(name: str) -> None:
 
 
 def test_what_stays_in_numbers() -> None:
-    """Scales along the reduction, weights whose zero points take them out of int8, and machines without instructions."""
+    """Scales along the reduction, weights whose zero points take them out of int8, sums that may leave int32, and
+    machines without instructions."""
     along = Model([6, 40], "uint8", _weight("int8", 40, 11), 0, 121).module()
     wide = Model([6, 40], "uint8", _weight("uint8", 40, 11), 1, 121, w_zero=3).module()
-    for mod in (along, wide):
+    deep = Model([1, 66000], "uint8", _weight("int8", 66000, 1), 1, 121).module()
+    for mod in (along, wide, deep):
         assert "relax.dequantize" in operators(IntegerProducts(_TARGET)(mod))
     good = MODELS["product"]().module()
     assert "relax.dequantize" in operators(IntegerProducts(Target({"kind": "llvm", "mcpu": "haswell"}))(good))

@@ -132,6 +132,23 @@ def test_what_masks_do_not_make_safe_or_have_no_bits_for_is_stored_by_element(el
     assert all(store.predicate is None for store in _masked(source))
 
 
+@pytest.mark.parametrize(("factor", "masked"), [("A[i * 12 + r]", True), ("D[c]", True), ("D[c + i]", False)])
+def test_what_all_lanes_read_exists_where_none_is_stored(factor: str, masked: bool) -> None:
+    """A condition that is the same for all lanes guards both ends; an element that it does not prove there is not read."""
+    source = (
+        "@T.prim_func\ndef main(A: T.Buffer((23,), 'float32'), B: T.Buffer((97,), 'float32'),\n"
+        "         C: T.Buffer((2231,), 'float32'), D: T.Buffer((7,), 'float32')):\n"
+        "    for i, c in T.grid(2, 7):\n        for r in range(12):\n            for v in T.vectorized(16):\n"
+        "                if i * 12 + r < 23 and c * 16 + v < 97:\n"
+        f"                    C[(i * 12 + r) * 97 + c * 16 + v] = B[c * 16 + v] * {factor}\n"
+    )
+    made = whole_vectors(from_source(source), 32)
+    outer = next(item for item in all_nodes(made.body) if isinstance(item, tir.IfThenElse))
+    assert str(outer.condition) == "i * 12 + r < 23" and outer.else_case is None
+    stores = [item for item in all_nodes(outer) if isinstance(item, tir.BufferStore)]
+    assert any(store.predicate is not None for store in stores) == masked
+
+
 @pytest.mark.parametrize("rows, columns", [(3, 23), (9, 87), (11, 39), (16, 5), (5, 101)])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32"])
 def test_products_of_any_width_end_in_masked_vectors(rows: int, columns: int, dtype: str) -> None:

@@ -42,6 +42,8 @@ _CONVOLUTIONS: dict[str, Callable[..., Expr]] = {"relax.nn.conv1d": nn.conv1d, "
 _LAYOUTS = {"relax.nn.conv1d": ("NCW", "OIW"), "relax.nn.conv2d": ("NCHW", "OIHW")}
 #: Below so many products for an output element the sum is not what takes the time.
 _LEAST_DEPTH = 8
+#: Of more products of bytes (255 * 128) the sum may leave int32.
+_MOST_DEPTH = (2**31 - 1) // (255 * 128)
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,11 @@ class _Rewriter(PyExprMutator):
 
     def _product(self, call: Call, data: _Data, weights: _Weights) -> Expr | None:
         value = weights.value
-        if value.ndim != 2 or value.shape[0] < _LEAST_DEPTH or (weights.scale.size > 1 and weights.axis != 1):
+        if (
+            value.ndim != 2
+            or not _LEAST_DEPTH <= value.shape[0] <= _MOST_DEPTH
+            or (weights.scale.size > 1 and weights.axis != 1)
+        ):
             return None
         sums = self._emit(matmul(data.value, Constant(value), out_dtype="int32"))
         return self._scaled(sums, data, weights, value.sum(0, dtype="int64"), 0)
@@ -163,7 +169,8 @@ class _Rewriter(PyExprMutator):
         name, a, value = op_name_of(call), call.attrs, weights.value
         layout, kernel = _LAYOUTS[name]
         plain = (str(a.data_layout), str(a.kernel_layout), str(a.out_layout)) == (layout, kernel, layout)
-        if not plain or int(np.prod(value.shape[1:])) < _LEAST_DEPTH or (weights.scale.size > 1 and weights.axis != 0):
+        depth = int(np.prod(value.shape[1:]))
+        if not plain or not _LEAST_DEPTH <= depth <= _MOST_DEPTH or (weights.scale.size > 1 and weights.axis != 0):
             return None
         dims = value.ndim - 2
         x, padding = data.value, [int(p) for p in a.padding]

@@ -24,6 +24,8 @@ Then all accesses of a register tile are vectors at constant places, and its acc
 
 from __future__ import annotations
 
+import functools
+from contextlib import nullcontext
 from typing import Any
 
 from ....arith import Analyzer
@@ -68,6 +70,11 @@ def _of_all_lanes(part: PrimExpr, var: Var, lanes: int) -> PrimExpr | None:
     return made
 
 
+def _all(parts: list[PrimExpr]) -> PrimExpr:
+    """The condition that all parts hold."""
+    return functools.reduce(And, parts)
+
+
 def _only_stores(stmt: Stmt) -> bool:
     if isinstance(stmt, SeqStmt):
         return all(_only_stores(s) for s in stmt.seq)
@@ -91,6 +98,8 @@ class _Masked(SeqMutator):
 
     def visit_BufferLoad(self, load: BufferLoad) -> PrimExpr:
         if dt.lanes(load.dtype) == 1:
+            if not self._exists(load):
+                raise _Unmaskable
             return load
         ramp = self._check(load.buffer, load.indices)
         size = const_int(load.buffer.shape[0], 0)
@@ -104,6 +113,13 @@ class _Masked(SeqMutator):
         if isinstance(e, _DIVISIONS) and not dt.is_float(e.dtype):
             raise _Unmaskable
         return self.default_visit(e)
+
+    def _exists(self, load: BufferLoad) -> bool:
+        """Whether an element that all lanes read is there even where the mask holds for none."""
+        return len(load.indices) == len(load.buffer.shape) and all(
+            self.analyzer.can_prove_greater_equal(index, 0) and self.analyzer.can_prove(index < size)
+            for index, size in zip(load.indices, load.buffer.shape)
+        )
 
     def _check(self, buffer: Any, indices: Any) -> Ramp:
         index = indices[0] if len(indices) == 1 else None
@@ -125,18 +141,18 @@ class _Splitter(StmtMutator):
         self.analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
         return self.default_visit(loop)
 
-    def _masked(self, loop: For, body: IfThenElse) -> Stmt | None:
+    def _masked(self, loop: For, body: Stmt, condition: PrimExpr) -> Stmt | None:
         """The vectors at the edge under a mask; None where masks do not serve."""
         lanes = const_int(loop.extent, 0)
-        accesses = [item for item in all_nodes(body.then_case) if isinstance(item, (BufferLoad, BufferStore))]
+        accesses = [item for item in all_nodes(body) if isinstance(item, (BufferLoad, BufferStore))]
         if self.narrowest is None or any(dt.bits(a.buffer.dtype) < self.narrowest for a in accesses):
             return None
         try:
             vectors = _Vectorizer(loop.loop_var, lanes)
-            mask = vectors.visit(body.condition)
+            mask = vectors.visit(condition)
             masked = _Masked(mask, self.analyzer)
             made = []
-            for store in stmt_list(vectors.visit(body.then_case)):
+            for store in stmt_list(vectors.visit(body)):
                 if not isinstance(store, BufferStore) or dt.lanes(store.value.dtype) != lanes:
                     return None
                 made.append(masked.store(store))
@@ -150,19 +166,24 @@ class _Splitter(StmtMutator):
             return None
         if not isinstance(loop.extent, IntImm) or not is_zero(loop.min) or not uses_var(body.condition, loop.loop_var):
             return None
-        whole: Any = None
-        for part in _parts(body.condition):
-            held = _of_all_lanes(part, loop.loop_var, loop.extent.value)
-            if held is None:
-                return None
-            whole = held if whole is None else And(whole, held)
-        edge = self._masked(loop, body)
+        # Conditions that are the same for all lanes stay around both: what they guard is not read without them.
+        parts = _parts(body.condition)
+        of_lanes = [part for part in parts if uses_var(part, loop.loop_var)]
+        of_all = [part for part in parts if not uses_var(part, loop.loop_var)]
+        bounds = _all(of_lanes) if of_all else body.condition
+        held = [_of_all_lanes(part, loop.loop_var, loop.extent.value) for part in of_lanes]
+        if any(part is None for part in held):
+            return None
+        with self.analyzer.constraint_scope(_all(of_all)) if of_all else nullcontext():
+            edge = self._masked(loop, body.then_case, bounds)
         if edge is None:
             lane = Var(loop.loop_var.name, loop.loop_var.dtype)
             edge = loop.with_fields(
-                loop_var=lane, kind=ForKind.SERIAL, body=substitute(body, {loop.loop_var: lane}), annotations={}
-            )
-        return IfThenElse(whole, loop.with_fields(body=body.then_case), edge)
+                loop_var=lane, kind=ForKind.SERIAL, annotations={},
+                body=substitute(IfThenElse(bounds, body.then_case), {loop.loop_var: lane}),
+            )  # fmt: skip
+        made = IfThenElse(_all([p for p in held if p is not None]), loop.with_fields(body=body.then_case), edge)
+        return IfThenElse(_all(of_all), made) if of_all else made
 
 
 def whole_vectors(func: PrimFunc, masks: int | None = None) -> PrimFunc:
