@@ -159,6 +159,23 @@ def test_gather_and_scatter() -> None:
     np.testing.assert_array_equal(out, want)
 
 
+@pytest.mark.parametrize("lanes", [1, 8])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_product_less_itself_is_zero(dtype: str, lanes: int) -> None:
+    """A product that is rounded once in a difference is rounded twice."""
+    x = np.random.default_rng(4).standard_normal(64).astype(dtype)
+    three = FloatImm(dtype, 3.1)
+
+    def times(v: Any, by: Any) -> Any:
+        return v * (by if lanes == 1 else Broadcast(by, lanes))
+
+    for op in (
+        lambda v: v * v - v * v,
+        lambda v: times(v, three) - (Broadcast(three, lanes) if lanes > 1 else three) * v,
+    ):
+        np.testing.assert_array_equal(elementwise(x, op, lanes, dtype), np.zeros(64, dtype))
+
+
 def test_conditional_loads_are_guarded() -> None:
     """A read past the end must not happen when its condition is false."""
     a, b = decl_buffer((4,), "float32", "A"), decl_buffer((8,), "float32", "B")

@@ -157,6 +157,9 @@ class ExprGen(IndexGen, MemoryGen):
         if not self.has_fma or code != "float" or bits < 32:
             return None
         a, b, subtract = expr.a, expr.b, type(expr) is Sub
+        if subtract and type(a) is Mul and type(b) is Mul and self._factors(a) == self._factors(b):
+            # One product rounded and the other not: their difference would not be zero.
+            return None
         if type(b) is Mul:
             x, y, z = self.visit(b.a), self.visit(b.b), self.visit(a)
             if subtract:
@@ -168,6 +171,9 @@ class ExprGen(IndexGen, MemoryGen):
         else:
             return None
         return self.intrinsic("llvm.fma", expr.dtype, x, y, z)
+
+    def _factors(self, product: Mul) -> set[str]:
+        return {self.visit(product.a), self.visit(product.b)}
 
     def negate(self, dtype: str, value: str) -> str:
         """The negative of a float."""
