@@ -228,6 +228,7 @@ def campaign(budget_s: float, seed: int) -> dict[str, int]:
     def one(number: int) -> tuple[str, str]:
         if not ready:  # in a child, which is this campaign's own
             resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+            sys.dont_write_bytecode = True  # what a case imports first is no deed of its input
             sys.addaudithook(_watch)
             ready.append(True)
         return attempt(documents, seed, number)

@@ -10,9 +10,10 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
-from relaxish.support import function_pickle
+from relaxish.support import function_pickle, zygotes
 from relaxish.support.errors import WorkerError
 from relaxish.support.workers import WorkerPool
 
@@ -184,12 +185,115 @@ def test_workers_die_with_a_killed_parent(tmp_path):
     pytest.fail("the worker outlived its killed parent")
 
 
-def test_what_was_prepared_for_nothing_is_not_waited_for():
-    pool = WorkerPool(preload=["relaxish.meta_schedule"])
+def test_what_was_prepared_for_nothing_is_not_waited_for(tmp_path, monkeypatch):
+    (tmp_path / "imported_for_a_minute.py").write_text("import time\nfor _ in range(600):\n    time.sleep(0.1)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    pool = WorkerPool(preload=["imported_for_a_minute"])
     pool.prepare()
-    deadline = time.monotonic() + 120
-    while pool._process is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process = pool._process
+    begin = time.monotonic()
     pool.shutdown()
-    assert process.returncode == -signal.SIGKILL
+    assert time.monotonic() - begin < 20
+
+
+def zygote_of(pool):
+    return pool.submit(os.getppid).result(60).unwrap()
+
+
+def test_pools_share_what_forks_their_workers():
+    with WorkerPool(1) as one, WorkerPool(1) as two:
+        parent = zygote_of(one)
+        assert zygote_of(two) == parent
+        one.submit(time.sleep, 600)
+        one.shutdown(kill=True)  # which ends its workers, and nobody else's
+        assert zygote_of(two) == parent
+    with WorkerPool(1) as later:
+        assert zygote_of(later) == parent
+
+
+def test_pools_under_other_circumstances_share_nothing(tmp_path, monkeypatch):
+    with WorkerPool(1) as pool:
+        parent = zygote_of(pool)
+    with WorkerPool(1, preload=["colorsys"]) as pool:
+        assert zygote_of(pool) != parent
+        assert pool.submit(lambda: "colorsys" in sys.modules).result().value
+    with WorkerPool(1) as pool:
+        assert not pool.submit(lambda: "colorsys" in sys.modules).result().value
+    monkeypatch.setenv("RELAXISH_CUDA_PROVIDER", "null")
+    with WorkerPool(1) as pool:
+        assert pool.submit(os.environ.get, "RELAXISH_CUDA_PROVIDER").result().value == "null"
+        null = zygote_of(pool)
+    monkeypatch.delenv("RELAXISH_CUDA_PROVIDER")
+    monkeypatch.chdir(tmp_path)
+    with WorkerPool(1) as pool:
+        assert pool.submit(os.getcwd).result().value == str(tmp_path)
+        assert zygote_of(pool) not in (parent, null)
+
+
+def test_what_a_task_changes_is_gone_with_its_pool():
+    def change():
+        os.environ["LEFT_BY_A_TASK"] = "1"
+        sys.modules["left_by_a_task"] = sys
+
+    def look():
+        return os.environ.get("LEFT_BY_A_TASK"), "left_by_a_task" in sys.modules
+
+    with WorkerPool(1) as pool:
+        parent = zygote_of(pool)
+        pool.submit(change).result().unwrap()
+        assert pool.submit(look).result().value == ("1", True)
+    with WorkerPool(1) as pool:
+        assert zygote_of(pool) == parent
+        assert pool.submit(look).result().value == (None, False)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
+def test_what_died_or_hangs_at_rest_is_replaced(sent):
+    with WorkerPool(1) as pool:
+        parent = zygote_of(pool)
+    os.kill(parent, sent)
+    with WorkerPool(1) as pool:
+        assert zygote_of(pool) != parent
+
+
+def test_a_zygote_that_is_killed_at_work_is_replaced_for_each_pool():
+    with WorkerPool(1) as one, WorkerPool(1) as two:
+        parent = zygote_of(one)
+        assert zygote_of(two) == parent
+        os.kill(parent, signal.SIGKILL)
+        deadline = time.monotonic() + 60
+        for pool in (one, two):
+            # Until the system has ended it and its workers, these answer, or their tasks crash.
+            while not (result := pool.submit(os.getppid).result(60)).ok or result.value == parent:
+                assert time.monotonic() < deadline
+
+
+def test_rest_ends(monkeypatch):
+    monkeypatch.setattr(zygotes, "_REST_SEC", 0.1)
+    with WorkerPool(1, env={"OF": "this test"}) as pool:
+        parent = zygote_of(pool)
+    deadline = time.monotonic() + 60
+    while psutil.pid_exists(parent) and psutil.Process(parent).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    with WorkerPool(1, env={"OF": "this test"}) as pool:
+        assert zygote_of(pool) != parent
+
+
+def test_a_forked_child_has_zygotes_of_its_own():
+    with WorkerPool(1) as pool:
+        parent = zygote_of(pool)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            with WorkerPool(1) as pool:
+                os.write(writer, str(zygote_of(pool)).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader) as file:
+        other = int(file.read())
+    os.waitpid(child, 0)
+    assert other != parent
+    with WorkerPool(1) as pool:
+        assert zygote_of(pool) == parent

@@ -30,7 +30,7 @@ from typing import Any
 from ..support import config, function_pickle, popen_worker
 from ..support.child_process import check_may_start
 from ..support.worker_zygote import receive_message, send_message
-from ..support.workers import package_environment
+from ..support.zygotes import package_environment
 
 __all__ = ["MapResult", "PopenPoolExecutor", "PopenWorker", "StatusKind"]
 

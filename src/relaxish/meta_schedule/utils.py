@@ -13,6 +13,7 @@ T = TypeVar("T")
 
 __all__ = [
     "MethodNotDefinedError",
+    "PRELOAD",
     "has_column_form",
     "cpu_count",
     "derived_object",
@@ -23,6 +24,15 @@ __all__ = [
 ]
 
 _MODULUS = 2147483647
+#: What worker processes import before they are forked. Builders, runners and judges name the same modules, so that one
+#: process forks the workers of them all.
+PRELOAD = (
+    "numpy",
+    "relaxish.meta_schedule.builder.local_builder",
+    "relaxish.meta_schedule.runner.local_runner",
+    "relaxish.backend.llvm.compile",
+    "llvmlite.binding",
+)
 
 
 def derived_object(cls: type[T]) -> type[T]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
+import math
 import os
 import pickle
 import signal
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 import traceback
+from dataclasses import dataclass, field
 from typing import Any
 
 from .child_process import end_group, unpickling
@@ -192,15 +194,23 @@ def _reap_finished(pid: int) -> int:
     return _reap(pid)
 
 
-def _watch_parent(parent: int, children: set[int]) -> None:
-    """Look four times a second whether the parent is still there, whatever this process is busy with.
+@dataclass
+class _Life:
+    """What this process has forked, and how long it waits (monotonic seconds) when nobody needs it."""
+
+    children: set[int] = field(default_factory=set)
+    rest_until: float = math.inf
+
+
+def _watch(parent: int, life: _Life) -> None:
+    """Look four times a second whether the parent still is there and needs this process, whatever it is busy with.
 
     A signal does so, not a thread: only a process with one thread is safe to fork.
     """
 
     def look(*_: Any) -> None:
-        if os.getppid() != parent:
-            for pid in list(children):
+        if os.getppid() != parent or time.monotonic() > life.rest_until:
+            for pid in list(life.children):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(pid, signal.SIGKILL)
             end_group()
@@ -210,11 +220,11 @@ def _watch_parent(parent: int, children: set[int]) -> None:
 
 
 def main(fd: int, parent: int) -> None:
-    """Serve fork, kill and wait requests until the parent goes away."""
+    """Serve requests to fork, kill and wait for workers, and to rest and wake, until the parent goes away."""
     control = socket.socket(fileno=fd)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    children: set[int] = set()
-    _watch_parent(parent, children)
+    life = _Life()
+    _watch(parent, life)
     try:
         setup = pickle.loads(receive_message(control))
         sys.path[:] = setup["path"]
@@ -223,18 +233,27 @@ def main(fd: int, parent: int) -> None:
                 importlib.import_module(module)
         send_message(control, pickle.dumps("ready"))
         while True:
-            request, argument = pickle.loads(receive_message(control))
-            if request == "fork":
-                children.add(_fork_worker(control, argument))
-            else:
-                status = _reap(argument) if request == "kill" else _reap_finished(argument)
-                children.discard(argument)
-                send_message(control, pickle.dumps(status))
+            _serve_request(control, life, *pickle.loads(receive_message(control)))
     except (EOFError, OSError):
         pass
     finally:
-        for pid in children:
+        for pid in life.children:
             _reap(pid)
+
+
+def _serve_request(control: socket.socket, life: _Life, request: str, argument: Any) -> None:
+    if request == "rest":
+        life.rest_until = time.monotonic() + argument
+        return
+    life.rest_until = math.inf
+    if request == "wake":
+        send_message(control, pickle.dumps("ready"))
+    elif request == "fork":
+        life.children.add(_fork_worker(control, argument))
+    else:
+        status = _reap(argument) if request == "kill" else _reap_finished(argument)
+        life.children.discard(argument)
+        send_message(control, pickle.dumps(status))
 
 
 if __name__ == "__main__":

@@ -17,9 +17,6 @@ import os
 import pickle
 import queue
 import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -30,7 +27,8 @@ from . import config, function_pickle
 from .child_process import check_may_start
 from .errors import WorkerError
 from .log import get_logger
-from .worker_zygote import _HEADER, receive_message, send_message
+from .worker_zygote import receive_message, send_message
+from .zygotes import Zygote, acquire, discard, release
 
 _LOG_TAIL = 4000
 _log = get_logger("workers")
@@ -113,68 +111,6 @@ def _call(callback: Callable[[TaskResult], None], result: TaskResult) -> None:
         _log.exception("a callback of a task failed")
 
 
-def package_environment(env: dict[str, str]) -> dict[str, str]:
-    """The environment with this package where another Python finds it."""
-    package_root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    path = env.get("PYTHONPATH", "")
-    return {**env, "PYTHONPATH": package_root + (os.pathsep + path if path else "")}
-
-
-class _Zygote:
-    """Our end of the process that forks workers."""
-
-    def __init__(
-        self, preload: Sequence[str], env: dict[str, str], started: Callable[[subprocess.Popen[bytes]], None]
-    ) -> None:
-        self._lock = threading.Lock()
-        self._sock, theirs = socket.socketpair()
-        env = package_environment(env)
-        command = [sys.executable, "-m", "relaxish.support.worker_zygote", str(theirs.fileno()), str(os.getpid())]
-        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=env, start_new_session=True)
-        theirs.close()
-        started(self._process)
-        search = [p or os.getcwd() for p in sys.path]
-        send_message(self._sock, pickle.dumps({"path": search, "preload": list(preload)}))
-        try:
-            receive_message(self._sock, time.monotonic() + config.WORKER_START_SEC.value)
-        except (EOFError, OSError) as err:
-            self.close()
-            raise WorkerError("the process that starts workers did not come up") from err
-
-    def fork(self, memory_limit: int | None) -> tuple[int, socket.socket, int]:
-        """A new worker: process id, socket, log descriptor."""
-        with self._lock:
-            try:
-                send_message(self._sock, pickle.dumps(("fork", memory_limit)))
-                self._sock.settimeout(config.WORKER_START_SEC.value)
-                data, fds, _, _ = socket.recv_fds(self._sock, _HEADER.size, 2)
-            except OSError as err:
-                raise WorkerError("the process that starts workers is gone") from err
-        if len(fds) != 2:
-            raise WorkerError("the process that starts workers is gone")
-        return _HEADER.unpack(data)[0], socket.socket(fileno=fds[0]), fds[1]
-
-    def finish(self, pid: int, *, kill: bool) -> int:
-        """Kill a worker or wait for one that is dying; returns its wait status."""
-        if kill:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
-        with self._lock:
-            try:
-                send_message(self._sock, pickle.dumps(("kill" if kill else "wait", pid)))
-                return int(pickle.loads(receive_message(self._sock, time.monotonic() + 30)))
-            except (EOFError, OSError):
-                return signal.SIGKILL
-
-    def close(self) -> None:
-        self._sock.close()
-        try:
-            self._process.wait(5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-
 @dataclass
 class _Task:
     payload: bytes
@@ -185,12 +121,15 @@ class _Task:
 class _Worker:
     """One forked process, driven by one supervising thread."""
 
-    def __init__(self, zygote: _Zygote, initializer: bytes, memory_limit: int | None) -> None:
+    def __init__(
+        self, zygote: Zygote, initializer: bytes, memory_limit: int | None, born: Callable[[int], None]
+    ) -> None:
         self._zygote = zygote
         self._memory_limit = memory_limit
         self.pid, self._sock, self._log_fd = zygote.fork(memory_limit)
-        send_message(self._sock, initializer)
+        born(self.pid)
         try:
+            send_message(self._sock, initializer)
             answer = receive_message(self._sock, time.monotonic() + config.WORKER_START_SEC.value)
             status, value, _ = pickle.loads(answer)
         except (EOFError, OSError) as err:
@@ -255,6 +194,13 @@ class _Worker:
             os.close(self._log_fd)
 
 
+def _kill_group(pid: int) -> None:
+    """Kill a worker with what it started; one just born leads no group yet."""
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)
+
+
 def _nothing() -> None:
     return None
 
@@ -290,11 +236,12 @@ class WorkerPool:
         self._lock = threading.Lock()
         # Apart from the queue's lock: starting the zygote takes a second, in which tasks may be queued.
         self._zygote_lock = threading.Lock()
-        self._zygote: _Zygote | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._zygote: Zygote | None = None
         self._threads: list[threading.Thread] = []
+        self._living: set[int] = set()
         self._idle = 0
         self._closed = False
+        self._killed = False
         self._owner = os.getpid()
 
     def submit(
@@ -330,30 +277,51 @@ class WorkerPool:
 
     def _prepare(self) -> None:
         # A failure shows again, and is reported, when the first task needs the zygote.
-        with contextlib.suppress(WorkerError), self._zygote_lock:
-            if self._zygote is None and not self._closed:
-                self._zygote = _Zygote(self._preload, self._env, self._note_process)
+        with contextlib.suppress(WorkerError):
+            if not self._closed:
+                self._get_zygote()
+        if self._closed:
+            self._give_zygote_back()
 
-    def _note_process(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-
-    def _get_zygote(self) -> _Zygote:
+    def _get_zygote(self) -> Zygote:
         with self._zygote_lock:
             if self._zygote is None:
-                self._zygote = _Zygote(self._preload, self._env, self._note_process)
+                self._zygote = acquire(self._preload, self._env)
             return self._zygote
 
-    def _drop_zygote(self, dead: _Zygote) -> None:
+    def _give_zygote_back(self) -> None:
+        # A thread that prepares it still, which is not waited for, does it afterwards.
+        if self._zygote_lock.acquire(blocking=False):
+            zygote, self._zygote = self._zygote, None
+            self._zygote_lock.release()
+            if zygote is not None:
+                release(zygote)
+
+    def _drop_zygote(self, dead: Zygote) -> None:
         with self._zygote_lock:
             if self._zygote is dead:
+                discard(dead)
                 dead.close()
+                release(dead)
                 self._zygote = None
+
+    def _note_birth(self, pid: int) -> None:
+        with self._lock:
+            self._living.add(pid)
+            killed = self._killed
+        if killed:
+            _kill_group(pid)
+
+    def _bury(self, worker: _Worker) -> None:
+        with self._lock:
+            self._living.discard(worker.pid)
+        worker.close()
 
     def _start_worker(self) -> _Worker:
         for attempt in (0, 1):
             zygote = self._get_zygote()
             try:
-                return _Worker(zygote, self._initializer, self._memory_limit)
+                return _Worker(zygote, self._initializer, self._memory_limit, self._note_birth)
             except WorkerError as err:
                 # Somebody may have killed the zygote itself; a second one gets a chance.
                 if attempt or "gone" not in str(err):
@@ -380,11 +348,11 @@ class WorkerPool:
             except Exception as err:
                 result, usable = TaskResult("crash", error=f"{type(err).__name__}: {err}", exception=err), False
             if worker is not None and (not usable or (self._max_tasks is not None and served >= self._max_tasks)):
-                worker.close()
+                self._bury(worker)
                 worker = None
             task.future._resolve(result)
         if worker is not None:
-            worker.close()
+            self._bury(worker)
 
     def shutdown(self, *, kill: bool = False) -> None:
         """Finish queued tasks (or, with ``kill``, drop them and kill running ones) and end all workers."""
@@ -393,19 +361,16 @@ class WorkerPool:
         self._closed = True
         if kill:
             self._drain()
-            if self._zygote is not None:
-                self._zygote.close()
-        if not self._threads and self._process is not None:
-            # Nothing was ever run: what was prepared for it may still be importing, and is not waited for.
-            self._process.kill()
+            with self._lock:
+                self._killed = True
+                living = list(self._living)
+            for pid in living:
+                _kill_group(pid)
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
             thread.join()
-        with self._zygote_lock:
-            if self._zygote is not None:
-                self._zygote.close()
-                self._zygote = None
+        self._give_zygote_back()
 
     def _drain(self) -> None:
         with contextlib.suppress(queue.Empty):

@@ -16,14 +16,12 @@ from ...runtime.registry import get_global_func
 from ...support.workers import TaskFuture, WorkerPool
 from ...target import Target
 from ..measure.status import reason_of, status_of_task
-from ..utils import Hook, cpu_count, get_global_func_with_default_on_worker
+from ..utils import PRELOAD, Hook, cpu_count, get_global_func_with_default_on_worker
 from .artifact import new_folder, write_artifact
 from .builder import Builder, BuilderFuture, BuilderInput, BuilderResult
 from .device_artifact import build_for_device, is_device_target
 
 __all__ = ["LocalBuilder", "default_build"]
-
-PRELOAD = ("numpy", "relaxish.meta_schedule.builder.local_builder", "relaxish.backend.llvm.compile", "llvmlite.binding")
 
 
 class LocalBuilder(Builder):

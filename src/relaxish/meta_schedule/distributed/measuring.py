@@ -14,10 +14,11 @@ from ...support.workers import WorkerPool
 from ...target import Target
 from ..arg_info import ArgInfo
 from ..builder.builder import BuilderResult
-from ..builder.local_builder import PRELOAD, _build_in_worker, result_of_build
+from ..builder.local_builder import _build_in_worker, result_of_build
 from ..database.database import hardware_fingerprint
 from ..runner.local_runner import LocalRunner
 from ..runner.runner import EvaluatorConfig, RunnerInput
+from ..utils import PRELOAD
 from .dispatcher import Measurement
 
 __all__ = ["MeasuringProcess", "ReferenceKernel", "build_candidate", "pin"]

@@ -18,7 +18,7 @@ from ..builder.artifact import unpacked
 from ..builder.device_artifact import DeviceArtifact, needs_machine_code
 from ..builder.interpreted import InterpretedArtifact
 from ..measure.status import reason_of, status_of_task
-from ..utils import get_global_func_with_default_on_worker, Hook
+from ..utils import PRELOAD, get_global_func_with_default_on_worker, Hook
 from .arguments import alloc_arguments, arguments_key, difference, shifted
 from .runner import EvaluatorConfig, Runner, RunnerFuture, RunnerInput, RunnerResult
 
@@ -29,10 +29,8 @@ _GLANCE_SECONDS = 2e-3
 
 __all__ = ["LocalRunner", "LocalRunnerFuture", "alloc_arguments", "load_kernel", "loaded_function", "run_guarded"]
 
-DEVICE_PRELOAD = ("numpy", "relaxish.runtime", "relaxish.meta_schedule.runner.local_runner")
 # Kinds of targets whose code runs in the worker itself.
 _HOST_KINDS = ("llvm", "c", "cpu")
-PRELOAD = ("numpy", "relaxish.meta_schedule.runner.local_runner", "relaxish.backend.llvm.compile", "llvmlite.binding")
 
 
 class LocalRunnerFuture(RunnerFuture):
@@ -255,7 +253,7 @@ class DevicePool:
 
     def __init__(self, index: int, initializer: Callable[[], None] | None, memory_limit: int | None) -> None:
         self.index = index
-        self._pool = WorkerPool(1, initializer=initializer, preload=DEVICE_PRELOAD, memory_limit=memory_limit)
+        self._pool = WorkerPool(1, initializer=initializer, preload=PRELOAD, memory_limit=memory_limit)
         self._futures: list[TaskFuture] = []
 
     def submit(self, name: str, *args: Any, timeout_sec: float) -> TaskFuture:

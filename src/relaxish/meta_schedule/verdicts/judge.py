@@ -33,8 +33,9 @@ from ...tir import Block, IterVar, PrimFunc
 from ...tir.analysis import estimate_tir_flops
 from ..arg_info import ArgInfo, entry_func
 from ..builder.device_artifact import build_for_device, is_device_target
-from ..runner.local_runner import PRELOAD, LocalRunner, run_guarded
+from ..runner.local_runner import LocalRunner, run_guarded
 from ..runner.arguments import alloc_arguments, difference
+from ..utils import PRELOAD
 from ...ir.prim import const_int
 
 __all__ = ["Judge", "Verdict", "tolerance"]

@@ -8,10 +8,8 @@ import threading
 from typing import Any
 
 from ...meta_schedule.builder import LocalBuilder
-from ...meta_schedule.builder.local_builder import PRELOAD as BUILDER_PRELOAD
 from ...meta_schedule.runner import LocalRunner
-from ...meta_schedule.runner.local_runner import PRELOAD as RUNNER_PRELOAD
-from ...meta_schedule.utils import cpu_count
+from ...meta_schedule.utils import PRELOAD, cpu_count
 from ...support import config
 from ...support.workers import WorkerPool
 
@@ -32,11 +30,11 @@ def worker_count(count: int) -> int:
     return max(1, min(wanted, count, most if most > 0 else wanted))
 
 
-def _pool(workers: int, preload: tuple[str, ...], memory_limit: int | None) -> WorkerPool:
-    key = os.getpid(), workers, preload
+def _pool(workers: int, memory_limit: int | None) -> WorkerPool:
+    key = os.getpid(), workers, memory_limit
     with _LOCK:
         if key not in _POOLS:
-            _POOLS[key] = WorkerPool(workers, preload=preload, memory_limit=memory_limit)
+            _POOLS[key] = WorkerPool(workers, preload=PRELOAD, memory_limit=memory_limit)
             _POOLS[key].prepare()
         return _POOLS[key]
 
@@ -44,7 +42,7 @@ def _pool(workers: int, preload: tuple[str, ...], memory_limit: int | None) -> W
 def warm_builder(f_build: Any, timeout_sec: float, workers: int) -> LocalBuilder:
     """A builder on processes that others use as well; it is not to be shut down."""
     made = LocalBuilder(max_workers=workers, timeout_sec=timeout_sec, f_build=f_build)
-    made._pool = _pool(workers, BUILDER_PRELOAD, None)
+    made._pool = _pool(workers, None)
     return made
 
 
@@ -52,7 +50,7 @@ def warm_runner(on_device: bool, **settings: Any) -> LocalRunner:
     """A runner on processes that others use as well; it is not to be shut down."""
     made = LocalRunner(memory_limit=_MEMORY, **settings)
     if not on_device:
-        made._pool = _pool(1, RUNNER_PRELOAD, _MEMORY)
+        made._pool = _pool(1, _MEMORY)
     made._device_pools = _DEVICES
     return made
 
