@@ -51,12 +51,12 @@ class FuseAttention(Pass):
 
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         """The module with its attentions replaced."""
-        rewriter = _Rewrite(mod, self.target)
+        rewriter = _AttentionRewriter(mod, self.target)
         made = rewrite_functions(rewriter, mod)
         return made if rewriter.found else mod
 
 
-class _Rewrite(PyExprMutator):
+class _AttentionRewriter(PyExprMutator):
     def __init__(self, mod: IRModule, target: Target) -> None:
         super().__init__(mod)
         self.target = target

@@ -70,7 +70,7 @@ def _cpu_steps(target: Target | None) -> list[tuple[str, Callable[[PrimFunc], Pr
         ("FillEmptyReductions", empty_reductions.fill_empty_reductions),
         ("WidenAccumulators", wide_accumulators.widen_accumulators),
         ("ExactVariances", exact_variances.exact_variances),
-        ("LowerInitBlock", on_body(lambda s: lower_init_block._Lower().visit(s))),
+        ("LowerInitBlock", on_body(lambda s: lower_init_block._InitBlockLowerer().visit(s))),
         ("PlanAndUpdateBufferAllocationLocation", plan_allocation.plan),
         ("ConvertBlocksToOpaque", convert_blocks_to_opaque.convert),
         ("CompactBufferAllocation", compact_buffer.compact),
