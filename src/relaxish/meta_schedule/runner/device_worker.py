@@ -24,7 +24,7 @@ from ...runtime.nvidia import providers
 from ...runtime.nvidia.errors import CUDAError
 from ...runtime.nvidia.module import CUDAModule
 from ...runtime.nvidia.state import CUDAState
-from ...runtime.nvidia.work import Graph
+from ...runtime.nvidia.timeline import Graph
 from ..arg_info import ArgInfo
 from ..builder.artifact import unpacked
 from ..builder.device_artifact import DeviceArtifact
@@ -207,7 +207,7 @@ def _measure(
     state.driver.synchronize(index)
     if state.driver.image_format in ("null", "emulated"):
         # Nothing here takes as long as on a device.
-        return [artifact.pretended_seconds] * max(1, config.repeat)
+        return [artifact.simulated_seconds] * max(1, config.repeat)
     sets = _in_turns(state, index, arrays, once, config)
     run = _bound(module, artifact.name, sets)
     with _own_stream(state, index) as stream:

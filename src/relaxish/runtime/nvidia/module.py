@@ -22,7 +22,7 @@ from ..kernel import KernelSpec, MissingFunctionError
 from . import providers
 from .driver import Dim3, Handle
 from .errors import CODES, CUDAError
-from .loaded import LoadedImages
+from .loaded_images import LoadedImages
 from .program import CUDARuntime
 from .state import CUDAState
 

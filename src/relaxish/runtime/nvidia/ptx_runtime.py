@@ -6,7 +6,7 @@ from ...support.errors import RelaxishError
 from ..device import Device
 from ..devices.module import DeviceModule
 from . import providers
-from .loaded import LoadedImages
+from .loaded_images import LoadedImages
 from .program import CUDARuntime
 
 __all__ = ["ptx_runtime"]

@@ -1,4 +1,4 @@
-"""Masks, fused multiply-add and sampling."""
+"""Draws from distributions: classes from rows of probabilities."""
 
 from __future__ import annotations
 
@@ -7,78 +7,16 @@ import numpy as np
 from .. import te, topi
 from ..ir.expr import PrimExpr
 from ..relax.block_builder import BlockBuilder
-from ..relax.expr import Call, Expr, PrimValue, const
-from ..relax.layout import InferLayoutOutput, LayoutMap, initial_layout_decision
+from ..relax.expr import Call, Expr
 from ..relax.scalars import const_int, prove_equal
-from ..relax.struct_info import StructInfo, TensorStructInfo
+from ..relax.struct_info import StructInfo
 from ..tir import Select
 from ..tir import const as tir_const
-from .inference import (
-    Number,
-    agreed_vdevice,
-    as_expr,
-    common_dtype,
-    fail,
-    input_tensors,
-    make_call,
-    tensor,
-    type_fail,
-    written_dims,
-)
-from .kinds import Desired, rank_of
+from .inference import as_expr, fail, input_tensors, make_call, tensor, type_fail, written_dims
 from .lowering import by_te
 from .record import define
-from ..ir.plain import plain
 
-__all__ = ["ewise_fma", "masked_fill", "multinomial_from_uniform"]
-
-
-def masked_fill(x: Expr, mask: Expr, value: Number) -> Expr:
-    """``value`` where the mask holds, else ``x``."""
-    from .create import full_like
-    from .search import where
-
-    x = as_expr(x)
-    fill = (
-        value
-        if isinstance(value, Expr) and not isinstance(value, PrimValue)
-        else const(plain(plain(value)), _dtype_of(x))
-    )
-    return where(as_expr(mask), full_like(x, fill), x)
-
-
-def _dtype_of(x: Expr) -> str | None:
-    info = x.struct_info_
-    return info.dtype if isinstance(info, TensorStructInfo) and info.dtype else None
-
-
-def ewise_fma(x1: Expr, x2: Expr, x3: Expr) -> Expr:
-    """``x1 * x2 + x3``, element by element."""
-    return make_call("ewise_fma", [as_expr(v) for v in (x1, x2, x3)])
-
-
-def _infer_fma(call: Call, builder: BlockBuilder) -> StructInfo:
-    infos = input_tensors(call, 3)
-    ranks = {i.ndim for i in infos if i.ndim >= 0}
-    if len(ranks) > 1:
-        raise fail(call, f"the 3 arguments must have the same number of dimensions, not {sorted(ranks)}")
-    dtype = common_dtype(call, infos)
-    device = agreed_vdevice(infos)
-    shapes = [written_dims(i) for i in infos]
-    if all(s is not None for s in shapes):
-        for first, *rest in zip(*shapes):
-            if not all(prove_equal(first, other) for other in rest):
-                raise fail(call, f"the 3 arguments must have the same shape, but {first} and {rest} may differ")
-        return tensor(shapes[0], dtype, vdevice=device)
-    if infos[0].shape is not None and all(i.shape is infos[0].shape for i in infos):
-        return tensor(infos[0].shape, dtype, vdevice=device)
-    return tensor(None, dtype, ranks.pop() if ranks else -1, device)
-
-
-def _fma_layout(call: Call, desired: Desired, layouts: LayoutMap) -> InferLayoutOutput:
-    found = [layouts.of(a) for a in call.args]
-    layout = found[0] if found[0] == found[1] == found[2] else initial_layout_decision(rank_of(call))
-    return InferLayoutOutput([layout] * 3, [layout])
+__all__ = ["multinomial_from_uniform"]
 
 
 def multinomial_from_uniform(
@@ -142,16 +80,6 @@ def te_multinomial(prob: te.Tensor, uniform: te.Tensor, rows: te.Tensor, dtype: 
     return te.compute(counted.shape, lambda i, j: te.min(counted(i, j), top), "multinomial")
 
 
-_X = np.random.default_rng(31).uniform(-1, 1, (3, 4)).astype("float32")
-define(
-    "ewise_fma",
-    _infer_fma,
-    legalize=by_te("ewise_fma", lambda a, b, c: topi.add(topi.multiply(a, b), c)),
-    layout=_fma_layout,
-    precision="follow",
-    reference=lambda a, b, c: a * b + c,
-    samples=lambda: [((_X, _X + 1, _X * 2), {})],
-)
 define(
     "multinomial_from_uniform",
     _infer_multinomial,
