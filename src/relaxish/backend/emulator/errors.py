@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....support.errors import RelaxishError
+from ...support.errors import RelaxishError
 
 __all__ = [
     "AsyncHazardError", "BarrierDivergenceError", "BarrierMisuseError", "BlockExitError", "DataRaceError", "DeadlockError", "EmulationError",

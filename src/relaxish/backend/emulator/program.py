@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from ....tir import PrimFunc
+from ...tir import PrimFunc
 from . import layout
 
 __all__ = ["Memory", "Site", "ThreadProgram"]

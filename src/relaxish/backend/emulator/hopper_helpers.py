@@ -7,10 +7,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ....ir import dtype as dt
-from ....ir.expr import PrimExpr
-from ....script import tir as T
-from ....tir import PrimFunc
+from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
+from ...script import tir as T
+from ...tir import PrimFunc
 from .lane_program import LANE, checked_index, elements, fiber_words, scratch_room, wait_for_warp
 
 __all__ = ["Operand", "swizzled", "warpgroup_product"]

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ....ir import dtype as dt
-from ....ir.module import IRModule
-from ....ir.serial import load_json
-from ....runtime.nvidia import tensor_map
-from ....runtime.nvidia.errors import CODES, failure
-from ....runtime.nvidia.providers import register_provider
-from ....runtime.nvidia.simulated import Kernel, Launch, SimulatedDriver
+from ...ir import dtype as dt
+from ...ir.module import IRModule
+from ...ir.serial import load_json
+from ...runtime.nvidia import tensor_map
+from ...runtime.nvidia.errors import CODES, failure
+from ...runtime.nvidia.providers import register_provider
+from ...runtime.nvidia.simulated import Kernel, Launch, SimulatedDriver
 from .kernels import EmulatedKernels
 from .launch import TensorMap
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ....ir import dtype as dt
+from ...ir import dtype as dt
 from . import layout
-from ....support.errors import RelaxishError
+from ...support.errors import RelaxishError
 from .errors import DeadlockError, EmulationError, SharedMemoryLimitError
 from .faults import Geometry, fault_error
 from .program import Memory, ThreadProgram

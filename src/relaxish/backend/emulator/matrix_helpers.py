@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ....ir.expr import PrimExpr
-from ....script import tir as T
-from ....tir import PrimFunc
-from ....tir.buffer import Buffer
+from ...ir.expr import PrimExpr
+from ...script import tir as T
+from ...tir import PrimFunc
+from ...tir.buffer import Buffer
 from . import layout
 from .lane_program import LANE, checked_index, elements, fiber_words, scratch_room, wait_for_warp
-from ....tir.tensor_intrin.mma_fragments import Shape, Sparse, pair
-from ....tir.tensor_intrin.mma_layouts import mma_32x8_to_shared_16x16_layout
+from ...tir.tensor_intrin.mma_fragments import Shape, Sparse, pair
+from ...tir.tensor_intrin.mma_layouts import mma_32x8_to_shared_16x16_layout
 from .nibbles import is_nibble, unpacked
 
 __all__ = [

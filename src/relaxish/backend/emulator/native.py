@@ -20,7 +20,7 @@ True
 
 from __future__ import annotations
 
-from ....support.sequences import of_kind
+from ...support.sequences import of_kind
 import ast
 import ctypes
 import inspect

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ....ir.expr import PrimExpr
-from ....ir.op import Op
-from ....ir.prim import Call, Cast, IntImm
-from ....support.errors import RelaxishError
+from ...ir.expr import PrimExpr
+from ...ir.op import Op
+from ...ir.prim import Call, Cast, IntImm
+from ...support.errors import RelaxishError
 from . import layout
 from .table import emulates
 

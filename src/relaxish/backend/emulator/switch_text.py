@@ -6,7 +6,7 @@ stack is laid out as if it had stopped just before :data:`ENTRY`, with the fiber
 
 from __future__ import annotations
 
-from ....support.errors import RelaxishError
+from ...support.errors import RelaxishError
 
 __all__ = ["INITIAL_WORDS", "processor", "switch_text"]
 

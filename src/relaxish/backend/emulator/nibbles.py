@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ....ir import dtype as dt
-from ....ir.expr import PrimExpr
-from ....ir.op import Op
-from ....ir.prim import Call, Cast, IntImm, Let, Shuffle, Var, is_consecutive
-from ....support.errors import RelaxishError
-from ....tir import Buffer, BufferLoad, BufferStore, LetStmt, SeqStmt
-from ....tir.buffer import decl_buffer
-from ....tir.stmt import Stmt
+from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
+from ...ir.op import Op
+from ...ir.prim import Call, Cast, IntImm, Let, Shuffle, Var, is_consecutive
+from ...support.errors import RelaxishError
+from ...tir import Buffer, BufferLoad, BufferStore, LetStmt, SeqStmt
+from ...tir.buffer import decl_buffer
+from ...tir.stmt import Stmt
 from . import layout
 
 if TYPE_CHECKING:

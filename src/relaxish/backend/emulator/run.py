@@ -6,19 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from ....interp import run_prim_func
-from ....interp.hopper import TensorMap as OtherTensorMap
-from ....interp.intrinsics import EXTERN, Pointer
-from ....ir.expr import BaseFunc, GlobalVar, PrimExpr
-from ....ir.functor import Mutator
-from ....ir.module import IRModule, functions_of
-from ....ir.op import Op, op_name_of
-from ....ir.prim import Call, StringImm
-from ....support.errors import RelaxishError
-from ....target import Target
-from ....target.shared_memory import STATIC_SHARED_MEMORY, opt_in_shared_memory
-from ....tir import PrimFunc
-from ...common.device_split import split_host_device
+from ...interp import run_prim_func
+from ...interp.hopper import TensorMap as OtherTensorMap
+from ...interp.intrinsics import EXTERN, Pointer
+from ...ir.expr import BaseFunc, GlobalVar, PrimExpr
+from ...ir.functor import Mutator
+from ...ir.module import IRModule, functions_of
+from ...ir.op import Op, op_name_of
+from ...ir.prim import Call, StringImm
+from ...support.errors import RelaxishError
+from ...target import Target
+from ...target.shared_memory import STATIC_SHARED_MEMORY, opt_in_shared_memory
+from ...tir import PrimFunc
+from ..common.device_split import split_host_device
 from .kernels import EmulatedKernels
 from .launch import Dim, TensorMap
 

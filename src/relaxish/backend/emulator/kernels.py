@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ....ir.module import IRModule, functions_of
-from ....support.errors import RelaxishError
-from ....tir import PrimFunc
-from ...common.native_compile import NativeCode, native_compiler
+from ...ir.module import IRModule, functions_of
+from ...support.errors import RelaxishError
+from ...tir import PrimFunc
+from ..common.native_compile import NativeCode, native_compiler
 from . import async_calls, dot_calls, hopper_calls, matrix_calls, warp_calls  # noqa: F401 -- fill the table of intrinsics
 from .launch import Dim, launch_program
 from .program import ThreadProgram

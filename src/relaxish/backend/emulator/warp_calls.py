@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ....ir import dtype as dt
-from ....ir.expr import ExprLike, PrimExpr
-from ....ir.op import Op
-from ....ir.prim import Call, Cast, IntImm, Let, Shuffle, Var
-from ....support.errors import RelaxishError
+from ...ir import dtype as dt
+from ...ir.expr import ExprLike, PrimExpr
+from ...ir.op import Op
+from ...ir.prim import Call, Cast, IntImm, Let, Shuffle, Var
+from ...support.errors import RelaxishError
 from . import layout
 from .matrix_helpers import atomic_update
 from .table import emulates, emulates_function

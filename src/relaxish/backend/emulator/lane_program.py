@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....ir.expr import PrimExpr
-from ....script import tir as T
+from ...ir.expr import PrimExpr
+from ...script import tir as T
 from . import layout
 
 __all__ = ["LANE", "checked_index", "elements", "fiber_words", "scratch_room", "wait_for_warp"]

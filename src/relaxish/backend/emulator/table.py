@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ....ir.op import op_name_of
-from ....ir.prim import Call, StringImm
-from ....support.errors import RelaxishError
+from ...ir.op import op_name_of
+from ...ir.prim import Call, StringImm
+from ...support.errors import RelaxishError
 
 if TYPE_CHECKING:
     from .thread_function import ThreadFunction

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...common.native_compile import NativeCode, native_compiler
+from ..common.native_compile import NativeCode, native_compiler
 from . import layout, native
 from .program import ThreadProgram
 from .switch_text import processor, switch_text

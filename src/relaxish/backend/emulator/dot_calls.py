@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ....ir import dtype as dt
-from ....ir.expr import PrimExpr
-from ....ir.op import Op
-from ....ir.prim import Call, Cast, IntImm, Shuffle
+from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
+from ...ir.op import Op
+from ...ir.prim import Call, Cast, IntImm, Shuffle
 from .table import emulates, emulates_function
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ....ir import dtype as dt
-from ....ir.expr import PrimExpr
-from ....ir.prim import Call, Cast, FloatImm, IntImm
-from ....support.errors import RelaxishError
-from ....tir.tensor_intrin.mma_fragments import MMA, MMA_SPARSE, PTX_TYPES
+from ...ir import dtype as dt
+from ...ir.expr import PrimExpr
+from ...ir.prim import Call, Cast, FloatImm, IntImm
+from ...support.errors import RelaxishError
+from ...tir.tensor_intrin.mma_fragments import MMA, MMA_SPARSE, PTX_TYPES
 from . import layout, matrix_helpers
 from .nibbles import is_nibble
 from .table import emulates

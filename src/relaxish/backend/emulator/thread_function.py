@@ -19,13 +19,13 @@ from collections.abc import Callable, Sequence
 import itertools
 from typing import Any
 
-from ....ir.node import Node
-from ....arith import Analyzer
-from ....ir import dtype as dt
-from ....ir.functor import Mutator, post_order_visit
-from ....ir.op import Op, op_name_of
-from ....ir.expr import PrimExpr, Range, ExprLike
-from ....ir.prim import (
+from ...ir.node import Node
+from ...arith import Analyzer
+from ...ir import dtype as dt
+from ...ir.functor import Mutator, post_order_visit
+from ...ir.op import Op, op_name_of
+from ...ir.expr import PrimExpr, Range, ExprLike
+from ...ir.prim import (
     Call,
     Cast,
     IntImm,
@@ -38,14 +38,14 @@ from ....ir.prim import (
     is_zero,
     is_consecutive,
 )
-from ....ir.types import PointerType, PrimType
-from ....support.errors import RelaxishError
-from ....support.sequences import of_kind
-from ....tir import (
+from ...ir.types import PointerType, PrimType
+from ...support.errors import RelaxishError
+from ...support.sequences import of_kind
+from ...tir import (
     Allocate, AttrStmt, Buffer, BufferLoad, DeclBuffer, Evaluate, For, ForKind, LetStmt, PrimFunc, SeqStmt, While,
 )  # fmt: skip
-from ....tir.buffer import decl_buffer
-from ....tir.stmt import AssertStmt, BufferStore, IfThenElse, Stmt
+from ...tir.buffer import decl_buffer
+from ...tir.stmt import AssertStmt, BufferStore, IfThenElse, Stmt
 from . import layout, table
 from .nibbles import is_nibble, load_nibbles, nibble_bytes, store_nibbles
 from .program import Memory, Site, ThreadProgram

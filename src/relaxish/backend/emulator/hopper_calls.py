@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ....ir.expr import PrimExpr
-from ....ir.prim import Call, Cast, IntImm, Let, Var
-from ....support.errors import RelaxishError
+from ...ir.expr import PrimExpr
+from ...ir.prim import Call, Cast, IntImm, Let, Var
+from ...support.errors import RelaxishError
 from . import hopper_helpers, layout
 from .hopper_helpers import Operand
 from .table import emulates
