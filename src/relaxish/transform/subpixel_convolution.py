@@ -58,7 +58,7 @@ class _Shape(NamedTuple):
     strides: tuple[int, ...]
 
     def cells(self) -> tuple[int, ...]:
-        """How many inputs an output reads, by axis."""
+        """Number of inputs an output reads, by axis."""
         return tuple(-(-k // s) for k, s in zip(self.window, self.strides))
 
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a kernel, as the emulator finds it."""
+"""Faults that the emulator finds in kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one lane does in a product of four warps (``wgmma``): its warp computes 16 of the 64 rows."""
+"""Product of four warps (``wgmma``) from the view of one lane: its warp computes 16 of the 64 rows."""
 
 # Annotations of these programs are their own language's.
 # mypy: disable-error-code="valid-type, no-untyped-def, call-arg, operator"
@@ -18,7 +18,7 @@ __all__ = ["Operand", "swizzled", "warpgroup_product"]
 
 @dataclass(frozen=True)
 class Operand:
-    """How an operand lies in shared memory, as far as it is constant."""
+    """Shared-memory layout of an operand, as far as it is constant."""
 
     dtype: str
     swizzle: int
@@ -30,7 +30,7 @@ class Operand:
         return f"{self.dtype}_{self.swizzle}_{int(self.by_rows)}"
 
     def offset(self, row: PrimExpr, column: PrimExpr, leading: PrimExpr, stride: PrimExpr) -> PrimExpr:
-        """Where an element is, in bytes from the operand's address, before swizzling.
+        """Offset of an element in bytes from the operand's address, before swizzling.
 
         The PTX manual calls the two directions leading and stride; which is which depends on the layout.
         """
@@ -45,7 +45,7 @@ class Operand:
 
 
 def swizzled(address: PrimExpr, width: int) -> PrimExpr:
-    """Where a byte of a tile that is swizzled over ``width`` bytes really is (0: no swizzle)."""
+    """Byte address after swizzling over ``width`` bytes (0: no swizzle)."""
     if not width:
         return address
     bits = T.shift_left(T.bitwise_and(T.shift_right(address, T.int64(7)), T.int64(width // 16 - 1)), T.int64(4))
@@ -86,7 +86,7 @@ def warpgroup_product(n: int, a: Operand | str, b: Operand, c_dtype: str, wide: 
     b_count, b_at = _chunks(b, n, k)
 
     def into(at: Any, number: Any, e: PrimExpr) -> PrimExpr:
-        """Where an element of a piece goes."""
+        """Index of an element of a piece in a row-major matrix of ``k`` columns."""
         row, column = at(number, e)
         return row * k + column
 

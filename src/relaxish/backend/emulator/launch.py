@@ -232,7 +232,7 @@ class _Launch:
     bases: dict[int, int]
 
     def note_maps(self, elements: Sequence[int]) -> None:
-        """How many bytes the elements have that tensor maps describe (0 for other parameters)."""
+        """Element sizes in bytes of the tensor maps among the parameters (0 for other parameters)."""
         for memory, element in zip(self.program.memories, elements, strict=False):
             if element:
                 memory.note(element, False)

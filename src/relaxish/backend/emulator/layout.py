@@ -1,4 +1,4 @@
-"""Where the emulator's runtime keeps what: offsets in bytes of the fields of its structures.
+"""Memory layout of the emulator's runtime: offsets in bytes of the fields of its structures.
 
 The launcher (Python) fills them, the runtime (``runtime_code/``, compiled) works on them, and thread functions read
 their indices from the fiber. Every field is a 64-bit word unless said otherwise.

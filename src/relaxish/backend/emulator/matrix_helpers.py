@@ -1,4 +1,4 @@
-"""What one lane does in a warp's operations on matrices, as PrimFuncs that are compiled once.
+"""Matrix operations of a warp from the view of one lane, as PrimFuncs that are compiled once.
 
 Lanes that need each other's elements write theirs to the warp's scratch room, wait for each other, and compute their
 own part of the result. In a WMMA fragment a lane holds the elements ``lane * count .. lane * count + count - 1`` of the

@@ -170,7 +170,7 @@ def source_of(function: Callable[..., Any]) -> str:
 
 
 def declarations() -> str:
-    """What translated functions may call."""
+    """Declarations of the functions that translated functions call."""
     return _DECLARATIONS
 
 

@@ -1,4 +1,4 @@
-"""What launches must know of a compiled thread function: its parameters, memories, and places in the program."""
+"""Description of a compiled thread function for its launches: parameters, memories, and places in the program."""
 
 from __future__ import annotations
 

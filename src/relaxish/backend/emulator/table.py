@@ -1,4 +1,4 @@
-"""What the intrinsics of kernels become in thread functions: a table that each family of intrinsics fills.
+"""Lowering of kernel intrinsics in thread functions: a table that each family of intrinsics fills.
 
 An entry gets the thread function that is being built and the call, and returns the expression that takes its place::
 

@@ -62,7 +62,7 @@ _FRAGMENTS = ("wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator")
 
 
 class Place:
-    """Where a pointer points: into which buffer's memory, at which element of which type."""
+    """Target of a pointer: the buffer whose memory it points into, the element's index and type."""
 
     def __init__(self, data: Var, dtype: str, index: PrimExpr) -> None:
         self.data = data
@@ -252,7 +252,7 @@ class ThreadFunction(Mutator):
         return max(1, dt.nbytes(dt.element_of(dtype))) * dt.lanes(dtype)
 
     def place(self, pointer: PrimExpr, offset: PrimExpr | None = None, dtype: str | None = None) -> Place:
-        """Where a pointer expression points, plus an offset in elements. Raises RelaxishError for other forms.
+        """Target of a pointer expression, plus an offset in elements. Raises RelaxishError for other forms.
 
         Pointers to elements of 4 bits point to bytes.
         """
@@ -513,7 +513,7 @@ class ThreadFunction(Mutator):
         return LetStmt(stmt.buffer_var, self.as_pointer(self.call("rx_shared", -1)), self.visit(stmt.body))
 
     def static_room(self, size: int) -> int:
-        """Where ``size`` more bytes of static shared memory begin."""
+        """Reserve ``size`` bytes of static shared memory; returns their offset, a multiple of 128."""
         start = (self.static_bytes + 127) // 128 * 128
         self.static_bytes = start + size
         return start

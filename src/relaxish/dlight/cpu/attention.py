@@ -144,7 +144,7 @@ class AttentionShape:
         return load if self.dtype == "float32" else f'T.Cast("float32", {load})'
 
     def head(self, kept: int | None) -> str:
-        """Which of ``kept`` heads of keys or values (None: as many as of queries) serves head ``vb % heads``."""
+        """Head of keys or values, of ``kept`` ones (None: as many as of queries), that serves head ``vb % heads``."""
         group = self.heads // (kept or self.heads)
         return f"vb % {self.heads}" + (f" // {group}" if group > 1 else "")
 

@@ -58,7 +58,7 @@ def _open(provider: str) -> CUDAState:
 
 
 def count_devices(provider: str) -> int:
-    """How many devices the provider has; for other devices than CUDA's the kind stands for it."""
+    """Number of the provider's devices; for other devices than CUDA's the kind stands for it."""
     if provider in OTHER_KINDS:
         return plain_device.count_devices(provider)
     return int(_open(provider).driver.device_count())

@@ -1,4 +1,4 @@
-"""What a scheduled GPU program is expected to take, for runs without a GPU: the same program always takes the same."""
+"""Simulated time of a scheduled GPU program, for runs without a GPU: the same program always takes the same."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def _parallel_limit(space: Trace, trace: Trace) -> int:
 
 
 def _adapted(space: Trace, trace: Trace, rng: np.random.Generator) -> Iterator[list[Any]]:
-    """The decisions of a trace for a sketch of the same skeleton: as they were, in proportion, and around these."""
+    """Decisions of a trace for a sketch with the same sampling: as they were, in proportion, and around these."""
     simple = trace.simplified(remove_postproc=True)
     pairs = [
         (inst, space.decisions[inst], simple.decisions[old])

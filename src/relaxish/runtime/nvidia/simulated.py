@@ -135,7 +135,7 @@ class SimulatedDriver:
     # ---- devices
 
     def device_count(self) -> int:
-        """How many devices are simulated."""
+        """Number of simulated devices."""
         return len(self._devices)
 
     def _device(self, device: int, what: str, *, even_lost: bool = False) -> _Device:

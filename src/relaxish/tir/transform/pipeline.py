@@ -186,14 +186,14 @@ def default_tir_pipeline() -> Pass:
 
 
 def finalize_host_passes() -> Pass:
-    """What host functions still need after the default pipeline."""
+    """Passes over host functions after the default pipeline."""
     from .steps import host_passes
 
     return Sequential(host_passes(), name="finalize_host")
 
 
 def finalize_device_passes() -> Pass:
-    """What device functions still need after the default pipeline."""
+    """Passes over device functions after the default pipeline."""
     from .steps import device_passes
 
     return Sequential(device_passes(), name="finalize_device")

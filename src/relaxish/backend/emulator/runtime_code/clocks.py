@@ -1,4 +1,4 @@
-"""Who knows of whose accesses: vector clocks within a block barrier's epoch, and stores under suspicion.
+"""Race detection by vector clocks within a block barrier's epoch, and the stores under suspicion.
 
 Where products or bulk copies read shared memory, a vector has a second half: of each thread the time up to which its
 ordinary stores are visible to the asynchronous proxy, because somebody who knew of them has fenced since (PTX ISA,
@@ -36,7 +36,7 @@ def rx_release(fiber: int, vector: int) -> None:
 
 
 def rx_tick(fiber: int, mine: int) -> None:
-    """What the thread does from now on is later than what others learn now."""
+    """Advance the thread's clock: its later accesses are newer than all that others learn now."""
     clock = load64(fiber + FIBER_CLOCK)
     store32(mine + 4 * load64(fiber + FIBER_THREAD), clock)
     store64(fiber + FIBER_CLOCK, clock + 1)

@@ -84,7 +84,7 @@ def rx_count_arrival(fiber: int, bar: int, meets: int, site: int) -> None:
 
 
 def rx_begin_epoch(block: int, epoch: int) -> None:
-    """What several blocks did before is in order."""
+    """Begin an epoch: all earlier accesses of the cluster's blocks are ordered before later ones."""
     store64(block + BLOCK_EPOCH, epoch)
     store64(block + BLOCK_COMMON, epoch)
 

@@ -100,7 +100,7 @@ def rx_spin(fiber: int, site: int) -> None:
 
 
 def rx_fiber_main(fiber: int) -> None:
-    """What a fiber runs."""
+    """Entry function of a fiber."""
     grid = load64(fiber + FIBER_GRID)
     call_address(load64(grid + FUNCTION), fiber, load64(grid + ARGUMENTS))
     # Copies that nobody waited for are never made: who relies on them shall see it.

@@ -176,7 +176,8 @@ def rx_join_product(fiber: int, site: int) -> None:
 
 
 def rx_check_operand(fiber: int, start: int, leading: int, stride: int, swizzle: int, site: int) -> None:
-    """What a matrix descriptor can say of an operand: distances in steps of 16 bytes, a pattern that begins with it.
+    """Checks of a matrix descriptor against the operand: strides are multiples of 16 bytes, and the swizzle pattern
+    begins at the operand.
 
     ``start`` may be anywhere in the pattern's first 128 bytes. Descriptors have a field for other places; ours is 0.
     """

@@ -64,7 +64,7 @@ def rx_first_warp(fiber: int, warp: int) -> int:
 
 
 def rx_end_of_warps(fiber: int) -> int:
-    """Where the table of the block's warps ends."""
+    """End address of the table of the block's warps."""
     warps = (load64(load64(fiber + FIBER_GRID) + THREADS) + 31) // 32
     return load64(load64(fiber + FIBER_BLOCK) + BLOCK_WARPS) + warps * WARP_BYTES
 

@@ -338,12 +338,12 @@ def rx_check_place(fiber: int, index: int, count: int, number: int) -> int:
 
 
 def rx_index(fiber: int, index: int, count: int, number: int) -> int:
-    """What stands for ``rx_check`` where nothing is checked."""
+    """Substitute of ``rx_check`` in builds without checks."""
     return index
 
 
 def rx_index_strided(fiber: int, index: int, count: int, stride: int, number: int) -> int:
-    """What stands for ``rx_check_strided`` where nothing is checked."""
+    """Substitute of ``rx_check_strided`` in builds without checks."""
     return index
 
 

@@ -1,4 +1,4 @@
-"""What threads wait for: barriers of a block, meetings of lanes, shuffles, votes, ``activemask``."""
+"""Synchronisation of threads: barriers of a block, meetings of lanes, shuffles, votes, ``activemask``."""
 
 # ruff: noqa: F403, F405
 from __future__ import annotations
@@ -141,12 +141,12 @@ def rx_meet_at(fiber: int, address: int) -> int:
 
 
 def rx_warp_group(fiber: int) -> int:
-    """Which group of four warps of its block the thread is in."""
+    """Index of the thread's group of four warps in its block."""
     return (fiber - load64(load64(fiber + FIBER_BLOCK) + BLOCK_FIRST)) // (128 * FIBER_BYTES)
 
 
 def rx_warp_in_group(fiber: int) -> int:
-    """Which warp of its group of four the thread is in."""
+    """Index of the thread's warp in its group of four."""
     return (fiber - load64(load64(fiber + FIBER_BLOCK) + BLOCK_FIRST)) // (32 * FIBER_BYTES) % 4
 
 

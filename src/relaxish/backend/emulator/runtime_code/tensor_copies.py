@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def rx_swizzled(address: int, width: int) -> int:
-    """Where a byte of a swizzled tile really is."""
+    """Byte address in a swizzled tile."""
     if width == 0:
         return address
     return address ^ ((address >> 7 & width // 16 - 1) << 4)
@@ -53,13 +53,13 @@ def rx_piece_source(tensor: int, piece: int, first: int) -> int:
 
 
 def rx_piece_column(tensor: int, piece: int, first: int) -> int:
-    """Which element of its row a piece begins with."""
+    """First element, in its row, of a piece."""
     across = load64(tensor + MAP_BOX) * load64(tensor + MAP_ELEMENT) // 16
     return load64(first) + piece % across * 16 // load64(tensor + MAP_ELEMENT)
 
 
 def rx_piece_inside(tensor: int, column: int) -> int:
-    """How many bytes of a piece, from its beginning, are inside of the tensor; negative columns are all outside."""
+    """Number of leading bytes of a piece that are inside of the tensor; negative columns are all outside."""
     left = (load64(tensor + MAP_SIZES) - column) * load64(tensor + MAP_ELEMENT)
     if column < 0 or left < 0:
         left = 0

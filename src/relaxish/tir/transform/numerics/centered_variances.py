@@ -167,7 +167,7 @@ class _Moments:
         return Div(total, Cast(wide, self.count))
 
     def deviation(self, value: PrimExpr, at: Sequence[PrimExpr]) -> PrimExpr:
-        """How far a value is from what stands for the mean of its row."""
+        """Difference of a value from the estimate of its row's mean."""
         if self.form is _Form.FROM_FIRST:
             return Sub(Sub(value, self.first(at)), self.mean(at))
         mean, dtype = self.mean(at), value.dtype
