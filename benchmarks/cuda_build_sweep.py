@@ -35,7 +35,7 @@ from relaxish import meta_schedule as ms
 from relaxish.backend.cuda.compile import nvrtc
 from relaxish.backend.cuda.build import build_device
 from relaxish.backend.cuda.codegen.printer import cuda_source
-from relaxish.backend.cuda.emulator import EmulatedModule, EmulationError
+from relaxish.backend.emulator import EmulatedModule, EmulationError
 from relaxish.ir import IRModule
 from relaxish.ir.functor import post_order_visit
 from relaxish.ir.transform import PassContext

@@ -28,7 +28,7 @@ import numpy as np
 
 from relaxish import meta_schedule as ms
 from relaxish import te, tir, topi
-from relaxish.backend.cuda.emulator import EmulatedModule, EmulationError
+from relaxish.backend.emulator import EmulatedModule, EmulationError
 from relaxish.ir.transform import PassContext
 from relaxish.meta_schedule.postproc import VerifyGPUCode
 from relaxish.meta_schedule.schedule_rule import MultiLevelTilingTensorCore, ReuseType

@@ -114,7 +114,7 @@ def default_build_pipeline() -> Pass:
 
 
 def pipeline_to_build(name: str, target: Target, mod: IRModule) -> Pass:
-    """What a build of a module runs for the name of a pipeline.
+    """Passes of a build for the name of a pipeline.
 
     On CPUs that is the target's own for ``zero``, whose result has to be lowered, and for ``default`` where operators are
     all that there is: a build takes what these make back to operators, and so need not run them.

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from test_emulator_faults import launch
 
-from relaxish.backend.cuda.emulator import (
+from relaxish.backend.emulator import (
     AsyncHazardError, DataRaceError, DeadlockError, MisalignedAccessError, RegisterCountError, UninitializedReadError,
 )  # fmt: skip
-from relaxish.backend.cuda.emulator.launch import TensorMap
+from relaxish.backend.emulator.launch import TensorMap
 from relaxish.script import tir as T
 
 rng = np.random.default_rng(6)

@@ -8,7 +8,7 @@ import pytest
 from test_emulator_faults import launch
 
 from relaxish import te, tir
-from relaxish.backend.cuda.emulator import (
+from relaxish.backend.emulator import (
     BarrierMisuseError, DataRaceError, DeadlockError, EmulatedModule, EmulationError, UninitializedReadError,
 )  # fmt: skip
 from relaxish.dlight.analysis import get_root_block

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from test_emulator_faults import launch
 
-from relaxish.backend.cuda.emulator import (
+from relaxish.backend.emulator import (
     AsyncHazardError, BarrierDivergenceError, BarrierMisuseError, BlockExitError, DataRaceError, EmulationError,
     MisalignedAccessError,
 )  # fmt: skip
-from relaxish.backend.cuda.emulator.launch import TensorMap
+from relaxish.backend.emulator.launch import TensorMap
 from relaxish.script import tir as T
 
 rng = np.random.default_rng(31)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from relaxish.backend.cuda.emulator import (
+from relaxish.backend.emulator import (
     BarrierDivergenceError, BarrierMisuseError, DataRaceError, DeadlockError, EmulatedKernels, EmulationError,
     MisalignedAccessError, OutOfBoundsError, SharedMemoryLimitError, StepLimitError, UninitializedReadError,
 )  # fmt: skip

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from test_emulator_faults import launch
 
-from relaxish.backend.cuda.emulator import DataRaceError, DeadlockError, EmulationError, StepLimitError
+from relaxish.backend.emulator import DataRaceError, DeadlockError, EmulationError, StepLimitError
 from relaxish.script import tir as T
 
 rng = np.random.default_rng(9)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from test_emulator_faults import launch
 
-from relaxish.backend.cuda.emulator import DataRaceError, MisalignedAccessError
+from relaxish.backend.emulator import DataRaceError, MisalignedAccessError
 from relaxish.tir.tensor_intrin.mma_fragments import MMA
 from relaxish.script import tir as T
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from test_emulator_faults import launch
 
-from relaxish.backend.cuda.emulator import DataRaceError, EmulationError, MisalignedAccessError, OutOfBoundsError
+from relaxish.backend.emulator import DataRaceError, EmulationError, MisalignedAccessError, OutOfBoundsError
 from relaxish.tir.tensor_intrin.mma_fragments import MMA, MMA_SPARSE
 from relaxish.script import tir as T
 from relaxish.support.errors import RelaxishError

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from relaxish.backend.common.native_compile import native_compiler
-from relaxish.backend.cuda.emulator import native
-from relaxish.backend.cuda.emulator.native import (
+from relaxish.backend.emulator import native
+from relaxish.backend.emulator.native import (
     copy, fill, load8, load16, load32, load64, lowest_bit, source_of, store8, store16, store32, store64,
 )  # fmt: skip
 

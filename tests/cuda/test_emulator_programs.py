@@ -7,7 +7,7 @@ import pytest
 from programs.gpu import CASES, N, typed_product
 
 from relaxish import dlight, interp, relax, transform
-from relaxish.backend.cuda.emulator import EmulatedModule
+from relaxish.backend.emulator import EmulatedModule
 from relaxish.ir import IRModule
 from relaxish.target import Target
 from relaxish.testing import emulate_cuda

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from test_emulator_faults import reversal
 
-from relaxish.backend.cuda.emulator import EmulationError, OutOfBoundsError
+from relaxish.backend.emulator import EmulationError, OutOfBoundsError
 from relaxish.ir import IRModule
 from relaxish.ir.serial import save_json
 from relaxish.runtime.nvidia.errors import CUDAError

@@ -10,7 +10,7 @@ from test_hopper_emulation import TARGET, check
 from test_hopper_tiles import convolution, im2col, matrices, product, scheduled, values
 
 from relaxish import tir
-from relaxish.backend.cuda.emulator import DataRaceError
+from relaxish.backend.emulator import DataRaceError
 from relaxish.dlight.gpu import MatmulHopper
 from relaxish.carver.warpgroups import HopperConfig
 from relaxish.support.errors import RelaxishError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from test_hopper_tiles import SMALL, matrices, product, scheduled, values
 
-from relaxish.backend.cuda.emulator import AsyncHazardError, DeadlockError, RegisterCountError
+from relaxish.backend.emulator import AsyncHazardError, DeadlockError, RegisterCountError
 from relaxish.dlight.gpu.matmul_hopper import HopperConfig
 from relaxish.ir.functor import Mutator
 from relaxish.ir.op import Op

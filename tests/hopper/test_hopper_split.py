@@ -10,7 +10,7 @@ from test_hopper_tiles import SMALL, convolution, im2col, matrices, product, sch
 from relaxish import relax, tir
 from relaxish.backend.cuda.build import lower_for_device
 from relaxish.backend.cuda.codegen.printer import cuda_source
-from relaxish.backend.cuda.emulator import DataRaceError
+from relaxish.backend.emulator import DataRaceError
 from relaxish.dlight.gpu import MatmulHopper
 from relaxish.carver.warpgroups import HopperConfig, configs
 from relaxish.ir import IRModule

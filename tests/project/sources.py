@@ -28,6 +28,8 @@ class Package:
         self.counts: dict[str, Counter[str]] = {}
         #: Names and numbers of lines of the functions of each module.
         self.functions: dict[str, list[tuple[str, int]]] = {}
+        #: Names, lines and docstrings of the public modules, classes and functions of each module.
+        self.docstrings: dict[str, list[tuple[str, int, str]]] = {}
         # What packages import from elsewhere: package -> name -> (module, name there).
         self._exports: dict[str, dict[str, tuple[str, str]]] = {}
         for name, path in self.files.items():
@@ -40,6 +42,7 @@ class Package:
                 for node in nodes
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             ]
+            self.docstrings[name] = list(docstrings(nodes))
             self.nodes[name] = [node for node in nodes if _may_refer(node)]
             if path.name == "__init__.py":
                 imported = self._from(name, tree.body)
@@ -182,6 +185,15 @@ def counts(text: str, nodes: Iterable[ast.AST]) -> Counter[str]:
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
             found["isinstance"] += 1
     return found
+
+
+def docstrings(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, int, str]]:
+    """Name, line and docstring of the public modules, classes and functions that have one."""
+    for node in nodes:
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            name, text = getattr(node, "name", "module"), ast.get_docstring(node)
+            if text and not name.startswith("_"):
+                yield name, getattr(node, "lineno", 1), text
 
 
 def _may_refer(node: ast.AST) -> bool:

@@ -18,7 +18,7 @@ from relaxish.tir.transform.tiles.layout import accumulator, operand_a
 
 # Positions of lanes are written down by the tables, by layouts of whole tiles in digits, and in the public forms of the field.
 HOMES = {
-    "tir/tensor_intrin/mma_fragments.py", "tir/tensor_intrin/mma_layouts.py", "backend/cuda/emulator/hopper_helpers.py",
+    "tir/tensor_intrin/mma_fragments.py", "tir/tensor_intrin/mma_layouts.py", "backend/emulator/hopper_helpers.py",
     "tir/transform/hopper/epilogue.py",
 }  # fmt: skip
 

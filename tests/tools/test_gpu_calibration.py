@@ -199,7 +199,7 @@ def test_few_measurements_leave_the_table_alone(gpu, tables, tmp_path, lines):
 
 @pytest.mark.slow
 def test_measuring_without_a_device(gpu, tables, tmp_path, monkeypatch):
-    """Entries are really built and run by the null device; times are pretended."""
+    """Entries are really built and run by the null device; times are simulated."""
     from gpu.journal import Journal
 
     monkeypatch.setenv("RELAXISH_CUDA_PROVIDER", "null")

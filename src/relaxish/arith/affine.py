@@ -68,7 +68,7 @@ class Rest(Generic[C]):
     divisor: Any = 1
 
     def apply(self, values: list[Any]) -> Any:
-        """What the operation gives for values of its forms; one that is not known counts as their sum."""
+        """Value of the operation on values of its forms; unknown operations count as sums."""
         if self.op == "div":
             return quotient(values[0], self.divisor)
         if self.op == "mod":

@@ -26,7 +26,7 @@ from .transitive import TransitiveComparisons
 
 
 class ProofStrength(IntEnum):
-    """How hard ``can_prove`` tries."""
+    """Effort of ``can_prove``."""
 
     DEFAULT = 0
     SYMBOLIC_BOUND = 1

@@ -14,7 +14,7 @@ Chunk = list[Any]
 
 
 class Simplifier(Protocol):
-    """What is asked of an analyzer here."""
+    """Interface of the analyzer that these rules need."""
 
     def simplify(self, expr: PrimExpr) -> PrimExpr:
         """The simplest form found."""

@@ -35,7 +35,7 @@ def split_conjunction(cond: PrimExpr) -> list[PrimExpr]:
 
 
 def lasting(cond: PrimExpr) -> PrimExpr:
-    """What of a condition stays true whatever is stored: ``cond`` without the parts that read memory."""
+    """Conjuncts of a condition that no store can change: ``cond`` without the parts that read memory."""
     if is_pure(cond):
         return cond
     parts = [part for part in split_conjunction(cond) if is_pure(part)]

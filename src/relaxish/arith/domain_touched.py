@@ -1,4 +1,4 @@
-"""Which part of a buffer a statement touches."""
+"""Region of a buffer that a statement touches."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from ._ir import PrimExpr
 
 
 class IterMapLevel(IntEnum):
-    """How strict a map must be: cover the inputs exactly, cover the outputs, or anything."""
+    """Strictness of a map: it covers the inputs exactly, covers the outputs, or anything."""
 
     Bijective = 0
     Surjective = 1
@@ -86,7 +86,7 @@ class IterSumExpr(IterMapExpr):
 
 
 class IterMapResult(Node):
-    """What :func:`detect_iter_map` found; ``indices`` is empty when it failed, with the reasons in ``errors``."""
+    """Result of :func:`detect_iter_map`; ``indices`` is empty after a failure, with the reasons in ``errors``."""
 
     indices: tuple[IterSumExpr, ...] = field()
     errors: tuple[str, ...] = field(role="attr")

@@ -1,4 +1,4 @@
-"""What a part of the analyzer keeps: results, which hold as long as nothing else is learnt."""
+"""Results remembered by a part of the analyzer, valid until something else is learnt."""
 
 from __future__ import annotations
 

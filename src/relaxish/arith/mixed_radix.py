@@ -63,7 +63,7 @@ class MixedRadix:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """What is told inside is forgotten at the end, except for the extents of variables."""
+        """Scope at whose end all facts are forgotten but the extents of variables."""
         facts, positive = list(self._facts), set(self._positive)
         yield
         self._facts, self._positive = facts, positive

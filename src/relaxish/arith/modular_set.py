@@ -1,4 +1,4 @@
-"""What is known of an integer expression modulo some number."""
+"""Modular sets: integer expressions as ``coeff * x + base`` for some integer x."""
 
 from __future__ import annotations
 

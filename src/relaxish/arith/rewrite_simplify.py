@@ -173,7 +173,7 @@ class RewriteSimplifier(Remembers, Mutator):
         return None
 
     def compare(self, a: PrimExpr, b: PrimExpr) -> int:
-        """What relations of ``a`` to ``b`` are possible, as a set of bits."""
+        """Possible relations of ``a`` to ``b``, as a set of bits."""
         if type(a) is IntImm and type(b) is IntImm:
             return LESS if a.value < b.value else EQUAL if a.value == b.value else GREATER
         analyzer = self.analyzer

@@ -38,7 +38,7 @@ __all__ = ["Rule", "RuleTable"]
 
 
 class Simplifier(Protocol):
-    """What rules ask of the simplifier that tries them."""
+    """Interface of the simplifier for its rules."""
 
     analyzer: Any
     stats: RewriteSimplifyStats

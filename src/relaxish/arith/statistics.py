@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class RewriteSimplifyStats:
-    """What the simplifier did since the counters were last set to zero."""
+    """Counters of the simplifier's work since they were last set to zero."""
 
     nodes_visited: int = 0
     constraints_entered: int = 0

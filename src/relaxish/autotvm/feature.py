@@ -59,14 +59,14 @@ class Loop:
 
 @dataclass(frozen=True)
 class Structure:
-    """What programs have in common that only differ in sizes."""
+    """Common structure of programs that differ only in sizes."""
 
     loops: tuple[Loop, ...]
     chains: tuple[tuple[int, ...], ...]  # the loops around each access, outermost first
 
     @property
     def width(self) -> int:
-        """How many quantities such programs have."""
+        """Number of quantities of such programs."""
         return sum(_PER_LOOP + _PER_TOUCH * len(loop.accesses) for loop in self.loops)
 
 

@@ -20,7 +20,7 @@ from . import set_kernels
 __all__ = ["LowerSetOps"]
 
 
-class _Lower(PyExprMutator):
+class _SetOpLowerer(PyExprMutator):
     def visit_call_(self, op: Call) -> RelaxExpr:
         call = super().visit_call_(op)
         record = op_record_of(call.op)
@@ -80,7 +80,7 @@ class _Lower(PyExprMutator):
 
 
 def _run(mod: IRModule) -> IRModule:
-    lower = _Lower(mod)
+    lower = _SetOpLowerer(mod)
     return rewrite_functions(lower, mod)
 
 

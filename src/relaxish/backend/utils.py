@@ -1,4 +1,4 @@
-"""What passes that hand operators to libraries and special kernels share."""
+"""Shared parts of the passes that hand operators to libraries and special kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How to tile a function for a device: analytic models of machines, and the hints made with them.
+"""Tiling of a function for a device: analytic models of machines, and the hints made with them.
 
 ``recommend(func, target, topk)`` is what default schedules, the search and users' kernels ask. ``arch`` describes devices,
 ``template`` common functions; ``roller`` is the published policy with hints, nodes and orders of blocks; ``utils`` asks it

@@ -42,7 +42,7 @@ class IterInfo:
 
     @property
     def multiple(self) -> int:
-        """What the extent is certainly a multiple of: itself where it is a constant, ``c`` where it is written ``x * c``."""
+        """Largest known divisor of the extent: the extent itself where constant, ``c`` where it is written ``x * c``."""
         constant = self.extent.b if isinstance(self.extent, Mul) else self.extent
         return const_int(constant, 1)
 
@@ -105,7 +105,7 @@ def facts_of(block: Block) -> BlockInfo:
 
 
 def access_stride(indices: Sequence[PrimExpr], var: PrimExpr) -> str:
-    """How an access moves with ``var``: "none", "unit" (next element), "strided" (2 to 4 elements) or "other"."""
+    """Stride of an access in ``var``: "none", "unit" (next element), "strided" (2 to 4 elements) or "other"."""
     if not indices:
         return "none"
     last = coefficient(indices[-1], var)
@@ -144,7 +144,7 @@ def is_conditional(block: Block) -> bool:
 
 
 def combiner_of(block: Block) -> str:
-    """What a reduction block does with each element: "sum", "max", "min" or "other"."""
+    """Combiner of a reduction block: "sum", "max", "min" or "other"."""
     body = block.body
     if not isinstance(body, BufferStore):
         return "other"

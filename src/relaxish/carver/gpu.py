@@ -1,4 +1,4 @@
-"""How long a kernel takes on a GPU, estimated from what its blocks compute and move."""
+"""Estimate of a kernel's time on a GPU, from its blocks' computations and memory traffic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BARRIER_CYCLES = 40.0
 
 @dataclass(frozen=True)
 class GpuModel:
-    """What the estimate needs to know of a device."""
+    """Model of a device for the estimate."""
 
     multiprocessors: int
     clock: float

@@ -1,4 +1,4 @@
-"""What matrix products by warpgroups cost on a Hopper GPU: the constants, from one table, and the estimate of cycles.
+"""Cost model of warpgroup products on Hopper GPUs: the constants, from one table, and the estimate of cycles.
 
 Default schedules and the search ask the same estimate. The constants below are those of an H100 as far as they are
 published; what was measured on a device is in ``backend/cuda/calibration/<device>.json`` and takes their place.

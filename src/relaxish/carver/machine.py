@@ -1,4 +1,4 @@
-"""What a CPU core can do in a cycle and what fits where."""
+"""Model of a CPU core: vectors, registers, operations and loads in a cycle, caches and pages."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ __all__ = [
 
 
 class IterKind(Enum):
-    """What an iterator does in a product: batch (S), rows (I), columns (J), reduction (K), or nothing (T)."""
+    """Kind of an iterator of a product: batch (S), rows (I), columns (J), reduction (K), or none (T)."""
 
     kIter_S = 0
     kIter_I = 1

@@ -1,4 +1,4 @@
-"""What several commands share: targets, tensors from files, shapes on the command line, output places."""
+"""Shared parts of commands: targets, tensors from files, shapes on the command line, output places."""
 
 from __future__ import annotations
 

@@ -281,7 +281,7 @@ def _into_sql(destination: str, sources: Sequence[str]) -> None:
 @click.argument("where")
 @click.argument("directories", nargs=-1, required=True)
 def import_(where: str, directories: tuple[str, ...]) -> None:
-    """What is there already is not taken again."""
+    """Records that the database has already are not taken again."""
     _sql_only(where)
     _into_sql(where, directories)
 

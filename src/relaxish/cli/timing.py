@@ -48,7 +48,7 @@ def median(values: list[float]) -> float:
 
 
 def paired_ratio(ours: list[float], theirs: list[float]) -> float:
-    """How long ours takes relative to theirs: the middle of the ratios of turns side by side.
+    """Ratio of our time to theirs: the median of the ratios of turns side by side.
 
     >>> paired_ratio([1.0, 9.0, 3.0], [2.0, 18.0, 4.0])
     0.5

@@ -38,7 +38,7 @@ Call = Callable[..., Any]
 
 
 class StatusKind(IntEnum):
-    """How a call ended, or that it goes on."""
+    """Outcome of a call, or that it is still running."""
 
     RUNNING = 0
     COMPLETE = 1
@@ -48,7 +48,7 @@ class StatusKind(IntEnum):
 
 @dataclass
 class MapResult:
-    """How one call of :meth:`PopenPoolExecutor.map_with_error_catching` ended, and what it gave or raised."""
+    """Outcome of one call of :meth:`PopenPoolExecutor.map_with_error_catching`: its status, and its value or exception."""
 
     status: StatusKind
     value: Any
@@ -135,7 +135,8 @@ class PopenWorker:
         self._call(fn, args, kwargs or {})
 
     def recv(self) -> object:
-        """What the call gave, or raised. Raises TimeoutError after the limit and ChildProcessError if the process died."""
+        """Value of the call. Raises its exception, TimeoutError after the limit and ChildProcessError if the process
+        died."""
         if self._sock is None:
             raise ChildProcessError("Subprocess terminated")
         try:

@@ -29,7 +29,7 @@ class TempDirectory:
 
     @property
     def path(self) -> str:
-        """Where the folder is."""
+        """Path of the folder."""
         return self.temp_dir
 
     def remove(self) -> None:

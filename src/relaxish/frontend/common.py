@@ -1,4 +1,4 @@
-"""What all frontends share: taking parameters out of a module."""
+"""Shared parts of frontends: taking parameters out of a module."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _WARPGROUP = 128
 
 
 def swizzled(address: Address, width: int) -> Address:
-    """Where a byte of a tile that is swizzled over ``width`` bytes really is (0: no swizzle).
+    """Byte address after swizzling over ``width`` bytes (0: no swizzle).
 
     Bits 4.. are exclusive-ored with bits 7..: 3 bits for 128 bytes, 2 for 64, 1 for 32.
     """
@@ -227,7 +227,7 @@ WAITS = frozenset(
 
 
 class BlockWaits:
-    """Who of a block may go on: threads at barriers in memory, and at named barriers."""
+    """Barriers of a block: waits of threads at barriers in memory, and at named barriers."""
 
     def __init__(self) -> None:
         self.arrived: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""What intrinsics mean, on Python numbers and NumPy vectors."""
+"""Meanings of intrinsics, on Python numbers and NumPy vectors."""
 
 from __future__ import annotations
 

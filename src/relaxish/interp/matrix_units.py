@@ -1,4 +1,4 @@
-"""What the tile multiplications of AMX do: ``amx.tdp...(c, c_stride, a, a_stride, b, b_stride)``, strides in elements."""
+"""Tile multiplications of AMX: ``amx.tdp...(c, c_stride, a, a_stride, b, b_stride)``, strides in elements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the 64 lanes of a wave compute together: the matrix instructions of AMD GPUs.
+"""Matrix instructions of AMD GPUs, for the 64 lanes of a wave.
 
 Each lane holds four neighbours of a row of the left operand and of a column of the right one (one element each where
 the depth is four), and four neighbours of a column of the result.

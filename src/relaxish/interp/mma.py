@@ -1,4 +1,4 @@
-"""What warps compute together: ``ldmatrix``, ``mma.sync``, and the stores and fills of their fragments.
+"""Matrix operations of warps: ``ldmatrix``, ``mma.sync``, and the stores and fills of their fragments.
 
 Each lane holds a few elements of every matrix; the layouts are those of the PTX manual.
 """

@@ -90,7 +90,7 @@ def store_masked(memory: Array, offset: Array, value: Value, mask: Array) -> Non
 
 
 def intrinsic(name: str) -> Callable[..., Any]:
-    """What an intrinsic means. Raises NotImplementedError."""
+    """Meaning of an intrinsic. Raises NotImplementedError."""
     found = MEANINGS.get(name)
     if found is None:
         raise NotImplementedError(f"the interpreter does not know the intrinsic {name!r}")

@@ -1,4 +1,4 @@
-"""What every kind of IR shares, under the module path of the public API."""
+"""Shared parts of all kinds of IR, under the module path of the public API."""
 
 from .env_func import EnvFunc
 from .node import Node

@@ -238,7 +238,7 @@ class RelaxExpr(BaseExpr):
 
     @property
     def struct_info(self) -> Any:
-        """What is known of the value. Raises ValueError before inference."""
+        """Struct info of the value. Raises ValueError before inference."""
         if self.struct_info_ is None:
             raise CheckValueError(
                 f"the expression has no struct_info yet; emit it through a BlockBuilder or run Normalize:\n{self}"
@@ -410,7 +410,7 @@ class Range(Node):
 
 
 class CallingConv(IntEnum):
-    """How a function is called: as any function, through the packed ABI, or by launching a device kernel."""
+    """Calling convention of a function: as any function, through the packed ABI, or by launching a device kernel."""
 
     DEFAULT = 0
     C_PACKED_FUNC = 1

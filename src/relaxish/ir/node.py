@@ -44,7 +44,7 @@ _Taken = TypeVar("_Taken")
 
 
 class FieldSpec:
-    """What one field of a node class is: its role, default and argument conversion."""
+    """Declaration of one field of a node class: its role, default and argument conversion."""
 
     __slots__ = ("conv", "default", "expects", "name", "role")
 

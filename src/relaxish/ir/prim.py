@@ -506,7 +506,7 @@ def is_call_of(expr: object, *names: str) -> TypeGuard[Call]:
 
 
 def uncast(expr: Any) -> Any:
-    """What is converted, without the conversions."""
+    """Operand of a chain of conversions."""
     while isinstance(expr, Cast):
         expr = expr.value
     return expr
@@ -693,7 +693,7 @@ class Any_(PrimExpr):
 
 
 class CallEffectKind(IntEnum):
-    """What a call may do beyond returning a value."""
+    """Effects of a call beyond its value."""
 
     ExprAnnotation = 0
     Pure = 1

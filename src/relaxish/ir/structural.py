@@ -380,7 +380,7 @@ def _object(value: object) -> object:
 
 
 def get_first_structural_mismatch(lhs: object, rhs: object, map_free_vars: bool = False) -> Mismatch | None:
-    """Where two values first differ, as the path on either side, or None if they are equal.
+    """First difference of two values, as the path on either side, or None if they are equal.
 
     >>> from relaxish.ir import get_first_structural_mismatch
     >>> lhs_path, rhs_path = get_first_structural_mismatch({"tile": [1, 2]}, {"tile": [1]})

@@ -1,4 +1,4 @@
-"""How good a cost model's predictions are."""
+"""Metrics of a cost model's predictions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class ModelMetrics:
-    """How good a cost model's predictions of one batch were, made before it was measured.
+    """Metrics of the predictions for one batch, made before it was measured.
 
     ``rank_correlation`` is Spearman's, of predictions and speeds (0 where one of them does not vary); ``recall`` the share
     of the fastest quarter of the batch that is in the quarter predicted to be fastest; ``rmse`` the error of speeds over the

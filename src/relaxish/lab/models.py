@@ -136,7 +136,8 @@ def use_recorded_features(model: CostModel, space: RecordedSpace) -> CostModel:
 def evaluate_cost_model(
     space: RecordedSpace, model: ModelSpec, *, batch: int = 64, batches: int = 8, judged: int = 256, seed: int = 0
 ) -> list[ModelMetrics]:
-    """How good a cost model gets as it learns: after each batch of random programs it ranks ``judged`` others.
+    """Learning curve of a cost model: metrics on ``judged`` programs after each batch of random programs it is trained
+    on.
 
     These are the same every time and never learned from. Before it has learned enough to say anything a model's scores
     are random ones.

@@ -52,7 +52,7 @@ class _Recording:
         return sch
 
     def measure(self, points: Sequence[int]) -> Iterator[tuple[MeasureStatus, list[float]]]:
-        """What became of each point, and its times."""
+        """Status of each point, and its times."""
         info = ArgInfo.from_entry_func(self.space.mod, remove_preproc=True)
         built = self.engine.build([Candidate(functools.partial(self._program, int(p)), info) for p in points])
         statuses = [m.status for m in built]

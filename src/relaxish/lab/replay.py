@@ -145,7 +145,7 @@ class ReplayBuilder(Builder):
 
 
 class Noise:
-    """How replayed times differ from the recorded ones.
+    """Model of measurement noise on recorded times.
 
     ``"none"``: always the undisturbed time. ``"recorded"``: one of the repeats that were recorded. A number: that relative
     standard deviation, log-normal. The same seed gives the same times, whatever the order in which they are asked for.

@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Run:
-    """What one search did.
+    """Result of one search.
 
     ``points`` are the programs in the order tried, ``seconds`` what the search was told they took (with noise), and
     ``best[i]`` the undisturbed time of the program that it would have chosen after trial ``i`` (infinite before one ran).

@@ -135,7 +135,7 @@ class RecordedSpace:
 
     @property
     def size(self) -> int:
-        """How many programs the sketch has, recorded or not."""
+        """Number of programs of the sketch, recorded or not."""
         return math.prod(len(d) for d in self.dims)
 
     @property

@@ -52,7 +52,7 @@ class Strategy:
         """Learn what the last proposals took: seconds, infinite for those that failed."""
 
     def predictions(self) -> list[float] | None:
-        """What a cost model expected of the last proposals, the higher the faster; None without an opinion."""
+        """Scores the cost model gave the last proposals, higher for faster ones; None without a model."""
         return None
 
     def finish(self) -> None:

@@ -1,4 +1,4 @@
-"""What a candidate program takes: data type and shape of each argument, as plain data."""
+"""Argument specifications of a candidate program: data type and shape of each, as plain data."""
 
 from __future__ import annotations
 

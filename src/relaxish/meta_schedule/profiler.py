@@ -1,4 +1,4 @@
-"""Where the tuning time goes: named sections, timed by whoever runs inside them."""
+"""Tuning time by named sections, timed by the code that runs inside them."""
 
 from __future__ import annotations
 

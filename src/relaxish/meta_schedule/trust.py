@@ -84,7 +84,7 @@ def _remember(key: Sequence[int | str], verdict: Verdict) -> None:
 
 
 def verdict_on(database: Database, record: TuningRecord, target: Target | None = None) -> Verdict:
-    """What is known of a record, found out now if nothing is; a new verdict goes into the database."""
+    """Verdict on a record, found out now if there is none; a new verdict goes into the database."""
     if record.numerically_valid is not None:
         return Verdict(record.numerically_valid)
     if config.UNCHECKED_RECORDS.value == "trust":

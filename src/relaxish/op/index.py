@@ -163,7 +163,7 @@ def slice_extent(
     inbound: bool = False,
     analyzer: Analyzer | None = None,
 ) -> PrimExpr:
-    """How many elements a slice of one axis has."""
+    """Number of elements of a slice of one axis."""
     known = [const_int(v) for v in (begin, end, stride, extent)]
     if None not in known:
         first, last, step, size = known

@@ -1,4 +1,4 @@
-"""What struct-info inference of the operators shares: argument checks, broadcasting, axes, results."""
+"""Shared parts of the operators' struct-info inference: argument checks, broadcasting, axes, results."""
 
 from __future__ import annotations
 

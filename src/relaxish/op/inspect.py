@@ -1,4 +1,4 @@
-"""What a tensor is, read at run time: dtype, rank, extents, strides and offsets as scalars.
+"""Inspection of tensors at run time: dtype, rank, extents, strides and offsets as scalars.
 
 What inference already knows is replaced by its value when the call is normalised.
 """

@@ -63,7 +63,7 @@ def has_split_axes(layout: LayoutDecision) -> bool:
 
 
 def axis_in(layout: LayoutDecision, axis: int) -> int:
-    """Where an axis stands in a layout: of one that is split, its outer part."""
+    """Position of an axis in a layout; of a split axis, of its outer part."""
     return [c for c in layout.name if c.isalpha()].index(chr(ord("A") + axis % layout.ndim))
 
 
@@ -110,7 +110,7 @@ def mark_axes(ndim: int, axes: Sequence[int], layout: LayoutDecision) -> str:
 
 
 def marked_axes(text: str) -> tuple[int, ...]:
-    """Where the marked axes stand in what :func:`mark_axes` gives."""
+    """Positions of the marked axes in a result of :func:`mark_axes`."""
     return tuple(k for k, c in enumerate(c for c in text if not c.isdigit()) if c == "-")
 
 

@@ -1,4 +1,4 @@
-"""What the lowering rules of several operators share."""
+"""Shared parts of lowering rules."""
 
 from __future__ import annotations
 

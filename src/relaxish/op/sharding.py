@@ -29,7 +29,7 @@ def call_args(call: Call) -> Sequence[Expr]:
 
 
 def placement_of(graph: AxisGroupGraph, tensor: Expr, rank: int, places: int, index: int = 0) -> Placement:
-    """How a tensor (or a field of a tuple) lies on a mesh of ``places`` axes, as found by the graph."""
+    """Placement of a tensor (or a field of a tuple) on a mesh of ``places`` axes, as found by the graph."""
     specs = [PlacementSpec.replica() for _ in range(places)]
     for axis in range(rank):
         found = graph.spec_of(Axis(tensor, axis, index))

@@ -27,7 +27,7 @@ ShardingSpec = tuple[Any, int]
 
 
 class Edge(IntEnum):
-    """How the ends of an edge depend on one another: consumer to producer, siblings, or producer to consumer."""
+    """Direction of an edge's dependence: consumer to producer, siblings, or producer to consumer."""
 
     ASCEND = 1
     SIBLING = 2

@@ -149,7 +149,7 @@ def inferred_output(
     packed: StructInfo | None = None,
     inplace_indices: Sequence[int] | None = None,
 ) -> StructInfo | None:
-    """What a function in destination-passing style writes when it is given arguments like these.
+    """Output of a function in destination-passing style for arguments like these.
 
     Its parameters are the inputs, then the outputs, then the ``packed`` integers; outputs in place are inputs.  None
     if nothing is known, as for distributed tensors.  Raises TypeError or ValueError for arguments that cannot fit.

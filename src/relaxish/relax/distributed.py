@@ -71,7 +71,7 @@ def device_mesh(shape: Sequence[int], device_ids: Sequence[int] | Range) -> Devi
 
 
 class PlacementSpec(Node):
-    """How a tensor lies along one axis of the mesh: split along ``axis`` (``S[axis]``) or copied (``R``)."""
+    """Placement of a tensor along one axis of the mesh: split along ``axis`` (``S[axis]``) or copied (``R``)."""
 
     axis: int = field(role="attr")
     kind: str = field(role="attr")
@@ -95,7 +95,7 @@ class PlacementSpec(Node):
 
 
 class Placement(Node):
-    """How a tensor lies along each axis of the mesh."""
+    """Placement of a tensor along each axis of the mesh."""
 
     dim_specs: tuple[PlacementSpec, ...] = field(role="attr")
 

@@ -511,7 +511,7 @@ class PyExprMutator(ExprFunctor):
         self.vid_remap_[vid] = var
 
     def get_var_remap(self, vid: Id) -> Var:
-        """What the variable with identity ``vid`` was renamed to. Raises KeyError if it was not."""
+        """New variable for the one with identity ``vid``. Raises KeyError if it was not renamed."""
         if vid in self.vid_remap_:
             return self.vid_remap_[vid]
         for key, value in self.var_remap_.items():

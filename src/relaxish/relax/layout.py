@@ -127,7 +127,7 @@ def transpose_str_like(text: str, source: str, target: str) -> str:
 
 
 class LayoutMap:
-    """How every variable met so far is laid out."""
+    """Layouts of all variables met so far."""
 
     def __init__(self) -> None:
         self._known: dict[Var, NLayout] = {}
@@ -150,7 +150,7 @@ class LayoutMap:
 
 @dataclass
 class InferLayoutOutput:
-    """What a rule answers: layouts in argument order, layouts of the result(s), changed attributes and arguments."""
+    """Answer of a layout rule: layouts in argument order, layouts of the result(s), changed attributes and arguments."""
 
     input_layouts: Sequence[NLayout]
     output_layouts: Sequence[NLayout]

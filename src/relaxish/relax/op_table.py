@@ -42,7 +42,7 @@ Sample = tuple[tuple[Any, ...], dict[str, Any]]
 
 @dataclass(frozen=True)
 class OpKind:
-    """What operators of one kind have in common; a record says only what is different."""
+    """Defaults for operators of one kind; a record states only the differences."""
 
     name: str
     precision: str = "never"

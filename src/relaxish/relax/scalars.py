@@ -1,4 +1,4 @@
-"""What the graph level needs of scalar expressions: proving equality, substituting, collecting variables."""
+"""Scalar expressions at the graph level: proving equality, substituting, collecting variables."""
 
 from __future__ import annotations
 

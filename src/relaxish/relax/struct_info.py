@@ -72,7 +72,7 @@ _Dims = Sequence[PrimExpr]
 
 
 class StructInfoProxy(Protocol):
-    """What stands for a struct info, such as an annotation of the script."""
+    """Interface of what stands for a struct info, such as an annotation of the script."""
 
     def as_struct_info(self) -> StructInfo: ...
 
@@ -123,7 +123,8 @@ class StructInfo(Node):
         return self.with_fields(**changed) if changed else self
 
     def erase(self, shape_var: ShapeVarMap, var: VarMap | None = None) -> StructInfo:
-        """What is defined of it: a dimension with an unknown variable costs the whole shape, not its rank."""
+        """Struct info with only defined variables: a dimension with an unknown variable costs the whole shape, not its
+        rank."""
         return self
 
     def bind(self, arg: StructInfo, shapes: dict[TirVar, PrimExpr], variables: dict[_expr.Var, _expr.Expr]) -> None:

@@ -56,7 +56,7 @@ def convert_to_expr(value: ArgLike) -> Expr:
 
 
 def followed(expr: Expr, lookup: Callable[[Var], Expr | None]) -> Expr:
-    """What a chain of bound variables ends in: an expression, or a variable for which ``lookup`` has none."""
+    """End of a chain of bound variables: an expression, or a variable for which ``lookup`` has none."""
     while isinstance(expr, Var):
         bound = lookup(expr)
         if bound is None:

@@ -1,4 +1,4 @@
-"""What a deployed model needs, and nothing of the compiler.
+"""Run time of deployed models, without any of the compiler.
 
 ``runtime.VirtualMachine(runtime.load_module("model.so"), runtime.cpu())["main"](x)`` runs what
 ``relaxish.build(...).export_library("model.so")`` wrote.

@@ -40,7 +40,7 @@ class Clock(Protocol):
 
 
 class DeviceAPI:
-    """What a backend offers for one device type; see ``backend/*/device.py`` for implementations."""
+    """Operations of a backend for one device type; see ``backend/*/device.py`` for implementations."""
 
     def exists(self, index: int) -> bool:
         """Whether the device is there."""

@@ -40,7 +40,7 @@ _FLOAT8_NAMES = {code: name for name, code in _FLOAT8_CODES.items()}
 
 
 class ArgTypeCode(IntEnum):
-    """What kind of value an argument of a packed function is, as the field's calling convention counts them."""
+    """Kinds of values that arguments of packed functions have, numbered as in the field's calling convention."""
 
     INT = 0
     UINT = 1
@@ -64,7 +64,7 @@ TypeCode = ArgTypeCode
 
 
 class DataTypeCode(IntEnum):
-    """What kind of number a type holds, as DLPack counts them."""
+    """Kinds of numbers of a data type, numbered as in DLPack."""
 
     INT = DL_INT
     UINT = DL_UINT

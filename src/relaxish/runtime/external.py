@@ -45,7 +45,7 @@ class Program:
 
 @dataclass(frozen=True)
 class LibraryKernel:
-    """What a step does: the shape of its result from its operands', and the call."""
+    """Step of a library program: the shape of its result from its operands', and the call."""
 
     shape: Callable[[Sequence[tuple[int, ...]], Mapping[str, Any]], tuple[int, ...]]
     run: Callable[[Sequence[NDArray], NDArray, Mapping[str, Any]], None]
@@ -107,7 +107,7 @@ class LibraryModule:
     __getitem__ = get_function
 
     def kernel_of(self, step: Step) -> LibraryKernel:
-        """What runs a step."""
+        """Implementation of a step."""
         return _kernel(step.kernel)
 
     def _run(self, program: Program, kernels: Sequence[LibraryKernel], args: Sequence[NDArray]) -> None:

@@ -43,7 +43,7 @@ class ParamSpec:
 
 @dataclass(frozen=True)
 class ShapeVarSource:
-    """Where a free symbolic variable's value comes from: dimension ``dim_index`` of parameter ``param_index``."""
+    """Source of a free symbolic variable's value: dimension ``dim_index`` of parameter ``param_index``."""
 
     name: str
     param_index: int
@@ -52,7 +52,7 @@ class ShapeVarSource:
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """What a caller must know of a kernel.
+    """Signature of a kernel for its callers.
 
     ``written`` are the parameters whose memory the program writes, as far as that is known (None: it is not; any may be).
     """
@@ -120,7 +120,7 @@ def scalar_bits(value: float, dtype: str) -> int:
 
 
 def scalar_value(bits: int, dtype: str) -> bool | int | float:
-    """What the signed 64-bit content of a slot stands for."""
+    """Python value of the signed 64-bit content of a slot."""
     if dtype.startswith(("float", "bfloat")):
         return float(struct.unpack("<d", struct.pack("<q", bits))[0])
     if dtype == "bool":

@@ -53,7 +53,7 @@ class Module:
 
     @property
     def format(self) -> str:
-        """What :meth:`save` writes unless told otherwise."""
+        """Default format of :meth:`save`."""
         return "o" if self.objects else ""
 
     @property

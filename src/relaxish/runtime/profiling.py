@@ -39,7 +39,7 @@ class Percent:
 
 @dataclass(frozen=True)
 class Count:
-    """How often something happened."""
+    """Counter of events in a report."""
 
     value: int
 

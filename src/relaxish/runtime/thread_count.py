@@ -1,4 +1,4 @@
-"""How many threads the parallel loops of compiled code use: one number for every library of this process.
+"""Thread count of the parallel loops in compiled code: one number for every library of this process.
 
 Each library has a pool of its own and exports ``void rx_set_num_threads(int32_t)``; what has been loaded is told when the
 number changes, and what is loaded later when it is loaded.

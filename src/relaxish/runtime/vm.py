@@ -62,7 +62,7 @@ _Linked = tuple[int, int, Any, Any, str]
 
 
 class VMInstrumentReturnKind(enum.IntEnum):
-    """What an instrument tells the machine: go on, or skip the call."""
+    """Answer of an instrument: run the call, or skip it."""
 
     NO_OP = 0
     SKIP_RUN = 1
@@ -132,7 +132,7 @@ class VirtualMachine:
 
     @cached_property
     def random_entropy(self) -> int:
-        """What this machine draws random numbers from where a model gives no seed."""
+        """64 random bits that seed this machine's random numbers where a model gives no seed."""
         return secrets.randbits(64)
 
     @staticmethod

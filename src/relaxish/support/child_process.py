@@ -1,4 +1,5 @@
-"""What processes started by this package have in common: they end with their parent, and they are not started by accident.
+"""Shared parts of the processes started by this package: they end with their parent, and they are not started by
+accident.
 
 A process that unpickles a task imports the module the function is from. If that module starts processes when it is
 imported, each of them would do so again: starting one is an error then.
@@ -24,7 +25,7 @@ _STATE = threading.local()
 
 @contextlib.contextmanager
 def unpickling() -> Iterator[None]:
-    """What is imported in this scope must not start processes: it is imported for a task of this one."""
+    """Scope of imports for a task of this process: they must not start processes."""
     before = getattr(_STATE, "unpickling", False)
     _STATE.unpickling = True
     try:

@@ -42,7 +42,7 @@ def override_renderer(render_func: Renderer | None) -> None:
 
 
 class SpanLike(Protocol):
-    """What a diagnostic reads from a location."""
+    """Interface of a location for diagnostics."""
 
     @property
     def line(self) -> int: ...
@@ -55,7 +55,7 @@ class SpanLike(Protocol):
 
 
 class Severity(enum.IntEnum):
-    """How bad it is; ``ERROR`` and ``BUG`` make :meth:`DiagnosticContext.render` raise."""
+    """Severity of a diagnostic; ``ERROR`` and ``BUG`` make :meth:`DiagnosticContext.render` raise."""
 
     HELP = 10
     NOTE = 20
@@ -76,7 +76,7 @@ class Diagnostic:
 
     @property
     def level(self) -> Severity:
-        """How bad it is."""
+        """Severity of the diagnostic."""
         return self.severity
 
     def render(self, source: str | None = None) -> str:

@@ -1,4 +1,4 @@
-"""What is loaded by name: hooks of low layers that upper layers fill, and public names that live elsewhere.
+"""Loading by name: hooks of low layers that upper layers fill, and public names with their real places.
 
 Folders are layers, and a layer names no module above it. Where it needs one (the printer, the operators, the driver),
 it loads a *hook*, and the root package says which module that is. The public API puts names where users of the field
@@ -66,7 +66,7 @@ def available(hook: str) -> bool:
 
 
 def load(hook: str) -> Any:
-    """What a hook stands for; importing its module fills the tables of the layer that asks. Raises KeyError, ImportError."""
+    """Object behind a hook; importing its module fills the tables of the layer that asks. Raises KeyError, ImportError."""
     module, _, attribute = _HOOKS[hook].partition(":")
     found = importlib.import_module(module)
     return getattr(found, attribute) if attribute else found

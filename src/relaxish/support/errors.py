@@ -33,7 +33,7 @@ class MissingFileError(RelaxishError, ValueError):
 
 
 class MalformedDataError(RelaxishError, ValueError):
-    """What a file or a text holds is not what its format says: damaged, truncated, or never of that format."""
+    """Contents of a file or a text violate its format: damaged, truncated, or of another format."""
 
 
 class DiagnosticError(RelaxishError):

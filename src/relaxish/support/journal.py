@@ -138,7 +138,7 @@ class Journal:
         return self._parse(data[:cut])
 
     def complete_end(self) -> int:
-        """Where the last complete line ends now."""
+        """Current end of the last complete line."""
         with self.lock(shared=True) as fd:
             return _complete_end(fd)
 

@@ -1,4 +1,4 @@
-"""How many threads parallel loops use."""
+"""Thread count of parallel loops."""
 
 from __future__ import annotations
 

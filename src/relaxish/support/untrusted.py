@@ -41,7 +41,7 @@ _STRINGS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 
 
 def json_depth(document: str) -> int:
-    """How deep the lists and objects of a JSON text are nested (of a text that is no JSON: some number)."""
+    """Nesting depth of the lists and objects of a JSON text (of a text that is no JSON: some number)."""
     import numpy as np
 
     codes = np.frombuffer(_STRINGS.sub("", document).encode("utf-8", "replace"), np.uint8)

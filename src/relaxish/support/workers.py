@@ -36,7 +36,7 @@ _log = get_logger("workers")
 
 @dataclass(frozen=True)
 class TaskResult:
-    """How one task ended.
+    """Outcome of one task.
 
     ``status`` is ``"ok"`` (``value`` holds the result), ``"error"`` (it raised), ``"timeout"``, ``"crash"`` (the worker
     died; ``signal`` says of what) or ``"oom"`` (it ran into the memory limit, or the system killed it for memory).

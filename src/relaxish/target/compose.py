@@ -213,7 +213,7 @@ def resolve(target: Target, inherited: Mapping[str, Any]) -> Target:
 
 
 def pool_of(target: Target) -> list[dict[str, str]] | dict[str, str]:
-    """Where candidates for a target are measured: its own pool, else (compositions) those of its leaves."""
+    """Pool of devices that measure candidates for a target: its own, else (compositions) those of its leaves."""
     given = target.attrs.get("pool")
     if given is not None:
         return given

@@ -1,4 +1,4 @@
-"""What the machine we run on has: triple, CPU features by their LLVM names, permission to use AMX, core count.
+"""Detection of this machine: triple, CPU features by their LLVM names, permission to use AMX, core count.
 
 Nothing here loads LLVM: a ``Target`` must be cheap to make, also in a process that never compiles.
 """

@@ -56,7 +56,7 @@ class GenericFunc:
         return self.get_packed_func()(*args)
 
     def set_default(self, func: Function, allow_override: bool = False) -> None:
-        """What runs where no key of the target has an implementation."""
+        """Register the implementation for targets without one of their own keys."""
         if self._default is not None and not allow_override:
             raise ValueError(f"Generic function already registered for {self.name}")
         self._default = func

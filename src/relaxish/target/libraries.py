@@ -1,4 +1,4 @@
-"""Which kinds of targets the libraries that ``-libs`` may name are for."""
+"""Target kinds that each library of ``-libs`` supports."""
 
 from __future__ import annotations
 

@@ -275,7 +275,7 @@ def config_of_any(spec: str | dict[str, Any]) -> tuple[dict[str, Any], str]:
 
 
 def unknown_tag(name: str) -> str:
-    """What to say of a tag that is not there."""
+    """Error text for a tag that is not registered, with similar names."""
     from .tags import list_tag_names
 
     near = difflib.get_close_matches(name, list_tag_names(), n=3, cutoff=0.6)

@@ -245,7 +245,7 @@ class Target:
 
     @property
     def host(self) -> Target | None:
-        """Where host code runs: as given; of a ``composite`` without one its CPU, or that of its first device."""
+        """Target of host code: as given; for a ``composite`` without one its CPU, or that of its first device."""
         if self._host is None and self.kind.name == "composite":
             return default_host(self)
         return self._host
@@ -257,12 +257,12 @@ class Target:
 
     @property
     def runtime(self) -> str:
-        """What drives programs: ``vm`` unless given, ``cuda-graph``, ``aot`` or ``graph``."""
+        """Runtime of programs: ``vm`` unless given, ``cuda-graph``, ``aot`` or ``graph``."""
         return str(self.attrs.get("runtime", "vm"))
 
     @property
     def pool(self) -> list[dict[str, str]] | dict[str, str]:
-        """Where candidates are measured: a dictionary with its kind, or for compositions a list of such."""
+        """Pool of devices that measure candidates: a dictionary with its kind, or for compositions a list of such."""
         return pool_of(self)
 
     # ---- scope

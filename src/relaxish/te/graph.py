@@ -1,4 +1,4 @@
-"""Which tensors an expression loads, and operations in order of dependence."""
+"""Tensors that an expression loads, and operations in order of dependence."""
 
 from __future__ import annotations
 

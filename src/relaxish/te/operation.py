@@ -65,7 +65,7 @@ def domain(axis: IterVar) -> Range:
 
 
 class Operation:
-    """What makes one or more tensors."""
+    """Producer of one or more tensors."""
 
     __slots__ = ("__weakref__", "_outputs", "attrs", "name", "tag")
 
@@ -77,7 +77,7 @@ class Operation:
 
     @property
     def num_outputs(self) -> int:
-        """How many tensors it makes."""
+        """Number of tensors it makes."""
         return 1
 
     def output_shape(self, index: int) -> tuple[PrimExpr, ...]:

@@ -72,7 +72,7 @@ class CacheOp(Operation):
 
 
 def axis_extent(axis: IterVar) -> int | None:
-    """How many values an axis has, None if that is not known yet."""
+    """Number of values of an axis, None if that is not known yet."""
     extent = axis.dom.extent if axis.dom is not None else None
     return as_int(extent)
 
@@ -93,7 +93,7 @@ def _whole(value: Any, what: str) -> object:
 
 
 class Stage:
-    """How one operation is computed."""
+    """Schedule of one operation: its axes, their order and annotations."""
 
     def __init__(self, schedule: Schedule, op: Operation, origin: Operation | None = None) -> None:
         self.schedule = schedule
@@ -249,7 +249,7 @@ class Stage:
         self.attach, self.inlined = None, True
 
     def set_scope(self, scope: str) -> None:
-        """Where the stage's values are kept: ``"shared"``, ``"local"``, ..."""
+        """Set the memory scope of the stage's values: ``"shared"``, ``"local"``, ..."""
         self._add("set_scope", (), (), str(scope))
 
     def storage_align(self, axis: IterVar, factor: int, offset: int) -> None:
@@ -410,7 +410,7 @@ class Schedule:
         return [s.op.output(0) for s in self.stages if isinstance(s.op, PlaceholderOp)]
 
     def replay(self) -> Replay:
-        """What was asked for, carried out."""
+        """The schedule carried out on a function, once."""
         if self._replayed is None:
             from .schedule_replay import carry_out
 

@@ -136,5 +136,5 @@ def main() -> None:
 
 
 def object_use_count(obj: object) -> int:
-    """How many references there are to an object."""
+    """Number of references to an object."""
     return sys.getrefcount(obj) - 2

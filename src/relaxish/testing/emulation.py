@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..backend.cuda.emulator import emulate
+from ..backend.emulator import emulate
 from ..ir.module import IRModule
 from ..target.target import Target
 from ..tir.function import PrimFunc
@@ -22,7 +22,7 @@ def emulate_cuda(
     """Run a scheduled GPU program on the CPU, writing results into the arrays given.
 
     With ``check``, data races, accesses out of bounds, misaligned vectors, reads of shared memory nobody wrote,
-    barriers in divergent branches and deadlocks raise an :class:`~relaxish.backend.cuda.emulator.EmulationError`
+    barriers in divergent branches and deadlocks raise an :class:`~relaxish.backend.emulator.EmulationError`
     that names kernel, buffer, index, block, thread and statement. ``limits`` are ``max_steps`` and ``shared_limit``.
 
     >>> import numpy as np

@@ -22,7 +22,7 @@ __all__ = ["FakeCUDA", "FakeImage", "use_cuda_provider"]
 
 
 class FakeImage(dict[str, Callable[[Launch], None] | None]):
-    """What the fake loads: kernels by name, each a function of its launch, or ``None`` to do nothing."""
+    """Image of the fake driver: kernels by name, each a function of its launch, or ``None`` to do nothing."""
 
 
 class FakeCUDA(SimulatedDriver):

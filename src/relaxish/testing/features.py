@@ -1,4 +1,5 @@
-"""What a test needs of the machine, as marks that skip it elsewhere: ``@requires_cuda``, ``@requires_package("onnx")``."""
+"""Requirements of tests on the machine, as marks that skip them elsewhere: ``@requires_cuda``,
+``@requires_package("onnx")``."""
 
 from __future__ import annotations
 

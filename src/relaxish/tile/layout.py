@@ -28,7 +28,7 @@ _UNIT, _BANKS = 16, 128
 
 
 class Layout:
-    """Where the elements of a tile of ``shape`` lie: ``forward_fn(*indices)`` gives one index or several.
+    """Layout of a tile of ``shape``: ``forward_fn(*indices)`` gives one index or several.
 
     Several are taken in row-major order. Raises ValueError where two elements would lie in one place.
     """
@@ -43,7 +43,7 @@ class Layout:
         return self.shape
 
     def get_output_shape(self) -> tuple[int, ...]:
-        """How far each index of a place goes."""
+        """Extents of the layout's output indices."""
         return self.order.extents
 
     def __call__(self, *indices: int) -> tuple[int, ...]:

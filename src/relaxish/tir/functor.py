@@ -99,7 +99,7 @@ class _SubstituteByFunction(Substitute):
 
 
 def without_lets(body: Stmt) -> tuple[dict[Var, PrimExpr], Stmt]:
-    """What is bound to names above a statement, in terms of other values, and the statement."""
+    """Values bound by let statements above a statement, in terms of other values, and the statement without them."""
     bound = Substitute({})
     while isinstance(body, LetStmt):
         bound.values[body.var] = bound.visit(body.value)

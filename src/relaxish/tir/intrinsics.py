@@ -33,7 +33,7 @@ COSTLY = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Intrinsic:
-    """What is known of ``tir.<name>``.
+    """Record of the intrinsic ``tir.<name>``.
 
     ``meaning``: the value on NumPy arrays and scalars. ``cost``: of one element, in additions. ``builder``: how
     ``tir.<name>`` makes a call ("float": integers become float32; "same": of the operand's type; "int32": of this type

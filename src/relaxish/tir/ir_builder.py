@@ -171,11 +171,11 @@ class IRBuilder:
         return self._scope(None, lambda body: While(condition, body))
 
     def if_scope(self, cond: ExprLike) -> AbstractContextManager[None]:
-        """What is done if the condition holds."""
+        """Scope of the statements under a condition."""
         return self._scope(None, lambda body: IfThenElse(cond, body, None))
 
     def else_scope(self) -> AbstractContextManager[None]:
-        """What is done otherwise. Raises RuntimeError unless an ``if_scope`` has just ended."""
+        """Scope of the statements otherwise. Raises RuntimeError unless an ``if_scope`` has just ended."""
         previous = self._stack[-1][-1] if self._stack[-1] else None
         if not isinstance(previous, IfThenElse) or previous.else_case is not None:
             raise RuntimeError("else_scope can only follow an if_scope")
@@ -221,7 +221,7 @@ class IRBuilder:
         return Call(expr.dtype, Op.get("tir.likely"), (expr,))
 
     def get(self) -> Stmt:
-        """What was built. Raises RuntimeError inside a scope."""
+        """Statement built so far. Raises RuntimeError inside a scope."""
         made = self._close()
         if self._stack:
             raise RuntimeError("cannot call get inside construction scope")

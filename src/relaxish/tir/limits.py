@@ -1,4 +1,4 @@
-"""How far loops may be written out: beyond that, compiling takes for ever and no machine gains by it."""
+"""Limits of unrolling and vectorising: beyond them compilation takes for ever and no machine gains."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _parts(stmt: Stmt) -> list[Any]:
 
 
 def unrolled_size(stmt: Stmt) -> int:
-    """How many statements there are once all loops marked unrolled are written out."""
+    """Number of statements once all loops marked unrolled are written out."""
     parts = _parts(stmt)
     size = sum(unrolled_size(part) for part in parts) if parts else 1
     return size * _count(stmt) if isinstance(stmt, For) and stmt.kind == ForKind.UNROLLED else size
@@ -55,7 +55,7 @@ def check_unrolled(stmt: Stmt) -> None:
 
 
 def lanes_of_loops(stmt: Stmt) -> int:
-    """How many lanes the vectors of nested vectorized loops have, where they have most."""
+    """Largest number of lanes of the vectors of nested vectorized loops."""
     lanes = max((lanes_of_loops(part) for part in _parts(stmt)), default=1)
     return lanes * _count(stmt) if isinstance(stmt, For) and stmt.kind == ForKind.VECTORIZED else lanes
 

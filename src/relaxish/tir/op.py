@@ -429,7 +429,7 @@ def tvm_tuple(*value: ExprLike) -> PrimExpr:
 
 
 def get_vscale_expr(dtype: str, min_size: int = 128) -> PrimExpr:
-    """How many elements of ``dtype`` a scalable vector of at least ``min_size`` bits has."""
+    """Number of elements of ``dtype`` in a scalable vector of at least ``min_size`` bits."""
     return min_size // dt.bits(dtype) * vscale()
 
 

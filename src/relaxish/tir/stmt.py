@@ -33,7 +33,7 @@ class Stmt(Node, checked=True):
 
 
 class ForKind(IntEnum):
-    """How a loop runs."""
+    """Execution of a loop's iterations: in order, in parallel, as vector lanes, unrolled, or bound to threads."""
 
     SERIAL = 0
     PARALLEL = 1

@@ -46,7 +46,7 @@ source.onerror = () => { document.getElementById('state').textContent = 'the ser
 
 
 class Dashboard:
-    """What there is to show: the runs in some work directories, and a cluster."""
+    """State of the page: the runs in some work directories, and a cluster."""
 
     def __init__(self, work_dirs: Sequence[str], cluster: ClusterStatus | None = None) -> None:
         if len({os.path.abspath(d) for d in work_dirs}) < len(work_dirs):

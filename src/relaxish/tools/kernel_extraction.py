@@ -1,4 +1,5 @@
-"""Which tensor programs a Relax module calls with what, and self-contained scripts that time one of them."""
+"""Extraction of kernels: the tensor programs that a Relax module calls, their arguments, and self-contained scripts
+that time one of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tracker knows: ``python -m relaxish.tools.query_rpc_tracker --host 127.0.0.1 --port 9190``."""
+"""Status of a tracker: ``python -m relaxish.tools.query_rpc_tracker --host 127.0.0.1 --port 9190``."""
 
 from __future__ import annotations
 

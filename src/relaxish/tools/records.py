@@ -57,7 +57,7 @@ class Task:
 
     @property
     def gain(self) -> float | None:
-        """How many times faster than the default schedule the best one is; None if they were not measured together."""
+        """Speed-up of the best schedule over the default one; None if they were not measured together."""
         return self.default / self.tuned if self.default and self.tuned else None
 
     @property
@@ -159,7 +159,7 @@ def _sql_log(where: str) -> TuningLog:
 
 
 def left_out_text(left_out: Mapping[str, int]) -> str:
-    """What was left out, for people."""
+    """Text on the records left out, for people."""
     places = ", ".join(f"{n} of {name}" for name, n in sorted(left_out.items()))
     return f"{sum(left_out.values())} records of other machines ({places})"
 

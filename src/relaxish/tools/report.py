@@ -59,7 +59,7 @@ def _by_time(log: TuningLog) -> list[Task]:
 
 
 def report_sections(log: TuningLog) -> dict[str, str]:
-    """What a report says of a run, by section, as HTML: what changes while it goes on."""
+    """Sections of a run's report as HTML, by name: the parts that change while the run goes on."""
     tasks = _by_time(log)
     return {
         "summary": _summary(log, tasks),

@@ -1,4 +1,4 @@
-"""What the commands of remote procedure calls share: their arguments, and running until interrupted."""
+"""Shared parts of the RPC commands: their arguments, and running until interrupted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which schedule of each kernel is fastest where it really runs: in the model, with caches as the model leaves them.
+"""Tuning in place: the fastest schedule of each kernel within the model, with caches as the model leaves them.
 
 A kernel measured by itself finds its weights in cache; in a model they come from memory. The last word on a few
 finalists for each kernel is therefore a profile of whole models built with them.
@@ -42,7 +42,7 @@ class KernelTimes:
 
     @property
     def winner(self) -> int | None:
-        """Which finalist is faster than the default schedule, by more than noise; None if none is."""
+        """Finalist that is faster than the default schedule by more than noise; None if none is."""
         best = min(range(len(self.tuned)), key=self.tuned.__getitem__, default=None)
         return best if best is not None and self.tuned[best] < 0.99 * self.default else None
 

@@ -92,7 +92,7 @@ def _first_element(begin: PrimExpr, extent: PrimExpr, stride: PrimExpr) -> PrimE
 def slice_length(
     begin: PrimExpr, end: PrimExpr, stride: PrimExpr, extent: PrimExpr, assume_inbound: bool = True
 ) -> PrimExpr:
-    """How many elements ``begin:end:stride`` picks of an axis, not yet simplified.
+    """Number of elements that ``begin:end:stride`` picks of an axis, not yet simplified.
 
     ``assume_inbound``: the bounds are known to lie within the axis and not to be negative.
     """

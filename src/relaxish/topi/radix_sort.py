@@ -150,7 +150,7 @@ class _Line:
         return loop("j", self.n, insert)
 
     def position(self, j: PrimExpr, sorted_in_place: bool) -> PrimExpr:
-        """Where the element that comes ``j``-th stood."""
+        """Original position of the ``j``-th element in sorted order."""
         moved = 0 if sorted_in_place else self.digits % 2
         if self.packed:
             word = read((self.words, self.spare)[moved], j)

@@ -32,7 +32,7 @@ class _Scan:
         self.one = const(1, str(self.n.dtype))
 
     def element(self, k: PrimExpr, inner: list[PrimExpr]) -> PrimExpr:
-        """What is combined into the result at ``k``."""
+        """Operand that is combined into the result at ``k``."""
         source = k if self.identity is None else k - self.one
         return read(self.source, *self.outer, source, *inner).astype(self.out.dtype)
 

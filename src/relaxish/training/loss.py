@@ -63,7 +63,7 @@ class Loss:
 
     @property
     def num_backbone_outputs(self) -> int:
-        """How many results of the backbone the loss takes first."""
+        """Number of leading parameters of the loss that are results of the backbone."""
         return self._num_backbone_outputs
 
     def _with_reduction(self, expr: Expr) -> Expr:

@@ -114,7 +114,7 @@ class Trainer:
         return [self._array(i) for i in items]
 
     def predict(self, *input_instances: Any) -> Any:
-        """What the backbone computes for these inputs, new states left out."""
+        """Result of the backbone for these inputs, without new states."""
         self._check_inited()
         if len(input_instances) != self._input_num:
             raise ValueError(f"the model takes {self._input_num} inputs, but got {len(input_instances)}")

@@ -1,4 +1,4 @@
-"""What the graph passes share: making passes, walking the functions of a module, pass decorators."""
+"""Shared parts of graph passes: making passes, walking the functions of a module, pass decorators."""
 
 from __future__ import annotations
 

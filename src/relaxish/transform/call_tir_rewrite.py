@@ -19,7 +19,7 @@ __all__ = ["CallTIRRewrite"]
 _NAMES = ("relax.call_tir", "relax.call_dps_packed", "relax.call_tir_inplace", "relax.call_tir_with_grad")
 
 
-class _Rewriter(PyExprMutator):
+class _CallTIRRewriter(PyExprMutator):
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
         self.mod = mod
@@ -95,4 +95,4 @@ class CallTIRRewrite(ModuleRewrite):
     """
 
     def rewrite(self, mod: IRModule) -> IRModule:
-        return mutated(_Rewriter(mod), mod)
+        return mutated(_CallTIRRewriter(mod), mod)

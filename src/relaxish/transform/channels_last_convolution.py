@@ -80,7 +80,7 @@ def _convolution(
     return te.compute((data.shape[0], data.shape[1], *size, weight.shape[-1]), product, "conv_channels_last")
 
 
-class _Rewriter(PyExprMutator):
+class _ChannelsLastRewriter(PyExprMutator):
     def __init__(self, mod: IRModule, target: Target) -> None:
         super().__init__(mod)
         self.vector_bits = target.vector_bits
@@ -164,7 +164,7 @@ class ChannelsLastConvolution(ModuleRewrite):
     target: Target
 
     def rewrite(self, mod: IRModule) -> IRModule:
-        rewriter = _Rewriter(mod, self.target)
+        rewriter = _ChannelsLastRewriter(mod, self.target)
 
         def rewrite(_: GlobalVar, func: Function) -> Function:
             made: Function = rewriter.visit_expr(func)

@@ -1,4 +1,4 @@
-"""Which parts of a graph function a CUDA graph can replay: calls that find all their arguments at fixed addresses.
+"""Regions of a graph function that a CUDA graph can replay: calls whose arguments all are at fixed addresses.
 
 Storage of constant size that does not leave the function is allocated once; tensors in it, weights and constants are
 *static*.  A region is a run of bindings of one block with static arguments, beginning with a kernel launch.
@@ -267,7 +267,7 @@ class _Escaping(PyExprVisitor):
                 self.visit_binding(binding)
 
     def visit_var_binding_(self, binding: VarBinding) -> None:
-        """What a returned value is made of is returned as well."""
+        """Returned tuples return their fields, too."""
         value = binding.value
         super().visit_var_binding_(binding)
         if binding.var not in self.returned:

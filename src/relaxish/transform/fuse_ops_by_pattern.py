@@ -24,7 +24,7 @@ __all__ = ["FuseOpsByPattern", "FusionPattern", "PatternCheckContext"]
 
 @dataclass(frozen=True)
 class PatternCheckContext:
-    """What a pattern's check sees of a match.
+    """Context of a pattern's check: the match and its surroundings.
 
     ``matched_expr`` is the last matched value, ``annotated_expr`` the values of the annotated sub-patterns by name,
     ``matched_bindings`` the bound variables inside the match, ``var_usages`` the variables using each variable of the

@@ -24,7 +24,7 @@ _SCOPE = "ipc_memory"
 _ALLOC = "runtime.disco.cuda_ipc.alloc_storage"
 
 
-class _Lower(PyExprMutator):
+class _IpcAllocationLowerer(PyExprMutator):
     def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         name = op_name_of(call)
@@ -49,7 +49,7 @@ class LowerGPUIPCAllocStorage(ModuleRewrite):
     """Allocations in the scope ``ipc_memory`` become calls of the runtime function that makes them visible to all GPUs."""
 
     def rewrite(self, mod: IRModule) -> IRModule:
-        return map_relax_functions(mod, lambda _, func: _Lower().visit_expr(func))
+        return map_relax_functions(mod, lambda _, func: _IpcAllocationLowerer().visit_expr(func))
 
 
 _CUSTOM = "runtime.disco.cuda_ipc.custom_allreduce"

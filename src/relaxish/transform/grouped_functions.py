@@ -143,7 +143,8 @@ class _FunctionCreator(PyExprMutator):
             self.params[position : position + 1] = params
 
     def key(self, attrs: Mapping[str, Any]) -> tuple[Any, ...] | None:
-        """What decides the function: equal keys make equal functions. None where that is not told cheaply."""
+        """Hashable values that determine the function: equal keys make equal functions. None where they are expensive
+        to tell."""
         if self.partial:
             return None
         places: dict[Any, int] = {}

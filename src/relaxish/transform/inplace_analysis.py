@@ -1,4 +1,4 @@
-"""What may work in place: live ranges, aliases, and the arguments that nothing needs after a call.
+"""Analysis of in-place calls: live ranges, aliases, and arguments that are dead after a call.
 
 Memory is numbered: every value that is made anew gets the next number, and an alias set holds the numbers a variable
 may stand for; -1 is memory nothing is known about.
@@ -66,7 +66,7 @@ def live_ranges(block: DataflowBlock) -> dict[Var, tuple[int, int]]:
 
 
 class AliasAnalyzer:
-    """Which memory each variable of a block may stand for (``sets``), and what tuples in memory hold (``tuples``)."""
+    """Alias sets of the variables of a block (``sets``), and the fields of tuples in memory (``tuples``)."""
 
     def __init__(self) -> None:
         self.sets: dict[Var, set[int]] = {}

@@ -68,7 +68,7 @@ class _Weights:
         return _Weights(np.ascontiguousarray(self.value.transpose(axes)), self.scale, axes.index(self.axis))
 
 
-class _Rewriter(PyExprMutator):
+class _IntegerProductRewriter(PyExprMutator):
     def __init__(self, mod: IRModule, func: Function) -> None:
         super().__init__(mod)
         self.values = {b.var: b.value for block in func.body.blocks for b in block.bindings}
@@ -214,7 +214,7 @@ class IntegerProducts(ModuleRewrite):
         def rewrite(_: GlobalVar, func: Function) -> Function:
             if (func.attrs and func.attrs.get("Primitive")) or not hasattr(func.body, "blocks"):
                 return func
-            made: Function = _Rewriter(mod, func).visit_expr(func)
+            made: Function = _IntegerProductRewriter(mod, func).visit_expr(func)
             return made
 
         new = map_relax_functions(mod, rewrite)

@@ -1,4 +1,5 @@
-"""What tensor programs were made from, so that a build can lay out a graph that arrives as fused kernels.
+"""Operators from which tensor programs were made, so that a build can choose layouts for a graph of already fused
+kernels.
 
 Pipelines without a target (``zero``, ``default_build``, or LegalizeOps, FuseOps and FuseTIR by hand) make loops of operators
 in the layout of the model. Blocked layouts, packed weights and kernels of whole patterns are chosen on operators. Passes

@@ -53,7 +53,7 @@ def _is_stop(value: Expr) -> bool:
 
 
 class Plan:
-    """Which bindings of one function move, and which values cross from one side to the other."""
+    """Division of one function: the bindings that move, and the values that cross from one side to the other."""
 
     def __init__(self, func: Function, *, shared: bool = False) -> None:
         self.func = func
@@ -101,7 +101,7 @@ class Plan:
 
     @property
     def candidates(self) -> list[Var]:
-        """What may cross: the weights, then what is computed from them."""
+        """Values that may cross: the weights, then values computed from them."""
         return [*self.weights, *(b.var for b in self.lifted if b.var in self.from_weights)]
 
     @property

@@ -18,7 +18,7 @@ from ..ir.module import IRModule
 __all__ = ["LowerAllocTensor"]
 
 
-class _Lower(PyExprMutator):
+class _AllocTensorLowerer(PyExprMutator):
     def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         if not is_call_of(call, "relax.builtin.alloc_tensor"):
@@ -42,4 +42,4 @@ class LowerAllocTensor(ModuleRewrite):
     """
 
     def rewrite(self, mod: IRModule) -> IRModule:
-        return mutated(_Lower(mod), mod)
+        return mutated(_AllocTensorLowerer(mod), mod)

@@ -30,7 +30,7 @@ def _is_void(arg: Expr) -> bool:
     return is_void(info)
 
 
-class _Lower(PyExprMutator):
+class _RuntimeBuiltinLowerer(PyExprMutator):
     def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         if not op_name_of(call):
@@ -116,18 +116,18 @@ class _Lower(PyExprMutator):
         return Call(view, (data, shape, dtype, offset), None, None, call.span)
 
 
-_RULES: dict[str, Callable[[_Lower, Call], Any]] = {
-    "relax.reshape": _Lower._reshape,
-    "relax.to_vdevice": _Lower._to_vdevice,
-    "relax.vm.call_tir_dyn": _Lower._call_tir_dyn,
-    "relax.make_closure": _Lower._make_closure,
-    "relax.invoke_closure": _Lower._invoke_closure,
-    "relax.builtin.alloc_tensor": _Lower._alloc_builtin,
-    "relax.memory.alloc_tensor": _Lower._alloc_tensor,
-    "relax.memory.alloc_storage": _Lower._alloc_storage,
-    "relax.memory.kill_storage": _Lower._kill,
-    "relax.memory.kill_tensor": _Lower._kill,
-    "relax.memory.view": _Lower._view,
+_RULES: dict[str, Callable[[_RuntimeBuiltinLowerer, Call], Any]] = {
+    "relax.reshape": _RuntimeBuiltinLowerer._reshape,
+    "relax.to_vdevice": _RuntimeBuiltinLowerer._to_vdevice,
+    "relax.vm.call_tir_dyn": _RuntimeBuiltinLowerer._call_tir_dyn,
+    "relax.make_closure": _RuntimeBuiltinLowerer._make_closure,
+    "relax.invoke_closure": _RuntimeBuiltinLowerer._invoke_closure,
+    "relax.builtin.alloc_tensor": _RuntimeBuiltinLowerer._alloc_builtin,
+    "relax.memory.alloc_tensor": _RuntimeBuiltinLowerer._alloc_tensor,
+    "relax.memory.alloc_storage": _RuntimeBuiltinLowerer._alloc_storage,
+    "relax.memory.kill_storage": _RuntimeBuiltinLowerer._kill,
+    "relax.memory.kill_tensor": _RuntimeBuiltinLowerer._kill,
+    "relax.memory.view": _RuntimeBuiltinLowerer._view,
 }
 
 
@@ -135,7 +135,7 @@ class LowerRuntimeBuiltin(ModuleRewrite):
     """Replace reshape, shape_of, closures, memory and view operators by the machine's builtins."""
 
     def rewrite(self, mod: IRModule) -> IRModule:
-        return mutated(_Lower(mod), mod)
+        return mutated(_RuntimeBuiltinLowerer(mod), mod)
 
 
 class VMBuiltinLower(LowerRuntimeBuiltin, name="LowerRuntimeBuiltin"):

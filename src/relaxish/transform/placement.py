@@ -1,4 +1,4 @@
-"""Which part of a program runs where: a module and a composed target become modules for single devices.
+"""Placement of a program's parts on devices: a module and a composed target become modules for single devices.
 
 The devices of a composition are :class:`Place`\\ s, in their order, and last the host. Tensors are where their virtual
 devices say; what has none goes to the first place that can run it. A device with a runtime of its own is *self-contained*:
@@ -200,7 +200,7 @@ def _processor(leaf: Target, host: Target) -> Target:
 
 
 def home_of(composite: Target) -> Target:
-    """What code is made for that has no other place: the first device, with the host of the composition."""
+    """Target of code without a place of its own: the first device, with the host of the composition."""
     first = places_of(composite)[0][0].target
     return first if first.get_target_device_type() == _CPU else Target(first, composite.resolved().host)
 

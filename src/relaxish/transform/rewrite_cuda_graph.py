@@ -82,7 +82,7 @@ def _bytes(binding: VarBinding) -> int:
     return int(size.value)
 
 
-class _Rewriter(PyExprMutator):
+class _CapturedRegionRewriter(PyExprMutator):
     """Replaces regions by calls of their functions."""
 
     def __init__(self, mod: IRModule) -> None:
@@ -191,4 +191,4 @@ class RewriteCUDAGraph(ModuleRewrite):
 
     def rewrite(self, mod: IRModule) -> IRModule:
         wanted = PassContext.current().config.get("relax.backend.use_cuda_graph")
-        return _Rewriter(mod).rewrite() if wanted else mod
+        return _CapturedRegionRewriter(mod).rewrite() if wanted else mod

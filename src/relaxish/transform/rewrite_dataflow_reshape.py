@@ -20,7 +20,7 @@ from ..ir.declared_pass import ModuleRewrite
 __all__ = ["RewriteDataflowReshape"]
 
 
-class _Rewriter(PyExprMutator):
+class _ReshapeRewriter(PyExprMutator):
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
         self.mod = mod
@@ -91,4 +91,4 @@ class RewriteDataflowReshape(ModuleRewrite):
     """
 
     def rewrite(self, mod: IRModule) -> IRModule:
-        return mutated(_Rewriter(mod), mod)
+        return mutated(_ReshapeRewriter(mod), mod)

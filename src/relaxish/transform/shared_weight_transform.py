@@ -1,4 +1,4 @@
-"""What several functions compute from the same weights: the plan behind ``LiftTransformParams(shared_transform=True)``.
+"""Common weight computations of several functions: the plan behind ``LiftTransformParams(shared_transform=True)``.
 
 The weights of all functions correspond by position.  A binding is shared if every function has one with the same value
 once its variables are renamed to those of the first function.

@@ -30,7 +30,7 @@ def _is_marked(block: Block) -> bool:
 
 
 @dataclass
-class _Rewrite:
+class _RepackedArgument:
     """One repacked argument: its place among the parameters, the buffer as given, the buffer as repacked."""
 
     index: int
@@ -43,7 +43,7 @@ class _Separator(Mutator):
 
     def __init__(self, func: PrimFunc) -> None:
         self.func = func
-        self.rewrites: list[_Rewrite] = []
+        self.rewrites: list[_RepackedArgument] = []
         self.preproc: list[Stmt] = []
         self._inside = 0
 
@@ -53,7 +53,7 @@ class _Separator(Mutator):
             return made
         before, after = block.reads[0].buffer, block.writes[0].buffer
         buffers = [self.func.buffer_map.get(p) for p in self.func.params]
-        self.rewrites.append(_Rewrite(buffers.index(before), before, after))
+        self.rewrites.append(_RepackedArgument(buffers.index(before), before, after))
         self._inside += 1
         return made.with_fields(annotations={k: v for k, v in made.annotations.items() if k != _MARK})
 
@@ -89,7 +89,7 @@ def _function(buffers: Sequence[tuple[Var, Buffer | None]], body: Stmt, attrs: d
     return renewed
 
 
-def _split(func: PrimFunc) -> tuple[PrimFunc, PrimFunc, list[_Rewrite]] | None:
+def _split(func: PrimFunc) -> tuple[PrimFunc, PrimFunc, list[_RepackedArgument]] | None:
     """The repacking function, the computing function and what is repacked; None if nothing is."""
     if not isinstance(func.body, BlockRealize):
         return None
@@ -116,7 +116,7 @@ def _split(func: PrimFunc) -> tuple[PrimFunc, PrimFunc, list[_Rewrite]] | None:
 class _Splitter(PyExprMutator):
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
-        self.parts: dict[Any, tuple[Any, Any, list[_Rewrite]]] = {}
+        self.parts: dict[Any, tuple[Any, Any, list[_RepackedArgument]]] = {}
         for var, func in list(mod.functions.items()):
             parts = _split(func) if isinstance(func, PrimFunc) else None
             if parts is not None:

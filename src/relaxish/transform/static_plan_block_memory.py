@@ -156,7 +156,7 @@ class _Planner:
                         pool.release(item.storage)
 
     def entry(self, value: Expr) -> Any:
-        """What a leaf expression holds on to."""
+        """Memory that a leaf expression holds on to."""
         match value:
             case Var():
                 return self.values.get(value)

@@ -58,7 +58,7 @@ class _Shape(NamedTuple):
     strides: tuple[int, ...]
 
     def cells(self) -> tuple[int, ...]:
-        """How many inputs an output reads, by axis."""
+        """Number of inputs an output reads, by axis."""
         return tuple(-(-k // s) for k, s in zip(self.window, self.strides))
 
 
@@ -79,7 +79,7 @@ def _kernel(weight: Expr | np.ndarray[Any, Any], shape: _Shape, arrays: _Arrays)
     return arrays.reshape(turned, (channels, shape.inputs, *cells))
 
 
-class _Rewriter(PyExprMutator):
+class _SubpixelRewriter(PyExprMutator):
     def visit_call_(self, op: Call) -> Expr:
         call = super().visit_call_(op)
         dims = _DIMS.get(op_name_of(call))
@@ -154,7 +154,7 @@ class SubPixelConvTranspose(ModuleRewrite):
 
     def rewrite(self, mod: IRModule) -> IRModule:
         def rewrite(_: GlobalVar, func: Function) -> Function:
-            made: Function = _Rewriter(mod).visit_expr(func)
+            made: Function = _SubpixelRewriter(mod).visit_expr(func)
             return made
 
         return map_relax_functions(mod, rewrite)

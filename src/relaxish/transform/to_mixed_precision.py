@@ -110,7 +110,7 @@ def _merge(one: Any, other: Any) -> object:
     return one if one == other else _HIGH
 
 
-class _Rewriter(PyExprMutator):
+class _PrecisionRewriter(PyExprMutator):
     def __init__(self, demands: dict[Var, Any], out_dtype: str, low_inputs: Sequence[str]) -> None:
         super().__init__()
         self.demands = demands
@@ -303,6 +303,6 @@ class ToMixedPrecision(ModuleRewrite):
         def convert(_: GlobalVar, func: Function) -> Function:
             demands = _Demands()
             demands.sequence(func.body)
-            return _Rewriter(demands.of, self.out_dtype, list(self.fp16_input_names or ())).visit_expr(func)
+            return _PrecisionRewriter(demands.of, self.out_dtype, list(self.fp16_input_names or ())).visit_expr(func)
 
         return map_relax_functions(mod, convert)

@@ -185,7 +185,7 @@ class _Todo(NamedTuple):
     context: str
 
 
-class _Lower(PyExprMutator):
+class _ShapeLowerer(PyExprMutator):
     def __init__(self, mod: IRModule, emit_context: bool) -> None:
         super().__init__(mod)
         self.emit_context = emit_context
@@ -428,7 +428,7 @@ class VMShapeLower(ModuleRewrite):
     emit_err_ctx: bool = field(default=True, kw_only=True)
 
     def rewrite(self, mod: IRModule) -> IRModule:
-        lower = _Lower(mod, self.emit_err_ctx)
+        lower = _ShapeLowerer(mod, self.emit_err_ctx)
         for var, func in functions_of(mod, Function):
             lower.builder_.update_func(var, lower.rewrite(var.name_hint, func))
         return lower.builder_.get()

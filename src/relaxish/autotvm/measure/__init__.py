@@ -1,4 +1,4 @@
-"""How fast configurations are: AutoTVM's way to say how to build and run them, on the engine of ``meta_schedule``."""
+"""Measurement of configurations: AutoTVM's builders and runners, on the engine of ``meta_schedule``."""
 
 from .measure import Builder, BuildResult, MeasureErrorNo, MeasureInput, MeasureResult, Runner
 from .measure_methods import LocalBuilder, LocalRunner, RPCRunner, check_remote, request_remote

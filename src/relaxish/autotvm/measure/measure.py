@@ -1,4 +1,4 @@
-"""What is measured and what comes out."""
+"""Inputs and results of measurements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MeasureInput(NamedTuple):
 
 
 class MeasureErrorNo(enum.IntEnum):
-    """How a measurement ended, as records say it."""
+    """Outcome of a measurement in records."""
 
     NO_ERROR = 0
     INSTANTIATION_ERROR = 1
@@ -85,7 +85,7 @@ class MeasureResult(_Result):
 
 
 class BuildResult(NamedTuple):
-    """What a builder made: the file of the code (or the code as bytes), the arguments as ``(shape, dtype)``, or
+    """Result of a builder: the file of the code (or the code as bytes), the arguments as ``(shape, dtype)``, or
     ``error``, a text and an exception; and the seconds it took."""
 
     filename: Any
@@ -133,7 +133,7 @@ class Runner:
         self.task = task
 
     def get_build_kwargs(self) -> dict[str, Any]:
-        """What the builder has to know of the device."""
+        """Facts of the device for the builder."""
         return {}
 
     def run(self, measure_inputs: Sequence[MeasureInput], build_results: Sequence[Any]) -> list[MeasureResult]:

@@ -67,7 +67,7 @@ def _candidate(measure_input: MeasureInput) -> Candidate:
 
 
 def gpu_limits(target: Target) -> dict[str, int]:
-    """What a kernel may use of a GPU, for the builder's ``check_gpu``; empty for other targets."""
+    """Limits of a GPU's kernels, for the builder's ``check_gpu``; empty for other targets."""
     if not is_device_target(target):
         return {}
     known = {"max_thread_x": 1024, "max_thread_y": 1024, "max_thread_z": 64, **dict(target.attrs)}
@@ -327,12 +327,12 @@ class EngineRunner(Runner):
 
     @property
     def evaluator_config(self) -> EvaluatorConfig:
-        """How each candidate is timed."""
+        """Timing of each candidate."""
         return EvaluatorConfig(self.number, self.repeat, self.min_repeat_ms, self.enable_cpu_cache_flush)
 
     @property
     def parts(self) -> ms.Runner:
-        """What runs; made with the first batch."""
+        """Runner of the engine; made with the first batch."""
         if self._runner is None:
             self._runner = self._make()
         return self._runner

@@ -1,4 +1,4 @@
-"""How to measure, as users say it, and batches of configurations measured so."""
+"""Measure options as users write them, and batches of configurations measured so."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ __all__ = ["MeasureBatch", "MeasureOption", "create_measure_batch", "measure_opt
 
 
 class MeasureOption(TypedDict):
-    """What :func:`measure_option` gives."""
+    """Result of :func:`measure_option`."""
 
     builder: Builder
     runner: Runner
 
 
 def measure_option(builder: Builder | str, runner: Runner | str) -> MeasureOption:
-    """How to measure: ``tuner.tune(measure_option=...)``. ``"local"`` stands for LocalBuilder() and LocalRunner().
+    """Builder and runner for ``tuner.tune(measure_option=...)``. ``"local"`` stands for LocalBuilder() and
+    LocalRunner().
 
     Raises ValueError for another word.
     """

@@ -1,4 +1,4 @@
-"""What to write instead of names of Relay that have no counterpart of the same form."""
+"""Replacements for names of Relay that have no counterpart of the same form."""
 
 from __future__ import annotations
 

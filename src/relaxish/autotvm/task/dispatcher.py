@@ -1,4 +1,4 @@
-"""Which configuration a template uses: a stack of contexts, asked from the innermost outwards."""
+"""Choice of a template's configuration: a stack of contexts, asked from the innermost outwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many operations a program does: what speeds are told in."""
+"""Operation count of a program, the unit of reported speeds."""
 
 from __future__ import annotations
 

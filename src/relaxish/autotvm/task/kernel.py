@@ -68,7 +68,7 @@ def anchor_of(mod: IRModule) -> str:
 
 
 def kernel_workload(mod: IRModule) -> tuple[Any, ...]:
-    """What names a kernel in logs: its anchor, its parameters, and the hash of what it computes."""
+    """Workload of a kernel in logs: its anchor, its parameters, and the structural hash."""
     func = _function(mod)
     tensors: list[tuple[Any, ...]] = []
     for param in func.params:
@@ -108,7 +108,7 @@ class KernelTask(Task):
 
     @property
     def space(self) -> KernelSpace:
-        """What the parameters are, where the kernel has no template of its own."""
+        """Configuration space of a kernel without a template of its own."""
         if self._found is None:
             self._found = kernel_space(self.mod, self.target)
         return self._found
@@ -128,7 +128,7 @@ class KernelTask(Task):
         return self.space.apply(cfg), buffers
 
     def cycles(self, points: Sequence[int] | np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
-        """What an analytic model of the machine expects of configurations (any unit); None where there is none."""
+        """Cycles that an analytic model of the machine estimates for configurations (any unit); None without a model."""
         if _template_of(self.anchor, self.target) is not None:
             return None
         return self.space.cycles(self.config_space, points)

@@ -41,7 +41,8 @@ class MissingKnobError(RelaxishError, KeyError):
 
 
 class ConfigSpace:
-    """What can be tuned. ``cfg.define_*`` in a template add parameters, ``cfg["name"]`` is the value to use now."""
+    """Space of a template's parameters. ``cfg.define_*`` in a template add parameters, ``cfg["name"]`` is the value to
+    use now."""
 
     def __init__(self) -> None:
         self.space_map: dict[str, TransformSpace] = {}
@@ -69,7 +70,7 @@ class ConfigSpace:
     def define_split(
         self, name: str, axis: IterVar | VirtualAxis, policy: str = "factors", **kwargs: Any
     ) -> list[Axis]:
-        """How an axis is split into ``num_outputs`` axes.
+        """Define the split of an axis into ``num_outputs`` axes.
 
         ``policy``: "factors" (divisors), "power2", "verbose" (both), or "candidate" with a list ``candidate``. Further:
         ``max_factor``, ``filter`` (a predicate on the entity), ``no_tail`` (sizes must divide; so with "factors").
@@ -81,7 +82,8 @@ class ConfigSpace:
         return self._add_new_transform(ReorderSpace, name, list(axes), policy, **kwargs)
 
     def define_annotate(self, name: str, axes: Sequence[Any], policy: str, **kwargs: Any) -> list[Axis]:
-        """How axes are annotated: words such as "try_unroll_vec", "bind_gpu", "bind_gpu_virtual" or "locate_cache"."""
+        """Define the annotations of axes: words such as "try_unroll_vec", "bind_gpu", "bind_gpu_virtual" or
+        "locate_cache"."""
         return self._add_new_transform(AnnotateSpace, name, list(axes), policy, **kwargs)
 
     def define_knob(self, name: str, candidate: Sequence[Any]) -> list[Axis]:
@@ -125,12 +127,12 @@ class ConfigSpace:
 
     @property
     def dims(self) -> list[int]:
-        """How many values each parameter has, in the order of definition."""
+        """Number of values of each parameter, in the order of definition."""
         return [len(space) for space in self.space_map.values()]
 
     @property
     def range_length(self) -> int:
-        """How many numbers there are, those of filtered configurations included."""
+        """Number of indices, those of filtered configurations included."""
         return prod(self.dims)
 
     @property
@@ -187,7 +189,7 @@ class ConfigSpace:
         return bool(self._shared_filter(self._entity(int(index))))
 
     def valid_mask(self, points: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Which of the numbers, all in range, are those of configurations."""
+        """Mask of the numbers, all in range, that are those of configurations."""
         if self._shared_filter is None:
             return np.ones(len(points), bool)
         return np.array([self.is_index_valid(int(p)) for p in points], bool)
@@ -201,7 +203,7 @@ class ConfigSpace:
         return self._valid
 
     def subrange_length(self, start: int, end: int) -> int:
-        """How many configurations have numbers from ``start`` to below ``end``."""
+        """Number of configurations with numbers from ``start`` to below ``end``."""
         if not 0 <= start <= end <= self.range_length:
             raise IndexError(f"[{start}, {end}) is no part of the {self.range_length} numbers of this space")
         return end - start if self._shared_filter is None else int(self._all_valid()[start:end].sum())
@@ -269,7 +271,7 @@ class ConfigSpace:
 
     @property
     def count(self) -> int:
-        """How many configurations there are; the length, which Python bounds, of spaces that are not huge."""
+        """Number of configurations; equals the length, which Python bounds, for spaces of less than ``sys.maxsize``."""
         return self.range_length if self._shared_filter is None else self.subrange_length(0, self.range_length)
 
     def __len__(self) -> int:
@@ -330,7 +332,7 @@ class ConfigEntity(ConfigSpace):
 
     @staticmethod
     def from_json_dict(json_dict: Mapping[str, Any]) -> ConfigEntity:
-        """What :meth:`to_json_dict` gave. Raises RuntimeError for an unknown kind of parameter."""
+        """Space from the result of :meth:`to_json_dict`. Raises RuntimeError for an unknown kind of parameter."""
         entities: dict[str, Entity] = {}
         for name, kind, value in json_dict["entity"]:
             if kind not in ENTITIES:

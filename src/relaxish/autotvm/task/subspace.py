@@ -49,7 +49,7 @@ class TransformSpace:
 
     @staticmethod
     def get_num_output(axes: Sequence[Any], policy: str, **kwargs: Any) -> int:
-        """How many axes come out."""
+        """Number of resulting axes."""
         return len(axes)
 
 
@@ -281,5 +281,5 @@ class OtherOptionSpace(TransformSpace):
 
 
 def count_all(spaces: Sequence[Sequence[Entity]]) -> int:
-    """How many combinations there are."""
+    """Number of combinations."""
     return prod(len(s) for s in spaces)

@@ -67,7 +67,7 @@ def _deserialized(arg: Any) -> object:
 
 
 def args_to_workload(args: Sequence[Any], task_name: str | None = None) -> tuple[Any, ...]:
-    """What names a program: the task's name and the plain arguments."""
+    """Workload of a program: the task's name and the plain arguments."""
     plain = serialize_args(args)
     return plain if task_name is None else (task_name, *plain)
 
@@ -76,7 +76,7 @@ def args_to_workload(args: Sequence[Any], task_name: str | None = None) -> tuple
 
 
 class TaskTemplate:
-    """What makes the program of a task: one function, or a computation and a schedule for it."""
+    """Template of a task: one function that makes its program, or a computation and a schedule for it."""
 
     def __init__(self, name: str) -> None:
         self.name = name

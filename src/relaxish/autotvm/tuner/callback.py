@@ -1,4 +1,4 @@
-"""What to do after each batch of measurements: ``f(tuner, inputs, results)``."""
+"""Callbacks after each batch of measurements: ``f(tuner, inputs, results)``."""
 
 from __future__ import annotations
 

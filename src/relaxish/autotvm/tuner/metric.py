@@ -1,4 +1,4 @@
-"""How well a ranking of candidates found the fast ones."""
+"""Metrics of a ranking of candidates: whether it found the fast ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all tuners share: propose configurations, measure them, learn, keep the best."""
+"""Base of tuners: propose configurations, measure them, learn, keep the best."""
 
 from __future__ import annotations
 

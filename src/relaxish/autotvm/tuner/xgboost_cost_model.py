@@ -198,7 +198,7 @@ class XGBoostCostModel:
         return found
 
     def margin_of(self, rows: Array) -> Array:
-        """What the model adds for rows of features."""
+        """Scores of the model for rows of features."""
         return self._predict(rows)
 
     def load_basemodel(self, base_model: XGBoostCostModel) -> None:

@@ -1,4 +1,4 @@
-"""Which operators go to Qualcomm's OpenCL ML. Partitioning only: relaxish has no code generator for it.
+"""Patterns of the operators for Qualcomm's OpenCL ML. Partitioning only: relaxish has no code generator for it.
 
 The pass ends in ``RunCodegen``, which says that ``relax.ext.openclml`` is missing, unless somebody registers it.
 """

@@ -1,1 +1,1 @@
-"""What all backends share."""
+"""Shared parts of backends."""

@@ -1,4 +1,4 @@
-"""Which divisors of integers need no check."""
+"""Integer divisors that need no check for zero."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ _QUIET_ATTRS = (
 
 
 def kernel_infos(device: IRModule) -> dict[str, KernelInfo]:
-    """How each kernel of a module of device functions is launched."""
+    """Launch parameters of each kernel in a module of device functions."""
     made = {}
     for var, func in device.functions.items():
         assert isinstance(func, PrimFunc), "device modules hold kernels alone"

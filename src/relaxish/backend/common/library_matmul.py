@@ -1,4 +1,4 @@
-"""What BLAS libraries for GPUs have in common: which matrix products they are asked for, and which they can do."""
+"""Matrix products for the BLAS libraries of GPUs: checks of shapes, biases and transpositions, shared by the libraries."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class NativeCode(Protocol):
 
 
 class NativeCompiler(Protocol):
-    """What a backend for CPUs offers to others."""
+    """Services of a CPU backend for other backends."""
 
     triple: str
     """The processor and system that code is compiled for."""

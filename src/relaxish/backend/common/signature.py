@@ -1,4 +1,4 @@
-"""How compiled functions are called, whatever compiled them: see "Kernel ABI" in docs/architecture.md."""
+"""Calling convention of compiled functions of all backends: see "Kernel ABI" in docs/architecture.md."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WRITTEN = "relaxish.written_params"
 
 
 def kernel_spec(name: str, func: Any) -> KernelSpec:
-    """How a PrimFunc is called."""
+    """Signature of a PrimFunc."""
     params = []
     named = _Renamed()
     in_shapes = {v for b in func.buffer_map.values() for extent in b.shape for v in free_vars(extent)}
@@ -91,7 +91,7 @@ class _Writes(Visitor):
         self.default_visit(call)
 
     def visit_Buffer(self, buffer: Buffer) -> None:
-        """What is done with a buffer is in the statements."""
+        """Skip declarations: uses of a buffer are in the statements."""
 
     def visit_Var(self, var: Var) -> None:
         if var in self.pointers:

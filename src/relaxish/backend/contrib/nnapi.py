@@ -1,4 +1,4 @@
-"""Which operators go to Android's NNAPI. Partitioning only: relaxish has no code generator for it.
+"""Patterns of the operators for Android's NNAPI. Partitioning only: relaxish has no code generator for it.
 
 ``RunCodegen`` then says that ``relax.ext.nnapi`` is missing, unless somebody registers it.
 """

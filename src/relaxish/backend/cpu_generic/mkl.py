@@ -1,4 +1,5 @@
-"""Which matrix products go to Intel MKL where a target says ``-libs=mkl``, and the code generator that hands them over.
+"""Intel MKL for matrix products (targets with ``-libs=mkl``): the patterns of products it takes, and its code
+generator.
 
 The registered patterns are ``mkl_blas.matmul`` and ``mkl_blas.matmul_transposed``, alone, with ``_bias`` and with
 ``_bias_relu``.

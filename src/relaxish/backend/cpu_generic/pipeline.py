@@ -20,7 +20,7 @@ __all__ = [
 
 
 def library_dispatch_passes(target: str | Target) -> list[Pass]:
-    """What the target's libraries do; all other kernels are generated."""
+    """Passes that hand operators to the target's libraries; all other kernels are generated."""
     return library_passes(stages.as_target(target))
 
 

@@ -1,4 +1,4 @@
-"""Which matrix products go to cuBLAS.
+"""Patterns of the matrix products for cuBLAS.
 
 The registered patterns are ``cublas.matmul`` and ``cublas.matmul_transposed`` (the right side is a ``permute_dims``),
 alone, with ``_bias``, ``_bias_relu`` and ``_bias_gelu``, and for 8-bit floats ``cublas.matmul_transposed_dequantize``

@@ -1,4 +1,4 @@
-"""Which convolutions and attentions go to cuDNN.
+"""Patterns of the convolutions and attentions for cuDNN.
 
 The registered patterns are ``cudnn.conv2d.nhwc_ohwi`` alone, with ``_bias`` and ``_bias_relu``, and
 ``cudnn.attention.BS3NH`` and ``cudnn.attention.SBN3H`` for attentions over one stacked tensor.

@@ -1,4 +1,4 @@
-"""Which operators go to CUTLASS-style kernels: products, convolutions, decoded products, attentions and norms.
+"""Patterns of the operators for CUTLASS-style kernels: products, convolutions, decoded products, attentions and norms.
 
 Residual variants (``cutlass.conv2d_bias_residual_add_relu`` and so on) exist of every pattern with a bias.
 """

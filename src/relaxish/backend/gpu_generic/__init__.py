@@ -1,4 +1,4 @@
-"""What all GPU backends share: the default pipeline, and kernels for scans and sampling."""
+"""Shared parts of GPU backends: the default pipeline, and kernels for scans and sampling."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ __all__ = [
 
 
 def library_dispatch_passes(target: str | Target) -> list[Pass]:
-    """What the target's libraries do, then special kernels for sampling, sorting and scans."""
+    """Passes that hand operators to the target's libraries, and to special kernels for sampling, sorting and scans."""
     return [*library_passes(stages.as_target(target)), *stages.dispatch()]
 
 

@@ -44,7 +44,7 @@ def is_amx_call(expr: PrimExpr) -> bool:
 
 
 class TileFile:
-    """What the tile registers of one function hold while code is generated."""
+    """Contents of the tile registers of one function during code generation."""
 
     def __init__(self, gen: StmtGen) -> None:
         self.gen = gen

@@ -118,7 +118,7 @@ def link_shared(path: str | Path, objects: Sequence[bytes], triple: str | None =
 
 
 def linker_of(target: Target) -> Linker:
-    """What links objects made for a target."""
+    """Linker of objects made for a target."""
     return engine.linker_of(target)
 
 

@@ -90,7 +90,7 @@ _NEVER_EMITTED = frozenset(
 
 
 def requirements(target: Target) -> CodeRequirements:
-    """What code compiled for a target needs of the machine that runs it."""
+    """CPU features that code compiled for a target needs."""
     needed = sorted(code_features(target) - _NEVER_EMITTED)
     return CodeRequirements(str(target), triple_of(target), tuple(needed))
 
@@ -253,6 +253,6 @@ def set_num_threads(count: int | None) -> None:
 
 
 def linker_of(target: Target) -> Linker:
-    """What links objects made for a target."""
+    """Linker of objects made for a target."""
     triple = triple_of(target)
     return Linker(triple, lambda: [pool_object(triple)])

@@ -464,7 +464,7 @@ class ExprGen(IndexGen, MemoryGen):
 
 
 def type_suffix(dtype: str) -> str:
-    """How LLVM mangles a type in an intrinsic's name."""
+    """Suffix of a type in the name of an LLVM intrinsic."""
     lanes = dt.lanes(dtype)
     scalar = {"half": "f16", "float": "f32", "double": "f64"}.get(scalar_type(dtype), scalar_type(dtype))
     return scalar if lanes == 1 else f"v{lanes}{scalar}"

@@ -1,4 +1,4 @@
-"""What compiled code checks before it goes on: indices that come from data, divisors, and, to find bugs, all of memory.
+"""Run-time checks of compiled code: indices that come from data, divisors, and, to find bugs, every memory access.
 
 Before (``value`` is an index read from an array, ``n`` the size it must stay below)::
 

@@ -53,7 +53,7 @@ class MemoryGen:
         return pointer if pointer is not None else self.visit(var)
 
     def alias_key(self, var: PrimExpr) -> PrimExpr | str:
-        """What identifies the memory behind ``var`` when asking whether a store may change a load."""
+        """Identity of the memory behind ``var``, for the question whether a store may change a load."""
         root = self.roots.get(var, var)
         if self.merged_params and root not in self.private:
             return "shared"

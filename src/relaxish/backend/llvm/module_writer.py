@@ -1,4 +1,4 @@
-"""What the functions of one LLVM module share: declarations, constants and fresh names."""
+"""State of one LLVM module: declarations, constants and fresh names."""
 
 from __future__ import annotations
 

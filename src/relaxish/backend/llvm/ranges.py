@@ -1,4 +1,4 @@
-"""What loop ranges say about conditions: proving guards and finding loops whose last iteration to peel."""
+"""Facts from loop ranges: proofs of guards, and loops whose last iteration is worth peeling."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _decide(kind: type, low: int, high: int) -> bool | None:
 
 
 def peel_count(loop: For, low: int, count: int, ranges: Ranges) -> tuple[int, int]:
-    """How many first and last iterations to generate apart so that every guard is decided in between."""
+    """Numbers of first and last iterations to generate apart, so that every guard is decided in between."""
     conditions: list[Any] = []
     inner: Ranges = dict(ranges)
 

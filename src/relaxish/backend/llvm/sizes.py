@@ -1,5 +1,5 @@
-"""What generated code may take for granted of sizes that are parameters: they are not negative, and where a loop runs that
-is as long as their product, they are positive."""
+"""Assumptions of generated code about sizes that are parameters: none is negative, and inside of a loop as long as
+their product all are positive."""
 
 from __future__ import annotations
 

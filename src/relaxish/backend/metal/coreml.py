@@ -1,4 +1,4 @@
-"""Which operators go to Apple's Core ML. Partitioning only: relaxish has no code generator for it.
+"""Patterns of the operators for Apple's Core ML. Partitioning only: relaxish has no code generator for it.
 
 ``RunCodegen`` then says that ``relax.ext.coreml`` is missing, unless somebody registers it.
 """

@@ -1,5 +1,5 @@
-"""Which matrix products go to hipBLAS: float16 ones, ``hipblas.matmul`` and ``hipblas.matmul_transposed`` alone, with
-``_bias``, ``_bias_relu`` and ``_bias_gelu``.
+"""Patterns of the matrix products for hipBLAS: float16, ``hipblas.matmul`` and ``hipblas.matmul_transposed`` alone,
+with ``_bias``, ``_bias_relu`` and ``_bias_gelu``.
 """
 
 from __future__ import annotations

@@ -67,7 +67,8 @@ def generate(mod: IRModule, builder: ExecBuilder | None = None, *, native: bool 
 
 
 def declared_of(info: StructInfo) -> Declared | None:
-    """What is said of a value, as plain data for :mod:`relaxish.runtime.bytecode.results`; None if that is nothing."""
+    """Declared struct info of a value, as plain data for :mod:`relaxish.runtime.bytecode.results`; None if nothing is
+    declared."""
     match info:
         case TensorStructInfo():
             extents = None

@@ -15,7 +15,7 @@ from .codegen import symbol_of
 
 
 def signature_of(name: str, func: PrimFunc) -> KernelSpec:
-    """How a PrimFunc is called (no shape variables: the interpreter binds them itself)."""
+    """Signature of a PrimFunc, without shape variables: the interpreter binds them itself."""
     params = []
     for param in func.params:
         buffer = func.buffer_map.get(param)

@@ -1,4 +1,4 @@
-"""What a graph function's declared parameter types mean for a static plan."""
+"""Shapes and types of a graph function's parameters, for its static plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What GPUs have, by product name and by architecture: the facts that estimates and tile hints start from."""
+"""GPU data by product name and by architecture: the facts behind estimates and tile hints."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def compute_capability(arch: str) -> int:
 
 
 def chip_of(target: Target) -> Chip:
-    """What a target's device has: by its tag, else by its architecture.
+    """Chip of a target's device: by its tag, else by its architecture.
 
     >>> from relaxish import Target
     >>> chip_of(Target("nvidia/geforce-rtx-4060")).cores, chip_of(Target("cuda -arch=sm_80")).cores

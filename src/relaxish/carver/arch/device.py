@@ -23,7 +23,7 @@ class TensorInstruction:
 
 
 class TileDevice:
-    """What policies need to know of a device; made from a target alone, the device need not be there.
+    """Description of a device for policies; it is made from a target alone, the device need not be there.
 
     ``reg_cap``: 32-bit registers of a processor; ``smem_cap``: bytes of shared memory of a block; ``max_smem_usage``:
     bytes that the blocks of a processor have together; ``compute_max_core``: processors; ``warp_size``: threads that

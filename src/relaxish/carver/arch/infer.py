@@ -1,4 +1,4 @@
-"""Which description belongs to a target, and which device is meant when nobody says."""
+"""Choice of the device description for a target, and of the default device."""
 
 from __future__ import annotations
 

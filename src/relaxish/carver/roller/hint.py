@@ -1,4 +1,4 @@
-"""What carver recommends: how a kernel is to be tiled."""
+"""Hints: recommended tilings of a kernel."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ class Hint:
         return math.prod(self.thread) * math.prod(self.reduce_thread)
 
     def to_dict(self) -> dict[str, Any]:
-        """What differs from a plain tiling, as a dictionary that :meth:`from_dict` reads."""
+        """Fields that differ from a plain tiling, as a dictionary for :meth:`from_dict`."""
         found: dict[str, Any] = {"block": list(self.block)}
         found["warp" if self.use_tc else "thread"] = list(self.warp if self.use_tc else self.thread)
         found["rstep"] = list(self.rstep)

@@ -210,7 +210,7 @@ class PrimFuncNode(Node):
         return [self.tiled.axes[i].name for i in self._space]
 
     def reduce_inputs(self) -> tuple[Access, ...]:
-        """What the reduction reads; nothing without one."""
+        """Inputs of the reduction; none without one."""
         return self.reduction_stage.reads if self.reduction_stage is not None else ()
 
     # ---- lengths

@@ -1,4 +1,4 @@
-"""Which part of every tensor a tile of the result needs, read off a function's blocks.
+"""Region of every tensor that a tile of the result needs, read off a function's blocks.
 
 Lengths are numbers or NumPy columns alike, so that one pass over the blocks measures one tile or thousands.
 """
@@ -38,7 +38,8 @@ class Axis:
 
 @dataclass(frozen=True)
 class Access:
-    """What a block reads or writes of a tensor: for each dimension, its length from the lengths of the block's axes.
+    """Region of a tensor that a block reads or writes: for each dimension, its length from the lengths of the block's
+    axes.
 
     ``steps``: for each dimension how far one step of an axis moves it (axis number -> step); None if not linear.
     """

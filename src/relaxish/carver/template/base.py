@@ -1,4 +1,4 @@
-"""What all templates have: a device, a function, and hints for the two."""
+"""Base of templates: a device, a function, and hints for the two."""
 
 from __future__ import annotations
 

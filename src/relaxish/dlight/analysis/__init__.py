@@ -1,4 +1,4 @@
-"""What rules ask about a function: its canonical blocks, and whether they are matrix-vector products."""
+"""Analyses for rules: canonical blocks of a function, and matrix-vector products."""
 
 from __future__ import annotations
 

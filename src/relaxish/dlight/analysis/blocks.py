@@ -157,7 +157,7 @@ def _realize(sch: Schedule, rv: BlockRV) -> BlockRealize:
 
 
 def extent_of(axis: IterVar) -> PrimExpr:
-    """How far a block iterator runs."""
+    """Extent of a block iterator."""
     assert axis.dom is not None, "block iterators have domains"
     return axis.dom.extent
 
@@ -209,7 +209,7 @@ def _check_gpu(target: Target) -> None:
 
 
 def get_max_threads_per_block(target: Target) -> int:
-    """How many threads a block of the target may have: 64 where it does not say. Raises ValueError if it is no GPU."""
+    """Thread limit of a block on the target, 64 if it does not say. Raises ValueError if it is no GPU."""
     _check_gpu(target)
     for name in ("max_threads_per_block", "max_num_threads"):
         value = target.attrs.get(name)

@@ -1,4 +1,4 @@
-"""What the bodies of blocks do that nobody may look into: launch threads, call the host, run loops of their own."""
+"""Bodies of opaque blocks: thread launches, calls of the host, loops of their own."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _THREADS = {"cuda": 1024, "rocm": 256, "metal": 256, "opencl": 256}
 
 
 def max_threads_per_block(target: Target) -> int:
-    """How many threads a block of the target may have; where it does not say, 1024 on cuda and 256 elsewhere."""
+    """Thread limit of a block on the target; 1024 on cuda and 256 elsewhere if the target does not say."""
     for name in ("max_threads_per_block", "max_num_threads"):
         value = target.attrs.get(name)
         if value is not None:
@@ -32,7 +32,7 @@ def max_threads_per_block(target: Target) -> int:
 def suggest_threads_per_block(
     target: Target, loops: Sequence[For], max_threads_for_dynamic_loop: int = 32
 ) -> list[int]:
-    """How many threads to give each loop, outermost first: powers of two, together no more than the target allows.
+    """Thread counts of the loops, outermost first: powers of two, together no more than the target allows.
 
     Loops of unknown extent come after the others and take at most ``max_threads_for_dynamic_loop`` each; what is left
     then goes to the first of them.

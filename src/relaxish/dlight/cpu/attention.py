@@ -51,12 +51,12 @@ class FuseAttention(Pass):
 
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         """The module with its attentions replaced."""
-        rewriter = _Rewrite(mod, self.target)
+        rewriter = _AttentionRewriter(mod, self.target)
         made = rewrite_functions(rewriter, mod)
         return made if rewriter.found else mod
 
 
-class _Rewrite(PyExprMutator):
+class _AttentionRewriter(PyExprMutator):
     def __init__(self, mod: IRModule, target: Target) -> None:
         super().__init__(mod)
         self.target = target
@@ -144,7 +144,7 @@ class AttentionShape:
         return load if self.dtype == "float32" else f'T.Cast("float32", {load})'
 
     def head(self, kept: int | None) -> str:
-        """Which of ``kept`` heads of keys or values (None: as many as of queries) serves head ``vb % heads``."""
+        """Head of keys or values, of ``kept`` ones (None: as many as of queries), that serves head ``vb % heads``."""
         group = self.heads // (kept or self.heads)
         return f"vb % {self.heads}" + (f" // {group}" if group > 1 else "")
 

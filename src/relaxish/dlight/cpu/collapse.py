@@ -67,7 +67,7 @@ def _collapse_once(func: PrimFunc) -> PrimFunc | None:
         places = [_place_of(nest, extents) for nest in known]
         if all(place is not None for place in places):
             runs = [place for place in places if place is not None]
-            rewriter = _Rewriter(extents)
+            rewriter = _CollapsedAxesRewriter(extents)
             if all(rewriter.learn(nest, place) for nest, place in zip(known, runs, strict=True)):
                 made = [rewriter.nest(nest, place) for nest, place in zip(known, runs, strict=True)]
                 if all(stmt is not None for stmt in made):
@@ -127,7 +127,7 @@ def _place_of(nest: _Nest, extents: Sequence[PrimExpr]) -> int | None:
     return None
 
 
-class _Rewriter(Mutator):
+class _CollapsedAxesRewriter(Mutator):
     """Accesses and regions with one index in place of those of a run of axes."""
 
     _table = {}
@@ -225,7 +225,7 @@ def _point(dim: Range) -> PrimExpr | None:
     return dim.min if is_one(dim.extent) else None
 
 
-def _rebuilt(func: PrimFunc, rewriter: _Rewriter, made: Sequence[Stmt]) -> PrimFunc:
+def _rebuilt(func: PrimFunc, rewriter: _CollapsedAxesRewriter, made: Sequence[Stmt]) -> PrimFunc:
     root: Any = func.body
     block = root.block.with_fields(
         body=made[0] if len(made) == 1 else SeqStmt(made),

@@ -96,7 +96,7 @@ class Contraction(ScheduleRule):
 
 
 def open_contraction(func: PrimFunc, target: Target) -> tuple[Schedule, list[BlockInfo], BlockInfo] | None:
-    """What :func:`open_reduction` gives, with the groups of a grouped convolution as an axis of their own.
+    """Result of :func:`open_reduction`, with the groups of a grouped convolution as an axis of their own.
 
     An operand that is read at ``f // 16`` is shared by sixteen neighbours: as an axis these can be the rows of a tile.
     """
@@ -200,8 +200,8 @@ def _moves(load: BufferLoad, it: IterInfo) -> bool:
 
 @dataclass(frozen=True)
 class Tiled:
-    """Where the loops of a tiled block are: the parallel one, and the one below which one strip of columns is used (None:
-    an iteration of the parallel loop is no strip)."""
+    """Loops of a tiled block: the parallel one, and the one below which one strip of columns is used (None: an
+    iteration of the parallel loop is no strip)."""
 
     outer: Any
     strip: Any

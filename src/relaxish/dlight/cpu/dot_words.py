@@ -371,7 +371,7 @@ class _Words:
         self.packed: dict[tuple[int, int], Constant] = {}
 
     def repacked(self, product: _Product, index: int | None) -> Repacked:
-        """What packs the arguments of a kernel, whose parameter ``index`` is the weight."""
+        """Function that packs the arguments of a kernel, whose parameter ``index`` is the weight."""
 
         def pack(fields: list[Any]) -> list[Any]:
             if index is None:

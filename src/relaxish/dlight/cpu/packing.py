@@ -284,7 +284,7 @@ class _Strips:
         self.made: dict[tuple[int, int], Constant] = {}
 
     def repacked(self, plan: dict[int, int]) -> Repacked:
-        """What packs the arguments of a kernel by its plan."""
+        """Function that packs the arguments of a kernel by its plan."""
 
         def pack(fields: list[Any]) -> list[Any]:
             for index, width in plan.items():

@@ -72,12 +72,12 @@ class WinogradConv2D(Pass):
 
     def transform_module(self, mod: IRModule, ctx: PassContext) -> IRModule:
         """The module with its 3x3 convolutions replaced."""
-        rewriter = _Rewrite(mod, self.target)
+        rewriter = _WinogradRewriter(mod, self.target)
         made = rewrite_functions(rewriter, mod)
         return made if rewriter.found else mod
 
 
-class _Rewrite(PyExprMutator):
+class _WinogradRewriter(PyExprMutator):
     def __init__(self, mod: IRModule, target: Target) -> None:
         super().__init__(mod)
         self.target = target

@@ -1,4 +1,4 @@
-"""What the GPU rules share: when they apply, the form of a reduction with its epilogue, and requests to unroll."""
+"""Shared parts of the GPU rules: when they apply, the form of a reduction with its epilogue, and requests to unroll."""
 
 from __future__ import annotations
 

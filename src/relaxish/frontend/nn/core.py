@@ -239,7 +239,7 @@ def wrap_nested(expr: Expr, name: str) -> Wrapped:
 
 
 def expr_of(value: Wrapped | Expr | Sequence[Any]) -> Expr:
-    """What ``forward`` returned, as one expression."""
+    """Result of ``forward`` as one expression."""
     match value:
         case Tensor() | Object():
             return value._expr
@@ -415,7 +415,7 @@ class Module(SubroutineMixin):
         return self
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes; subclasses define it."""
+        """Computation of the module; subclasses define it."""
         raise NotImplementedError(f"{type(self).__name__} defines no forward")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

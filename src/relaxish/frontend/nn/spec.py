@@ -1,4 +1,4 @@
-"""What a module's methods are called with when it is exported."""
+"""Specifications of the arguments of a module's methods, for its export."""
 
 from __future__ import annotations
 

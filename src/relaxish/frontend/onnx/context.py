@@ -1,4 +1,4 @@
-"""What converters work with: the builder, the values of the graph, and shapes known at import time.
+"""State of an import: the builder, the values of the graph, and the shapes known at import time.
 
 A one-dimensional int64 tensor whose elements are known expressions travels as a ``ShapeExpr``, a scalar one as a
 ``PrimValue``: shape arithmetic of exported models is thus done during import, symbolic dimensions included.
@@ -74,7 +74,7 @@ def convert(name: str, since: int = 1, domain: str = "") -> Callable[[_C], _C]:
 
 
 def table_name(name: str, domain: str) -> str:
-    """What :data:`CONVERTERS` calls an operator of a domain."""
+    """Key of an operator of a domain in :data:`CONVERTERS`."""
     return name if domain in ("", "ai.onnx") else f"{domain}.{name}"
 
 
@@ -96,10 +96,10 @@ class Scope(Protocol):
         """The outputs of a subgraph, whose nodes are emitted where the context is."""
 
     def outside(self, graph: onnx.GraphProto) -> dict[str, Expr]:
-        """What a subgraph takes from the graphs around it, by name."""
+        """Values of the names that a subgraph takes from the graphs around it."""
 
     def value(self, name: str) -> Expr:
-        """What a name stands for."""
+        """Value of a name."""
 
     def within(self, values: Mapping[str, Expr]) -> AbstractContextManager[None]:
         """A scope in which names have other values for a while."""
@@ -138,7 +138,7 @@ class Context:
         return self.builder.emit(expr, name)
 
     def info(self, x: Expr) -> TensorStructInfo:
-        """What is known of a tensor."""
+        """Struct info of a tensor."""
         found = self.tensor(x).struct_info
         assert isinstance(found, TensorStructInfo)
         return found

@@ -220,11 +220,11 @@ class _Importer:
             self.values = outer
 
     def value(self, name: str) -> Expr:
-        """What a name stands for."""
+        """Value of a name."""
         return self.values[name]
 
     def outside(self, graph: onnx.GraphProto) -> dict[str, Expr]:
-        """What a subgraph takes from the graphs around it, by name."""
+        """Values of the names that a subgraph takes from the graphs around it."""
         return {name: self.values[name] for name in free_names(graph) if name in self.values}
 
     def bind(self, ctx: Context, value: Expr) -> Expr:

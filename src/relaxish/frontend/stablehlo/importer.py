@@ -54,7 +54,7 @@ class _Importer:
         self.values: dict[str, Any] = {}
 
     def struct_info(self, kind: TensorType, name: str) -> relax.TensorStructInfo:
-        """What is known of an argument; dynamic dimensions become symbols."""
+        """Struct info of an argument; dynamic dimensions become symbols."""
         label = re.sub(r"\W", "", name)
         dims = [tir.Var(f"{label}_{k}", "int64") if d is None else d for k, d in enumerate(kind.shape)]
         return relax.TensorStructInfo(dims, kind.dtype)

@@ -36,12 +36,12 @@ def output_of(graph: torch.fx.Graph) -> torch.fx.Node:
 
 
 def is_tensor(value: object) -> bool:
-    """Whether what a node stands for is a tensor."""
+    """Whether a node's value is a tensor."""
     return isinstance(value, torch.Tensor)
 
 
 def is_symbolic(value: object) -> bool:
-    """Whether what a node stands for is a number that the sizes of a call decide."""
+    """Whether a node's value is a number that depends on the sizes of a call."""
     return isinstance(value, torch.SymInt)
 
 

@@ -30,7 +30,7 @@ _REFREEZES = 3
 
 @dataclass(frozen=True)
 class DynamoOptions:
-    """What ``torch.compile(..., backend="relaxish", options={...})`` takes."""
+    """Options of ``torch.compile(..., backend="relaxish", options={...})``."""
 
     #: What the code is for, as ``relaxish.build`` takes it.
     target: str = "llvm"

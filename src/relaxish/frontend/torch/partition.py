@@ -1,4 +1,4 @@
-"""Which operators of a graph are compiled, and which PyTorch runs itself."""
+"""Partition of a graph into parts that are compiled and parts that PyTorch runs itself."""
 
 from __future__ import annotations
 

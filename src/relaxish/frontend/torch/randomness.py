@@ -1,4 +1,4 @@
-"""What a model does in training only: by chance, which a compiled function cannot repeat."""
+"""Random operators of training (dropout and its kin), which a compiled function cannot repeat."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ __all__ = ["TracedProgram", "import_traced"]
 
 @dataclass
 class TracedProgram:
-    """What the importer asks of an exported program, for a functional graph; ``state_dict`` has the values of the
-    placeholders that are constants."""
+    """Importer's view of an exported program, for a functional graph; ``state_dict`` has the values of the placeholders
+    that are constants."""
 
     graph_module: Any
     state_dict: dict[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Where the maxima of pooling windows are, and max pooling with windows that differ in size."""
+"""Positions of maxima in pooling windows, and max pooling with windows of different sizes."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def is_reduction(block: Block) -> bool:
 
 
 class Place:
-    """Where a block is: its realize and the loops around it within its scope, outermost first."""
+    """Position of a block: its realize and the loops around it within its scope, outermost first."""
 
     __slots__ = ("loops", "realize", "scope")
 
@@ -311,7 +311,7 @@ def _var_with_offset(expr: PrimExpr) -> tuple[Var, int] | None:
 
 
 def read_write_pattern(read: BufferRegion, write: BufferRegion) -> tuple[bool, bool, bool, bool, bool, bool]:
-    """How read indices map to write indices: exists, surjective, injective, ordered, no constant, no shift."""
+    """Map of read indices to write indices: exists, surjective, injective, ordered, no constant, no shift."""
     none = (False, False, False, False, False, False)
     position: dict[Var, int] = {}
     for index, dim in enumerate(write.region):

@@ -1,4 +1,4 @@
-"""What makes two tensor programs alike: the iterators of their heaviest block, and how it reads and writes with them."""
+"""Similarity of tensor programs: the iterators of their heaviest block, and its access patterns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Shape(NamedTuple):
     sizes: tuple[int, ...]
 
     def distance(self, sizes: Sequence[int]) -> float:
-        """How far the sizes of a program of the same structure are from these, in factors of two."""
+        """Distance of these sizes from those of a program of the same structure, in factors of two."""
         return sum(abs(math.log2((1 + a) / (1 + b))) for a, b in zip(self.sizes, sizes, strict=True))
 
 

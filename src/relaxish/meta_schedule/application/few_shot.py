@@ -13,7 +13,7 @@ from ...tir import PrimFunc
 from ..arg_info import ArgInfo
 from ..verdicts.judge import shared_judge
 from ..measure.engine import MeasureEngine
-from ..runner.simulated_time import pretended_seconds
+from ..runner.simulated_time import simulated_seconds
 from ..search_strategy import MeasureCandidate
 from ..tune_context import TuneContext
 
@@ -70,7 +70,7 @@ def _by_estimate(candidates: Sequence[MeasureCandidate], target: Target) -> list
     """Candidates for GPUs with the least time by the analytic model first; others as they are."""
     if target.kind.name != "cuda":
         return list(candidates)
-    return sorted(candidates, key=lambda candidate: pretended_seconds(candidate.sch.mod, target))
+    return sorted(candidates, key=lambda candidate: simulated_seconds(candidate.sch.mod, target))
 
 
 def _by_speed(candidates: Sequence[MeasureCandidate], target: Target) -> list[MeasureCandidate]:

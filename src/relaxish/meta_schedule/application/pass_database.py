@@ -1,4 +1,4 @@
-"""What pass-level tuning remembers: modules, how long they took, and the traces that led to them.
+"""Database of pass-level tuning: modules, their run times, and the traces that led to them.
 
 >>> import tempfile
 >>> database = JSONDatabase(work_dir=tempfile.mkdtemp())

@@ -39,7 +39,7 @@ def write_artifact(code: bytes) -> str:
 
 
 def unpacked(artifact: str | bytes) -> DeviceArtifact | InterpretedArtifact | CompiledObject | None:
-    """What a builder made, from memory or a file it wrote; None for exported modules, which the runtime loads."""
+    """Artifact of a builder, from memory or a file it wrote; None for exported modules, which the runtime loads."""
     if isinstance(artifact, str):
         if not artifact.endswith(_CODE) or not os.path.isfile(artifact):
             return None

@@ -25,7 +25,7 @@ class DeviceArtifact:
     name: str
     manifest: dict[str, Any]
     binaries: dict[str, bytes]
-    pretended_seconds: float
+    simulated_seconds: float
 
 
 def is_device_target(target: Target) -> bool:
@@ -47,7 +47,7 @@ def build_for_device(mod: IRModule, target: Target, provider: str = "auto") -> b
 
     Raises MissingExtraError where machine code is needed and no compiler is installed.
     """
-    from ..runner.simulated_time import pretended_seconds
+    from ..runner.simulated_time import simulated_seconds
     from ..analysis.schedules import remove_weight_layout_rewrite
 
     mod = remove_weight_layout_rewrite(mod)
@@ -58,7 +58,7 @@ def build_for_device(mod: IRModule, target: Target, provider: str = "auto") -> b
         module.device_ir = None
     manifest, binaries = _package(module, provider)
     artifact = DeviceArtifact(
-        target.kind.name, next(iter(module.programs)), manifest, binaries, pretended_seconds(mod, target)
+        target.kind.name, next(iter(module.programs)), manifest, binaries, simulated_seconds(mod, target)
     )
     return pickle.dumps(artifact)
 

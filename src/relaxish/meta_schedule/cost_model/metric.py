@@ -1,4 +1,4 @@
-"""How good predictions are: pairwise-free errors and the peak among the best-ranked."""
+"""Metrics of predictions: pairwise-free errors and the peak among the best-ranked."""
 
 from __future__ import annotations
 

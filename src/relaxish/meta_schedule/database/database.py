@@ -85,7 +85,7 @@ class Workload:
 
     @functools.cached_property
     def shape(self) -> Shape:
-        """What makes other programs similar."""
+        """Structure and sizes of the program, by which similar workloads are found."""
         return shape_of(self.mod)
 
     def as_json(self) -> list[Any]:
@@ -148,7 +148,7 @@ class TuningRecord:
 
     @property
     def status(self) -> MeasureStatus:
-        """What became of the candidate; records of others that only have a text say less."""
+        """Outcome of the measurement; records of others that only have a text say less."""
         if self._status is not None and not self._status.ok:
             return self._status
         if self.error_msg and self.numerically_valid is not True and not self.again:
@@ -181,7 +181,7 @@ class TuningRecord:
         ]
 
     def notes(self) -> dict[str, Any]:
-        """What else a line of a database file says; keys without a value are left out."""
+        """Further fields of a line of a database file; keys without a value are left out."""
         found = {
             "hardware": self.hardware,
             "error": self.error_msg[-2000:] if self.error_msg else None,
@@ -295,11 +295,11 @@ class Database:
 
     @property
     def unwritten(self) -> int:
-        """How many records are in memory only that should not be."""
+        """Number of records in memory that could not be written."""
         return 0
 
     def left_out(self) -> dict[str, int]:
-        """How many records of other machines there are, by machine; queries pass them over unless they are asked for."""
+        """Number of records of other machines, by machine; queries pass them over unless they are asked for."""
         return {}
 
     def commit_named(self, mod: IRModule, name: str) -> Workload:
@@ -476,7 +476,7 @@ def nearest(mod: IRModule, workloads: Iterable[Workload], count: int) -> list[Wo
 
 
 def verdict_key(record: TuningRecord) -> tuple[int, int]:
-    """What tells verdicts apart: the whole trace and the target."""
+    """Key of verdicts: the whole trace and the target."""
     from .record_index import compact, key_of
 
     target = None if record.target is None else record.target.export()

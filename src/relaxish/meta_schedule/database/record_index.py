@@ -1,4 +1,4 @@
-"""Where the records of a database file are and what ranks them, without parsing their traces.
+"""Index of a database file: offsets of its records and their ranking, without parsing their traces.
 
 Traces are most of a file and are needed of a few records only. A line as this package writes it is taken apart from its
 end: notes, times and target are short. Lines of other writers are parsed as a whole. Whatever was guessed here is seen
@@ -28,9 +28,9 @@ _MOST_SECONDS = 1e10
 
 @dataclass(slots=True)
 class Entry:
-    """What a line says, but for the trace: ``line`` is the number of its workload's line, ``seconds`` infinite where
-    the measurement failed, ``shared`` whether the verdict is on the trace and not just on this measurement, ``key``
-    names trace and target and is given if asked for, ``after`` is where the records ended that it speaks of."""
+    """Index entry of a line, without the trace: ``line`` is the number of its workload's line, ``seconds`` infinite for
+    a failed measurement, ``shared`` whether the verdict is on the trace and not just on this measurement, ``key`` (on
+    request) names trace and target, ``after`` is the end of the records it speaks of."""
 
     line: int
     workload: str
@@ -45,7 +45,7 @@ class Entry:
 
 
 def key_of(trace: bytes, target: bytes) -> tuple[int, int]:
-    """What tells verdicts apart: the hashes of trace and target, each as compact JSON text."""
+    """Key of verdicts: the hashes of trace and target, each as compact JSON text."""
     return hash(trace), hash(target)
 
 
@@ -168,5 +168,5 @@ class RecordIndex:
         return number
 
     def hardware(self, number: int) -> str:
-        """Where a record was measured; empty where that is not known, or does not matter."""
+        """Hardware on which the record was measured; empty where unknown or irrelevant."""
         return self.names[self.machines[number]]

@@ -1,4 +1,4 @@
-"""Which device measures what: fair shares, retries, and what is done about nodes that die or are noisy.
+"""Assignment of measurements to devices: fair shares, retries, and the exclusion of nodes that die or are noisy.
 
 Nothing here knows of Ray: a device is a name and a node, and how a job runs on it is a coroutine that the pool gives. Tests
 put sixty-four simulated devices in its place.
@@ -31,7 +31,7 @@ class DeviceLostError(Exception):
 
 @dataclass(frozen=True)
 class Device:
-    """What measures one program at a time: ``name`` is its own, ``node`` the machine's."""
+    """Device that measures one program at a time: ``name`` is its own, ``node`` the machine's."""
 
     name: str
     node: str
@@ -40,7 +40,8 @@ class Device:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a device says: the result, and how much slower than ever the reference kernel ran around it (1: quiet)."""
+    """Measurement by a device: the result, and the slowdown of the reference kernel around it relative to its best (1:
+    quiet)."""
 
     result: RunnerResult
     noise: float = 1.0

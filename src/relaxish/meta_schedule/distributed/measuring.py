@@ -1,4 +1,4 @@
-"""What runs on the machines of a cluster: the process that measures on one device, and builds."""
+"""Worker processes on the machines of a cluster: they measure on one device, or build."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class MeasuringProcess:
         self.runner.pool.submit(os.getpid, timeout_sec=_START).result()
 
     def describe(self) -> dict[str, Any]:
-        """What the pool wants to know of it."""
+        """Description of the device for the pool."""
         return {"fingerprint": hardware_fingerprint(), "cores": self.cores, "pid": os.getpid()}
 
     def measure(

@@ -52,7 +52,7 @@ def connect(address: str | None) -> ModuleType:
 
 @dataclass(frozen=True)
 class PoolSettings:
-    """What a pool measures on.
+    """Devices of a pool, and its limits.
 
     ``device_kind`` is what nodes are labelled with (``relaxish.device-kind``) or the type of accelerator that Ray sees;
     None takes nodes of every label. ``cores`` is how many processors a device of the processor has; ``gpu`` asks for GPUs.
@@ -84,7 +84,7 @@ def find_pool(ray: Any, settings: PoolSettings) -> Any:
 
 
 def pool_statuses(address: str | None) -> list[dict[str, Any]]:
-    """How the measuring pools of a cluster are, one entry each: devices, queues, counts."""
+    """Status of the measuring pools of a cluster, one entry each: devices, queues, counts."""
     ray = connect(address)
     names = [item["name"] for item in ray.util.list_named_actors(all_namespaces=True) if item["namespace"] == NAMESPACE]
     pools = [(name, ray.get_actor(name, namespace=NAMESPACE)) for name in names if name.startswith("relaxish-pool:")]
@@ -140,7 +140,7 @@ class Pool:
         return not self._tenants and not self._dispatcher.running and not self._dispatcher.waiting
 
     async def status(self) -> dict[str, Any]:
-        """What the dashboard shows."""
+        """Status of the pool for the dashboard."""
         d = self._dispatcher
         return {
             "devices": [

@@ -21,8 +21,8 @@ __all__ = ["Move", "ProbeForm", "base_value", "gains", "probe"]
 
 @dataclass
 class Move:
-    """What an index gains by the first step and by all steps of a loop; ``bent``: whether steps may be uneven, and
-    where they are, ``signed``: whether a gain may be negative."""
+    """Increase of an index by the first step and by all steps of a loop; ``bent``: whether steps may be uneven, and at
+    which places, ``signed``: whether an increase may be negative."""
 
     first: Column
     last: Column
@@ -61,7 +61,7 @@ class ProbeForm(ColumnForm):
 
 
 def gains(form: Affine[int], var: Var, extent: int) -> tuple[int, int]:
-    """What one concrete index gains by the first step and by all steps of a loop."""
+    """Increases of one concrete index: by the first step and by all steps of a loop."""
     base = form.value({})
     if extent <= 1:
         return 0, 0

@@ -1,4 +1,4 @@
-"""What the features need to know of a program: its loops, and for each store its accesses in index normal form."""
+"""Program facts for the features: its loops, and for each store its accesses in index normal form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be measured: anything that makes a program, and the arguments it takes."""
+"""Candidates of measurements: anything that makes a program, and the arguments it takes."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _TRACE_LINES = 40
 
 @dataclass(eq=False)
 class Measured:
-    """What became of one candidate.
+    """Result of one candidate.
 
     ``run_secs`` holds the seconds of one run, a value for each repeat; it is empty unless ``status`` is ``OK``, and
     ``error`` then says why. ``build_seconds`` and ``run_seconds`` are what building and measuring took in all,
@@ -107,7 +107,7 @@ class _Trial:
                 self.fail(MeasureStatus.SKIPPED, refused)
 
     def build_input(self) -> BuilderInput:
-        """What the builder gets."""
+        """Input of the builder."""
         assert self.program is not None
         return BuilderInput(self.program, self.target, getattr(self.candidate, "params", None))
 
@@ -123,7 +123,7 @@ class _Trial:
         return self.running is None and self.join_build().artifact_path is not None
 
     def run_input(self) -> RunnerInput:
-        """What the runner gets."""
+        """Input of the runner."""
         artifact = self.join_build().artifact_path
         assert artifact is not None
         return RunnerInput(artifact, str(self.target.kind.name), list(self.args_info))
@@ -140,7 +140,7 @@ class Batch:
 
     @property
     def built(self) -> list[BuilderResult]:
-        """What the builder gave for each candidate, or why it was not asked."""
+        """Result of the builder for each candidate, or the reason for not asking it."""
         return [trial.join_build() for trial in self._trials]
 
     @property

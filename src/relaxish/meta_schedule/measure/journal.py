@@ -1,4 +1,4 @@
-"""What has been measured, on disk: a killed run goes on from there."""
+"""Journal of measurements on disk: a killed run goes on from there."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _log = get_logger("meta_schedule")
 
 
 class MeasureJournal(Protocol):
-    """Where an engine looks before it measures, and writes after."""
+    """Journal of an engine: looked up before measuring, and written after."""
 
     def known(self, candidate: object) -> Measured | None:
-        """What was measured of this candidate before; None to measure it."""
+        """Earlier measurement of this candidate; None to measure it."""
 
     def write(self, measured: Measured) -> None:
         """Keep a result; called as soon as it is there, in the thread that measures."""

@@ -1,4 +1,4 @@
-"""What became of a candidate, as a kind rather than as a text."""
+"""Status of a measured candidate, as a kind rather than as a text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["MeasureStatus", "reason_of", "status_of_task"]
 
 
 class MeasureStatus(enum.Enum):
-    """How the measurement of one candidate ended.
+    """Outcome of the measurement of one candidate.
 
     The value is what files say (``"build_timeout"``). Every status but ``OK`` comes with a text that says more.
     """
@@ -57,7 +57,7 @@ _TASK = {"ok": MeasureStatus.OK, "crash": MeasureStatus.CRASH, "oom": MeasureSta
 
 
 def status_of_task(status: str, *, building: bool) -> MeasureStatus:
-    """What the end of a worker's task (``TaskResult.status``) means for the candidate it built or ran."""
+    """Candidate's status for the end of a worker's task (``TaskResult.status``) that built or ran it."""
     if status == "timeout":
         return MeasureStatus.BUILD_TIMEOUT if building else MeasureStatus.RUN_TIMEOUT
     return _TASK.get(status, MeasureStatus.COMPILE if building else MeasureStatus.RUNTIME)

@@ -1,4 +1,4 @@
-"""What happens with each batch of measurements."""
+"""Callbacks after each batch of measurements."""
 
 from typing import TYPE_CHECKING
 

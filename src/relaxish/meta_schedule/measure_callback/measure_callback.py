@@ -1,4 +1,4 @@
-"""What happens with each batch of results: records, artifacts, the cost model."""
+"""Callbacks after each batch of results: records, artifacts, the cost model."""
 
 from __future__ import annotations
 

@@ -335,7 +335,7 @@ def parallel_limits(mod: IRModule, top: int) -> list[int]:
 
 
 def parallel_pattern(mod: IRModule, limit: int) -> tuple[int, ...]:
-    """How many loops each nest would fuse under a limit."""
+    """Number of loops that each nest would fuse under a limit."""
     pattern = []
     for extents in _parallel_nests(mod):
         product = count = 0

@@ -73,7 +73,7 @@ class Space:
 
     @property
     def dims(self) -> list[int]:
-        """How many choices each axis has."""
+        """Number of choices of each axis."""
         return [len(c) for c in self.choices]
 
     def valid(self, point: Sequence[int]) -> bool:

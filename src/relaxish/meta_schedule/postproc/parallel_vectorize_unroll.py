@@ -95,7 +95,7 @@ def _num_vectorize(place: ba.Place, free: list[bool], limit: int, max_fusible: i
 
 
 def adjust(place: ba.Place, limits: Limits) -> Limits:
-    """How many outer loops to run in parallel and how many inner ones to vectorise, for one block."""
+    """Numbers of outer loops to run in parallel and of inner loops to vectorise, for one block."""
     limits = replace(limits)
     n = len(place.loops)
     if n == 0:

@@ -1,4 +1,4 @@
-"""What lets a tuning run that was killed go on: which round each task is in, and what the cost model has learnt.
+"""State of a tuning run, kept on disk so that a killed run goes on: the round of each task, and the trained cost model.
 
 Records say what was measured; ``search_state.json`` beside them says the rest, and is replaced as a whole after every
 round. The candidates of a round are in a file of their own (``search_round_<workload>.json``) from the moment they are

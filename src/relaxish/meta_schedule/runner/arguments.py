@@ -60,7 +60,7 @@ def _integers(info: TensorInfo, rng: np.random.Generator, signed: bool) -> np.nd
 
 
 def arguments_key(args_info: Sequence[ArgInfo]) -> str:
-    """What tells sets of arguments apart: types, shapes and legal values."""
+    """Key of a set of arguments: types, shapes and legal values."""
     return "; ".join(f"{x} {getattr(x, 'values', None)}" for x in args_info)
 
 
@@ -74,7 +74,7 @@ _BORDERLINE = 5e-3
 
 
 def difference(ours: Sequence[np.ndarray[Any, Any]], theirs: Sequence[np.ndarray[Any, Any]], rtol: float) -> str:
-    """Where two lists of arrays differ by more than rounding; empty if nowhere.
+    """Description of the first difference of two lists of arrays beyond rounding; empty if there is none.
 
     Floats may differ by ``rtol`` of the largest finite value, NaN and infinities must be the same ones. Integers must
     be equal; where there are floats as well, a few may be off by one.

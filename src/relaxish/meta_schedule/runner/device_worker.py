@@ -24,7 +24,7 @@ from ...runtime.nvidia import providers
 from ...runtime.nvidia.errors import CUDAError
 from ...runtime.nvidia.module import CUDAModule
 from ...runtime.nvidia.state import CUDAState
-from ...runtime.nvidia.work import Graph
+from ...runtime.nvidia.timeline import Graph
 from ..arg_info import ArgInfo
 from ..builder.artifact import unpacked
 from ..builder.device_artifact import DeviceArtifact
@@ -58,7 +58,7 @@ def _open(provider: str) -> CUDAState:
 
 
 def count_devices(provider: str) -> int:
-    """How many devices the provider has; for other devices than CUDA's the kind stands for it."""
+    """Number of the provider's devices; for other devices than CUDA's the kind stands for it."""
     if provider in OTHER_KINDS:
         return plain_device.count_devices(provider)
     return int(_open(provider).driver.device_count())
@@ -207,7 +207,7 @@ def _measure(
     state.driver.synchronize(index)
     if state.driver.image_format in ("null", "emulated"):
         # Nothing here takes as long as on a device.
-        return [artifact.pretended_seconds] * max(1, config.repeat)
+        return [artifact.simulated_seconds] * max(1, config.repeat)
     sets = _in_turns(state, index, arrays, once, config)
     run = _bound(module, artifact.name, sets)
     with _own_stream(state, index) as stream:

@@ -168,7 +168,7 @@ class LocalRunner(Runner):
         return [self._device_pool(provider, index, limit) for index in devices]
 
     def count_devices(self, provider: str) -> int:
-        """How many devices a provider has; 0 where it cannot be used."""
+        """Number of devices of a provider; 0 where it cannot be used."""
         if provider not in self._counted:
             first = self._device_pool(provider, 0, None if needs_machine_code(provider) else self.memory_limit)
             counted = first.submit("count_devices", provider, timeout_sec=self.timeout_sec).result()
@@ -263,7 +263,7 @@ class DevicePool:
         return future
 
     def waiting(self) -> int:
-        """How many tasks are not finished."""
+        """Number of unfinished tasks."""
         return sum(not future.done() for future in self._futures)
 
     def shutdown(self) -> None:

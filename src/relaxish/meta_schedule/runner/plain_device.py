@@ -25,7 +25,7 @@ _MOST_RUNS = 10_000
 
 
 def count_devices(kind: str) -> int:
-    """How many devices of a kind there are."""
+    """Number of devices of a kind."""
     index = 0
     while device_of(kind, index).exist:
         index += 1

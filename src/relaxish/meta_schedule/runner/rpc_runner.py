@@ -32,7 +32,8 @@ _ALMOST = 0.9
 
 
 class RPCConfig(NamedTuple):
-    """Where the tracker is, the servers' key, the priority of requests, and the seconds that one measurement may take."""
+    """Configuration of RPC measurements: the tracker's address, the servers' key, the priority of requests, and the
+    time limit of a measurement in seconds."""
 
     tracker_host: str | None = None
     tracker_port: int | None = None
@@ -55,7 +56,7 @@ class RPCConfig(NamedTuple):
         return rpc.connect_tracker(self.tracker_host, int(self.tracker_port))
 
     def count_num_servers(self, allow_missing: bool = True) -> int:
-        """How many servers have the key. Raises RuntimeError if there are none, unless that is allowed."""
+        """Number of servers with the key. Raises RuntimeError if there are none, unless that is allowed."""
         tracker = self.connect_tracker()
         try:
             servers = tracker.summary()["server_info"]

@@ -16,7 +16,7 @@ __all__ = ["EvaluatorConfig", "PyRunner", "PyRunnerFuture", "Runner", "RunnerFut
 
 
 class EvaluatorConfig(NamedTuple):
-    """How long to measure: ``repeat`` results, each of ``number`` runs or as many as fill ``min_repeat_ms``."""
+    """Repetitions of a measurement: ``repeat`` results, each of ``number`` runs or as many as fill ``min_repeat_ms``."""
 
     number: int = 3
     repeat: int = 1

@@ -1,4 +1,4 @@
-"""What a scheduled GPU program is expected to take, for runs without a GPU: the same program always takes the same."""
+"""Simulated time of a scheduled GPU program, for runs without a GPU: the same program always takes the same."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ...tir import Call, For, PrimFunc
 from ..feature_extractor.program import Program, StoreInfo, extract_program
 from ...ir.prim import const_int
 
-__all__ = ["pretended_seconds"]
+__all__ = ["simulated_seconds"]
 
 # Multiply-adds of a matrix instruction whose name says nothing about its shape.
 _MATRIX_WORK = {"tir.tvm_mma_sync": 16 * 16 * 16}
 _THREAD_KINDS = ("blockIdx", "threadIdx")
 
 
-def pretended_seconds(mod: IRModule, target: Target) -> float:
+def simulated_seconds(mod: IRModule, target: Target) -> float:
     """Seconds by :class:`~relaxish.carver.GpuModel`: the kernels of a module, one after the other."""
     machine = GpuModel.of_target(target)
     total = 0.0

@@ -1,4 +1,4 @@
-"""What the rules for Winograd's convolutions on CPUs and GPUs share (see ``topi.nn.conv2d_winograd_nhwc``).
+"""Shared parts of the rules for Winograd's convolutions on CPUs and GPUs (see ``topi.nn.conv2d_winograd_nhwc``).
 
 Both transforms are six loops deep: two over the tiles and channels, two over the elements of a result, two of the
 reduction. The first two are tiled; the others are short and unrolled, so that the constant matrices fold away.

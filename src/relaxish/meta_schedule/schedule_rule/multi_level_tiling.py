@@ -23,7 +23,7 @@ __all__ = ["MultiLevelTiling", "MultiLevelTilingWithIntrin", "ReuseType", "Tilin
 
 
 class ReuseType(NamedTuple):
-    """How a buffer is cached: ``req`` is ``no``, ``may`` or ``must``; ``levels`` the tiles to place it under."""
+    """Caching of a buffer: ``req`` is ``no``, ``may`` or ``must``; ``levels`` the tiles to place it under."""
 
     req: str
     levels: Sequence[int]

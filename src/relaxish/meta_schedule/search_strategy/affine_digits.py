@@ -30,7 +30,7 @@ _POINTS = 24
 
 @dataclass(frozen=True)
 class Split:
-    """What becomes of one loop of a store: loops at ``position`` and after, each with stride and extent."""
+    """Split of one loop of a store: the new loops at ``position`` and after, each with stride and extent."""
 
     position: int
     strides: tuple[Any, ...]
@@ -57,7 +57,7 @@ class Nest:
     joints: list[JointPlace] = field(default_factory=list)
 
     def points(self, k: int) -> Iterator[dict[Any, int]]:
-        """Where the loops of example ``k`` may stand: at the start, at the probes of each, and anywhere."""
+        """Sampled positions of the loops of example ``k``: at the start, at the probes of each, and anywhere."""
         yield {}
         running = [loop for loop in self.loops[k] if loop.extent > 1]
         for loop in running:
@@ -241,7 +241,7 @@ class _Wheel:
     parts: tuple[int, ...]
 
     def point(self, x: int) -> dict[Any, int]:
-        """Where the loops stand in iteration ``x``."""
+        """Positions of the loops in iteration ``x``."""
         return {var: x // stride % extent for var, stride, extent in self.pieces}
 
     def digits(self, point: dict[Any, int]) -> list[int]:

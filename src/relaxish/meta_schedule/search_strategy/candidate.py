@@ -1,4 +1,4 @@
-"""What search strategies hand out."""
+"""Candidates of search strategies."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 class ColumnProgram:
-    """What formulas give for a matrix of decisions ``[candidates, columns]``, and what each postproc does to that.
+    """Formulas over a matrix of decisions ``[candidates, columns]``, and the column form of each postproc.
 
     Every postproc is asked once for its column form (``Postproc.on_columns``). One that has none is carried out on
     example programs: the formulas hold as long as it leaves alone what features see, and nothing is granted.
@@ -55,15 +55,16 @@ class ColumnProgram:
         self.verdicts[postproc] = flags
 
     def granted(self, postprocs: Sequence[Postproc]) -> tuple[Postproc, ...]:
-        """Which of the postprocs of a valid row need not be asked: none where one of them may do what is not known."""
+        """Postprocs that are certain to accept a valid row and need not be asked; none if one of them has unknown
+        effects."""
         return tuple(p for p in postprocs if p in self.verdicts) if self._known.issuperset(postprocs) else ()
 
     def holds(self, matrix: Array) -> Array:
-        """Which rows are programs of this structure, and can run on the device."""
+        """Mask of the rows whose programs have this structure and can run on the device."""
         return np.ones(len(matrix), dtype=bool)
 
     def valid(self, matrix: Array) -> Array:
-        """Which rows are candidates that no verdict on columns refuses."""
+        """Mask of the rows that are candidates and that no verdict on columns refuses."""
         keep = self.holds(matrix)
         for flags in self._further:
             keep = keep & flags(matrix)

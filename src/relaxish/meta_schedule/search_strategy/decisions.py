@@ -66,7 +66,7 @@ class Category(NamedTuple):
 
 
 class DecisionTable:
-    """Which columns belong to which instruction. Tiles come first, then categories, then the parallel limit.
+    """Columns of each sampling instruction. Tiles come first, then categories, then the parallel limit.
 
     ``fetches`` and ``threads`` are the categories that are vector lengths of shared copies, and extents of bound loops;
     ``options`` are all others on which the program depends.

@@ -1,4 +1,4 @@
-"""What candidates of a GPU sketch are expected to take, before anything has been measured.
+"""Expected times of a GPU sketch's candidates, before anything has been measured.
 
 Work and traffic of every kernel are read off the variant's formulas and handed to :class:`~relaxish.carver.GpuModel`.
 """

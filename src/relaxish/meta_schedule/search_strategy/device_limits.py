@@ -1,4 +1,4 @@
-"""What ``VerifyGPUCode`` finds out by lowering a candidate, as masks over rows of decisions."""
+"""Verdict of ``VerifyGPUCode`` without lowering, as masks over rows of decisions."""
 
 from __future__ import annotations
 

@@ -105,8 +105,8 @@ class TileModel:
         return self._size(env, f.rows), self._size(env, f.columns), self._size(env, f.depth)
 
     def valid(self, env: DeviceEnvironment) -> Array:
-        """Which rows the lowering accepts: whole instructions for each warpgroup, registers, shared memory, small clusters,
-        steps to share."""
+        """Mask of the rows that the lowering accepts: whole instructions for each warpgroup, registers, shared memory,
+        small clusters, steps to share."""
         rows, columns, depth = self._shape(env)
         groups, stages, splits = (self.chosen[key](env) for key in (GEMM, STAGES, SPLIT))
         one = columns / 2 * self.facts.result_size / 4
@@ -125,7 +125,7 @@ class TileModel:
         return np.asarray(np.broadcast_to(made, (env.size,)))
 
     def seconds(self, env: DeviceEnvironment) -> Array:
-        """What a candidate is expected to take."""
+        """Expected time of candidates in seconds."""
         f, (rows, columns, depth) = self.facts, self._shape(env)
         splits = self.chosen[SPLIT](env)
         sharing = []

@@ -66,7 +66,7 @@ class _Kernel:
 
 @dataclass
 class Shares:
-    """How a copy is shared: the vector length (1 where copies stay scalar) and the loops the copying loop becomes."""
+    """Sharing of a copy: the vector length (1 where copies stay scalar) and the loops that replace the copying loop."""
 
     wide: Any
     lanes: Any
@@ -174,7 +174,7 @@ class DeviceVariant(ColumnProgram):
         return env.product(self.parts[loop])
 
     def shares(self, env: DeviceEnvironment, fetch: Fetch, position: int) -> Shares:
-        """How the threads share one copy."""
+        """Sharing of one copy among threads."""
         total = self.extent(env, fetch.loop)
         if fetch.category is None:
             lanes: Any = float(fetch.lanes)
@@ -205,7 +205,7 @@ class DeviceVariant(ColumnProgram):
         return self._estimate
 
     def holds(self, matrix: Array) -> Array:
-        """Which rows are programs that a GPU can launch."""
+        """Mask of the rows whose programs a GPU can launch."""
         return self.limits(DeviceEnvironment(matrix))
 
     def sample(self, rng: np.random.Generator, count: int) -> Array:

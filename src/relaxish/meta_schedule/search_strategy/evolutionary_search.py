@@ -262,7 +262,7 @@ class EvolutionarySearch(SearchStrategy):
         return self._cost_model
 
     def records(self) -> list[TuningRecord]:
-        """What has been measured for this workload, by this run and by earlier ones."""
+        """Measurements of this workload, by this run and by earlier ones."""
         found = self._database.records_of(self._workload) if self._started else []
         return [r for r in found if is_here(r)]
 

@@ -1,4 +1,4 @@
-"""Which candidates to learn formulas from: few, yet such that no two products of tile factors look the same on them."""
+"""Choice of example candidates for fitting formulas: few, with different values for every product of tile factors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a sampled block may be computed, as a mask over rows of decisions.
+"""Possible locations of a sampled block, as a mask over rows of decisions.
 
 A compute location is a loop number. A loop of one iteration is no location: the schedule then takes the nearest one
 outside of it, which is another variant of the sketch. So a variant holds only for rows in which each of its locations

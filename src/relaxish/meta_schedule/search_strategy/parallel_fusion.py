@@ -1,4 +1,4 @@
-"""What the postproc RewriteParallelVectorizeUnroll does to one block, for many candidates at once."""
+"""Column form of the postproc RewriteParallelVectorizeUnroll: its effect on one block, for many candidates at once."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Fusion:
-    """How many outer loops run in parallel as one, how many inner ones are one vector loop, and for which candidates
-    the nest is fused as a whole and cut at the vector length instead (None: for none)."""
+    """Fusion of a nest: numbers of outer loops fused into one parallel loop and of inner ones fused into one vector
+    loop, and the candidates for which the whole nest is fused and cut at the vector length instead (None: for none)."""
 
     num_parallel: Array
     num_vector: Array

@@ -80,7 +80,7 @@ class VectorPool:
         self._stock.clear()
 
     def save_state(self) -> dict[str, Any]:
-        """Which variants the search works with, as plain data."""
+        """State of the search's variants, as plain data."""
         return {"variants": [[i, list(x)] for i, x in self._names], "queue": [list(x) for x in self._queue]}
 
     def load_state(self, state: dict[str, Any]) -> None:

@@ -60,7 +60,7 @@ class SearchStrategy:
         raise MethodNotDefinedError(self, "notify_runner_results")
 
     def save_state(self) -> dict[str, Any]:
-        """What a search needs to go on in another process beside the records, as plain data."""
+        """State of a search besides the records, for another process, as plain data."""
         return {}
 
     def resume(self, rounds: int, trials: int, state: dict[str, Any]) -> None:

@@ -100,20 +100,20 @@ def _sampling(trace: Trace) -> list[Instruction]:
     return [inst for inst in trace.insts if inst.kind.name.startswith("Sample")]
 
 
-def _skeleton(trace: Trace) -> list[tuple[str, list[str]]]:
-    """What is sampled: two traces of equal skeletons have decisions of the same kinds."""
+def _sampling_kinds(trace: Trace) -> list[tuple[str, list[str]]]:
+    """Kind and attributes of each sampling instruction; traces with equal lists have decisions of the same kinds."""
     return [(inst.kind.name, [str(x) for x in inst.attrs]) for inst in _sampling(trace)]
 
 
 def _sketch_of(spaces: Sequence[Trace], trace: Trace) -> int | None:
     """The sketch that a trace of another workload is most like; None where none samples the same."""
     simple = trace.simplified(remove_postproc=True)
-    wanted, kinds = _skeleton(simple), Counter(inst.kind.name for inst in simple.insts)
+    wanted, kinds = _sampling_kinds(simple), Counter(inst.kind.name for inst in simple.insts)
     if any(inst not in simple.decisions for inst in _sampling(simple)):
         return None
     best: tuple[int, int] | None = None
     for index, space in enumerate(spaces):
-        if _skeleton(space) == wanted:
+        if _sampling_kinds(space) == wanted:
             mine = Counter(inst.kind.name for inst in space.insts)
             differ = sum(((mine - kinds) + (kinds - mine)).values())
             best = min(best or (differ, index), (differ, index))
@@ -138,7 +138,7 @@ def _parallel_limit(space: Trace, trace: Trace) -> int:
 
 
 def _adapted(space: Trace, trace: Trace, rng: np.random.Generator) -> Iterator[list[Any]]:
-    """The decisions of a trace for a sketch of the same skeleton: as they were, in proportion, and around these."""
+    """Decisions of a trace for a sketch with the same sampling: as they were, in proportion, and around these."""
     simple = trace.simplified(remove_postproc=True)
     pairs = [
         (inst, space.decisions[inst], simple.decisions[old])

@@ -58,8 +58,8 @@ class VectorVariant:
         self.compiled = compiled
 
     def valid(self, matrix: Array) -> Array:
-        """Which rows are candidates of this variant: in others a location is no loop and the schedule moves on, or a
-        GPU cannot launch the program."""
+        """Mask of the rows that are candidates of this variant: in others a location is no loop and the schedule moves
+        on, or a GPU cannot launch the program."""
         return np.ones(len(matrix), dtype=bool) if self.compiled is None else self.compiled.valid(matrix)
 
     def sample(self, rng: np.random.Generator, count: int) -> Array:

@@ -1,4 +1,4 @@
-"""Which decisions of a sketch an analytic model expects to be fast, before anything has been measured.
+"""Hints: the decisions of a sketch that an analytic model expects to be fast, before anything has been measured.
 
 Every block that multi-level tiling has tiled gives a :class:`~relaxish.carver.TilingModel`; a sketch's estimate is the
 sum over its blocks. Sketches without such blocks, and programs whose indices are not affine, have no estimate.

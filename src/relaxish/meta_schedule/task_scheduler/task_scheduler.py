@@ -102,7 +102,7 @@ class TaskScheduler:
         raise MethodNotDefinedError(self, "next_task_id")
 
     def save_state(self) -> dict[str, Any]:
-        """What :meth:`next_task_id` needs to go on in another process, as plain data."""
+        """State of :meth:`next_task_id`, for another process, as plain data."""
         return {}
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -117,7 +117,7 @@ class TaskScheduler:
         """Called when the search has ended, however it did."""
 
     def most_candidates(self, task_id: int) -> int | None:
-        """How many candidates the next batch of a task may have at most; None where trials alone say."""
+        """Largest size of a task's next batch; None where only trials limit it."""
         return None
 
     def check_order(self) -> list[int]:
@@ -129,7 +129,7 @@ class TaskScheduler:
         return True
 
     def note_check(self, task_id: int, seconds: float) -> None:
-        """What checking the winners of a task took."""
+        """Record the cost of checking the winners of a task."""
         self.tasks_[task_id].spend("check", seconds)
 
     def tell_phase(self, phase: str, done: int, total: int) -> None:
@@ -394,7 +394,7 @@ class TaskScheduler:
     # ---- reporting
 
     def costs(self, database: Database) -> list[tuple[Workload | None, str, float, int]]:
-        """Where the time went: workload, phase, seconds and how often. Builds run side by side: theirs add up to more."""
+        """Tuning time by workload and phase: seconds and counts. Builds run side by side: theirs add up to more."""
         found: list[tuple[Workload | None, str, float, int]] = []
         for task in self.tasks_:
             workload = None if task.ctx.mod is None else database.commit_workload(task.ctx.mod)

@@ -1,4 +1,4 @@
-"""How fast a kernel is without tuning, kept beside the records so that applying one never slows a model down.
+"""Baselines: untuned times of kernels, kept beside the records so that applying a record never slows a model down.
 
 A baseline belongs to a workload: the seconds of its default schedule, measured like any candidate. Databases in files
 keep theirs in a journal next to the records (``database_baseline.json``), others in memory.
@@ -53,7 +53,7 @@ def commit_baseline(database: Database, mod: IRModule, seconds: list[float], bes
 
 
 def baseline_seconds(database: Database, mod: IRModule) -> float | None:
-    """What the default schedule takes, None if it was never measured."""
+    """Seconds of the default schedule, None if it was never measured."""
     if isinstance(database, UnionDatabase | OrderedUnionDatabase):
         known = [s for d in database.databases if (s := baseline_seconds(d, mod)) is not None]
         return min(known, default=None)

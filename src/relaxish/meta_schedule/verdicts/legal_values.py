@@ -1,4 +1,4 @@
-"""Which values the integer arguments of a program may take, so that it can be run on random ones.
+"""Legal values of the integer arguments of a program, for running it on random ones.
 
 A table is read at an index that comes from data, rows begin where offsets say, something is divided by an argument:
 random numbers would read outside of the table, or divide by zero. The program says what is legal: every index, loop

@@ -1,4 +1,4 @@
-"""Which values depend on weights only."""
+"""Values that depend on weights only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kind of operator a loop-level function computes, read from its index patterns."""
+"""Operator kind of a loop-level function, read from its index patterns."""
 
 from __future__ import annotations
 

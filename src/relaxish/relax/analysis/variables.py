@@ -1,4 +1,4 @@
-"""Which variables, calls and bindings a program has."""
+"""Variables, calls and bindings of a program."""
 
 from __future__ import annotations
 

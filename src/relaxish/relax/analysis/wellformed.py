@@ -120,7 +120,7 @@ class _Checker:
                 self.info(info.tensor_sinfo)
 
     def define_infos(self, infos: Iterable[StructInfo | None]) -> None:
-        """What struct infos of parameters (and of casts) define: symbols and shape variables that stand alone."""
+        """Define the symbols and shape variables that stand alone in struct infos of parameters (and of casts)."""
         for info in infos:
             match info:
                 case TupleStructInfo():
@@ -148,7 +148,7 @@ class _Checker:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """What is defined inside ends with the scope."""
+        """Scope at whose end its definitions are forgotten."""
         saved = set(self.vars), set(self.symbols)
         yield
         self.vars, self.symbols = saved
@@ -360,7 +360,7 @@ class _Checker:
                 self.error(f"Operator-specific validation (FValidate) for {call.op.name} identified error: {problem}")
 
     def inference(self, call: Call) -> None:
-        """What a call is annotated with must not contradict what is inferred for it."""
+        """Check a call's annotation against its inferred struct info."""
         if not all(_is_leaf_expr(arg) for arg in call.args):
             return
         try:

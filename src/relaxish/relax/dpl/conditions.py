@@ -29,7 +29,7 @@ Equal = tuple[PrimExpr, PrimExpr]
 
 
 def subtype_conditions(base: StructInfo, derived: StructInfo) -> list[Equal] | None:
-    """What must be equal for ``base`` to describe everything that ``derived`` does; None if it cannot."""
+    """Equalities under which ``base`` describes everything that ``derived`` does; None if there are none."""
     if base is derived or isinstance(base, ObjectStructInfo):
         return []
     match base:

@@ -44,7 +44,7 @@ class Matcher:
         self.conditions = Conditions()
 
     def value_of(self, expr: Expr) -> Expr:
-        """What a bound variable stands for, all the way down."""
+        """Value of a bound variable, all the way down."""
         while True:
             match expr:
                 case Var() if expr in self.var2val:
@@ -295,6 +295,6 @@ _RULES: dict[type, Any] = {
 def extract_matched_expr(
     pattern: p.DFPattern, expr: Expr, var2val: Mapping[Var, Any] | None = None
 ) -> dict[p.DFPattern, Any] | None:
-    """What each part of the pattern matched, or None."""
+    """Expressions matched by each part of the pattern, or None."""
     matcher = Matcher(var2val)
     return matcher.memo if matcher.match(pattern, expr) else None

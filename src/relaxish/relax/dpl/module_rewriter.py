@@ -107,7 +107,7 @@ def pattern_of_function(func: Function) -> tuple[DFPattern, list[WildcardPattern
 
 
 def replacement_of_function(func: Function, wildcards: Sequence[WildcardPattern]) -> RewriterFunc:
-    """What the function computes from the matches of the wildcards."""
+    """Replacement computed by the function from the matches of the wildcards."""
 
     def rewrite(expr: Expr, matches: dict[DFPattern, Expr]) -> Expr | None:
         fresh = copy_with_new_vars(func)

@@ -118,7 +118,7 @@ class DFPattern:
         return self.extract_matched_expr(expr, var2val) is not None
 
     def extract_matched_expr(self, expr: Expr, var2val: Mapping[Var, Any] | None = None) -> dict[DFPattern, Any] | None:
-        """What each part of this pattern matched, or None if ``expr`` does not match."""
+        """Expressions matched by each part of this pattern, or None if ``expr`` does not match."""
         from .matcher import extract_matched_expr
 
         return extract_matched_expr(self, expr, var2val)

@@ -28,7 +28,7 @@ RewriterFunc = Callable[[Expr, dict[DFPattern, Expr]], Expr | None]
 
 @dataclass
 class RewriteSpec:
-    """What one round of a rewriter wants: new values of variables, and the functions that those call."""
+    """Result of one round of a rewriter: new values of variables, and new functions that those call."""
 
     values: dict[Var, Any] = field(default_factory=dict)
     subroutines: dict[GlobalVar, BaseFunc] = field(default_factory=dict)

@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 
 class MatchShapeCode(IntEnum):
-    """What :func:`match_shape` does with each dimension."""
+    """Actions of :func:`match_shape` on a dimension."""
 
     ASSERT_EQUAL_TO_IMM = 0
     STORE_TO_HEAP = 1
@@ -36,7 +36,7 @@ class MatchShapeCode(IntEnum):
 
 
 class MakeShapeCode(IntEnum):
-    """Where :func:`make_shape` takes each dimension from."""
+    """Sources of the dimensions for :func:`make_shape`."""
 
     USE_IMM = 0
     LOAD_SHAPE = 1
@@ -417,7 +417,7 @@ def invoke_debug_func(io_effect: _T, func_name: str, line_info: str, *args: Any)
 
 @_builtin("debug_print")
 def debug_print(line_info: str, tensor: NDArray) -> None:
-    """What ``nn.op.print_`` shows."""
+    """Print a tensor's shape, type and elements, for ``nn.op.print_``."""
     print(f"[{line_info}] shape={tuple(tensor.shape)} dtype={tensor.dtype} data:\n{tensor.numpy()}")
 
 
@@ -569,11 +569,11 @@ def tensor_stride_i(tensor: NDArray, axis: int) -> int:
 
 @_relax_run("tensor_byte_offset")
 def tensor_byte_offset(tensor: NDArray) -> int:
-    """Where the data begin: an address already includes it."""
+    """Always 0: addresses include the offset of the data."""
     return 0
 
 
 @_relax_run("tensor_elem_offset")
 def tensor_elem_offset(tensor: NDArray) -> int:
-    """Where the data begin: an address already includes it."""
+    """Always 0: addresses include the offset of the data."""
     return 0

@@ -28,7 +28,7 @@ class SpecialReg(enum.IntEnum):
 
 
 class VMFuncKind(enum.IntEnum):
-    """What an entry of the function table is."""
+    """Kind of an entry of the function table."""
 
     PACKED_FUNC = 0
     VM_FUNC = 1

@@ -80,7 +80,7 @@ class _Recording:
     kept: list[NDArray] = field(default_factory=list)  # arrays that the kernels read and no argument holds
 
     def origin(self, array: NDArray) -> _Origin:
-        """Where an array's memory comes from."""
+        """Origin of an array's memory."""
         found = self.origins.get(id(array))
         if found is None:
             raise _NotOfSizes
@@ -137,7 +137,7 @@ class KnownSizes:
 
     @staticmethod
     def key(args: Sequence[Any]) -> tuple[Any, ...] | None:
-        """What the work of a call follows from; None where that cannot be said."""
+        """Hashable values that determine the work of a call; None where they cannot be told."""
         found: list[Any] = []
         for arg in args:
             kind = arg.__class__

@@ -1,4 +1,4 @@
-"""What functions that are not compiled here give back, compared with what the program says of it.
+"""Checks of results of functions compiled elsewhere against their declared shapes and types.
 
 The compiler believes what a program says of the result of ``R.call_packed``: kernels that work on it are made for that
 shape and type. Declarations are plain data: ``("tensor", dtype, rank, extents)`` with "" for any type, -1 for any rank and

@@ -1,4 +1,4 @@
-"""Which tokens of which sequence lie in which page: the bookkeeping of a paged key-value cache, without any data.
+"""Page table of a paged key-value cache: the pages of each sequence and the tokens in each page, without any data.
 
 Sequences that were forked share full pages, which count their owners. A page that is only partly filled is never
 shared: :meth:`PageTable.fork` and :meth:`PageTable.pop` say which page has to be copied.
@@ -50,7 +50,7 @@ class SequencePages:
         return self.length - self.sink + self.window_offset
 
     def slot(self, position: int) -> int:
-        """Where among the slots of all pages a token lies."""
+        """Slot number of a token among the slots of all pages."""
         return position if position < self.sink else position - self.sink + self.window_offset
 
 

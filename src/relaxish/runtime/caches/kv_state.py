@@ -1,4 +1,4 @@
-"""What paged key-value caches and recurrent states have in common: sequences, and the steps of a forward pass."""
+"""Common state of paged key-value caches and recurrent states: sequences, and the steps of a forward pass."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def compressed(places: Sequence[int]) -> list[int]:
 
 
 def expanded(description: Sequence[int]) -> np.ndarray[Any, Any]:
-    """What :func:`compressed` wrote, as an array. Raises ArgumentError for anything else.
+    """Array from the runs of :func:`compressed`. Raises ArgumentError for anything else.
 
     >>> expanded([2, 4, 3, 32, 2]).tolist()
     [4, 5, 6, 32, 33]

@@ -29,7 +29,7 @@ Kernel = Callable[..., Any]
 
 
 class AttnKind(IntEnum):
-    """What a layer attends with: heads of their own keys and values, or one latent vector for all heads."""
+    """Kind of a layer's attention: heads with their own keys and values, or one latent vector for all heads."""
 
     MHA = 0
     MLA = 1

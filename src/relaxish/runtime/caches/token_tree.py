@@ -26,7 +26,7 @@ def is_chain(parents: Sequence[int]) -> bool:
 
 
 def depths_of(parents: Sequence[int]) -> list[int]:
-    """How many ancestors each node has."""
+    """Depth of each node: its number of ancestors."""
     depths: list[int] = []
     for parent in parents:
         depths.append(depths[parent] + 1 if parent >= 0 else 0)

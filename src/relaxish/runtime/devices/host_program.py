@@ -43,7 +43,8 @@ class KernelInfo:
 
 
 class HostRuntime:
-    """What host programs call on one device. Backends define :meth:`launch` (and :meth:`tensor_map` where there is one)."""
+    """Device operations of host programs. Backends define :meth:`launch` (and :meth:`tensor_map` if devices have such
+    copies)."""
 
     def __init__(self, device: Device, programs: Mapping[str, HostProgram]) -> None:
         self.device = device

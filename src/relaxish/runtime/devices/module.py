@@ -148,7 +148,7 @@ class DeviceModule(Module):
         return DeviceFunction(self.programs[name], self.runtime).guarded
 
     def runtime(self, index: int) -> HostRuntime:
-        """What runs the programs on a device. Raises RelaxishError where devices of this kind cannot be used."""
+        """Device runtime that launches the programs. Raises RelaxishError where devices of this kind cannot be used."""
         found = self._runtimes.get(index)
         if found is None:
             hook = f"device_runtime.{self.type_key}"
@@ -171,7 +171,7 @@ class DeviceModule(Module):
         }
 
     def package(self) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """What is exported: plain data, and binaries by name."""
+        """Contents of an export: plain data, and binaries by name."""
         return self.to_json(), dict(self.binaries)
 
     @staticmethod

@@ -204,7 +204,7 @@ class NativeHost:
 
     @property
     def served(self) -> int:
-        """How many calls of programs there were at once, at most."""
+        """Largest number of simultaneous calls of programs so far."""
         return len(self._calls)
 
     def function(self, name: str) -> Callable[..., Any]:

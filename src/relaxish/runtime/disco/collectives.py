@@ -1,4 +1,4 @@
-"""What workers may call: who they are, and collective operations on arrays (``runtime.disco.*``)."""
+"""Functions that workers call: their identity, and collective operations on arrays (``runtime.disco.*``)."""
 
 from __future__ import annotations
 

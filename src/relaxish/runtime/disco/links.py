@@ -1,4 +1,4 @@
-"""How workers exchange values: one primitive, in which everybody hears what everybody said.
+"""Exchange of values between workers: one primitive, an all-gather of everybody's value.
 
 All collective operations are built on it, so that workers that are threads and workers that are processes differ here
 only.

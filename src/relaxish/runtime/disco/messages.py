@@ -1,4 +1,4 @@
-"""What a controller and its workers say to one another: data, in the messages of ``runtime.rpc``."""
+"""Messages between a controller and its workers: data, in the form of ``runtime.rpc``."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ class Peer:
         send(self.channel, value)
 
     def recv(self) -> Any:
-        """What the other side sent."""
+        """Next message of the other side."""
         return receive(self.channel)
 
 
 def next_visitor(listener: socket.socket, key: bytes) -> tuple[Peer | None, list[Any]]:
-    """Who connects next and knows the token, and its first message; (None, []) for somebody else."""
+    """Next peer with a valid token, and its first message; (None, []) for somebody else."""
     peer = Peer(listener.accept()[0])
     try:
         peer.channel.hurry(HELLO_SECONDS)

@@ -135,7 +135,7 @@ class Session:
 
     @property
     def num_workers(self) -> int:
-        """How many workers there are."""
+        """Number of workers."""
         return self._num_workers
 
     def get_global_func(self, name: str) -> DPackedFunc:

@@ -37,7 +37,7 @@ _LARGEST = 1 << 24
 
 
 class MachinePrograms(Mapping[str, Executable]):
-    """What building for a target of kind ``machines`` gives: for each machine its executable, by name and in order."""
+    """Result of a build for a target of kind ``machines``: an executable for each machine, by name and in order."""
 
     def __init__(self, programs: Mapping[str, tuple[Executable, int]]) -> None:
         self._programs = dict(programs)
@@ -53,7 +53,7 @@ class MachinePrograms(Mapping[str, Executable]):
 
     @property
     def workers(self) -> dict[str, int]:
-        """How many workers of a session each machine has: one for each of its GPUs, or one."""
+        """Number of workers of a session on each machine: one for each of its GPUs, or one."""
         return {name: count for name, (_, count) in self._programs.items()}
 
     def export_library(self, file_name: str | os.PathLike[str], **options: Any) -> str:

@@ -1,4 +1,4 @@
-"""What an exported file says of itself: the manifest's schema, its checksum, and the checks of the files it names.
+"""Manifest of an exported file: its schema, its checksum, and the checks of the files it names.
 
 A manifest is data: it is parsed, compared with the schema below, and never executed. It carries a SHA-256 of itself and
 the sizes and SHA-256 of every file that belongs to it, so that a truncated, changed or mixed-up export is one error
@@ -54,7 +54,7 @@ PIECE_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class CodeRequirements:
-    """What machine code was made for: the target as text, the triple, and the CPU features it may use."""
+    """Requirements of machine code: the target as text, the triple, and the CPU features it may use."""
 
     target: str = ""
     triple: str = ""

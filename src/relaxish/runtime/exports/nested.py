@@ -73,7 +73,7 @@ class NestedModule:
         return machine
 
     def to_manifest(self) -> dict[str, Any]:
-        """What belongs into a manifest besides the file of the inner program."""
+        """Manifest entries of the inner program besides its file."""
         return {
             "type_key": self.type_key,
             "programs": {symbol: {"function": inner} for symbol, inner in self.symbols.items()},

@@ -25,7 +25,7 @@ _BUFFER_ALIGNMENT = 128
 
 
 class ArgumentLayout:
-    """Where each argument of these kinds is in the parameter buffer.
+    """Offset of each argument of these kinds in the parameter buffer.
 
     >>> from relaxish.runtime.nvidia.arguments import ArgumentLayout
     >>> layout = ArgumentLayout(["int32", "pointer"])

@@ -1,4 +1,4 @@
-"""What drivers of real devices have in common, whatever package they reach libcuda through."""
+"""Driver operations on a device's primary context, shared by the packages that reach libcuda."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ContextDriver(PreparedLaunches):
             raise failure(CODES["INVALID_DEVICE"], "choosing a device", f"there are {self._count}, asked for {device}")
 
     def device_count(self) -> int:
-        """How many devices the driver shows."""
+        """Number of devices the driver reports."""
         return self._count
 
     def make_current(self, device: int) -> None:
@@ -72,7 +72,7 @@ class ContextDriver(PreparedLaunches):
 
 
 def launch_text(grid: Dim3, block: Dim3, shared: int, cluster: Dim3 = (1, 1, 1)) -> str:
-    """How a kernel was launched, in words for an error.
+    """Grid, block, cluster and shared memory of a launch in words, for an error.
 
     >>> launch_text((8, 1, 1), (128, 1, 1), 1024)
     'grid (8, 1, 1), block (128, 1, 1), 1024 bytes of shared memory'

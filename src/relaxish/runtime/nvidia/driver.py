@@ -73,7 +73,7 @@ class TensorMapSpec:
 
 
 class Driver(Protocol):
-    """What relaxish asks of a CUDA driver.
+    """Operations relaxish needs of a CUDA driver.
 
     Devices are numbers from 0, addresses are integers, sizes are bytes, streams are handles (0 is the legacy default
     stream). Every method raises CUDAError with the driver's code where the call fails.
@@ -86,7 +86,7 @@ class Driver(Protocol):
     # ---- devices
 
     def device_count(self) -> int:
-        """How many devices there are."""
+        """Number of devices."""
         ...
 
     def attribute(self, device: int, name: str) -> Attribute:

@@ -22,7 +22,7 @@ from ..kernel import KernelSpec, MissingFunctionError
 from . import providers
 from .driver import Dim3, Handle
 from .errors import CODES, CUDAError
-from .loaded import LoadedImages
+from .loaded_images import LoadedImages
 from .program import CUDARuntime
 from .state import CUDAState
 
@@ -148,7 +148,7 @@ class CUDAModule(DeviceModule):
     # ---- running it
 
     def image_for(self, state: CUDAState, index: int) -> Handle:
-        """What the driver loads on a device."""
+        """Image for the driver in use: machine code, device functions for the emulator, or names of kernels for the null device."""
         form = state.driver.image_format
         if form == "emulated":
             if self.device_ir is None:
@@ -174,11 +174,11 @@ class CUDAModule(DeviceModule):
         return next((a for a in have if a.rstrip("af") == own), own)
 
     def runtime(self, index: int) -> CUDARuntime:
-        """What runs the programs on a device, under the driver in use."""
+        """Device runtime of a device, under the driver in use."""
         return self.runtimes()[index]
 
     def runtimes(self) -> Mapping[int, CUDARuntime]:
-        """What runs the programs under the driver in use, by device."""
+        """Device runtimes by device index, under the driver in use."""
         state = providers.current()
         found = self._by_state.get(state)
         if found is None:
@@ -217,7 +217,7 @@ class CUDAModule(DeviceModule):
     # ---- files
 
     def package(self) -> tuple[dict[str, Any], dict[str, bytes]]:
-        """What is exported: besides the source, machine code for the target where a compiler is there to make it."""
+        """Contents of an export: the source, and machine code for the target if a compiler is installed."""
         manifest = self.to_json()
         manifest |= {"arch": self.arch, "parts": {}}
         try:

@@ -1,4 +1,4 @@
-"""Which CUDA driver is in use, and how to choose another.
+"""Choice of the CUDA driver: PyCUDA, cuda-bindings, the emulator or the null device.
 
 ``RELAXISH_CUDA_PROVIDER`` names a provider: "pycuda", "cuda-bindings", "emulator" (kernels run on the CPU), "null"
 (kernels do nothing), or "auto" (default): pycuda, else cuda-bindings. Providers register in a table; those of upper

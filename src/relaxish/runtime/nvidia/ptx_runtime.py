@@ -6,14 +6,14 @@ from ...support.errors import RelaxishError
 from ..device import Device
 from ..devices.module import DeviceModule
 from . import providers
-from .loaded import LoadedImages
+from .loaded_images import LoadedImages
 from .program import CUDARuntime
 
 __all__ = ["ptx_runtime"]
 
 
 def ptx_runtime(device: Device, module: DeviceModule) -> CUDARuntime:
-    """What runs the module's programs on a device, under the driver in use."""
+    """Device runtime for the module's programs, under the driver in use."""
     state = providers.current()
     state.check_usable()
     form = state.driver.image_format

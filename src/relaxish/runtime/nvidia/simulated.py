@@ -23,7 +23,7 @@ from . import tensor_map
 from .allocations import Allocations
 from .driver import Dim3, Handle, KernelArg, Launcher, TensorMapSpec
 from .errors import CODES, CUDAError, failure
-from .work import Event, Graph, Timeline
+from .timeline import Event, Graph, Timeline
 
 __all__ = ["Kernel", "Launch", "SimulatedDriver"]
 
@@ -135,7 +135,7 @@ class SimulatedDriver:
     # ---- devices
 
     def device_count(self) -> int:
-        """How many devices are simulated."""
+        """Number of simulated devices."""
         return len(self._devices)
 
     def _device(self, device: int, what: str, *, even_lost: bool = False) -> _Device:

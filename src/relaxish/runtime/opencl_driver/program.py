@@ -34,7 +34,7 @@ class OpenCLProgram:
         self._kernels: dict[tuple[str, int], Any] = {}
 
     def binary(self) -> bytes:
-        """What the device's driver made of the source."""
+        """Binary the device's driver compiled from the source."""
         return bytes(self._program().binaries[0])
 
     def launch(

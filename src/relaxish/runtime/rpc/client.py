@@ -327,7 +327,7 @@ class RemoteVM(_Timed):
         self._call("invoke_stateful", func_name)
 
     def get_outputs(self, func_name: str) -> Any:
-        """What it gave."""
+        """Result of the last call."""
         return self._call("get_outputs", func_name)
 
 

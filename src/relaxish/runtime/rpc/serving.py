@@ -22,7 +22,7 @@ __all__ = ["Serving", "serve", "serve_descriptor"]
 
 
 class Serving:
-    """What a session has: its objects die with it. ``requests`` are methods named ``do_<request>``."""
+    """State of a session: its objects die with it. ``requests`` are methods named ``do_<request>``."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="relaxish-rpc-")
@@ -220,7 +220,7 @@ class Serving:
         self._path(name).unlink(missing_ok=True)
 
     def do_listdir(self, name: str) -> list[str]:
-        """What a folder has."""
+        """Entries of a folder."""
         return sorted(os.listdir(self._path(name)))
 
 

@@ -1,4 +1,4 @@
-"""Who may talk to whom: a secret that both sides know, and where to listen without one.
+"""Authentication of RPC peers: a shared secret, and the addresses that are listened on without one.
 
 A side proves that it knows the token without sending it: each sends a random challenge, and answers the other's with an
 HMAC over both. What follows is not encrypted: where others can read or change what goes over the network, put a tunnel

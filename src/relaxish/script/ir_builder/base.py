@@ -76,7 +76,7 @@ class IRBuilderFrame:
 
 
 class Namer:
-    """How objects take the names of the variables they are assigned to; dialects add their classes."""
+    """Names for objects from the variables they are assigned to; dialects add their classes."""
 
     table: dict[type, Callable[[Any, str], None]] = {}
 
@@ -132,7 +132,7 @@ class IRBuilder:
         return bool(_stack())
 
     def get(self) -> Any:
-        """What was built. Raises IndexError if nothing was."""
+        """Object built so far. Raises IndexError if nothing was."""
         if self.result is None:
             raise IndexError("No result exists in IRBuilder yet")
         return self.result

@@ -11,7 +11,7 @@ __all__ = ["PrinterConfig"]
 
 
 class PrinterConfig:
-    """How IR is printed; ``node.script(**config)`` takes the same names.
+    """Options of printing; ``node.script(**config)`` takes the same names.
 
     ``PrinterConfig(int_dtype="int64")`` prints 64-bit literals bare and 32-bit ones as ``T.int32(...)``.
     """

@@ -177,7 +177,7 @@ class DocPrinter:
             self.exempt.append((start, self.length))
 
     def text(self) -> str:
-        """What was written, decorated."""
+        """Printed text, decorated."""
         raw = "".join(self.parts)
         spans = sorted(span for group in self.spans for span in group)
         return decorate(raw, self.line_starts, self.config, spans, self.exempt)

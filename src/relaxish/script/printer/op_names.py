@@ -1,4 +1,4 @@
-"""How intrinsics are called in script: their names there and where their dtype stands."""
+"""Names of intrinsics in script, and the position of their dtype argument."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class _Page:
         self.width = len(str(self.count)) + 1 if config.print_line_numbers else 0
 
     def line(self, index: int) -> Span:
-        """Where a line starts and where the next one does."""
+        """Start of a line, and start of the next one."""
         end = self.starts[index + 1] if index + 1 < len(self.starts) else len(self.text)
         return self.starts[index], end
 

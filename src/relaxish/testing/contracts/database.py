@@ -1,4 +1,4 @@
-"""What every database of tuning records does."""
+"""Contract tests of databases of tuning records."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class DatabaseContract:
         assert [r.run_secs for r in database.get_top_k(database.commit_workload(_program(4)), 5)] == [[1.0], [2.0]]
 
     def test_soon_is_now_for_readers(self, database: Database) -> None:
-        """What is committed without being durable yet is there all the same."""
+        """Records committed without being durable yet are visible to readers."""
         database.commit_soon(self.record(database, 4, [1.0]))
         assert len(database) == 1 and database.unwritten == 0
         database.flush()
@@ -244,7 +244,7 @@ class DatabaseContract:
     # ---- several readers and writers
 
     def test_it_is_there_again(self, database: Database, tmp_path: Path) -> None:
-        """What was committed is read by the next process."""
+        """Committed records are read by the next process."""
         if not database.persistent:
             pytest.skip("lives and dies with its process")
         fast, _ = self.filled(database, 4, [1.0, 2.0])

@@ -1,4 +1,5 @@
-"""What builders, runners, cost models, search strategies, spaces and callbacks do: subclass one, say how it is made, run pytest.
+"""Contract tests of builders, runners, cost models, search strategies, spaces and callbacks: subclass one, define the
+part under test, run pytest.
 
 Each class checks what the tuner relies on, and nothing else. A part that is allowed to do without something (a builder
 that cannot build at all, say) says so by an attribute of the class.
@@ -137,7 +138,7 @@ class RunnerContract(_Contract):
     broken_artifact: str | bytes = b"this is no program"
 
     def builder(self) -> Builder:
-        """What builds the programs to be run."""
+        """Builder of the programs to be run."""
         return LocalBuilder(max_workers=1)
 
     def inputs(self, count: int) -> list[RunnerInput]:

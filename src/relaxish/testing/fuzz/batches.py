@@ -54,7 +54,7 @@ class _Batch:
         writer.close()
 
     def next(self) -> Any:
-        """What the next case gave; None after the last one of the batch, ``Ended`` when there will be no more."""
+        """Result of the next case; None after the last one of the batch, ``Ended`` when there will be no more."""
         try:
             if not self.reader.poll(self.patience):
                 return Ended("slow", f"no end after {self.patience:g} s")

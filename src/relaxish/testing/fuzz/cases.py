@@ -34,7 +34,7 @@ class Case:
 
 @dataclass
 class Failure:
-    """What went wrong with a case: at which ``stage``, and how."""
+    """Failure of a case: its ``stage`` and the reason."""
 
     case: Case
     stage: str
@@ -163,7 +163,7 @@ def _compiled(func: PrimFunc, arguments: list[Any], expected: list[Any]) -> str 
 
 
 def check_case(case: Case, sch: Schedule, *, apart: bool = True) -> Failure | None:
-    """What is wrong with a case, None if all is well; ``apart`` as for :func:`check_program`."""
+    """Description of a case's failure, None if all is well; ``apart`` as for :func:`check_program`."""
     before = parse(case.program)
     found = check_program(before, sch.mod["main"], case.number, apart=apart)
     if found is not None:

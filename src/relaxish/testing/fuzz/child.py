@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 
 def in_child(check: Callable[[], _T], seconds: int = 60) -> _T | str:
-    """What ``check`` returns, computed in a forked child; a string saying how the child died if it did.
+    """Result of ``check`` in a forked child, or a description of the child's death.
 
     >>> in_child(lambda: 1 + 1)
     2

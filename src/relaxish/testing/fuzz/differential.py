@@ -81,7 +81,7 @@ class GraphCase:
 
 @dataclass
 class GraphFailure:
-    """What went wrong with a case: at which ``stage`` (import, build, run, crash, wrong), and how."""
+    """Failure of a case: its ``stage`` (import, build, run, crash, wrong) and the reason."""
 
     case: GraphCase
     stage: str
@@ -183,7 +183,7 @@ def _ours(model: Any, route: Route, inputs: Mapping[str, Array]) -> tuple[str, A
 
 
 def wrong(actual: Array, peer: Array, exact: Array | None, value: Value) -> str | None:
-    """How an output differs from its references by more than rounding explains; None if it does not."""
+    """Description of an output's difference from its references beyond rounding; None if there is none."""
     if tuple(actual.shape) != tuple(peer.shape):
         return f"{value.name}: shape {tuple(actual.shape)} for {tuple(peer.shape)}"
     if actual.dtype != peer.dtype:

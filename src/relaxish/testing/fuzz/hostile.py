@@ -305,7 +305,7 @@ def make_hostile_case(number: int) -> HostileCase:
 
 
 def run_hostile_case(number: int, calls: int = 12) -> list[str]:
-    """What is wrong with the calls of a case; nothing if all is well."""
+    """Descriptions of the failures of a case's calls; nothing if all is well."""
     case = make_hostile_case(number)
     rng = np.random.default_rng(number + 1_000_000_007)
     run = VirtualMachine(build(case.mod, "llvm -num-cores=2"), cpu())["main"]

@@ -97,7 +97,7 @@ class Value:
 
 @dataclass
 class GraphInput:
-    """How an input is drawn: element type, dimensions, and the kind of numbers."""
+    """Distribution of an input: element type, dimensions, and the kind of numbers."""
 
     name: str
     dtype: str

@@ -30,7 +30,7 @@ class Verdict:
 
 
 def runtime_results(case: OperatorCase) -> Arrays:
-    """What ONNX Runtime computes."""
+    """Results of ONNX Runtime."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -43,7 +43,7 @@ def runtime_results(case: OperatorCase) -> Arrays:
 
 
 def reference_results(case: OperatorCase) -> Arrays:
-    """What the reference implementation of the standard computes."""
+    """Results of the standard's reference implementation."""
     import onnx.reference
 
     with np.errstate(all="ignore"), warnings.catch_warnings():
@@ -72,7 +72,7 @@ def _typed(value: np.ndarray[Any, Any], like: np.ndarray[Any, Any]) -> np.ndarra
 
 
 def compiled_results(case: OperatorCase, target: str = "llvm") -> Arrays:
-    """What our compiled model computes."""
+    """Results of our compiled model."""
     from ...driver import build
     from ...frontend.onnx import from_onnx
     from ...runtime import VirtualMachine, cpu
@@ -94,7 +94,7 @@ def _plain(value: Any) -> np.ndarray[Any, Any]:
 
 
 def difference(got: Arrays, want: Arrays, case: OperatorCase) -> str:
-    """What is different, or an empty text."""
+    """Description of the difference, or an empty text."""
     if len(got) != len(want):
         return f"{len(got)} outputs instead of {len(want)}"
     for number, (have, expected) in enumerate(zip(got, want)):

@@ -334,7 +334,7 @@ def convolution(g: Graph) -> Value | None:
 
 @node_maker
 def pooling(g: Graph) -> Value | None:
-    """Where windows hold NaN, ONNX Runtime passes over it; here, as in PyTorch, it stays."""
+    """A pooling. Of windows with NaN ONNX Runtime's maximum is a number; here, as in PyTorch, it is NaN."""
     x = g.pick(lambda v: v.dtype == "float32" and v.rank in (3, 4))
     if x is None:
         return None

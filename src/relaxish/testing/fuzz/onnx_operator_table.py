@@ -1,4 +1,4 @@
-"""What random calls of each ONNX operator look like; the names in :data:`~.onnx_operators.OPERATORS`."""
+"""Random calls of each ONNX operator; the names in :data:`~.onnx_operators.OPERATORS`."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _PERIOD = 60.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a case came to: its ``status``, and for a finding what is ``told`` of it and a regression ``test``."""
+    """Outcome of a case: its ``status``, and for a finding its description ``told`` and a regression ``test``."""
 
     status: str
     told: str = ""
@@ -55,7 +55,7 @@ class Finding:
 
 @dataclass
 class Report:
-    """How many cases ran, how they ended, which steps took effect how often, and what failed."""
+    """Statistics of a fuzzing run: number of cases, outcomes, how often each step took effect, and the failures."""
 
     what: str = "cases"
     cases: int = 0

@@ -150,7 +150,7 @@ class Module:
         return _parameters_of(self.__dict__)
 
     def forward(self, input: Any) -> Expr:  # public parameter name
-        """What the layer computes."""
+        """Computation of the layer."""
         raise NotImplementedError
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

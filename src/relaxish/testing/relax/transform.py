@@ -1,4 +1,4 @@
-"""What the in-place analysis sees: live ranges and aliases in a dataflow block, and calls made in place."""
+"""Facts of the in-place analysis: live ranges and aliases in a dataflow block, and calls made in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a function is, written so that another process can tell whether it has the same one.
+"""Identity of a function as text, for comparison in another process.
 
 A function of the user's is its source, its defaults, and all that it and the functions inside it refer to: values as they
 are, other functions of the user's in the same way. A module of the user's is the text of its file; what comes with Python

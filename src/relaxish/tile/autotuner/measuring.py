@@ -152,7 +152,7 @@ def build_config(mod: IRModule, target: Target, params: dict[str, Any]) -> bytes
 
 
 def build_params(pass_configs: dict[str, Any]) -> dict[str, Any]:
-    """What :func:`build_config` needs to know beside program and target."""
+    """Arguments of :func:`build_config` beside program and target."""
     return {"pass_configs": pass_configs, "provider": providers.chosen()}
 
 

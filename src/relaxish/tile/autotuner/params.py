@@ -1,4 +1,4 @@
-"""How configurations are compiled, checked and timed."""
+"""Compilation, checking and timing arguments of the autotuner."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["CompileArgs", "ProfileArgs"]
 
 @dataclass(frozen=True)
 class CompileArgs:
-    """What ``compile`` takes beside the program."""
+    """Arguments of ``compile`` beside the program."""
 
     out_idx: int | Sequence[int] | None = None
     execution_backend: str | None = None
@@ -50,7 +50,7 @@ class CompileArgs:
 
 @dataclass(frozen=True)
 class ProfileArgs:
-    """How a configuration is checked and timed; ``warmup`` and ``rep`` are milliseconds, ``timeout`` seconds."""
+    """Arguments of checks and timing; ``warmup`` and ``rep`` are milliseconds, ``timeout`` seconds."""
 
     warmup: float = 25
     rep: float = 100
@@ -72,6 +72,6 @@ class ProfileArgs:
         return self.ref_prog, self.supply_prog, self.manual_check_prog
 
     def key(self) -> dict[str, Any]:
-        """What else tells one way of timing from another, as plain data."""
+        """Timing arguments as plain data, without the programs."""
         plain = {name: value for name, value in asdict(self).items() if not name.endswith("_prog")}
         return {**plain, "supply_type": TensorSupplyType(self.supply_type).value}

@@ -1,4 +1,4 @@
-"""What tuning found, in memory and on disk."""
+"""Results of tuning, in memory and on disk."""
 
 from __future__ import annotations
 

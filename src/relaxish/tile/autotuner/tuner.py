@@ -64,7 +64,7 @@ class _ConfigCandidate:
 
     @property
     def params(self) -> dict[str, Any]:
-        """What the builder is told."""
+        """Arguments of the builder."""
         assert self.options is not None
         return build_params(self.options.pass_configs)
 
@@ -110,7 +110,7 @@ class AutoTuner:
     # ---- settings
 
     def set_compile_args(self, *args: Any, **kwargs: Any) -> AutoTuner:
-        """How configurations are compiled: ``out_idx, target, execution_backend, target_host, verbose, pass_configs``.
+        """Set compilation arguments: ``out_idx, target, execution_backend, target_host, verbose, pass_configs``.
 
         What :meth:`set_profile_args` takes is taken here, too, in the order of older programs: ``out_idx=-1,
         supply_type, ref_prog, supply_prog, rtol, atol, max_mismatched_ratio, skip_check, cache_input_tensors=True,
@@ -134,7 +134,7 @@ class AutoTuner:
         return self
 
     def set_profile_args(self, **kwargs: Any) -> AutoTuner:
-        """How configurations are checked and timed.
+        """Set the arguments of checks and timing.
 
         ``warmup, rep`` (milliseconds), ``timeout`` (seconds), ``supply_type``, ``ref_prog`` (what is right, of the same
         inputs), ``supply_prog`` (makes the inputs of a list of parameters), ``rtol, atol, max_mismatched_ratio``,
@@ -185,7 +185,7 @@ class AutoTuner:
         return configs
 
     def generate_cache_key(self, configs: Sequence[Mapping[str, Any]] | None = None) -> str | None:
-        """What tells this tuning from every other one; None where something of it cannot be written down."""
+        """Cache key of this tuning; None where a part of it cannot be written down."""
         if any(self.profile_args.programs):
             return None
         args, kwargs = self._arguments

@@ -1,4 +1,4 @@
-"""How a kernel is called: inputs in order, outputs allocated and returned, torch and NumPy tensors alike."""
+"""Calling convention of kernels: inputs in order, outputs allocated and returned, torch and NumPy tensors alike."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ class JITImpl:
 
     @functools.cached_property
     def options(self) -> CompileOptions:
-        """How its kernels are compiled; the target is chosen when it is first asked for."""
+        """Compile options of its kernels; the target is chosen when it is first asked for."""
         return CompileOptions.make(**self._options)
 
     def with_pass_configs(self, pass_configs: dict[Any, Any] | None) -> CompileOptions:
@@ -195,7 +195,7 @@ class JITImpl:
         return self(*args, **kwargs).get_kernel_source()
 
     def key(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[object, ...] | None:
-        """What tells sets of arguments apart; None where they cannot be compared."""
+        """Hashable key of a set of arguments; None where arguments cannot be compared."""
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
         key = tuple((name, _frozen(value)) for name, value in bound.arguments.items())

@@ -121,12 +121,12 @@ class JITKernel:
 
     @property
     def target(self) -> Target:
-        """What it was compiled for."""
+        """Target of the compilation."""
         return self.options.target
 
     @property
     def device(self) -> Device:
-        """Where it runs."""
+        """Device of the kernel."""
         kind = self.target.kind.name
         return device_of("cpu" if kind in ("llvm", "c") else kind, 0)
 
@@ -149,12 +149,12 @@ class JITKernel:
 
     @property
     def adapter(self) -> Caller:
-        """What calls it."""
+        """Adapter that calls the kernel."""
         return self._caller
 
     @property
     def torch_function(self) -> Callable[..., Any]:
-        """What is called."""
+        """Function that is called."""
         return self._caller
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -176,7 +176,7 @@ class JITKernel:
     # ---- timing
 
     def get_profiler(self, tensor_supply_type: TensorSupplyType | None = None) -> Profiler:
-        """What times it and compares it with others, on inputs of a kind."""
+        """Profiler that times the kernel and compares it with others, on inputs of a kind."""
         from ..profiler import Profiler, TensorSupplyType
 
         return Profiler(self, supply_type=tensor_supply_type or TensorSupplyType.Auto)

@@ -1,4 +1,4 @@
-"""How a kernel is compiled: target, outputs, pass options."""
+"""Compile options of a kernel: target, outputs, pass options."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def resolve_out_idx(out_idx: int | Sequence[int] | None, count: int) -> list[int
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """What a kernel is compiled with. ``key()`` tells options apart."""
+    """Compile options of a kernel. ``key()`` tells options apart."""
 
     target: Target
     out_idx: int | Sequence[int] | None = None
@@ -110,5 +110,5 @@ class CompileOptions:
 
 
 def kernel_name(func: PrimFunc) -> str:
-    """What the kernel is called in compiled code."""
+    """Name of the kernel in compiled code."""
     return str((func.attrs or {}).get("global_symbol") or "main")

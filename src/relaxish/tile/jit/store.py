@@ -47,7 +47,7 @@ def is_emulated(target: Target) -> bool:
 
 
 def entry_path(kind: str, key: str, target: Target | None = None) -> Path | None:
-    """Where an entry is, or will be; None where the cache is off, or its folder cannot be trusted.
+    """Path of an entry, existing or not; None where the cache is off, or its folder cannot be trusted.
 
     Nothing is kept for a target whose device is emulated: what runs there is no machine code.
     """
@@ -89,7 +89,7 @@ def verify(folder: Path) -> None:
 
 
 def find(path: Path | None, load: Callable[[Path], Any]) -> Any:
-    """What ``load`` makes of an entry; None if it is not there. A damaged one is removed."""
+    """Value that ``load`` makes of an entry; None if it is not there. A damaged one is removed."""
     if path is None or not path.is_dir():
         return None
     try:

@@ -22,7 +22,7 @@ _DEVICES: dict[tuple[str, int], Any] = {}
 
 
 def worker_count(count: int) -> int:
-    """How many of ``count`` kernels are compiled at a time."""
+    """Number of kernels compiled at a time, of ``count``."""
     wanted = config.TILE_AUTO_TUNING_CPU_COUNTS.value
     if wanted <= 0:
         wanted = max(1, round(cpu_count() * config.TILE_AUTO_TUNING_CPU_UTILITIES.value))

@@ -1,4 +1,4 @@
-"""What is done to a kernel when all of it has been written.
+"""Final changes of a kernel when all of it has been written.
 
 - Accesses to arguments that may lie outside are guarded: loads give the safe value, stores do nothing.
 - Blocks of tile operators get a variable for each loop around that they speak of, as well-formed blocks must.

@@ -24,7 +24,8 @@ __all__ = [
 
 
 def annotate_layout(layouts: Mapping[tir.Buffer, Any]) -> None:
-    """How tiles lie in shared memory: layouts of :mod:`relaxish.tile.layout`, index maps, or functions of the indices.
+    """Set layouts of tiles in shared memory: layouts of :mod:`relaxish.tile.layout`, index maps, or functions of the
+    indices.
 
     Addresses are worked out by them. ``wgmma`` takes the layouts that its unit knows, other tiles are then multiplied by
     ``mma.sync``; ``wmma`` cannot read swizzled tiles. On a CPU tiles are packed for the product, whatever is asked for.
@@ -44,7 +45,7 @@ def annotate_layout(layouts: Mapping[tir.Buffer, Any]) -> None:
 
 
 def annotate_safe_value(values: dict[Any, Any]) -> None:
-    """What loads outside of a buffer give instead of 0."""
+    """Set the value of loads outside of a buffer, in place of 0."""
     frame = inside_kernel("T.annotate_safe_value")
     for buffer, value in values.items():
         frame.safe_values[buffer] = value

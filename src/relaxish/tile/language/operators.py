@@ -23,7 +23,7 @@ __all__ = [
 
 
 class GemmWarpPolicy(IntEnum):
-    """How the warps of a block share a product's result."""
+    """Division of a product's result among the warps of a block."""
 
     Square = 0
     FullRow = 1

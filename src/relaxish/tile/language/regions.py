@@ -1,4 +1,4 @@
-"""What tile operators take: whole buffers, regions, or elements that say where a tile begins."""
+"""Arguments of tile operators: whole buffers, regions, or elements at which a tile begins."""
 
 from __future__ import annotations
 

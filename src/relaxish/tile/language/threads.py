@@ -1,4 +1,4 @@
-"""What threads of a warp do together, and barriers: for kernels written for one thread (``T.get_thread_binding``)."""
+"""Warp operations and barriers, for kernels written for one thread (``T.get_thread_binding``)."""
 
 from __future__ import annotations
 

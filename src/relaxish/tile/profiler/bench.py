@@ -1,4 +1,4 @@
-"""How long a call takes."""
+"""Timing of calls."""
 
 from __future__ import annotations
 

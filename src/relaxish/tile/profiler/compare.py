@@ -12,8 +12,8 @@ __all__ = ["difference"]
 def difference(
     got: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], rtol: float, atol: float, max_mismatched_ratio: float
 ) -> str:
-    """What is wrong with an array; empty where at most ``max_mismatched_ratio`` of its numbers differ from what is
-    expected by more than ``atol + rtol * |expected|``. A NaN differs from everything but a NaN."""
+    """Description of the mismatch of an array; empty where at most ``max_mismatched_ratio`` of its numbers differ from
+    the expected ones by more than ``atol + rtol * |expected|``. A NaN differs from everything but a NaN."""
     if got.shape != expected.shape:
         return f"the shape is {got.shape}, expected {expected.shape}"
     if not expected.size:

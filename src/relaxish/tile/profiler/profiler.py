@@ -34,7 +34,7 @@ class Profiler:
 
     @property
     def result_idx(self) -> list[int]:
-        """Which of them are outputs."""
+        """Indices of the outputs among the arguments."""
         return self.kernel.out_idx
 
     @property
@@ -149,7 +149,7 @@ class Profiler:
 
 
 def listed(value: Any) -> list[Any]:
-    """What a program returned as a list. Raises RelaxishError for nothing."""
+    """Results of a program as a list. Raises RelaxishError for nothing."""
     if value is None:
         raise RelaxishError("the reference returns nothing; let it return what the kernel is to compute")
     return list(value) if isinstance(value, (list, tuple)) else [value]

@@ -18,7 +18,7 @@ __all__ = ["TensorSupplyType", "as_tensor", "get_tensor_supply", "supply_arrays"
 
 
 class TensorSupplyType(enum.Enum):
-    """What numbers a tensor is filled with."""
+    """Kind of numbers that fill a tensor."""
 
     #: Whole numbers from -2 to 2, from 0 to 2 without a sign.
     Integer = 1

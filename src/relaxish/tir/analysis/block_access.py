@@ -1,4 +1,4 @@
-"""Which regions of which buffers a block touches."""
+"""Buffer regions that a block reads and writes."""
 
 from __future__ import annotations
 

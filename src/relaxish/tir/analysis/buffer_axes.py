@@ -1,4 +1,4 @@
-"""Which axes of a function's buffers go along with one another: they are indexed by the same loop over their range.
+"""Axes of a function's buffers that belong together: they are indexed by the same loop over their range.
 
 ``C[i, j] += A[i, k] * B[k, j]`` joins the rows of ``A`` and ``C``, the columns of ``B`` and ``C``, and ``A``'s columns
 with ``B``'s rows.  Split one, and the others have to be split the same way.

@@ -1,4 +1,4 @@
-"""How much a program computes and allocates."""
+"""Cost of a program: its arithmetic operations and its allocations in bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where buffers can live: the innermost loop or block around all accesses of each."""
+"""Lowest common ancestors of accesses: the innermost loop or block around all accesses of each buffer."""
 
 from __future__ import annotations
 

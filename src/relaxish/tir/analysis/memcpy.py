@@ -1,4 +1,4 @@
-"""Which loops do nothing but copy one stretch of memory to another, in order."""
+"""Detection of loops that copy one stretch of memory to another, in order."""
 
 from __future__ import annotations
 

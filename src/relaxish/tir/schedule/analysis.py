@@ -35,7 +35,7 @@ __all__ = [
 
 
 class TensorizeInfo:
-    """How the loops of a block correspond to those of an intrinsic's description.
+    """Correspondence of the loops of a block and those of an intrinsic's description.
 
     ``loop_map`` maps loop references of the program to loops of the description, ``desc_loop_indexer`` those to
     their position, ``block_iter_paddings`` says what each block variable must be padded to (None: nothing).
@@ -52,7 +52,7 @@ class TensorizeInfo:
 def get_tensorize_loop_mapping(
     sch: Schedule, block: BlockRV, desc_func: PrimFunc, allow_padding: bool = False
 ) -> TensorizeInfo | None:
-    """Which loops of ``block`` an intrinsic may take, innermost first; None if they do not fit.
+    """Loops of ``block`` that an intrinsic may take, innermost first; None if they do not fit.
 
     Only loops are compared, not what the block computes.  The last block variables of each type correspond to those
     of the description, and the loops that drive them must be multiples of the description's (with ``allow_padding``

@@ -151,7 +151,7 @@ def _flags_of_scope(state: ScheduleState, scope_sref: StmtSRef) -> tuple[dict[St
 
 
 def covered(state: ScheduleState, consumer: StmtSRef, region: BufferRegion, producers: Sequence[StmtSRef]) -> bool:
-    """Whether what ``consumer`` reads of a buffer was written in full at the time it reads.
+    """Whether the region of a buffer that ``consumer`` reads is completely written before.
 
     Producers that share the same lowest loop with the consumer are judged together, and every such group must
     cover what is read.

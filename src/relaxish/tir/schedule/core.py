@@ -1,4 +1,4 @@
-"""What every schedule has: a state, a symbol table of random variables, a generator, a trace."""
+"""Core of schedules: a state, a symbol table of random variables, a random generator, a trace."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ScheduleCore:
 
     @property
     def trace(self) -> Trace | None:
-        """What was done so far, None for an untraced schedule."""
+        """Trace of the steps so far, None for an untraced schedule."""
         return self._trace
 
     @property

@@ -1,4 +1,4 @@
-"""What a tensor intrinsic says it computes, taken apart for comparison with a program's block."""
+"""Description of a tensor intrinsic, taken apart for comparison with a program's block."""
 
 from __future__ import annotations
 

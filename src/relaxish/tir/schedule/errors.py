@@ -1,4 +1,4 @@
-"""What a schedule error says: which primitive, why, where in the program, at which step of the trace."""
+"""Reports of schedule errors: the primitive, the reason, the place in the program and the step of the trace."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PrimitiveError(ScheduleError):
 
 
 def location_name(stmt: Stmt, index: int) -> str:
-    """What the ``index``-th statement of an error is called in the report: ``tir.For#0``."""
+    """Name of the ``index``-th statement of an error in the report: ``tir.For#0``."""
     return f"tir.{type(stmt).__name__}#{index}"
 
 

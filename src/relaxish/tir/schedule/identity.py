@@ -1,4 +1,4 @@
-"""What the parts of a schedule that are not program nodes share: being one object or another."""
+"""Base of the parts of a schedule that are no program nodes: they are compared by identity."""
 
 from __future__ import annotations
 

@@ -157,7 +157,8 @@ _CONVERSIONS: dict[object, Callable[[Any], int | bool]] = {"int": int, "bool": b
 
 
 class InstructionKind(Identity):
-    """What traces know of a :class:`Step`: its name, the schedule's method, and which of its fields are what.
+    """Schema of a :class:`Step` for traces: its name, the schedule's method, and which fields are inputs, attributes
+    and the decision.
 
     ``inputs`` are random variables and expressions (a trailing ``*`` takes all the rest), ``attrs`` plain values.
     """

@@ -1,4 +1,4 @@
-"""How the variables of a block correspond to those of a tensor intrinsic, fused where several play one part."""
+"""Correspondence of the variables of a block and those of a tensor intrinsic, fused where several play one part."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["AutoTensorizeMappingInfo", "get_auto_tensorize_mapping_info"]
 
 
 class AutoTensorizeMappingInfo:
-    """What :func:`get_auto_tensorize_mapping_info` found.
+    """Result of :func:`get_auto_tensorize_mapping_info`.
 
     ``mappings`` are index maps for ``transform_block_layout`` (one at present), ``lhs_buffer_map`` maps buffers of the
     program to those of the description, ``lhs_iters`` and ``rhs_iters`` are the variables of both.

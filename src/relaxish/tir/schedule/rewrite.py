@@ -83,7 +83,7 @@ class ScopeRewriter(Mutator):
         return made
 
     def rewrite_block(self, node: Block) -> Block:
-        """What becomes of a block; the default goes on inside."""
+        """Replacement of a block; the default goes on inside."""
         body = self.visit(node.body)
         return node if body is node.body else node.with_fields(body=body)
 
@@ -111,7 +111,7 @@ class BufferSwap(Mutator):
         return node
 
     def view_of(self, view: Buffer, source: Buffer) -> Buffer:
-        """What becomes of a view when the buffer it views becomes ``source``: it follows its memory scope."""
+        """Replacement of a view of a buffer that becomes ``source``: it follows its memory scope."""
         from .buffers import with_scope
 
         return view if view.scope() == source.scope() else with_scope(view, source.scope(), view.name)

@@ -140,11 +140,11 @@ class BlockScope(Identity):
         self.dst2deps.setdefault(dst, []).append(dep)
 
     def get_deps_by_src(self, block: StmtSRef) -> list[Dependency]:
-        """What depends on ``block``."""
+        """Dependences from ``block`` on later blocks."""
         return list(self.src2deps.get(block, ()))
 
     def get_deps_by_dst(self, block: StmtSRef) -> list[Dependency]:
-        """What ``block`` depends on."""
+        """Dependences of ``block`` on earlier blocks."""
         return list(self.dst2deps.get(block, ()))
 
 

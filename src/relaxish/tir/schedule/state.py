@@ -21,7 +21,7 @@ _PIECE_NAME = re.compile(r"_(common|partition)(_|$)")
 
 
 class ScheduleDebugMask(IntEnum):
-    """What a state checks after every edit."""
+    """Checks of a state after every edit, as a bit set."""
 
     VERIFY_SREF_TREE = 1
     VERIFY_CACHED_FLAGS = 2

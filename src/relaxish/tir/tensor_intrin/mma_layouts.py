@@ -1,4 +1,4 @@
-"""Which lane of a warp holds which element of a matrix, for ``ldmatrix`` and ``mma.sync``.
+"""Warp layouts of matrices for ``ldmatrix`` and ``mma.sync``: (lane, register) of each element.
 
 Functions take and return scalars or expressions, so that they serve as index maps as well as on numbers.
 Source: PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions".
@@ -43,7 +43,7 @@ def shared_32x16_to_ldmatrix_32x16_layout(i: Index, j: Index) -> tuple[Index, In
 
 
 def ldmatrix_32x8_to_shared_16x16_layout(lane: PrimExpr, element: int) -> tuple[PrimExpr, PrimExpr]:
-    """Where a lane's address points to in a 16 x 16 tile of shared memory."""
+    """Row and column that a lane addresses in a 16 x 16 tile of shared memory."""
     return lane % 16, 8 * (lane // 16) + element % 8
 
 
@@ -53,12 +53,12 @@ def ldmatrix_trans_32x8_to_shared_16x16_layout(lane: PrimExpr, element: int) -> 
 
 
 def ldmatrix_32x16_to_shared_16x32_layout_a(lane: PrimExpr, element: int) -> tuple[PrimExpr, PrimExpr]:
-    """Where a lane's address points to in a 16 x 32 tile of the left operand."""
+    """Row and column that a lane addresses in a 16 x 32 tile of the left operand."""
     return lane % 16, element + (lane // 16) * 16
 
 
 def ldmatrix_32x16_to_shared_16x32_layout_b(lane: PrimExpr, element: int) -> tuple[PrimExpr, PrimExpr]:
-    """Where a lane's address points to in a 16 x 32 tile of the right operand, which is transposed in memory."""
+    """Row and column a lane addresses in a 16 x 32 tile of the right operand, which is transposed in memory."""
     return (lane // 16) * 8 + lane % 8, element + 16 * ((lane % 16) // 8)
 
 

@@ -75,7 +75,7 @@ class _Kind:
 
     @property
     def elements(self) -> int:
-        """How many elements of an operand a lane has."""
+        """Number of elements of an operand in a lane's registers."""
         return _SIDE * self.k // LANES
 
 

@@ -70,7 +70,7 @@ def _cpu_steps(target: Target | None) -> list[tuple[str, Callable[[PrimFunc], Pr
         ("FillEmptyReductions", empty_reductions.fill_empty_reductions),
         ("WidenAccumulators", wide_accumulators.widen_accumulators),
         ("ExactVariances", exact_variances.exact_variances),
-        ("LowerInitBlock", on_body(lambda s: lower_init_block._Lower().visit(s))),
+        ("LowerInitBlock", on_body(lambda s: lower_init_block._InitBlockLowerer().visit(s))),
         ("PlanAndUpdateBufferAllocationLocation", plan_allocation.plan),
         ("ConvertBlocksToOpaque", convert_blocks_to_opaque.convert),
         ("CompactBufferAllocation", compact_buffer.compact),
@@ -186,14 +186,14 @@ def default_tir_pipeline() -> Pass:
 
 
 def finalize_host_passes() -> Pass:
-    """What host functions still need after the default pipeline."""
+    """Passes over host functions after the default pipeline."""
     from .steps import host_passes
 
     return Sequential(host_passes(), name="finalize_host")
 
 
 def finalize_device_passes() -> Pass:
-    """What device functions still need after the default pipeline."""
+    """Passes over device functions after the default pipeline."""
     from .steps import device_passes
 
     return Sequential(device_passes(), name="finalize_device")

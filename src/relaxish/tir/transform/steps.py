@@ -168,7 +168,7 @@ def _split(config: dict[str, Any]) -> list[Pass]:
 
 
 def host_passes() -> list[Pass]:
-    """What host functions still need before code generation."""
+    """Passes over host functions before code generation."""
     return [
         lower_tvm_builtin.LowerTVMBuiltin(),
         lower_custom_datatypes.LowerCustomDatatypes(),
@@ -179,7 +179,7 @@ def host_passes() -> list[Pass]:
 
 
 def device_passes(mathematics: bool = True) -> list[Pass]:
-    """What device functions still need before code generation, which may have ``mathematics`` of its own."""
+    """Passes over device functions before code generation; without ``mathematics`` only divisions are lowered."""
     return [
         lower_warp_memory.LowerWarpMemory(),
         simplify.Simplify(),

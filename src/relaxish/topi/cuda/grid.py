@@ -1,4 +1,4 @@
-"""What GPU programs written by hand have in common: threads, barriers, and lines of a tensor along an axis."""
+"""Shared parts of GPU programs written by hand: threads, barriers, and lines of a tensor along an axis."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def space_to_batch_nd(
 def batch_to_space_nd(
     data: te.Tensor, block_shape: Sequence[int], crop_begin_list: Sequence[int], crop_end_list: Sequence[int]
 ) -> te.Tensor:
-    """What :func:`space_to_batch_nd` took apart, less the crops."""
+    """Inverse of :func:`space_to_batch_nd`, less the crops."""
     blocks = list(block_shape)
     count = 1
     for b in blocks:

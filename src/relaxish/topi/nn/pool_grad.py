@@ -31,7 +31,7 @@ class _Window:
 
     @property
     def count(self) -> PrimExpr:
-        """How many windows there are."""
+        """Number of windows."""
         return simplify(tir.truncdiv(self.size - self.kernel + self.head + self.tail, self.stride) + 1)
 
     def cover(self, name: str) -> IterVar:

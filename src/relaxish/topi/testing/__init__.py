@@ -1,4 +1,4 @@
-"""What computations of ``topi`` should give, in plain NumPy; for tests.
+"""References of the computations of ``topi`` in plain NumPy; for tests.
 
 >>> import numpy as np
 >>> conv2d_nchw_python(np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2)), 1, 0)[0, 0].tolist()

@@ -99,7 +99,7 @@ def sequence_mask(data: Array, valid_length: Array, mask_value: float, axis: int
 
 
 def searchsorted_ref(sorted_sequence: Array, values: Array, right: bool, out_dtype: str) -> Array:
-    """Where values belong in sorted rows; one row serves all values if there is only one."""
+    """Insertion positions of values in sorted rows; one row serves all values if there is only one."""
     side: Literal["left", "right"] = "right" if right else "left"
     if sorted_sequence.ndim == 1:
         return np.searchsorted(sorted_sequence, values, side=side).astype(out_dtype)

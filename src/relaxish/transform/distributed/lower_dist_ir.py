@@ -62,7 +62,7 @@ def _local(info: StructInfo, *, part: bool) -> StructInfo:
     return TensorStructInfo(_part_shape(whole.dims() or (), info), whole.dtype, whole.vdevice, whole.ndim)
 
 
-class _Lower(PyExprMutator):
+class _ShardingLowerer(PyExprMutator):
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
         self.pairs: list[tuple[Var, Var]] = []
@@ -158,5 +158,5 @@ class LowerDistIR(ModuleRewrite, opt_level=1):
     """
 
     def rewrite(self, mod: IRModule) -> IRModule:
-        lower = _Lower(mod)
+        lower = _ShardingLowerer(mod)
         return map_relax_functions(mod, lambda _, func: lower.lower(func) if _is_distributed(func) else func)

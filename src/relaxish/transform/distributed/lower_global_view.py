@@ -170,7 +170,7 @@ def _distributed(info: StructInfo) -> list[DTensorStructInfo]:
     return found
 
 
-class _Lower(PyExprMutator):
+class _GlobalViewLowerer(PyExprMutator):
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
         self.mod = mod
@@ -219,7 +219,7 @@ class LowerGlobalViewToLocalView(ModuleRewrite, opt_level=1):
     """
 
     def rewrite(self, mod: IRModule) -> IRModule:
-        lower = _Lower(mod)
+        lower = _GlobalViewLowerer(mod)
         changed: dict[Any, Any] = {}
         for var, func in functions_of(mod, Function):
             if is_distributed(func):

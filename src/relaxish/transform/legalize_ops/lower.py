@@ -155,7 +155,8 @@ def _is_pure(call: Call) -> bool:
 
 
 def legalization_key(call: Call) -> tuple[Any, ...] | None:
-    """What decides the legalised form of a call on variables of static or shared symbolic shapes, or None."""
+    """Hashable values that determine the legalised form of a call on variables of static or shared symbolic shapes, or
+    None."""
     infos = []
     for arg in call.args:
         info = arg.struct_info_

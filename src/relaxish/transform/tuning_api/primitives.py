@@ -140,7 +140,7 @@ class Trace:
 
     @property
     def size(self) -> int:
-        """How many decisions were taken."""
+        """Number of decisions in the trace."""
         return len(self.decisions)
 
     def verify(self) -> bool:

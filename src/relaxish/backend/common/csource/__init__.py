@@ -1,4 +1,4 @@
-"""What languages of the C family share: expressions, statements, names, precedence.
+"""Shared parts of languages of the C family: expressions, statements, names, precedence.
 
 A backend's printer derives from :class:`KernelPrinter` (device kernels; :class:`ShaderPrinter` where there are no
 addresses) or :class:`StatementPrinter` (plain functions)

@@ -1,4 +1,4 @@
-"""Which elements a load or store touches: a run of consecutive ones, or one place for each lane."""
+"""Elements of a load or store: a run of consecutive ones, or one place for each lane."""
 
 from __future__ import annotations
 

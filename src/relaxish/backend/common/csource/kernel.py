@@ -22,7 +22,7 @@ __all__ = ["KernelFacts", "KernelPrinter", "device_functions", "element_of_point
 
 @dataclass
 class KernelFacts:
-    """What is declared at a kernel's top: thread variables by tag, threads of a block, shared arrays."""
+    """Declarations at a kernel's top: thread variables by tag, threads of a block, shared arrays."""
 
     threads: list[tuple[Any, str]] = field(default_factory=list)
     extents: dict[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What shading languages have in common: memory without addresses, subgroups in place of warps."""
+"""Printer for shading languages: memory without addresses, subgroups in place of warps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many elements an array of a kernel needs."""
+"""Element counts of a kernel's arrays."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class StatementPrinter(ExpressionPrinter):
         return self.expr(self.analyzer.simplify(loop.min + loop.extent))
 
     def hint(self, loop: For) -> None:
-        """What compilers are told of the loop that follows."""
+        """Print the pragma of the loop that follows: full unrolling of unrolled loops."""
         if loop.kind == ForKind.UNROLLED:
             self.unroll_hint()
 

@@ -1,4 +1,4 @@
-"""What one device's LLVM differs in from another's."""
+"""Differences of one device's LLVM text from another's."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Dialect:
         raise RelaxishError(f"{self.name} code generation has no shuffles")
 
     def active_mask(self, w: ExpressionWriter, dtype: str) -> str:
-        """Which threads of the warp take part."""
+        """Mask of the threads of the warp that take part."""
         raise RelaxishError(f"{self.name} code generation has no masks of threads")
 
     def exp2(self, w: ExpressionWriter, x: str, kind: str) -> str:

@@ -1,4 +1,4 @@
-"""What the parts of the kernel share: one block's place in the work, its memory, and its warps' matrix operations."""
+"""Shared parts of the attention kernel: a block's coordinates, its memory, and its warps' matrix operations."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def DecomposeAttention() -> Pass:
 
 
 def _run(mod: IRModule) -> IRModule:
-    rewriter = _Rewrite(mod)
+    rewriter = _AttentionDecomposer(mod)
     for var, func in functions_of(mod, Function):
         made = rewriter.visit_expr(func)
         if made is not func:
@@ -42,7 +42,7 @@ def _run(mod: IRModule) -> IRModule:
     return rewriter.builder_.get() if rewriter.found else mod
 
 
-class _Rewrite(PyExprMutator):
+class _AttentionDecomposer(PyExprMutator):
     def __init__(self, mod: IRModule) -> None:
         super().__init__(mod)
         self.found = False

@@ -84,7 +84,7 @@ class DispatchAttention(Pass):
         Each runs on the target of its result's virtual device; without one on the pass's target, else that in scope.
         """
         target = self.target if self.target is not None else Target.current()
-        rewriter = _Rewrite(mod, target)
+        rewriter = _AttentionDispatcher(mod, target)
         for gvar, func in functions_of(mod, Function):
             made = rewriter.rewrite(func)
             if made is not func:
@@ -92,7 +92,7 @@ class DispatchAttention(Pass):
         return rewriter.builder_.get() if rewriter.found else mod
 
 
-class _Rewrite(PyExprMutator):
+class _AttentionDispatcher(PyExprMutator):
     def __init__(self, mod: IRModule, target: Target | None) -> None:
         super().__init__(mod)
         self.target = target

@@ -1,4 +1,4 @@
-"""What an attention is asked to compute, and where its tensors lie in memory."""
+"""Description of an attention: shapes, masks, scale, and strides of its tensors in memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Bias:
-    """What is added to scores ``(b, h, row, column)``; a stride of 0 repeats one element along the axis."""
+    """Bias added to scores ``(b, h, row, column)``; a stride of 0 repeats one element along the axis."""
 
     shape: tuple[Any, ...]
     dtype: str

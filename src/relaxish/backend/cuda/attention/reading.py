@@ -45,7 +45,7 @@ def bias_view(bias: RelaxExpr, lookup: Lookup) -> View | None:
 def read_problem(
     views: list[View], bias: View | None, scale: float, causal: str | None, heads_first: bool
 ) -> AttentionProblem | None:
-    """What the kernel is to compute; None where no kernel can."""
+    """Attention problem of a call; None where no kernel can compute it."""
     q, k, v = views
     heads, kv_heads = const_int(q.shape[2]), const_int(k.shape[2])
     size, value_size = const_int(q.shape[3]), const_int(v.shape[3])

@@ -39,7 +39,8 @@ class OnlineSoftmax:
             T.buffer_store(self.total, float32(0.0), [row])
 
     def shift_of(self, largest: tir.PrimExpr) -> tir.PrimExpr:
-        """What to subtract from exponents: the scaled maximum, or 0 for a row without keys, where it is minus infinity."""
+        """Subtrahend of exponents: the scaled maximum, or 0 for a row without keys, where the maximum is minus
+        infinity."""
         return tir.Select(largest == float32(_LOWEST), float32(0.0), largest * self.factor)
 
     def _at(self, row_tile: tir.PrimExpr, tile: tir.Var, half: tir.Var) -> tir.PrimExpr:

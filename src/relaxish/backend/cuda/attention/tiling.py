@@ -29,7 +29,7 @@ def padded(columns: int) -> int:
 
 @dataclass(frozen=True)
 class Tiling:
-    """How a thread block divides its work: ``row_warps * key_warps`` warps of ``16 * row_tiles`` query rows each.
+    """Division of a thread block's work: ``row_warps * key_warps`` warps of ``16 * row_tiles`` query rows each.
 
     The ``key_warps`` warps of the same rows share the ``keys`` of every tile. Shared memory holds ``stages`` tiles of keys
     (and of values), so that copies of later tiles overlap the products of the current one. ``parts`` blocks split the

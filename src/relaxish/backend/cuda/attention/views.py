@@ -152,7 +152,7 @@ def _divides(part: int, whole: int) -> bool:
 
 
 def view_of(expr: Any, lookup: Lookup, given: Mapping[Any, View] | None = None) -> View | None:
-    """How ``expr`` lies in the memory of the tensor it is made from; None if its sizes are not known.
+    """Strided view of the tensor that ``expr`` is made from; None if its sizes are not known.
 
     ``given`` are views of variables that are not to be looked up.
     """

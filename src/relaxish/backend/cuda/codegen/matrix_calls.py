@@ -58,7 +58,7 @@ class _Multiply:
 
     @property
     def name(self) -> str:
-        """What the device function is called."""
+        """Name of the device function."""
         sparse = "" if self.sparse is None else f"_sp{self.sparse}"
         a, b, c = (_ptx_type(t)[0] for t in self.types)
         bit_op = f"_{self.bit_op}" if self.bit_op else ""

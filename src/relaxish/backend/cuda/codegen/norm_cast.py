@@ -15,7 +15,7 @@ from ....ir.plain import plain_float, plain_int
 __all__ = ["NormWithCast"]
 
 
-class _Rewrite(PyExprMutator):
+class _NormCastRewriter(PyExprMutator):
     def __init__(self, mod: IRModule, func: Function) -> None:
         super().__init__(mod)
         bindings = [b for block in func.body.blocks for b in block.bindings]
@@ -62,7 +62,7 @@ def NormWithCast() -> Pass:
     def run(mod: IRModule) -> IRModule:
         out = mod
         for var, func in functions_of(mod, Function):
-            rewrite = _Rewrite(out, func)
+            rewrite = _NormCastRewriter(out, func)
             if rewrite.casts:
                 rewrite.builder_.update_func(var, rewrite.visit_expr(func))
                 out = rewrite.builder_.get()

@@ -21,7 +21,7 @@ _NORMS = ("relax.nn.group_norm", "relax.nn.instance_norm")
 _OUT_ELEMWISE_FUSABLE = 4
 
 
-class _Rewrite(PyExprMutator):
+class _NormEpilogueRewriter(PyExprMutator):
     def visit_call_(self, op: Call) -> RelaxExpr:
         call: Any = super().visit_call_(op)
         if not is_call_of(call, *_NORMS):
@@ -54,7 +54,7 @@ def NormsTakeEpilogues() -> Pass:
     """
 
     def run(mod: IRModule) -> IRModule:
-        rewrite = _Rewrite(mod)
+        rewrite = _NormEpilogueRewriter(mod)
         for var, func in functions_of(mod, Function):
             made = rewrite.visit_expr(func)
             if made is not func:

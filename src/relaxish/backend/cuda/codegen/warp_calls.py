@@ -1,4 +1,4 @@
-"""What threads do together: barriers, shuffles, votes, and reductions over fragments of a warp."""
+"""Collective operations of threads: barriers, shuffles, votes, and reductions over fragments of a warp."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where CUDA's headers and its compiler library are: in NVIDIA's wheels, and in a toolkit.
+"""Locations of CUDA's headers and compiler library: NVIDIA's wheels, and toolkits.
 
 The wheels of CUDA 13 share one folder (``nvidia/cu13/include``), those of CUDA 12 have one each. ``cuda_fp16.h`` and its
 like come with nvidia-cuda-runtime, ``crt/mma.h`` with nvidia-cuda-crt, which torch does not bring along: what the wheels
@@ -45,7 +45,7 @@ def include_folders() -> tuple[Path, ...]:
 
 
 def candidates() -> Iterator[Path]:
-    """Where headers may be, the best place first."""
+    """Folders that may hold the headers, the best one first."""
     nvrtc = nvrtc_folder()
     if nvrtc is not None:
         yield nvrtc / "include"  # of the compiler's own version

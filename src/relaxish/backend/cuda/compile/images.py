@@ -15,7 +15,7 @@ _USED = re.compile(r"Used (\d+) registers(.*)")
 
 @dataclass(frozen=True)
 class KernelResources:
-    """What one thread (registers, stack, spills) and one block (static shared memory, barriers) of a kernel take."""
+    """Resources of a kernel: of one thread registers, stack and spills, of one block static shared memory and barriers."""
 
     registers: int
     shared_bytes: int = 0

@@ -32,7 +32,7 @@ _ARCH = re.compile(r"sm_(\d+)([af]?)")
 
 
 class Compiler(Protocol):
-    """What NVRTC and nvcc have in common."""
+    """Interface of NVRTC and nvcc."""
 
     name: str
 

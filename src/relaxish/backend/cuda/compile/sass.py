@@ -46,7 +46,7 @@ def disassemble(cubin: bytes) -> str:
 
 
 def sass_instructions(cubin: bytes, kernel: str | None = None) -> Counter[str]:
-    """How often each instruction occurs, by its full name: ``LDG.E.128``; of one kernel or of all.
+    """Number of occurrences of each instruction, by its full name (``LDG.E.128``), in one kernel or in all.
 
     >>> mnemonics(sass_instructions(image))["HMMA"]          # doctest: +SKIP
     64

@@ -1,4 +1,4 @@
-"""What the CUDA pipeline does to a model's graph before operators become loops: fewer kernels, in layouts tensor cores like."""
+"""Graph passes of the CUDA pipeline before legalisation: fewer kernels, and layouts that tensor cores take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How tiles are chosen: for threads, and for matrix units."""
+"""Policies that choose tiles: for threads, and for matrix units."""
 
 from .default import DefaultPolicy
 from .tensorcore import TensorCorePolicy

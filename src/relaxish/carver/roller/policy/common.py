@@ -69,7 +69,7 @@ def coalesced_elements(part: Sequence[Any], whole: Sequence[int], transaction: i
 
 
 def similarity(a: float, b: float) -> float:
-    """How alike two positive numbers are: 1 for equal ones.
+    """Similarity of two positive numbers: 1 for equal ones.
 
     >>> similarity(4, 4)
     1.0

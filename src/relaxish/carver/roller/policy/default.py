@@ -371,7 +371,7 @@ class DefaultPolicy:
     # ---- threads
 
     def score_block_size(self, n: int) -> tuple[float, float]:
-        """How far a number of threads is from filling a processor's parts, and the share of idle lanes."""
+        """Score of a number of threads: its distance from filling a processor's parts, and the share of idle lanes."""
         warp, parts = self.arch.warp_size, self.arch.sm_partition
         warps = -(-n // warp)
         return max(warps / parts, parts / warps), (warps * warp - n) / n

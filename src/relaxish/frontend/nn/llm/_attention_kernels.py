@@ -27,7 +27,7 @@ _LOWEST = -5e4
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a kernel is made for. ``threads`` binds query rows and heads to GPU blocks instead of CPU threads."""
+    """Sizes a kernel is made for. ``threads`` binds query rows and heads to GPU blocks instead of CPU threads."""
 
     kv_heads: int
     q_heads: int

@@ -1,4 +1,4 @@
-"""How loops of these kernels go on: on CPU threads, or one iteration a warp of a GPU."""
+"""Loops of attention kernels: on CPU threads, or one iteration a warp of a GPU."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def each_by_lane(dim: Dim, lane: PrimExpr | None) -> Iterator[PrimExpr]:
 
 @contextmanager
 def first_lane(lane: PrimExpr | None) -> Iterator[None]:
-    """What one thread of the warp does."""
+    """Scope of one thread of the warp."""
     if lane is None:
         yield
         return

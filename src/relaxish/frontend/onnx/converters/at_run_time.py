@@ -1,4 +1,4 @@
-"""What axes, bounds, widths and counts decide that only the run knows: one kernel each, over expressions of them."""
+"""Operators whose axes, bounds, widths or counts only the run knows: one kernel each, over expressions of them."""
 
 from __future__ import annotations
 

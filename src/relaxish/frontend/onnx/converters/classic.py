@@ -237,7 +237,7 @@ class _Forest:
         return steps
 
     def weights(self, attrs: dict[str, Any], prefix: str, count: int) -> Array:
-        """What each node adds to each of ``count`` results."""
+        """Weights of each node for each of ``count`` results."""
         table = np.zeros((len(self.tests), count), "float32")
         columns = (attrs[f"{prefix}_{n}"] for n in ("treeids", "nodeids", "ids", "weights"))
         for tree, node, target, weight in zip(*columns, strict=True):

@@ -117,7 +117,7 @@ class _Written:
         return True
 
     def stacks(self) -> list[Expr]:
-        """What was collected, turn by turn along a new first axis."""
+        """Values collected turn by turn, stacked along a new first axis."""
         ctx, made = self.ctx, []
         for parts in zip(*self.collected):
             rows = [ctx.emit(op.expand_dims(part, 0)) for part in _tensors(ctx, parts, "a loop")]

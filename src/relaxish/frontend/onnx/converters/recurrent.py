@@ -104,7 +104,7 @@ class _Layer:
         return {"rnn": 1, "gru": 3, "lstm": 4}[self.kind]
 
     def part(self, x: Expr, direction: int) -> Expr:
-        """What belongs to a direction, without that axis."""
+        """Slice of a stacked operand for one direction, without the axis of directions."""
         known = self.ctx.constant(x)
         if known is not None:
             return self.ctx.const(known[direction], str(known.dtype))
@@ -152,7 +152,7 @@ class _Layer:
         )
 
     def biases(self, direction: int, after: bool) -> tuple[Expr, Expr | None]:
-        """What is added to the products with the inputs, and what to that of the state below a reset gate."""
+        """Biases of the products with the inputs, and the bias of the product with the state below a reset gate."""
         ctx, width = self.ctx, self.gates * self.hidden
         both = ctx.emit(ctx.reshape(self.part(self.b, direction), [2, width]))
         inner, outer = (self.part(both, k) for k in (0, 1))

@@ -156,7 +156,7 @@ class Resampler:
         return rounded[self.rounding].astype("int64")
 
     def weight(self, apart: PrimExpr) -> PrimExpr:
-        """What a neighbour at this distance counts."""
+        """Weight of a neighbour at this distance."""
         d, one, a = tir.abs(apart), _f(1), self.alpha
         if self.mode == "linear":
             return tir.max(one - d, _f(0))

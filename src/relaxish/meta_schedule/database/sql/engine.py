@@ -1,4 +1,4 @@
-"""How the database is reached: addresses, connections, transactions, and what goes wrong with them."""
+"""Connection to the database: addresses, transactions, and the errors of both."""
 
 from __future__ import annotations
 

@@ -31,13 +31,13 @@ def digest_of(text: str) -> str:
 
 
 def key_of_trace(instructions: str, decisions: str) -> int:
-    """What tells traces apart: 64 bits with a sign, as databases have them."""
+    """Key of a trace: a signed 64-bit number, as databases have them."""
     digest = hashlib.sha256(f"{instructions}\n{decisions}".encode()).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
 def ranking_seconds(run_secs: Sequence[float] | None, valid: bool | None, failed: bool) -> float | None:
-    """What a measurement is ranked by; None where it may not win."""
+    """Seconds by which a measurement is ranked; None where it may not win."""
     if not run_secs or valid is False or (failed and valid is None):
         return None
     if not all(0 <= t < INVALID_SECONDS for t in run_secs):

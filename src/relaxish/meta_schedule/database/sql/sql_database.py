@@ -77,7 +77,7 @@ class SQLDatabase(Database):
 
     @property
     def name(self) -> str:
-        """Where the database is, without passwords."""
+        """Address of the database, without passwords."""
         return self.store.connections.name
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What is asked of the tables, in plain data: no programs, no schedules."""
+"""Queries on the tables, in plain data: no programs, no schedules."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ class Store:
         return bool(found)
 
     def count(self) -> int:
-        """How many measurements there are."""
+        """Number of measurements."""
         with self.connections.reading() as connection:
             return int(connection.execute(sa.select(sa.func.count()).select_from(t.records)).scalar_one())
 
@@ -410,7 +410,7 @@ class Store:
         return found
 
     def costs(self, run: int) -> list[tuple[int | None, str, float, int]]:
-        """Where the time of a run went: workload, phase, seconds, count."""
+        """Time of a run: workload, phase, seconds, count."""
         c = t.costs.c
         query = sa.select(c.workload_id, c.phase, c.seconds, c.count).where(c.run_id == run).order_by(c.id)
         with self.connections.reading() as connection:

@@ -1,4 +1,4 @@
-"""What a library keeps for a device: its handle, and scratch memory for each stream."""
+"""State of a library on one device: its handle, and scratch memory for each stream."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class LibraryContext:
         return block.address
 
     def plan(self, key: Hashable, make: Callable[[], _T]) -> _T:
-        """What was made for ``key`` before, or is made now."""
+        """Plan for ``key``, made on first use."""
         found = self.plans.get(key)
         if found is None:
             found = self.plans[key] = make()

@@ -123,7 +123,7 @@ class Descriptor:
 
 
 def matmul_desc(compute: int, scale_type: int) -> Descriptor:
-    """How a product is computed."""
+    """Descriptor of a product with these types of its arithmetic and of its scale factors."""
     return Descriptor("MatmulDesc", DESC, compute, scale_type)
 
 
@@ -137,12 +137,12 @@ def matrix_layout(dtype: str, rows: int, cols: int, ld: int, batch: int = 1, str
 
 
 def preference(workspace: int) -> Descriptor:
-    """What the heuristic may use."""
+    """Limit of the heuristic: bytes of workspace."""
     made = Descriptor("MatmulPreference", PREFERENCE)
     made.set("max_workspace_bytes", c_uint64(workspace))
     return made
 
 
 def transform_desc(scale_type: int) -> Descriptor:
-    """How a matrix is copied."""
+    """Descriptor of a copy of a matrix into another layout."""
     return Descriptor("MatrixTransformDesc", TRANSFORM, scale_type)

@@ -39,7 +39,7 @@ class _Operands:
     scales: tuple[int, ...] = ()
 
     def alignments(self) -> tuple[int, int, int, int]:
-        """What addresses are multiples of, in the library's order of matrices."""
+        """Alignment of each address in bytes (powers of two), in the library's order of matrices."""
         a, b, d = (min(x & -x, _MAX_ALIGNMENT) or _MAX_ALIGNMENT for x in (self.rhs, self.lhs, self.out))
         return a, b, d, d
 

@@ -1,4 +1,4 @@
-"""Which product of row-major matrices two arrays ask for."""
+"""Description of the product of row-major matrices that two arrays ask for."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Gemm:
 
     @property
     def accumulator(self) -> str:
-        """What sums are kept in: "float32" also for narrower floats, "tf32" if products may be rounded to it."""
+        """Type of the accumulators: "float32" also for narrower floats, "tf32" if products may be rounded to it."""
         if self.lhs_dtype in ("int8", "float64"):
             return {"int8": "int32", "float64": "float64"}[self.lhs_dtype]
         return "tf32" if self.tf32 and self.lhs_dtype == "float32" else "float32"

@@ -32,8 +32,9 @@ class LibraryError(RelaxishError):
 
 @dataclass(frozen=True)
 class SharedLibrary:
-    """Where a library is found: file name without version, the wheel it comes with and the extra that installs it, and
-    its functions. ``opens`` are the names of libraries that it opens itself, where only the linker's folders are searched.
+    """Search path of a library: file name without version, the wheel that ships it and the extra that installs it, and
+    its functions. ``opens`` are the names of libraries that it opens itself, where only the linker's folders are
+    searched.
     """
 
     name: str

@@ -205,12 +205,12 @@ def If(condition: Expr) -> IfFrame:
 
 
 def Then() -> ThenFrame:
-    """What is computed if the condition holds."""
+    """Branch of a condition that holds."""
     return ThenFrame()
 
 
 def Else() -> ElseFrame:
-    """What is computed otherwise."""
+    """Branch of a condition that does not hold."""
     return ElseFrame()
 
 

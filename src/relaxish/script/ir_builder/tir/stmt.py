@@ -586,12 +586,12 @@ def If(condition: ExprLike) -> frame.IfFrame:
 
 
 def Then() -> frame.ThenFrame:
-    """What is done if the condition holds."""
+    """Branch of a condition that holds."""
     return frame.ThenFrame()
 
 
 def Else() -> frame.ElseFrame:
-    """What is done otherwise."""
+    """Branch of a condition that does not hold."""
     return frame.ElseFrame()
 
 

@@ -61,7 +61,7 @@ class Source:
         )
 
     def span(self, node: ast.AST) -> Span | None:
-        """Where a syntax node stands."""
+        """Location of a syntax node."""
         line = getattr(node, "lineno", None)
         if line is None:
             return None

@@ -36,7 +36,7 @@ def register(token: str, type_name: str, *more: str) -> Callable[[ParseMethod], 
 
 
 def get(token: str, type_name: str, default: ParseMethod | None = None) -> ParseMethod | None:
-    """What a dialect does with a kind of syntax node."""
+    """Handler of a dialect for a kind of syntax node."""
     return ParseVTable.get((token, type_name), default)
 
 

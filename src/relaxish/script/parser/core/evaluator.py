@@ -57,7 +57,7 @@ _UNARY: dict[type, Callable[[Any], Any]] = {
 
 
 def slices_as_vectors(nodes: Iterable[Any]) -> None:
-    """Where operands of ``A[0:4] + B[0:4]`` are meant, the slices' steps are made explicit: they are vectors then."""
+    """Scope in which operands such as ``A[0:4] + B[0:4]`` are vectors: the slices' steps are made explicit."""
     for node in nodes:
         if not isinstance(node, ast.Subscript):
             continue
@@ -118,7 +118,7 @@ class Evaluator:
         return self.indexed(node.value)[self.eval(node.slice)]
 
     def indexed(self, node: ast.AST) -> Any:
-        """What stands before ``[...]``: a name means the thing itself there."""
+        """Value before ``[...]``: a name means the thing itself there."""
         if isinstance(node, ast.Name):
             try:
                 return self.names(node.id)

@@ -48,7 +48,7 @@ class Parser:
 
     @property
     def source(self) -> Source:
-        """Where what is being parsed comes from."""
+        """Location of the parsed text."""
         return self.diag.source
 
     # Names and expressions.

@@ -1,4 +1,4 @@
-"""What a decorated function or class may refer to, and where it is defined."""
+"""Scope of a decorated function or class: the names it may refer to, and the place of its definition."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def inspect_function_capture(func: Callable[..., Any]) -> dict[str, Any]:
 
 
 def inspect_class_capture(cls: type) -> dict[str, Any]:
-    """What the functions of a class may refer to."""
+    """Variables that the functions of a class may refer to."""
     names: dict[str, Any] = {}
     for value in vars(cls).values():
         if inspect.isfunction(value):

@@ -89,7 +89,7 @@ class VarTable:
         return {name: stack[-1] for name, stack in self.name2value.items() if stack}
 
     def lookup(self, name: str) -> Any:
-        """What a name means. Raises KeyError."""
+        """Value of a name. Raises KeyError."""
         stack = self.name2value.get(name)
         if not stack:
             raise KeyError(name)

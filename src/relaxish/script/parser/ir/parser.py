@@ -15,7 +15,7 @@ __all__ = ["ModuleNames"]
 
 
 class ModuleNames(SimpleNamespace):
-    """What ``Module`` and ``cls`` mean inside a module: its functions by name."""
+    """Value of ``Module`` and ``cls`` inside a module: its functions by name."""
 
 
 @dispatch.register("default", "ClassDef")

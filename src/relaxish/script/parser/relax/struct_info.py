@@ -37,7 +37,7 @@ class Proxy:
         raise NotImplementedError
 
     def asobject(self) -> StructInfo:
-        """What the annotation stands for, where an object is wanted."""
+        """Struct info of the annotation, where an object is wanted."""
         return self.as_struct_info()
 
 
@@ -182,7 +182,7 @@ class KnownProxy(Proxy):
 
 
 def normalize(annotation: Annotation) -> Proxy:
-    """What stands in an annotation as a proxy. Raises TypeError for anything else."""
+    """Struct info of an annotation or its proxy. Raises TypeError for anything else."""
     match annotation:
         case Proxy():
             return annotation

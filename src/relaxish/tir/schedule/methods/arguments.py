@@ -1,4 +1,4 @@
-"""What the arguments of schedule methods may be, and how they become what instructions take."""
+"""Checks and conversions of the arguments of schedule methods to operands of instructions."""
 
 from __future__ import annotations
 

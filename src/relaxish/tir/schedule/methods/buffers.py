@@ -1,4 +1,4 @@
-"""How buffers are laid out and what blocks declare of them."""
+"""Schedule methods for buffer layouts, memory scopes and declared regions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["BufferMethods"]
 
 
 class BufferMethods(Arguments):
-    """How buffers are laid out and what blocks declare of them."""
+    """Schedule methods for buffer layouts, memory scopes and declared regions."""
 
     def storage_align(self, block: BlockArg, buffer_index: int, axis: int, factor: int, offset: int) -> None:
         """Make the stride of ``axis`` congruent to ``offset`` modulo ``factor``.

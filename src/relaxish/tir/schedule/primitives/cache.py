@@ -96,7 +96,7 @@ class Stage:
         return body, block
 
     def swap(self, reuse: dict[Any, Any]) -> BufferSwap:
-        """What redirects a block to the staging buffer."""
+        """Map that redirects a block to the staging buffer."""
         if self.whole:
             return BufferSwap({self.buffer: self.staged}, reuse)
         return _ShiftedSwap(self, reuse)
@@ -261,7 +261,7 @@ def analyzer_at(place: StmtSRef) -> Analyzer:
 
 
 def relaxed_region(region: BufferRegion, block: StmtSRef, stop: StmtSRef) -> list[Range]:
-    """What ``block`` touches of a buffer while the loops below ``stop`` run."""
+    """Region of a buffer that ``block`` touches while the loops below ``stop`` run."""
     analyzer = analyzer_at(stop)
     box = relax_region(region, block, stop, analyzer, extra_scope=region.buffer.scope())
     assert box is not None
@@ -330,7 +330,7 @@ def check_starts_afresh(state: ScheduleState, block_sref: StmtSRef, scope: StmtS
 
 
 def begins(state: ScheduleState, block_sref: StmtSRef, buffer: Buffer) -> bool:
-    """Whether what a block reads of a buffer is what it has written itself: the first block inside that uses it writes it."""
+    """Whether a block reads only its own values of a buffer: the first block inside that uses the buffer writes it."""
     block = block_sref.stmt
     if block.init is not None:
         return checks.reduced_from_outside(block_sref) is None

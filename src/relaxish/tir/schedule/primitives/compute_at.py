@@ -510,7 +510,7 @@ def can_compute_at(
 
 
 def loop_iter_types(state: ScheduleState, loops: Sequence[StmtSRef]) -> list[int]:
-    """What block variables each loop of a nest drives: data parallel, reduction, or opaque when mixed."""
+    """Kind of the block variables each loop of a nest drives: data parallel, reduction, or opaque when mixed."""
     kinds: dict[Any, set[int]] = {}
     for child in state.child_blocks(loops[0]):
         realize = realize_of(child)
@@ -527,7 +527,7 @@ def _joint_type(kinds: set[int]) -> int:
 
 
 def compute_locations(state: ScheduleState, block: StmtSRef) -> tuple[list[StmtSRef], list[int]]:
-    """Where ``block`` may be computed: marks and loops, with the integers that stand for them in decisions."""
+    """Candidate locations of ``block``: marks and loops, with the integers that stand for them in decisions."""
     from .inline import inline_block
 
     places: list[StmtSRef] = []

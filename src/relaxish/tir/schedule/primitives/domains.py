@@ -1,4 +1,4 @@
-"""What a moved block must compute: domains of block variables from what its partners require of shared buffers."""
+"""Domains of the variables of a moved block, from the regions of shared buffers that its partners require."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Interval = tuple[Any, Any]
 
 
 class VarDomain(NamedTuple):
-    """Where a block variable runs; ``bound`` is what a predicate must still ensure, None if nothing."""
+    """Domain of a block variable; ``bound`` is the condition left for a predicate, None if there is none."""
 
     dom: Interval
     bound: Interval | None

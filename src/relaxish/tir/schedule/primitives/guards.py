@@ -1,4 +1,5 @@
-"""What a block must keep to wherever it goes: its guard, in terms of its own variables, and the ends of its buffers."""
+"""Guards that a block keeps wherever it is moved: its predicate in terms of its own variables, and the ends of its
+buffers."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ __all__ = ["check_stays_in_bounds", "own_guards"]
 
 
 def own_guards(block: StmtSRef, strict: bool) -> list[Any]:
-    """What the predicate asks of the block's variables beyond their domains, as conditions on these variables.
+    """Conditions of the predicate on the block's variables that are stronger than their domains.
 
     A guard that a split left merely keeps the binding in its domain, and goes with the loops that it belonged to; the
     guard that reverse_compute_inline of a crop leaves excludes elements, wherever the block goes. With ``strict``, one

@@ -34,7 +34,8 @@ __all__ = ["Padding", "PaddingPlan", "check_pad_value", "plan_padding"]
 
 
 class Padding:
-    """What is outside: the inverse map, the condition on new indices, and the value as a map of new indices."""
+    """Elements outside of the old buffer: the inverse map, the condition on new indices, and their value as a map of
+    new indices."""
 
     def __init__(self, inverse: IndexMap, condition: PrimExpr, value: IndexMap) -> None:
         self.inverse, self.condition, self.value = inverse, condition, value
@@ -57,7 +58,7 @@ class Padding:
 
 
 class PaddingPlan:
-    """What to do about padding: a statement before all others, loops to exchange, or one to be followed by a fill."""
+    """Edits that fill the padding: a statement before all others, loops to exchange, or one to be followed by a fill."""
 
     def __init__(self) -> None:
         self.prologue: Any = None
@@ -171,7 +172,7 @@ class _Writers(Visitor):
 
 
 def plan_padding(scope: Block, old: Buffer, new: Buffer, padding: Padding) -> PaddingPlan:
-    """How the program in ``scope`` fills the padding that ``new`` has over ``old``."""
+    """Plan of filling the padding that the layout ``new`` has over ``old`` in the program in ``scope``."""
     plan = PaddingPlan()
     writers = _Writers(old)
     writers.visit(scope.body)

@@ -1,4 +1,4 @@
-"""Which commutative reduction a block computes: sums, products, extremes, argmin and argmax, pairs of sums."""
+"""Recognition of commutative reductions: sums, products, extremes, argmin and argmax, pairs of sums."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Exprs = Sequence[Any]
 
 
 class Reduction:
-    """How two partial results combine, and what is neutral."""
+    """Combiner of partial results and its identity element."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class _Match:
 
 
 class Reducer:
-    """What a reduction block does: its buffers, where it stores, what it adds, and the reduction behind it."""
+    """Anatomy of a reduction block: its buffers, the indices it stores to, the value it adds, and its combiner."""
 
     def __init__(self, block_sref: StmtSRef) -> None:
         block = block_sref.stmt

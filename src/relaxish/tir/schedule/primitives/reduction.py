@@ -34,7 +34,7 @@ def copy_var(var: Var, suffix: str) -> Var:
 
 
 def init_predicate(realize: BlockRealize, others: Sequence[For]) -> PrimExpr:
-    """What of a block's predicate holds for its initialisation, which runs without the loops in ``others``.
+    """Part of a block's predicate that holds for its initialisation, which runs without the loops in ``others``.
 
     What is said of reduction loops is about updates: elements that are never updated are initialised, too. A unit loop
     that drives nothing has one value.

@@ -24,7 +24,7 @@ _THREADS = ("threadIdx.z", "threadIdx.y", "threadIdx.x")
 
 @dataclass
 class Copy:
-    """What is asked of one copy, and what its rewriting asks of its surroundings."""
+    """One copy to be lowered, and the requirements of its rewriting on the statements around it."""
 
     threads: dict[str, int]
     outer_loops: list[For]

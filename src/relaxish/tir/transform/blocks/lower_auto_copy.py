@@ -50,7 +50,7 @@ class _Threads(StmtExprVisitor):
         self.visit(loop.body)
 
 
-class _Lower(StmtMutator):
+class _AutoCopyLowerer(StmtMutator):
     def __init__(self, threads: dict[str, int]) -> None:
         self.threads = threads
         self.loops: list[For] = []
@@ -121,7 +121,7 @@ def lower(func: PrimFunc) -> PrimFunc:
     """Lower the automatic copies of a function."""
     threads = _Threads()
     threads.visit(func.body)
-    lowering = _Lower(threads.found)
+    lowering = _AutoCopyLowerer(threads.found)
     body = lowering.padding.rewrite(lowering.visit(func.body))
     return func if body is func.body else func.with_body(body)
 

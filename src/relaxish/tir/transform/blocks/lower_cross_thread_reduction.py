@@ -100,7 +100,7 @@ def _reduces_under(stmt: Stmt) -> bool:
     return find.found
 
 
-class _Lower(StmtMutator):
+class _CrossThreadReductionLowerer(StmtMutator):
     def __init__(self) -> None:
         self.analyzer = Analyzer()
         self.blocks: list[Block] = []
@@ -330,7 +330,7 @@ def _write_back(
 
 def lower(func: PrimFunc) -> PrimFunc:
     """Lower the cross-thread reductions of a function."""
-    body = _Lower().visit(func.body)
+    body = _CrossThreadReductionLowerer().visit(func.body)
     return func if body is func.body else func.with_body(body)
 
 

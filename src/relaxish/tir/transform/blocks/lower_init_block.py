@@ -15,7 +15,7 @@ from ...stmt import Block, IfThenElse, Stmt
 from ..base import SeqMutator, flatten_seq, BodyRewrite
 
 
-class _Lower(SeqMutator):
+class _InitBlockLowerer(SeqMutator):
     def visit_PrimExpr(self, e: PrimExpr) -> PrimExpr:
         return e
 
@@ -39,4 +39,4 @@ class LowerInitBlock(BodyRewrite):
     """Lower ``T.init()`` of reduction blocks to conditional statements."""
 
     def rewrite_body(self, s: Stmt) -> Stmt:
-        return _Lower().visit(s)
+        return _InitBlockLowerer().visit(s)

@@ -21,7 +21,7 @@ from ...stmt import Block, BufferRegion, BufferStore, For, MatchBufferRegion, St
 from ..base import LoweringError, SeqMutator, FunctionRewrite
 
 
-class _Lower(SeqMutator, Substitute):
+class _MatchBufferLowerer(SeqMutator, Substitute):
     def __init__(self, constants: Iterable[Var] = ()) -> None:
         super().__init__({})
         self.constants = set(constants)
@@ -146,7 +146,7 @@ def _compose(source: BufferRegion, inner: BufferRegion) -> list[Any]:
 
 def lower(func: PrimFunc) -> PrimFunc:
     """Replace all views in a function."""
-    lowering = _Lower(p for p in func.params if p.dtype != "handle")
+    lowering = _MatchBufferLowerer(p for p in func.params if p.dtype != "handle")
     body = lowering.visit(func.body)
     return func if body is func.body else func.with_body(body)
 

@@ -56,7 +56,7 @@ def _split(annotations: dict[str, Any]) -> tuple[list[tuple[str, Any]], dict[str
     return pragmas, {k: v for k, v in annotations.items() if not k.startswith("pragma_")}
 
 
-class _Lower(SeqMutator, Substitute):
+class _OpaqueBlockLowerer(SeqMutator, Substitute):
     def __init__(self, aligned: dict[Any, list[tuple[int, ...]]]) -> None:
         super().__init__({})
         self.aligned = aligned
@@ -123,7 +123,7 @@ def lower(func: PrimFunc) -> PrimFunc:
     """Lower all blocks of a function."""
     aligned = _Alignments()
     aligned.visit(func.body)
-    body = _Lower(aligned.found).visit(func.body)
+    body = _OpaqueBlockLowerer(aligned.found).visit(func.body)
     return func if body is func.body else func.with_body(body)
 
 

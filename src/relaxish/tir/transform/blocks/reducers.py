@@ -76,7 +76,7 @@ class ReductionError(ValueError):
 
 
 class Reduction:
-    """What a reduction block does to which buffers."""
+    """Reduction block: its combiner, and the buffers it reads and writes."""
 
     def __init__(self, block: Block) -> None:
         inits = _stores(block.init)

@@ -16,7 +16,7 @@ from ...stmt import AttrStmt, BufferStore, Evaluate, For, SeqStmt, Stmt, unnest
 from ..base import StmtMutator, call, config, FunctionRewrite
 
 
-class _Lower(StmtMutator):
+class _AsyncDMALowerer(StmtMutator):
     def __init__(self, bypass_cache: bool) -> None:
         self.bypass_cache = bypass_cache
         self.queues: set[int] = set()
@@ -123,5 +123,5 @@ class LowerAsyncDMA(FunctionRewrite):
     """
 
     def rewrite(self, func: PrimFunc) -> PrimFunc:
-        body = _Lower(bool(config("tir.experimental_dma_bypass_cache", False))).visit(func.body)
+        body = _AsyncDMALowerer(bool(config("tir.experimental_dma_bypass_cache", False))).visit(func.body)
         return func if body is func.body else func.with_body(body)

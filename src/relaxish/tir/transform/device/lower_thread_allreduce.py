@@ -73,7 +73,7 @@ class _Group:
 class _Reduce:
     """Writes the statements of one all-reduction."""
 
-    def __init__(self, owner: _Lower, reducer: CommReducer, group: _Group, dtypes: list[str]) -> None:
+    def __init__(self, owner: _AllreduceLowerer, reducer: CommReducer, group: _Group, dtypes: list[str]) -> None:
         self.owner = owner
         self.reducer = reducer
         self.group = group
@@ -227,7 +227,7 @@ class _Reduce:
         return IfThenElse(condition, _seq(out))
 
 
-class _Lower(StmtExprMutator):
+class _AllreduceLowerer(StmtExprMutator):
     def __init__(self, target: Target) -> None:
         self.kind = target.kind.name
         self.warp_size = int(target.get_attr("thread_warp_size", 1))
@@ -361,7 +361,7 @@ def lower(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
     target = func.get_attr("target")
     if target is None:
         raise LoweringError("LowerThreadAllreduce: Require the target attribute")
-    body = _Lower(target).visit(func.body)
+    body = _AllreduceLowerer(target).visit(func.body)
     return func if body is func.body else func.with_body(body)
 
 

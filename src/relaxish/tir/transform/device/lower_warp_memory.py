@@ -113,7 +113,7 @@ class _StoreCoeff(StmtExprVisitor):
         self.coeff = factor
 
 
-class _Rewrite(StmtExprMutator):
+class _WarpAccessRewriter(StmtExprMutator):
     """Rewrites one warp allocation into registers and shuffles."""
 
     def __init__(self, warp_size: int, analyzer: Analyzer) -> None:
@@ -204,7 +204,7 @@ class _Rewrite(StmtExprMutator):
         return self.default_visit(e.with_fields(args=tuple(args)))
 
 
-class _Lower(StmtMutator):
+class _WarpMemoryLowerer(StmtMutator):
     def __init__(self, warp_size: int) -> None:
         self.warp_size = warp_size
         self.analyzer = Analyzer()
@@ -230,7 +230,7 @@ class _Lower(StmtMutator):
             return made
         bind = _BindThreads(self.analyzer)
         bind.visit(made.body)
-        return _Rewrite(self.warp_size, self.analyzer).rewrite(made, self.threads)
+        return _WarpAccessRewriter(self.warp_size, self.analyzer).rewrite(made, self.threads)
 
 
 class _BindThreads(StmtExprVisitor):
@@ -256,7 +256,7 @@ def lower(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
     target = func.get_attr("target")
     if target is None:
         raise LoweringError("LowerWarpMemory: Require the target attribute")
-    body = _Lower(int(target.get_attr("thread_warp_size", 1))).visit(func.body)
+    body = _WarpMemoryLowerer(int(target.get_attr("thread_warp_size", 1))).visit(func.body)
     return func if body is func.body else func.with_body(body)
 
 

@@ -39,8 +39,8 @@ _FIRST_BARRIER = 1
 
 @dataclass(frozen=True)
 class Place:
-    """Where an epilogue is written: the thread, its warpgroup among the consumers, memory, the tile's coordinates, and
-    the block's rank where several share a tile."""
+    """Context of an epilogue: the thread, its warpgroup among the consumers, memory, the tile's coordinates, and the
+    block's rank where several share a tile."""
 
     thread: Var
     group: Any
@@ -106,7 +106,7 @@ class DirectEpilogue:
         self.pairs = all(together)
 
     def after(self, place_thread: Var) -> list[Stmt]:
-        """What a consumer does after all its tiles."""
+        """Statements of a consumer after its last tile."""
         return []
 
     def emit(self, at: Place) -> Stmt:

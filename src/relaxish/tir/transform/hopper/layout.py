@@ -1,4 +1,4 @@
-"""How an operand tile lies in shared memory: swizzled pieces that both bulk copies and warpgroup products understand.
+"""Shared-memory layout of an operand tile: swizzled pieces that both bulk copies and warpgroup products understand.
 
 A piece is what one copy brings: rows of ``swizzle`` bytes, one below the other; the 16-byte units of a row are
 permuted by the row's number, which keeps the reads of a product free of bank conflicts. Facts (PTX ISA, "Matrix

@@ -1,4 +1,4 @@
-"""How an operand's tiles come to shared memory: by bulk tensor copies, or by the producer's threads."""
+"""Copies of an operand's tiles to shared memory: bulk tensor copies, or copies by the producer's threads."""
 
 from __future__ import annotations
 
@@ -235,7 +235,8 @@ def _guarded(value: PrimExpr) -> tuple[Any, BufferLoad | None]:
 
 
 def plan_operand(name: str, program: TileProgram, source: Elementwise, row: Var, shares: int = 1) -> Operand:
-    """How one operand travels, its tiles fetched by ``shares`` blocks together where they can be divided so.
+    """Plan of one operand's way to shared memory; ``shares`` blocks of a cluster fetch its tiles together if they can
+    be divided so.
 
     Raises HopperError where its tile has no layout.
     """

@@ -1,4 +1,4 @@
-"""What a scheduled product of tiles says: tiles, operands and the result as functions of (batch, row, column, depth).
+"""Reading of a scheduled product of tiles: tiles, operands and the result as functions of (batch, row, column, depth).
 
 The schedule leaves ordinary blocks (so it runs in the interpreter as it stands)::
 

@@ -101,7 +101,7 @@ class _Resize(StmtExprMutator):
         return self.buffers.get(buffer, buffer)
 
 
-class _Lower(StmtExprMutator):
+class _BuiltinLowerer(StmtExprMutator):
     def __init__(self, device_type: PrimExpr | None) -> None:
         self.device_type: Any = device_type
         self.device_id: Any = None
@@ -307,7 +307,7 @@ def lower(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
         return func
     target = func.get_attr("target")
     device = None if target is None else _i32(target.get_target_device_type())
-    body = _Lower(device).body(func.body)
+    body = _BuiltinLowerer(device).body(func.body)
     return func if body is func.body else func.with_body(body)
 
 

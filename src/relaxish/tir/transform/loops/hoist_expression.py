@@ -21,7 +21,7 @@ from ....ir.declared_pass import StepsPass
 
 
 class HoistedConditionals(IntFlag):
-    """Which conditions are hoisted."""
+    """Kinds of conditionals that are hoisted, as a bit set."""
 
     Never = 0
     IfElseStmt = 1
@@ -32,7 +32,7 @@ class HoistedConditionals(IntFlag):
 
 
 class HoistedLetBindings(IntFlag):
-    """Which bindings are hoisted."""
+    """Kinds of bindings that are hoisted, as a bit set."""
 
     Never = 0
     RequiredByConditional = 1

@@ -1,4 +1,5 @@
-"""Where LoopPartition may split: which loops are candidates, and over which values a condition is settled."""
+"""Search for split points of LoopPartition: the candidate loops, and the ranges of values over which a condition is
+settled."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _FRAGMENT_ELEMENTS = 256
 
 @dataclass(frozen=True)
 class Annotation:
-    """Where a statement stands in the pipeline."""
+    """Position of a statement in the pipeline: its stage, and its order."""
 
     stage: int
     order: int

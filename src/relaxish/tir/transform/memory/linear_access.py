@@ -25,7 +25,7 @@ class Entry:
 
 
 class AllocInfo:
-    """Where an allocation stands: its statement and the number of scopes around it."""
+    """Position of an allocation: its statement and the number of scopes around it."""
 
     __slots__ = ("alloc", "buffers", "level")
 

@@ -138,7 +138,7 @@ class _Accesses(StmtExprVisitor):
         info.accesses.add(dt.with_lanes(dt.element_of(dtype), used))
 
 
-class _Rewrite(StmtExprMutator):
+class _VectorTypeRewriter(StmtExprMutator):
     def __init__(self, chosen: dict[Any, tuple[Var, str, int]]) -> None:
         self.chosen = chosen
         self.buffers: dict[Buffer, Buffer] = {}
@@ -233,7 +233,7 @@ def rewrite_pointer_types(
             chosen[var] = (Var(var.name, PointerType(PrimType(goal), scope)), goal, factor)
     if not chosen:
         return func
-    rewriting = _Rewrite(chosen)
+    rewriting = _VectorTypeRewriter(chosen)
     body = rewriting.visit(func.body)
     new_params = tuple(chosen[p][0] if p in chosen else p for p in func.params)
     new_map = {p: rewriting.buffer(b) for p, b in func.buffer_map.items()}

@@ -204,7 +204,7 @@ class _Plan:
             self.symbolic.append(memory)
 
 
-class _Rewrite(StmtExprMutator):
+class _StorageRewriter(StmtExprMutator):
     def __init__(self, plan: _Plan) -> None:
         self.plan = plan
         self.analyzer = Analyzer()
@@ -322,7 +322,7 @@ def rewrite(func: PrimFunc) -> PrimFunc:
         exact = target is not None and target.kind.name in ("vulkan", "webgpu")
         plan = _Plan(access.allocs, reuse, exact)
         plan.run(access.sequence, *access.events())
-        rewriting = _Rewrite(plan)
+        rewriting = _StorageRewriter(plan)
         body = rewriting.attach(None, rewriting.visit(func.body))
         func = func if body is func.body else func.with_body(body)
     return rewrite_pointer_types(

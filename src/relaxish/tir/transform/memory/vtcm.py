@@ -14,7 +14,7 @@ from ..base import StmtMutator, call, config, pointer_scope, BodyRewrite
 from ....ir.declared_pass import ModuleRewrite
 
 
-class _Lower(StmtMutator):
+class _VtcmAllocationLowerer(StmtMutator):
     def visit_Allocate(self, stmt: Allocate) -> Stmt:
         scope = pointer_scope(stmt.buffer_var)
         body = self.visit(stmt.body)
@@ -38,7 +38,7 @@ class LowerVtcmAlloc(BodyRewrite):
     """
 
     def rewrite_body(self, s: Stmt) -> Stmt:
-        return _Lower().visit(s)
+        return _VtcmAllocationLowerer().visit(s)
 
 
 class VerifyVTCMLimit(ModuleRewrite, name="tir.calculate_allocated_bytes"):

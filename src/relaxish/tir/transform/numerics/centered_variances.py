@@ -105,7 +105,7 @@ def center_variances(func: PrimFunc, for_device: bool = False) -> PrimFunc:
         elif still and isinstance(moments.count, IntImm) and 0 < moments.count.value <= _LONG:
             moments.form = _Form.FROM_FIRST
         moments.make_buffers()
-    return func.with_body(_Rewrite(chosen, func).visit(func.body))
+    return func.with_body(_MomentRewriter(chosen, func).visit(func.body))
 
 
 # ---- what to rewrite
@@ -167,7 +167,7 @@ class _Moments:
         return Div(total, Cast(wide, self.count))
 
     def deviation(self, value: PrimExpr, at: Sequence[PrimExpr]) -> PrimExpr:
-        """How far a value is from what stands for the mean of its row."""
+        """Difference of a value from the estimate of its row's mean."""
         if self.form is _Form.FROM_FIRST:
             return Sub(Sub(value, self.first(at)), self.mean(at))
         mean, dtype = self.mean(at), value.dtype
@@ -401,7 +401,7 @@ def _variance(e: Sub, of: Mapping[Buffer, _Moments]) -> _Scaled | None:
 # ---- rewriting
 
 
-class _Rewrite(StmtExprMutator):
+class _MomentRewriter(StmtExprMutator):
     def __init__(self, chosen: list[_Moments], func: PrimFunc) -> None:
         self.of = {b: m for m in chosen for b in (m.sums, m.squares)}
         self.nests = {id(m.nest): m for m in chosen}

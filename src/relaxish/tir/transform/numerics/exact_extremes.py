@@ -341,7 +341,7 @@ def _widened(value: Call, kind: type) -> Call:
 # ---- rewriting
 
 
-class _Rewrite(StmtExprMutator):
+class _ExtremeRewriter(StmtExprMutator):
     def __init__(self, plan: _Plan) -> None:
         self.plan = plan
         self.pairs = {id(at): (pair, at, value, bound) for pair, at, value, bound in plan.uses.pairs}
@@ -407,7 +407,7 @@ def exact_extremes(func: PrimFunc) -> PrimFunc:
     plan = _Plan(func.body)
     if not plan.uses.any:
         return func
-    body = _Rewrite(plan).visit(func.body)
+    body = _ExtremeRewriter(plan).visit(func.body)
     return func if body is func.body else func.with_body(body)
 
 

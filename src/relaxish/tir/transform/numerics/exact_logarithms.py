@@ -22,7 +22,7 @@ def _is_one(e: PrimExpr) -> bool:
     return isinstance(e, FloatImm) and e.value == 1.0 or isinstance(e, Broadcast) and _is_one(e.value)
 
 
-class _Rewrite(StmtExprMutator):
+class _LogarithmRewriter(StmtExprMutator):
     def visit_Call(self, e: Call) -> PrimExpr:
         made: Any = self.default_visit(e)
         if is_call(made, "log") and dt.is_float(made.dtype) and isinstance(made.args[0], Add):
@@ -40,5 +40,5 @@ def exact_logarithms(func: PrimFunc) -> PrimFunc:
 
     After: ``B[i] = T.log1p(A[i])``.
     """
-    body = _Rewrite().visit(func.body)
+    body = _LogarithmRewriter().visit(func.body)
     return func if body is func.body else func.with_body(body)

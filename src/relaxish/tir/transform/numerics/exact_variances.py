@@ -59,7 +59,7 @@ def exact_variances(func: PrimFunc) -> PrimFunc:
     if not chosen:
         return func
     twins = {b: wide_twin(b, "float64") for b in sums.order if b in chosen}
-    return func.with_body(_Rewrite(twins, sums).visit(func.body))
+    return func.with_body(_VarianceRewriter(twins, sums).visit(func.body))
 
 
 def _has_difference(body: Stmt) -> bool:
@@ -215,7 +215,7 @@ class _Sums(Accumulators):
         return [term.buffer] if all(isinstance(v, Mul) for v in self.values.get(term.buffer, ())) else []
 
 
-class _Rewrite(StmtExprMutator):
+class _VarianceRewriter(StmtExprMutator):
     """Puts float64 buffers in the place of the sums, and computes in float64 what consists of them and of numbers."""
 
     def __init__(self, twins: dict[Buffer, Buffer], sums: _Sums) -> None:

@@ -73,7 +73,7 @@ _FLAT_BLOCKS = ("scatter_nd_generic", "scatter_elements_generic")
 
 
 def index_policy() -> str:
-    """What becomes of indices that come from data: "check", "clamp" or "trust".
+    """Policy for indices that come from data: "check", "clamp" or "trust".
 
     ``PassContext(config={"relaxish.index_bounds": ...})`` says it, else the knob. Raises RelaxishError for other words.
     """

@@ -1,4 +1,4 @@
-"""What the mathematics of a program becomes on a target: library functions, LLVM intrinsics, or simpler mathematics.
+"""Lowering of mathematical intrinsics by target: library functions, LLVM intrinsics, or simpler mathematics.
 
 These rules come after those that ``register_intrin_lowering`` adds for the same target. A rule gives None where it has
 nothing to say, as of a type that the library has no function for.

@@ -31,7 +31,7 @@ def _name(dtype: str) -> str:
     return code[7:-1] if is_custom(dtype) else code
 
 
-class _Lower(StmtExprMutator):
+class _CustomDatatypeLowerer(StmtExprMutator):
     def __init__(self, target: str) -> None:
         self.target = target
         self.pointers: dict[Any, Var] = {}
@@ -131,7 +131,7 @@ def lower(func: PrimFunc, _mod: IRModule, _ctx: PassContext) -> PrimFunc:
     target = func.get_attr("target")
     if target is None:
         raise LoweringError("LowerCustomDatatypes: Require the target attribute")
-    body = _Lower(target.kind.name).visit(func.body)
+    body = _CustomDatatypeLowerer(target.kind.name).visit(func.body)
     return func if body is func.body else func.with_body(body)
 
 

@@ -58,7 +58,7 @@ for _name, _rule in (("sigmoid", _sigmoid), ("rsqrt", _rsqrt)):
     Op.register(f"tir.{_name}").set_attr("default.FLowerIntrinsic", _rule)
 
 
-class _Lower(ExprAnalyzerMutator):
+class _IntrinsicLowerer(ExprAnalyzerMutator):
     def __init__(self, kind: str, mtriple: str, mathematics: bool) -> None:
         super().__init__()
         self.bitwise = kind not in ("hybrid",)
@@ -224,7 +224,7 @@ def lower_intrinsics(func: PrimFunc, mathematics: bool = True) -> PrimFunc:
     if target is None:
         raise LoweringError("LowerIntrin: Require the target attribute")
     mtriple = str(target.get_attr("mtriple", "") or "")
-    lowering = _Lower(target.kind.name, mtriple, mathematics)
+    lowering = _IntrinsicLowerer(target.kind.name, mtriple, mathematics)
     for buffer in func.buffer_map.values():
         for extent in buffer.shape:
             lowering.analyzer.mark_global_non_neg_value(extent)

@@ -1,4 +1,4 @@
-"""What passes share that give variables and buffers another type."""
+"""Shared parts of passes that change the types of variables and buffers."""
 
 from __future__ import annotations
 

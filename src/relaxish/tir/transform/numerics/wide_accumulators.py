@@ -83,7 +83,7 @@ def widen_accumulators(func: PrimFunc) -> PrimFunc:
     _add_results(chosen, found, kinds)
     wide = {b: wide_twin(b, is_param=b in params) for b in found.order if b in chosen}
     extremes = {b for b, rounds in found.updated.items() if not rounds}
-    body = _Rewrite(kinds, wide, extremes).visit(func.body)
+    body = _WideBufferRewriter(kinds, wide, extremes).visit(func.body)
     outer = [(b, new) for b, new in wide.items() if b in params]
     if outer:
         body = _with_copies(body, outer, found.complete)
@@ -315,7 +315,7 @@ def _both(a: PrimExpr, b: PrimExpr) -> bool:
 # ---- widening
 
 
-class _Rewrite(StmtExprMutator):
+class _WideBufferRewriter(StmtExprMutator):
     """Puts wide buffers in the place of narrow ones, and computes in float32 what is rounded to ``kinds``."""
 
     def __init__(self, kinds: set[str], buffers: dict[Buffer, Buffer], extremes: set[Buffer]) -> None:

@@ -1,4 +1,4 @@
-"""What buffers hold at each statement of a program, found by following stores, assumptions and branches."""
+"""Values of buffers at each statement of a program, found by following stores, assumptions and branches."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ class BufferFlow(StmtExprVisitor):
         self._before: dict[Any, list[Fact]] = {}
 
     def before(self, stmt: Stmt) -> list[Fact]:
-        """What buffers hold when ``stmt`` begins."""
+        """Known values of buffers at the beginning of ``stmt``."""
         return self._before.get(stmt, [])
 
     def knows(self, stmt: Stmt) -> bool:

@@ -1,4 +1,4 @@
-"""What a condition says of the variables in it: ``1 <= i and i < 17`` bounds ``i`` to ``[1, 17)``."""
+"""Bounds of variables implied by a condition: ``1 <= i and i < 17`` bounds ``i`` to ``[1, 17)``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which expressions a program computes, and how often: the candidates of CommonSubexprElimTIR."""
+"""Table of the expressions a program computes and their counts: the candidates of CommonSubexprElimTIR."""
 
 from __future__ import annotations
 
@@ -127,14 +127,14 @@ class Terms:
         return (type(e).__name__, getattr(e, "dtype", ""), fields) if fields else ("node", id(e))
 
     def size(self, e: PrimExpr) -> int:
-        """How many nodes an expression has."""
+        """Number of nodes of an expression."""
         known = self._sizes.get(id(e))
         if known is None:
             known = self._sizes[id(e)] = (e, 1 + sum([self.size(c) for c in parts(e)]))
         return known[1]
 
     def text(self, e: PrimExpr) -> str:
-        """What orders expressions of one size."""
+        """Sort key of expressions of one size."""
         known = self._texts.get(id(e))
         if known is None:
             known = self._texts[id(e)] = (e, plain_text(e))
@@ -230,7 +230,7 @@ class Table:
 
     @staticmethod
     def shared(*tables: Table) -> Table:
-        """What at least two of the tables have, counted over all of them."""
+        """Expressions in at least two of the tables, with their counts over all tables."""
         out = Table()
         for table in tables:
             for key, (e, _) in table.counts.items():
@@ -240,7 +240,7 @@ class Table:
 
 
 class Counter:
-    """What statements and expressions compute, as far as it matters."""
+    """Counts of the expressions that statements compute, as far as they are worth sharing."""
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
@@ -248,7 +248,7 @@ class Counter:
         self._largest: dict[int, tuple[Any, list[tuple[Key, PrimExpr]]]] = {}
 
     def of(self, node: PrimExpr | Stmt) -> Table:
-        """What a statement or expression computes.
+        """Table of the expressions that a statement or expression computes.
 
         Of a conditional or a loop this is only what at least two of its three parts compute, so that a variable
         does not leave a branch or a loop for computations that are all inside.

@@ -1,4 +1,5 @@
-"""Which elements of buffers will be written again before anything reads them: a walk against the order of execution."""
+"""Dead stores: elements of buffers that are written again before anything reads them, by a walk against the order of
+execution."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ class DeadStores(StmtExprVisitor):
         self._after: dict[Any, Unused] = {}
 
     def is_dead(self, store: BufferStore, context: Stmt, analyzer: Analyzer) -> bool:
-        """Whether what ``store`` writes, standing at ``context``, is overwritten or dropped before it is read."""
+        """Whether the value of ``store`` at ``context`` is overwritten or dropped before anything reads it."""
         if not all(pure(i) for i in store.indices):
             return False
         values = dict(zip(self.axes(store.buffer), store.indices))

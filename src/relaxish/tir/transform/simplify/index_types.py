@@ -163,7 +163,7 @@ class IndexTypeRewriter(SeqMutator):
         return self.buffer(buffer)
 
     def buffer(self, buffer: Buffer) -> Buffer:
-        """What stands for a buffer: parameters of the function keep their shapes."""
+        """Substitute of a buffer; parameters of the function keep their shapes."""
         return self.buffers.get(buffer, buffer)
 
     def define(self, buffer: Buffer) -> Buffer:

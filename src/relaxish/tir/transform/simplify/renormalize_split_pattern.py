@@ -43,7 +43,7 @@ class _Renormalize(ExprAnalyzerMutator):
     _unless = _given
 
     def again(self, e: PrimExpr) -> PrimExpr:
-        """What a rule made, brought to the form itself, some times over."""
+        """Apply the rules to a rule's result, up to a fixed depth."""
         if self.depth >= _MOST_REWRITES:
             return e
         self.depth += 1

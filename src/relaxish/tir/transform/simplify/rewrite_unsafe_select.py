@@ -54,7 +54,7 @@ def is_unsafe(e: PrimExpr) -> bool:
     return check.found
 
 
-class _Rewrite(SeqMutator):
+class _SelectGuard(SeqMutator):
     """Guards selects; with ``cheap`` not those whose conditions read memory, which vector code does without branches."""
 
     def __init__(self, cheap: bool) -> None:
@@ -75,7 +75,7 @@ class _Rewrite(SeqMutator):
 
 def rewrite(stmt: Stmt, cheap: bool = True) -> Stmt:
     """Guard unsafe selects."""
-    return _Rewrite(cheap).visit(stmt)
+    return _SelectGuard(cheap).visit(stmt)
 
 
 class RewriteUnsafeSelect(BodyRewrite):

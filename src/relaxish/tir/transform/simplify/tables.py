@@ -45,7 +45,7 @@ def _value(e: PrimExpr) -> int | None:
 
 
 def truth(cond: PrimExpr) -> bool | None:
-    """What constants alone say of a condition; ``None`` where a variable matters."""
+    """Value of a condition if constants alone decide it; ``None`` where a variable matters."""
     match cond:
         case Not():
             inner = truth(cond.a)

@@ -1,4 +1,4 @@
-"""Which variables and buffers a statement uses without defining them."""
+"""Free variables and undefined buffers of a statement: use without definition."""
 
 from __future__ import annotations
 

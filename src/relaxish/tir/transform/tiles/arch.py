@@ -1,4 +1,4 @@
-"""What the planner asks about an architecture."""
+"""Facts of an architecture for the planner of tile programs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _SHARED = {
 
 
 def arch_of(target: Target) -> Arch:
-    """What a target's devices can do."""
+    """Facts of a target's devices."""
     if target.kind.name != "cuda":
         kind = str(target.kind.name)
         return Arch(kind, 0, "", False, False, False, False, False, 32 * 1024, prints=kind in ("rocm", "opencl"))

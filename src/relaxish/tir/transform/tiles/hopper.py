@@ -54,7 +54,7 @@ def lower_product(kernel: Kernel) -> Stmt | None:
     reason = ""
     for groups in _groups(kernel):
         try:
-            return build_kernel(parse_tiles(_Rewrite(kernel, groups).build()))
+            return build_kernel(parse_tiles(_WarpgroupRewriter(kernel, groups).build()))
         except (_Other, HopperError) as error:
             reason = reason or str(error)
     if any(nest.op == "gemm" for nest in _nests(kernel)):
@@ -74,7 +74,7 @@ def _groups(kernel: Kernel) -> list[int]:
     return [wanted, *(g for g in (2, 1) if g != wanted)]
 
 
-class _Rewrite:
+class _WarpgroupRewriter:
     def __init__(self, kernel: Kernel, groups: int) -> None:
         self.kernel = kernel
         self.groups = groups

@@ -1,4 +1,4 @@
-"""Which thread holds which element of a fragment, and where among its registers.
+"""Fragment layouts: the thread that holds an element, and its place among that thread's registers.
 
 An element's coordinate along each dimension is a number in mixed radix. A layout says of each digit whether it chooses
 the thread or the register. Digits without a dimension are copies: threads that differ in them hold the same elements.

@@ -46,7 +46,7 @@ def warp_grid(m: int, n: int, warps: int, policy: int, columns: int, height: int
 
 
 class Products:
-    """How an architecture multiplies, for one kernel."""
+    """Matrix products of one kernel by an architecture's instructions."""
 
     def __init__(self, arch: Arch, threads: int) -> None:
         self.arch = arch
@@ -106,7 +106,7 @@ class Products:
         return shape == [p.m, p.n] and [*p.store.indices] == [p.i, p.j]
 
     def layouts(self, nest: Nest) -> dict[Any, Layout]:
-        """What a product wants of its fragments."""
+        """Layouts that a product requires of its fragments."""
         if nest.op == "gemm_sp":
             sparse = sparse_product_of(nest)
             return {sparse.c: accumulator(sparse.m, sparse.n, *self._warps(sparse))}

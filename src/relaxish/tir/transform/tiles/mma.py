@@ -45,11 +45,11 @@ class MmaForm:
         return 8 * self.depth // 32
 
     def result(self, p: Product, rows: int, across: int) -> Layout:
-        """How warps hold the result."""
+        """Layout of the result in the registers of warps."""
         return accumulator(p.m, p.n, rows, across, self.shape.m)
 
     def operand(self, p: Product, rows: int, across: int) -> Layout:
-        """How they hold a left operand in registers."""
+        """Layout of a left operand in the registers of warps."""
         return operand_a(p.m, p.depth, rows, across, self.shape.m, self.shape.run)
 
 
@@ -71,7 +71,7 @@ _TYPES = {
 
 
 def ptx_type(dtype: str) -> str:
-    """What the instruction calls a type."""
+    """Name of a type in the instruction."""
     return _TYPES.get(dtype, dtype)
 
 

@@ -41,7 +41,7 @@ def _terms(condition: Any) -> list[PrimExpr]:
 
 
 def interior(body: Stmt, loops: Sequence[tuple[Var, PrimExpr]]) -> PrimExpr | None:
-    """What must hold for every guard in ``body`` to hold in all iterations; None where that cannot be said shortly.
+    """Condition under which every guard in ``body`` holds in all iterations; None where it would be long.
 
     True where there is no guard.
     """

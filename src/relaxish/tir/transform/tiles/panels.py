@@ -59,7 +59,7 @@ class Panel:
     strip: int
 
     def place(self, indices: Sequence[Any], column: PrimExpr | None = None) -> list[Any]:
-        """Where an element of the tile lies; ``column`` is its place in the strip where that is known."""
+        """Offset of an element of the tile; ``column`` is its place in the strip if known."""
         k, other = indices[self.deep], indices[1 - self.deep]
         if self.turn is not None:
             var, start = self.turn

@@ -88,7 +88,7 @@ class Kernel:
 
     @property
     def annotations(self) -> dict[str, Any]:
-        """What the program asked for."""
+        """Annotations of the program."""
         return dict(self.block.annotations)
 
 

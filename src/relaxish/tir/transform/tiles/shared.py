@@ -106,7 +106,7 @@ class Order:
 
     @cached_property
     def extents(self) -> tuple[int, ...]:
-        """How far each part of a place goes."""
+        """Extent of each part of a place."""
         return tuple(int(p.max()) + 1 for p in self._parts)
 
     @property
@@ -143,7 +143,7 @@ class Order:
         return pitch if (rows == plain).all() else None
 
     def place(self, indices: Sequence[PrimExpr]) -> PrimExpr:
-        """Where an element lies."""
+        """Index of an element in the physical tile."""
         plain = [_Narrow().visit(i) for i in indices]
         last, unit = plain[-1], self.unit
         # A vector begins at a multiple of its width: what is below does not take part in the map.
@@ -171,7 +171,7 @@ class Shared:
     order: Order | None = None
 
     def offset(self, indices: Sequence[PrimExpr], turn: PrimExpr | None = None) -> PrimExpr:
-        """Where an element lies in the view."""
+        """Offset of an element in the view."""
         if self.order is not None:
             place = self.order.place(indices)
         else:

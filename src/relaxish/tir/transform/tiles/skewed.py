@@ -29,7 +29,7 @@ __all__ = ["Plan", "commit_copies", "is_skewed", "stage_count", "wait_for_copies
 
 
 def commit_copies() -> Stmt:
-    """What was copied asynchronously since the last such statement is one group."""
+    """Close the group of asynchronous copies issued since the last such statement."""
     return Evaluate(call("", "ptx_commit_group"))
 
 
@@ -58,8 +58,8 @@ def _fail(message: str) -> None:
 
 @dataclass
 class Plan:
-    """How the statements ``items`` of a loop overlap: their stages, the order in a turn, what copies run ahead (statement ->
-    group), and before which statements the block waits for itself."""
+    """Overlap of the statements ``items`` of a loop: their stages, the order in a turn, the group of each copy that
+    runs ahead (statement -> group), and the statements before which the block waits for itself."""
 
     items: list[Stmt]
     stage: list[int]

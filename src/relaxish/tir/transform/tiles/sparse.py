@@ -57,14 +57,14 @@ class Sparsity:
         return self.dense_per_word // 2
 
     def within(self, word: PrimExpr, stored: PrimExpr) -> PrimExpr:
-        """Where in its group a stored element stands, ``word`` being that of its group."""
+        """Position of a stored element within its group; ``word`` is the metadata of the group's word."""
         each, low = (4, 3) if self.group == 2 else (2, 0)
         shift = stored % self.stored_per_word * each + low
         bits = shift_right(Cast("uint32", word), Cast("uint32", shift))
         return Cast(stored.dtype, bitwise_and(bits, const(1 if self.group == 2 else 3, "uint32")))
 
     def place(self, word: PrimExpr, stored: PrimExpr) -> PrimExpr:
-        """Where along the depth a stored element stands."""
+        """Index of a stored element along the dense depth."""
         return stored // (self.group // 2) * self.group + self.within(word, stored)
 
 

@@ -32,7 +32,7 @@ _VECTOR_BITS = 128
 
 @dataclass
 class Memory:
-    """Where the buffers of a block live: registers of a thread (with the fragment's layout), shared memory."""
+    """Placement of the buffers of a block: registers of a thread (with the fragment's layout), or shared memory."""
 
     layouts: dict[Buffer, Layout] = field(default_factory=dict)
     registers: dict[Buffer, Buffer] = field(default_factory=dict)
@@ -315,7 +315,7 @@ class Spread:
         return max(8, min(sizes, default=32))
 
     def vector_width(self, body: Stmt, var: Var, limit: int, analyzer: Analyzer) -> int:
-        """How many iterations of ``var`` can be one vector access of at most 16 bytes, aligned."""
+        """Largest number of iterations of ``var`` that make one aligned vector access of at most 16 bytes."""
         if not vectorizable(body, var, list(self.memory.private)) or widest(body) > 64:
             return 1
         width = limit if self.widest_access is None else min(limit, self.widest_access)

@@ -37,7 +37,7 @@ def joined(store: BufferStore, left: PrimExpr, right: PrimExpr) -> PrimExpr:
 
 
 def element_of(store: BufferStore) -> PrimExpr:
-    """What a reduction takes into its result."""
+    """Operand of the reduction besides its result."""
     value: Any = store.value
     made: PrimExpr = value.args[1] if hasattr(value, "args") else value.b
     return made
