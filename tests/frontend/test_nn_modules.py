@@ -365,3 +365,70 @@ def test_own_loops_as_operators() -> None:
 
     x = rand(5)
     np.testing.assert_allclose(run(Net(), x), 3 * x, rtol=1e-6)
+
+
+def test_topk_gives_values_and_places() -> None:
+    class Largest(nn.Module):
+        def __init__(self, what: str) -> None:
+            self.what = what
+
+        def forward(self, x: nn.Tensor) -> Any:
+            return op.topk(x, 3, axis=1, ret_type=self.what)
+
+    x = rand(5, 9)
+    values, places = torch.topk(torch.from_numpy(x), 3, dim=1)
+    made = run(Largest("both"), x)
+    np.testing.assert_array_equal(made[0], values.numpy())
+    np.testing.assert_array_equal(made[1], places.numpy())
+    np.testing.assert_array_equal(run(Largest("values"), x), values.numpy())
+    np.testing.assert_array_equal(run(Largest("indices"), x), places.numpy())
+
+
+def test_numbers_before_tensors() -> None:
+    class Mixed(nn.Module):
+        def forward(self, x: nn.Tensor) -> nn.Tensor:
+            return 2.0 * (1.0 + x) - (1.0 - x)
+
+    text = Mixed().export_tvm({"forward": {"x": spec.Tensor([2, 3], "float32")}})[0].script()
+    assert 'R.add(x, R.const(1.0, "float32"))' in text and 'R.multiply(add, R.const(2.0, "float32"))' in text, text
+    assert 'R.subtract(R.const(1.0, "float32"), x)' in text, text
+    x = rand(2, 3)
+    np.testing.assert_allclose(run(Mixed(), x), 2 * (1 + x) - (1 - x), rtol=1e-6)
+
+
+def test_parameters_of_attention_in_the_order_of_their_use() -> None:
+    names = [name for name, _ in nn.modules.Attention(8, heads=2, dim_head=4, norm_num_groups=2).named_parameters()]
+    assert [name.partition(".")[0] for name in names] == [
+        "to_q",
+        "to_k",
+        "to_v",
+        "group_norm",
+        "group_norm",
+        "to_out",
+        "to_out",
+    ]
+
+
+def test_mutator_goes_on_by_visit() -> None:
+    """``visit`` is for what stands in a module: a ``visit_module`` may call it on the module that it was given."""
+    seen = []
+
+    class Halve(nn.Mutator):
+        def visit_module(self, name: str, node: nn.Module) -> nn.Module:
+            seen.append(name)
+            if isinstance(node, nn.Linear):
+                return nn.Linear(node.in_features, 2)
+            return self.visit(name, node)
+
+        def visit_modulelist(self, name: str, node: nn.ModuleList) -> nn.Module:
+            seen.append(name)
+            return self.visit(name, node)
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            self.inner = MLP()
+            self.rows = nn.ModuleList([nn.Linear(3, 4), nn.Linear(4, 3)])
+
+    net = Halve().visit("net", Outer())
+    assert seen == ["net.inner", "net.inner.fc1", "net.inner.fc2", "net.rows", "net.rows.0", "net.rows.1"]
+    assert {m.out_features for _, m in net.named_modules() if isinstance(m, nn.Linear)} == {2}

@@ -99,7 +99,7 @@ class Tensor:
         return _binary("add", self, other)
 
     def __radd__(self, other: Operand) -> Tensor:
-        return _binary("add", other, self)
+        return _binary("add", self, other)
 
     def __sub__(self, other: Operand) -> Tensor:
         return _binary("subtract", self, other)
@@ -111,7 +111,7 @@ class Tensor:
         return _binary("multiply", self, other)
 
     def __rmul__(self, other: Operand) -> Tensor:
-        return _binary("multiply", other, self)
+        return _binary("multiply", self, other)
 
     def __truediv__(self, other: Operand) -> Tensor:
         return _binary("divide", self, other)

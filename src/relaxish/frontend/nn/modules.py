@@ -338,10 +338,10 @@ class Attention(Module):
         self.cross_attention_dim = query_dim if cross_attention_dim is None else cross_attention_dim
         self.heads, self.dim_head, self.inner_dim = heads, dim_head, dim_head * heads
         self.scale = None if scale_qk else 1.0
-        self.group_norm = GroupNorm(norm_num_groups, query_dim) if norm_num_groups is not None else None
         self.to_q = Linear(query_dim, self.inner_dim, bias=bias)
         self.to_k = Linear(self.cross_attention_dim, self.inner_dim, bias=bias)
         self.to_v = Linear(self.cross_attention_dim, self.inner_dim, bias=bias)
+        self.group_norm = GroupNorm(norm_num_groups, query_dim) if norm_num_groups is not None else None
         self.to_out = ModuleList([Linear(self.inner_dim, query_dim, bias=out_bias)])
 
     def forward(self, hidden_states: Tensor, encoder_hidden_states: Tensor | None = None) -> Tensor:

@@ -202,7 +202,8 @@ def topk(
     name: str = "topk",
 ) -> Tensor | tuple[Tensor, ...]:  # fmt: skip
     """The k largest (or smallest) elements along an axis."""
-    return wrap_tensor(_op.topk(data._expr, k, axis, ret_type, largest, dtype), name)
+    found = _op.topk(data._expr, k, axis, ret_type, largest, dtype)
+    return wrap_tuple(found, name) if ret_type == "both" else wrap_tensor(found, name)
 
 
 def matmul(a: Tensor, b: Tensor, out_dtype: str | None = None, name: str = "matmul") -> Tensor:

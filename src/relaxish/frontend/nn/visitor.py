@@ -26,12 +26,9 @@ class Mutator:
     """
 
     def visit_module(self, name: str, node: Module) -> Module:
-        """Visit the attributes of a module; subclasses replace it."""
-        for key, value in list(node.__dict__.items()):
-            made = self._visit_child(f"{name}.{key}" if name else key, value)
-            if made is not value:
-                setattr(node, key, made)
-        return node
+        """Visit a module that stands in another one; subclasses replace it, or go on into it with :meth:`visit`."""
+        made: Module = self.visit(name, node)
+        return made
 
     def visit_effect(self, name: str, node: Effect) -> Effect:
         """Visit an effect."""
@@ -42,20 +39,31 @@ class Mutator:
         return node
 
     def visit_modulelist(self, name: str, node: ModuleList) -> Module:
-        """Visit the items of a module list."""
-        for index, value in enumerate(node):
-            node[index] = self._visit_child(f"{name}.{index}" if name else str(index), value)
-        return node
+        """Visit a list of modules."""
+        made: Module = self.visit(name, node)
+        return made
 
     def visit_moduledict(self, name: str, node: ModuleDict) -> Module:
-        """Visit the items of a module dictionary."""
-        for key, value in list(node.items()):
-            node[key] = self._visit_child(f"{name}.{key}" if name else key, value)
-        return node
+        """Visit a dictionary of modules."""
+        made: Module = self.visit(name, node)
+        return made
 
     def visit(self, name: str, node: Any) -> Any:
-        """Visit a module, parameter or effect called ``name``."""
-        return self._visit_child(name, node)
+        """Visit everything that stands in ``node``, a module, list or dictionary called ``name``; returns the node."""
+        prefix = f"{name}." if name else ""
+        match node:
+            case ModuleList():
+                for index, value in enumerate(node):
+                    node[index] = self._visit_child(f"{prefix}{index}", value)
+            case ModuleDict():
+                for key, value in list(node.items()):
+                    node[key] = self._visit_child(f"{prefix}{key}", value)
+            case Module():
+                for key, value in list(node.__dict__.items()):
+                    made = self._visit_child(f"{prefix}{key}", value)
+                    if made is not value:
+                        setattr(node, key, made)
+        return node
 
     def _visit_child(self, name: str, value: Any) -> Any:
         match value:
