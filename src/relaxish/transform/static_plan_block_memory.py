@@ -45,7 +45,11 @@ __all__ = ["StaticPlanBlockMemory"]
 
 _ALLOC = "relax.builtin.alloc_tensor"
 # Operators and packed functions whose result is their argument's memory.
-_ALIASES = frozenset({"relax.reshape", "relax.memory.view", "relax.memory.ensure_zero_offset", "vm.builtin.reshape"})
+_ALIASES = frozenset(
+    {
+        "relax.reshape", "relax.memory.view", "relax.memory.ensure_zero_offset", "vm.builtin.reshape", "vm.builtin.require",
+    }
+)  # fmt: skip
 _PLAN_OUTPUT = "relax.memory_plan_dynamic_func_output"
 _MAX_INT64 = (1 << 63) - 1
 

@@ -36,6 +36,7 @@ __all__ = [
     "Converter",
     "Dim",
     "Made",
+    "RankDecidedAtRunTime",
     "Scope",
     "convert",
     "dtype_name",
@@ -89,6 +90,17 @@ def dtype_name(code: int) -> str:
     return str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(code)))
 
 
+class RankDecidedAtRunTime(OpNotImplemented):
+    """An ``If`` decided when the model runs whose branches give tensors of different ranks; ``name`` is its first output."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"the branches of {name!r}, decided when the model runs, give tensors of different ranks: give the sizes that "
+            "decide in shape_dict"
+        )
+        self.name = name
+
+
 class Scope(Protocol):
     """The names that nodes of graphs inside of graphs see."""
 
@@ -97,6 +109,12 @@ class Scope(Protocol):
 
     def outside(self, graph: onnx.GraphProto) -> dict[str, Expr]:
         """Values of the names that a subgraph takes from the graphs around it."""
+
+    def decision(self, name: str) -> bool | None:
+        """The branch that this import takes of the ``If`` whose first output has that name; None for either."""
+
+    def fits_not(self, name: str) -> None:
+        """Only one branch of the ``If`` whose first output has that name fits the rest of this import."""
 
     def value(self, name: str) -> Expr:
         """Value of a name."""

@@ -9,7 +9,7 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager, nullcontext
 
 import numpy as np
@@ -22,7 +22,7 @@ from ...relax.struct_info import TensorStructInfo, TupleStructInfo
 from ...runtime.ndarray import array, from_numpy
 from ...support.errors import OpNotImplemented, RelaxishError
 from ...tir import SizeVar, Var
-from .context import Attribute, Context, Converter, CONVERTERS, dtype_name, Made, table_name
+from .context import Attribute, Context, Converter, CONVERTERS, dtype_name, Made, RankDecidedAtRunTime, table_name
 
 if TYPE_CHECKING:
     import onnx
@@ -39,11 +39,14 @@ class _Importer:
         dtype_dict: str | dict[str, str],
         keep_params: bool,
         sanitize: bool,
+        decisions: Mapping[str, bool],
     ) -> None:
         self.shape_dict = shape_dict
         self.dtype_dict = dtype_dict
         self.keep_params = keep_params
         self.sanitize = sanitize
+        self.decisions = decisions
+        self.unfit: set[str] = set()
         self.values: MutableMapping[str, Expr] = {}
         self.inputs: list[Any] = []
         self.param_vars: list[Any] = []
@@ -223,6 +226,14 @@ class _Importer:
         """Value of a name."""
         return self.values[name]
 
+    def decision(self, name: str) -> bool | None:
+        """The branch that this import takes of the ``If`` whose first output has that name."""
+        return self.decisions.get(name)
+
+    def fits_not(self, name: str) -> None:
+        """Only one branch of the ``If`` whose first output has that name fits the rest of this import."""
+        self.unfit.add(name)
+
     def outside(self, graph: onnx.GraphProto) -> dict[str, Expr]:
         """Values of the names that a subgraph takes from the graphs around it."""
         return {name: self.values[name] for name in free_names(graph) if name in self.values}
@@ -373,19 +384,19 @@ def _with_bodies(model: onnx.ModelProto) -> onnx.ModelProto:
 
     if len(model.functions):
         model = onnx.inliner.inline_local_functions(model)
-    tried: set[str] = set()
+    tried: set[tuple[str, str]] = set()
     while True:
-        wanted = {node.op_type for node in all_nodes(model.graph) if _has_only_body(node)} - tried
+        wanted = {_schema_name(node) for node in all_nodes(model.graph) if _has_only_body(node)} - tried
         if not wanted:
             return model
         tried |= wanted
-        names = [("", name) for name in sorted(wanted)]
+        names = sorted(wanted)
         try:
             model = onnx.inliner.inline_selected_functions(
                 _spelled_out(model, wanted), names, inline_schema_functions=True
             )
         except RuntimeError as error:  # what follows names the operators that stay
-            warnings.warn(f"no bodies for {', '.join(sorted(wanted))}: {error}", stacklevel=3)
+            warnings.warn(f"no bodies for {', '.join(name for _, name in names)}: {error}", stacklevel=3)
             return model
 
 
@@ -415,8 +426,11 @@ def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     return light
 
 
-def _spelled_out(model: onnx.ModelProto, names: set[str]) -> onnx.ModelProto:
-    """A copy with what bodies of the operators ``names`` ask for: default attributes, and types of all weights."""
+def _spelled_out(model: onnx.ModelProto, names: set[tuple[str, str]]) -> onnx.ModelProto:
+    """A copy with what bodies of the operators ``names`` ask for: default attributes, and types of all weights.
+
+    An input that is left out is a value without a name; the inliner asks for its type, too.
+    """
     import onnx
 
     model = copy.deepcopy(model)
@@ -426,23 +440,32 @@ def _spelled_out(model: onnx.ModelProto, names: set[str]) -> onnx.ModelProto:
         for t in model.graph.initializer
         if t.name not in known
     )
+    model.graph.value_info.append(onnx.helper.make_tensor_value_info("", onnx.TensorProto.FLOAT, None))
+    versions = {"" if e.domain == "ai.onnx" else e.domain: e.version for e in model.opset_import}
     for node in all_nodes(model.graph):
-        if node.op_type not in names:
+        name = _schema_name(node)
+        if name not in names:
             continue
         given = {a.name for a in node.attribute}
-        schema = onnx.defs.get_schema(node.op_type, _opset_of(model))
+        schema = onnx.defs.get_schema(node.op_type, versions.get(name[0], 1), name[0])
         for name, attribute in schema.attributes.items():
             if name not in given and attribute.default_value.name:
                 node.attribute.append(attribute.default_value)
     return model
 
 
+def _schema_name(node: onnx.NodeProto) -> tuple[str, str]:
+    """Domain and name of a node's operator, as schemas are looked up."""
+    return "" if node.domain == "ai.onnx" else str(node.domain), str(node.op_type)
+
+
 def _has_only_body(node: onnx.NodeProto) -> bool:
     from onnx import defs
 
-    if node.domain not in ("", "ai.onnx") or node.op_type in CONVERTERS or not defs.has(node.op_type):
+    domain, name = _schema_name(node)
+    if table_name(name, domain) in CONVERTERS or not defs.has(name, domain):
         return False
-    schema = defs.get_schema(node.op_type)
+    schema = defs.get_schema(name, domain)
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
@@ -484,5 +507,41 @@ def from_onnx(
             stacklevel=2,
         )
     model = _with_bodies(model)
-    importer = _Importer(dict(shape_dict or {}), dtype_dict, keep_params_in_input, sanitize_input_names)
-    return importer.run(model.graph, opset, initializers)
+    version = opset
+
+    def make(decisions: Mapping[str, bool]) -> _Attempt:
+        importer = _Importer(dict(shape_dict or {}), dtype_dict, keep_params_in_input, sanitize_input_names, decisions)
+        return importer.run(model.graph, version, initializers), len(importer.unfit)
+
+    return _by_rank(make, {})[0]
+
+
+#: A module, and the number of branches that do not fit what was decided about others.
+_Attempt = tuple[IRModule, int]
+#: Branches whose ranks differ that one import decides about.
+_MOST_DECISIONS = 8
+
+
+def _by_rank(make: Callable[[Mapping[str, bool]], _Attempt], decisions: Mapping[str, bool]) -> _Attempt:
+    """What ``make`` imports for the decisions about branches of different ranks that the rest of the graph fits best.
+
+    The run checks that the decision was right. Raises RankDecidedAtRunTime where the rest of the graph takes either rank.
+    """
+    try:
+        return make(decisions)
+    except RankDecidedAtRunTime as undecided:
+        if len(decisions) == _MOST_DECISIONS:
+            raise
+        made: list[_Attempt] = []
+        errors: list[Exception] = []
+        for taken in (True, False):
+            try:
+                made.append(_by_rank(make, {**decisions, undecided.name: taken}))
+            except (RelaxishError, TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
+                errors.append(error)
+        if not made:
+            raise errors[0] from None
+        made.sort(key=lambda attempt: attempt[1])
+        if len(made) == 2 and made[0][1] == made[1][1]:
+            raise
+        return made[0]

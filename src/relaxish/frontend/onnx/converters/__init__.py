@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from . import activation, attention, classic, contrib, control, convolution, creation, elementwise, indexing, linear
 from . import normalization, pooling, quantized, random, recurrent, reduction, regions, resampling, sequence, shaping
-from . import signal, vision
+from . import signal, updates, vision
 
 __all__ = [
     "activation", "attention", "classic", "contrib", "control", "convolution", "creation", "elementwise", "indexing", "linear",
     "normalization", "pooling", "quantized", "random", "recurrent", "reduction", "regions", "resampling", "sequence",
-    "shaping", "signal", "vision",
+    "shaping", "signal", "updates", "vision",
 ]  # fmt: skip

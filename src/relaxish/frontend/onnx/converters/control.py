@@ -9,9 +9,10 @@ from .... import op, relax
 from ....relax.call_forms import call_pure_packed
 from ....relax.expr import Expr, If, PrimValue, SeqExpr, Tuple
 from ....relax.scalars import const_int
+from ....relax.struct_info import fields_of, TensorStructInfo
 from ....support.errors import OpNotImplemented, RelaxishError
 from ...loops import branch, NativeLoop
-from ..context import Context, convert
+from ..context import Context, convert, RankDecidedAtRunTime
 
 if TYPE_CHECKING:
     import onnx
@@ -38,6 +39,9 @@ def _if(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> list[Expr]:
     if known is not None:
         return ctx.scope.inline(ctx, attrs["then_branch" if known.reshape(-1)[0] else "else_branch"], [])
     condition = _scalar(ctx, inputs[0])
+    decision = ctx.scope.decision(attrs["__name__"])
+    if decision is not None:
+        return _only_branch(ctx, attrs, condition, decision)
     branches: dict[bool, SeqExpr] = {}
     forms: dict[bool, list[int | None]] = {}
     errors = []
@@ -53,22 +57,31 @@ def _if(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> list[Expr]:
     if errors:
         # The sizes of this import fit one branch only: models that serve several forms of input have such.
         (taken,) = branches
-        return [
-            ctx.with_dims(_required(ctx, condition, taken, x))
-            for x in _tensors(
-                ctx, ctx.scope.inline(ctx, attrs["then_branch" if taken else "else_branch"], []), "a branch"
-            )
-        ]
+        ctx.scope.fits_not(attrs["__name__"])
+        return _only_branch(ctx, attrs, condition, taken)
     if forms[True] != forms[False]:
         raise OpNotImplemented(
             "branches, decided when the model runs, that give sequences of different lengths, or an optional with a value "
             "and one without"
         )
+    if _ranks(branches[True]) != _ranks(branches[False]):
+        raise RankDecidedAtRunTime(attrs["__name__"])
     chosen = ctx.builder.emit(If(condition, branches[True], branches[False]))
     parts = iter(
         [ctx.with_dims(ctx.builder.emit(chosen[k])) for k in range(len(branches[True].body.struct_info.fields))]
     )
     return [next(parts) if n is None else Tuple([next(parts) for _ in range(n)]) for n in forms[True]]
+
+
+def _only_branch(ctx: Context, attrs: dict[str, Any], condition: Expr, taken: bool) -> list[Expr]:
+    """The results of one branch; the run checks that it is the right one."""
+    made = ctx.scope.inline(ctx, attrs["then_branch" if taken else "else_branch"], [])
+    return [ctx.with_dims(_required(ctx, condition, taken, x)) for x in _tensors(ctx, made, "a branch")]
+
+
+def _ranks(whole: SeqExpr) -> list[int]:
+    """The ranks of the tensors that a branch gives."""
+    return [info.ndim for info in fields_of(whole.body.struct_info) if isinstance(info, TensorStructInfo)]
 
 
 def _required(ctx: Context, condition: Expr, wanted: bool, x: Expr) -> Expr:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .... import op, te, topi
+from .... import op, te, tir, topi
 from ....ir import dtype as dt
 from ....arith import Analyzer
 from ....ir.expr import PrimExpr
@@ -124,21 +124,31 @@ def _mod(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     if folded is not None:
         return folded
     a, b = ctx.tensor(a), ctx.tensor(b)
-    if by_sign and dt.is_float(ctx.dtype(a)):
-        return ctx.builder.call_te(_float_remainder, a, b, primfunc_name_hint="float_mod")
+    if dt.is_float(ctx.dtype(a)):
+        how = _float_remainder if by_sign else _float_modulus
+        return ctx.builder.call_te(how, a, b, primfunc_name_hint="float_mod")
     return (op.mod if by_sign else op.floor_mod)(a, b)
 
 
 def _float_remainder(a: te.Tensor, b: te.Tensor) -> te.Tensor:
     """What C's fmod gives: of the sign of ``a``, and ``a`` itself where ``b`` is infinite."""
-
-    def run(indices: list[PrimExpr]) -> PrimExpr:
-        x, y = (t(*indices[len(indices) - len(t.shape) :]) for t in (wide_a, wide_b))
-        return fmod(x, y)
-
     shape = topi.add(a, b).shape
     wide_a, wide_b = topi.broadcast_to(a, shape), topi.broadcast_to(b, shape)
-    return te.compute(shape, lambda *i: run(list(i)), "T_fmod")
+    return te.compute(shape, lambda *i: fmod(wide_a(*i), wide_b(*i)), "T_fmod")
+
+
+def _float_modulus(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    """What Python's % gives: of the sign of ``b``, of zeros and of infinite ``b``, too."""
+    rest = _float_remainder(a, b)
+    wide_b = topi.broadcast_to(b, rest.shape)
+    zero = const(0, rest.dtype)
+
+    def run(*i: PrimExpr) -> PrimExpr:
+        left, by = rest(*i), wide_b(*i)
+        turned = if_then_else(tir.NE(left < zero, by < zero), left + by, left)
+        return if_then_else(tir.EQ(left, zero), if_then_else(by < zero, -zero, zero), turned)
+
+    return te.compute(rest.shape, run, "T_mod")
 
 
 @convert("BitShift")

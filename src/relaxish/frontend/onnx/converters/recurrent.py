@@ -85,6 +85,9 @@ class _Layer:
         self.ctx, self.kind, self.attrs = ctx, kind, attrs
         given = [*inputs, *[None] * (8 - len(inputs))]
         self.x, self.w, self.r, self.b, self.lengths, self.h0, self.c0, self.peepholes = given
+        for name, value in (("input", self.x), ("initial state", self.h0), ("initial cell", self.c0)):
+            if value is not None and ctx.ndim(value) != 3:
+                raise OpAttributeInvalid(f"the {name} of {kind.upper()} has three axes, not {ctx.ndim(value)}")
         found = const_int(ctx.dims(self.r)[2])
         if found is None:
             raise OpAttributeInvalid(f"{kind.upper()} needs recurrent weights of known shape")

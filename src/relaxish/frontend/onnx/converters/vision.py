@@ -140,6 +140,35 @@ def _grid_sample(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr
     return ctx.builder.call_te(compute, image, grid, primfunc_name_hint="grid_sample")
 
 
+@convert("AffineGrid", 20)
+def _affine_grid(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
+    """Where the elements of an image of some size come from: places of -1 to 1, innermost axis first."""
+    theta, sizes = ctx.tensor(inputs[0]), ctx.elements(inputs[1])
+    aligned, spatial = bool(attrs.get("align_corners", 0)), ctx.named(sizes[2:])
+    if len(spatial) not in (2, 3):
+        raise OpAttributeInvalid(f"AffineGrid makes grids of 2 or 3 axes, not of {len(spatial)}")
+    kind = ctx.dtype(theta)
+    work = "float64" if kind == "float64" else "float32"
+
+    def place(index: PrimExpr, size: PrimExpr) -> PrimExpr:
+        at, count, one, two = index.astype(work), size.astype(work), const(1, work), const(2, work)
+        if aligned:
+            return at * two / tir.max(count - one, one) - one
+        return (at * two + one) / count - one
+
+    def compute(matrix: te.Tensor, numbers: list[PrimExpr]) -> te.Tensor:
+        def body(batch: PrimExpr, *rest: PrimExpr) -> PrimExpr:
+            *spot, row = rest
+            total = matrix(batch, row, len(numbers)).astype(work)
+            for k, (index, size) in enumerate(zip(reversed(spot), reversed(numbers))):
+                total = total + matrix(batch, row, k).astype(work) * place(index, size)
+            return total.astype(kind)
+
+        return te.compute([matrix.shape[0], *numbers, len(numbers)], body, "affine_grid")
+
+    return ctx.builder.emit_te(compute, theta, spatial, primfunc_name_hint="affine_grid")
+
+
 # ---- NonMaxSuppression
 
 
