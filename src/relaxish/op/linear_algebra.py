@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import te
+from .. import te, topi
+from ..ir.errors import CheckValueError
 from ..ir.expr import PrimExpr
 from ..relax.axis_groups import Axis, AxisGroupGraph, Edge
 from ..relax.block_builder import BlockBuilder
@@ -157,52 +158,6 @@ def _legalize_matmul(builder: BlockBuilder, call: Call) -> Expr:
     return builder.call_te(compute, call.args[0], call.args[1], primfunc_name_hint="matmul")
 
 
-def _parse(call: Call | None, text: str, count: int, ranks: list[int]) -> tuple[list[str], str]:
-    """Per-operand letters and the output letters; ``...`` becomes upper-case letters of its own."""
-    text = text.replace(" ", "")
-    inputs, _, output = text.partition("->")
-    terms = inputs.split(",")
-    if len(terms) != count:
-        message = f"the subscripts '{text}' name {len(terms)} operands, but {count} were given"
-        raise fail(call, message) if call is not None else ValueError(message)
-    widest = max([r - len(t.replace("...", "")) for t, r in zip(terms, ranks) if "..." in t], default=0)
-    used = set(text)
-    spare = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if c not in used][:widest]
-    expanded = []
-    for term, rank in zip(terms, ranks):
-        if "..." in term:
-            width = rank - len(term.replace("...", ""))
-            term = term.replace("...", "".join(spare[len(spare) - width :]))
-        if len(term) != rank and rank >= 0:
-            message = f"the subscripts '{term}' do not fit an operand of rank {rank}"
-            raise fail(call, message) if call is not None else ValueError(message)
-        expanded.append(term)
-    if "->" in text:
-        result = output.replace("...", "".join(spare))
-    else:
-        letters = "".join(expanded)
-        result = "".join(spare) + "".join(sorted({c for c in letters if letters.count(c) == 1 and c not in spare}))
-    return expanded, result
-
-
-def _extents(terms: list[str], shapes: list[Any]) -> dict[str, Any]:
-    """The extent of every letter: dimensions of one are broadcast, a symbolic dimension wins over a number."""
-    found: dict[str, Any] = {}
-    for term, shape in zip(terms, shapes):
-        for letter, dim in zip(term, shape):
-            found[letter] = _common_extent(found[letter], dim) if letter in found else dim
-    return found
-
-
-def _common_extent(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    x, y = const_int(a), const_int(b)
-    if x is not None and y is not None:
-        return b if x == 1 else a
-    if x is not None:
-        return b
-    return a if y is not None else te.max(a, b)
-
-
 def _infer_einsum(call: Call, builder: BlockBuilder) -> StructInfo:
     check_count(call, 1)
     infos = tensor_of_tuple(call, call.args[0])
@@ -215,9 +170,12 @@ def _infer_einsum(call: Call, builder: BlockBuilder) -> StructInfo:
             raise type_fail(call, f"expects all input tensors to have the same dtype, but got {dtype} and {info.dtype}")
         if written_dims(info) is None:
             return tensor(None, dtype, info.ndim, device)
-    terms, output = _parse(call, call.attrs.subscripts, len(infos), [i.ndim for i in infos])
+    try:
+        terms, output = topi.einsum_terms(call.attrs.subscripts, [i.ndim for i in infos])
+    except CheckValueError as err:
+        raise fail(call, str(err)) from None
     shapes = [list(i.dims() or ()) for i in infos]
-    found = _extents(terms, shapes)
+    found = topi.einsum_extents(terms, shapes)
     for term, shape in zip(terms, shapes):
         for letter, dim in zip(term, shape):
             x, y = const_int(dim), const_int(found[letter])
@@ -226,34 +184,13 @@ def _infer_einsum(call: Call, builder: BlockBuilder) -> StructInfo:
     return tensor([found[letter] for letter in output], dtype, vdevice=device)
 
 
-def te_einsum(subscripts: str) -> Callable[[Sequence[te.Tensor]], te.Tensor]:
-    """The compute definition of an Einstein sum."""
-
-    def compute(operands: Sequence[te.Tensor]) -> te.Tensor:
-        terms, output = _parse(None, subscripts, len(operands), [len(t.shape) for t in operands])
-        found = _extents(terms, [list(t.shape) for t in operands])
-        # The dimensions of an ellipsis come first, then letters in their order.
-        summed = sorted(set("".join(terms)) - set(output), key=lambda c: (c in subscripts, c))
-        axes = {c: te.reduce_axis((const(0, str(found[c].dtype)), found[c]), c) for c in summed}
-
-        def element(*indices: PrimExpr) -> PrimExpr:
-            where = dict(zip(output, indices)) | {c: a.var for c, a in axes.items()}
-            value: Any = None
-            for tensor_, term in zip(operands, terms):
-                at = [
-                    const(0, "int64") if const_int(d) == 1 and const_int(found[c]) != 1 else where[c]
-                    for c, d in zip(term, tensor_.shape)
-                ]
-                value = tensor_(*at) if value is None else value * tensor_(*at)
-            return te.sum(value, axis=list(axes.values())) if axes else value
-
-        return te.compute([found[c] for c in output], element, "T_einsum")
-
-    return compute
-
-
 def _legalize_einsum(builder: BlockBuilder, call: Call) -> Expr:
-    return te_call(builder, "einsum", te_einsum(call.attrs.subscripts), tuple_fields(builder, call.args[0]))
+    return te_call(
+        builder,
+        "einsum",
+        lambda tensors: topi.einsum(call.attrs.subscripts, *tensors),
+        tuple_fields(builder, call.args[0]),
+    )
 
 
 def _matmul_gradient(var: Var, call: Call, out: Var, builder: BlockBuilder) -> Sequence[Expr]:

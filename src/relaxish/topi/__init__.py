@@ -12,7 +12,10 @@ from .rearrange import *  # noqa: F403
 from .reduction import *  # noqa: F403
 from .scan import *  # noqa: F403
 from .scatter import *  # noqa: F403
+from .search import *  # noqa: F403
 from .shape import *  # noqa: F403
+from .signal import *  # noqa: F403
 from .sort import *  # noqa: F403
+from .writes import *  # noqa: F403
 
 __getattr__, __dir__ = _lazy_package(globals())  # references for tests load on first use

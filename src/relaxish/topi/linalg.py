@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from .. import te, tir
+from ..ir.errors import CheckValueError
+from ..ir.prim import const_int
 from ..tir import Buffer, const, IfThenElse, IterVar, LetStmt, PrimExpr, Stmt, Var
 from .loops import in_parallel, loop, loops, read, seq, write
 from .nn.dense import matmul as stacked_matmul
 
-__all__ = ["determinant", "matmul", "tensordot"]
+__all__ = ["determinant", "einsum", "einsum_extents", "einsum_terms", "matmul", "tensordot"]
 
 
 def _axis(extent: PrimExpr, name: str) -> IterVar:
@@ -103,3 +106,77 @@ def determinant(a: te.Tensor) -> list[te.Tensor]:
 
     shapes = [(count,), (count, size, size), (count,)]
     return list(te.extern(shapes, [a], body, "determinant", [a.dtype, a.dtype, "int64"]))
+
+
+def einsum_terms(text: str, ranks: Sequence[int]) -> tuple[list[str], str]:
+    """Per-operand letters and the output letters; ``...`` becomes upper-case letters of its own.
+
+    Raises CheckValueError where the subscripts do not fit operands of these ranks.
+    """
+    text = text.replace(" ", "")
+    inputs, _, output = text.partition("->")
+    terms = inputs.split(",")
+    if len(terms) != len(ranks):
+        raise CheckValueError(f"the subscripts '{text}' name {len(terms)} operands, but {len(ranks)} were given")
+    widest = max([r - len(t.replace("...", "")) for t, r in zip(terms, ranks) if "..." in t], default=0)
+    used = set(text)
+    spare = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if c not in used][:widest]
+    expanded = []
+    for term, rank in zip(terms, ranks):
+        if "..." in term:
+            width = rank - len(term.replace("...", ""))
+            term = term.replace("...", "".join(spare[len(spare) - width :]))
+        if len(term) != rank and rank >= 0:
+            raise CheckValueError(f"the subscripts '{term}' do not fit an operand of rank {rank}")
+        expanded.append(term)
+    if "->" in text:
+        result = output.replace("...", "".join(spare))
+    else:
+        letters = "".join(expanded)
+        result = "".join(spare) + "".join(sorted({c for c in letters if letters.count(c) == 1 and c not in spare}))
+    return expanded, result
+
+
+def einsum_extents(terms: Sequence[str], shapes: Sequence[Sequence[PrimExpr]]) -> dict[str, Any]:
+    """The extent of every letter: dimensions of one are broadcast, a symbolic dimension wins over a number."""
+    found: dict[str, Any] = {}
+    for term, shape in zip(terms, shapes):
+        for letter, dim in zip(term, shape):
+            found[letter] = _common_extent(found[letter], dim) if letter in found else dim
+    return found
+
+
+def _common_extent(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    x, y = const_int(a), const_int(b)
+    if x is not None and y is not None:
+        return b if x == 1 else a
+    if x is not None:
+        return b
+    return a if y is not None else te.max(a, b)
+
+
+def einsum(subscripts: str, *operand: te.Tensor) -> te.Tensor:
+    """An Einstein sum of the operands.
+
+    >>> from relaxish import te, topi
+    >>> topi.einsum("ij,jk->ik", te.placeholder((2, 3)), te.placeholder((3, 4))).shape
+    (2, 4)
+    """
+    terms, output = einsum_terms(subscripts, [len(t.shape) for t in operand])
+    found = einsum_extents(terms, [t.shape for t in operand])
+    # The dimensions of an ellipsis come first, then letters in their order.
+    summed = sorted(set("".join(terms)) - set(output), key=lambda c: (c in subscripts, c))
+    axes = {c: te.reduce_axis((const(0, str(found[c].dtype)), found[c]), c) for c in summed}
+
+    def element(*indices: PrimExpr) -> PrimExpr:
+        where = dict(zip(output, indices)) | {c: a.var for c, a in axes.items()}
+        value: Any = None
+        for tensor, term in zip(operand, terms):
+            at = [
+                const(0, "int64") if const_int(d) == 1 and const_int(found[c]) != 1 else where[c]
+                for c, d in zip(term, tensor.shape)
+            ]
+            value = tensor(*at) if value is None else value * tensor(*at)
+        return te.sum(value, axis=list(axes.values())) if axes else value
+
+    return te.compute([found[c] for c in output], element, "T_einsum")

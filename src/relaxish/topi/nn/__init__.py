@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import utils, winograd_util
+from .blocked import conv2d_NCHWc, depthwise_conv2d_NCHWc, depthwise_conv2d_nhwc
 from .blocks import batch_to_space_nd, depth_to_space, flatten, lrn, space_to_batch_nd, space_to_depth
 from .conv import (
     conv,
@@ -27,6 +28,7 @@ from .conv import (
     group_conv2d_nhwc,
     group_conv2d_transpose_nchw,
 )
+from .deformable import correlation_nchw, deformable_conv2d_nchw, deformable_conv2d_nhwc
 from .dense import batch_matmul, dense, matmul
 from .elemwise import leaky_relu, prelu, relu, scale_shift_nchw, softplus
 from .loss import nll_loss
@@ -35,7 +37,7 @@ from .pad import circular_pad, mirror_pad, pad, replicate_pad
 from .pool_grad import pool_grad
 from .pooling import adaptive_pool, adaptive_pool1d, adaptive_pool3d, global_pool, pool1d, pool2d, pool3d
 from .softmax import fast_softmax, log_softmax, softmax
-from .upsampling import upsampling
+from .upsampling import upsampling, upsampling3d
 from .utils import (
     get_pad_tuple,
     get_pad_tuple1d,
@@ -55,6 +57,8 @@ from .winograd import (
 
 __all__ = [
     "adaptive_pool", "adaptive_pool1d", "adaptive_pool3d", "batch_matmul", "batch_norm", "batch_to_space_nd", "circular_pad", "conv",
+    "conv2d_NCHWc", "correlation_nchw", "deformable_conv2d_nchw", "deformable_conv2d_nhwc", "depthwise_conv2d_NCHWc",
+    "depthwise_conv2d_nhwc", "upsampling3d",
     "conv1d", "conv1d_ncw", "conv1d_nwc", "conv1d_transpose_ncw", "conv2d", "conv2d_hwcn", "conv2d_nchw",
     "conv2d_nhwc", "conv2d_transpose_nchw",
     "conv2d_winograd_nchw", "conv2d_winograd_nchw_without_weight_transform", "conv2d_winograd_nhwc",
