@@ -17,7 +17,7 @@ from ._ir import (
     Ramp, Select, SizeVar, Sub, Var,
 )  # fmt: skip
 from .constraints import split_conjunction
-from .memo import Remembers
+from .memo import KnowsVariables
 from .scalable import known_vscale_values
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _intersect(a: Bound, b: Bound) -> Bound:
     return max(a[0], b[0]), min(a[1], b[1])
 
 
-class ConstIntBoundAnalyzer(Remembers):
+class ConstIntBoundAnalyzer(KnowsVariables[Bound]):
     """Computes :class:`ConstIntBound`; calling it on an expression gives the bound."""
 
     def __init__(self, parent: Analyzer) -> None:
@@ -265,16 +265,7 @@ class ConstIntBoundAnalyzer(Remembers):
         return None if low <= 0 else ((low - 1).bit_length(), (high - 1).bit_length())
 
     def _let(self, e: Let) -> Bound:
-        old = self.vars.get(e.var)
-        self.vars[e.var] = self.bound(e.value)
-        self._memo.clear()
-        result = self.bound(e.body)
-        if old is None:
-            del self.vars[e.var]
-        else:
-            self.vars[e.var] = old
-        self._memo.clear()
-        return result
+        return self.of_let(e, self.bound)
 
     def _ramp(self, e: Ramp) -> Bound:
         base, stride = self.bound(e.base), self.bound(e.stride)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
-__all__ = ["Remembers"]
+from ._ir import Let, PrimExpr
+
+__all__ = ["KnowsVariables", "Remembers"]
+
+Fact = TypeVar("Fact")
 
 
 class Remembers:
@@ -21,3 +26,26 @@ class Remembers:
         old = (self._memo,)
         (self._memo,) = ({},) if memos is None else memos
         return old
+
+
+class KnowsVariables(Remembers, Generic[Fact]):
+    """A part with facts about variables."""
+
+    vars: dict[Any, Fact]
+
+    def restore(self, var: Any, old: Fact | None) -> None:
+        """Know of a variable what was known before; None: nothing."""
+        if old is None:
+            self.vars.pop(var, None)
+        else:
+            self.vars[var] = old
+        self._memo.clear()
+
+    def of_let(self, e: Let, fact: Callable[[PrimExpr], Fact]) -> Fact:
+        """The fact of a ``Let``: of its body, with the variable known by its value."""
+        old = self.vars.get(e.var)
+        self.vars[e.var] = fact(e.value)
+        self._memo.clear()
+        result = fact(e.body)
+        self.restore(e.var, old)
+        return result

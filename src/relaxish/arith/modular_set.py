@@ -13,7 +13,7 @@ from ._ir import (
     EQ, Add, Call, Cast, Div, FloorDiv, FloorMod, IntImm, Let, Max, Min, Mod, Mul, PrimExpr, Select, SizeVar, Sub, Var,
 )  # fmt: skip
 from .constraints import split_conjunction
-from .memo import Remembers
+from .memo import KnowsVariables
 
 if TYPE_CHECKING:
     from .analyzer import Analyzer
@@ -69,7 +69,7 @@ def _intersect(a: Entry, b: Entry) -> Entry:
     return _norm(a[0] * m, a[1] + a[0] * k)
 
 
-class ModularSetAnalyzer(Remembers):
+class ModularSetAnalyzer(KnowsVariables[Entry]):
     """Computes :class:`ModularSet`; calling it on an expression gives the set."""
 
     def __init__(self, parent: Analyzer) -> None:
@@ -124,11 +124,7 @@ class ModularSetAnalyzer(Remembers):
 
         def undo() -> None:
             for var, old in reversed(undos):
-                if old is None:
-                    self.vars.pop(var, None)
-                else:
-                    self.vars[var] = old
-            self._memo.clear()
+                self.restore(var, old)
 
         return undo
 
@@ -194,16 +190,7 @@ class ModularSetAnalyzer(Remembers):
         return self.entry(e.value) if e.dtype in ("int32", "int64") and e.value.dtype in ("int32", "int64") else ANY
 
     def _let(self, e: Let) -> Entry:
-        old = self.vars.get(e.var)
-        self.vars[e.var] = self.entry(e.value)
-        self._memo.clear()
-        result = self.entry(e.body)
-        if old is None:
-            del self.vars[e.var]
-        else:
-            self.vars[e.var] = old
-        self._memo.clear()
-        return result
+        return self.of_let(e, self.entry)
 
     def _call(self, e: Call) -> Entry:
         name = getattr(e.op, "name", "")

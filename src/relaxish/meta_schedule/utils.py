@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from typing_extensions import Self
 
 from ..ir import IRModule, structural_hash
 from ..support.errors import RelaxishError
 
 T = TypeVar("T")
+Context = TypeVar("Context")
 
 __all__ = [
     "MethodNotDefinedError",
     "PRELOAD",
     "has_column_form",
+    "Part",
     "cpu_count",
     "derived_object",
     "fork_seed",
@@ -44,6 +49,21 @@ def derived_object(cls: type[T]) -> type[T]:
     if "__repr__" not in vars(cls) and "__str__" not in vars(cls):
         cls.__repr__ = lambda self: f"meta_schedule.{cls.__name__}({id(self):#x})"  # type: ignore[method-assign]
     return cls
+
+
+class Part(Generic[Context]):
+    """A part of the tuner: learns what is tuned before use, and can be copied."""
+
+    def _initialize_with_tune_context(self, context: Context) -> None:
+        """Called once before use."""
+
+    def initialize_with_tune_context(self, context: Context) -> None:
+        """Called once before use; learns target and module from the context."""
+        self._initialize_with_tune_context(context)
+
+    def clone(self) -> Self:
+        """An independent copy that has not started."""
+        return copy.copy(self)
 
 
 class MethodNotDefinedError(RelaxishError, NotImplementedError):

@@ -26,7 +26,7 @@ from ..support.sequences import as_list
 from .buffer import Buffer, decl_buffer
 from .expr import BufferLoad
 from .stmt import (
-    Allocate, AttrStmt, BufferStore, Evaluate, For, ForKind, IfThenElse, LetStmt, SeqStmt, Stmt, While,
+    Allocate, AttrStmt, BufferStore, Evaluate, For, ForKind, IfThenElse, LetStmt, stmt_seq, Stmt, While,
 )  # fmt: skip
 
 __all__ = ["BufferVar", "IRBuilder", "create"]
@@ -126,8 +126,8 @@ class IRBuilder:
             if isinstance(item, Stmt):
                 body.insert(0, item)
             else:
-                body = [item(_sequence(body))]
-        return _sequence(body)
+                body = [item(stmt_seq(*body))]
+        return stmt_seq(*body)
 
     @contextmanager
     def _scope(self, value: _T, make: Callable[[Stmt], Stmt]) -> Iterator[_T]:
@@ -226,10 +226,6 @@ class IRBuilder:
         if self._stack:
             raise RuntimeError("cannot call get inside construction scope")
         return made
-
-
-def _sequence(stmts: list[Any]) -> Stmt:
-    return stmts[0] if len(stmts) == 1 else SeqStmt(stmts)
 
 
 def create() -> IRBuilder:

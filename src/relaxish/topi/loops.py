@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..tir import Buffer, BufferLoad, BufferStore, const, For, ForKind, PrimExpr, SeqStmt, Stmt, Var
+from ..tir import Buffer, BufferLoad, BufferStore, const, For, ForKind, PrimExpr, Stmt, Var
+from ..tir.stmt import stmt_seq as seq
 from ..te.tensor import ExprLike
 
 __all__ = ["in_parallel", "loop", "loops", "read", "seq", "write"]
-
-
-def seq(*stmts: Stmt) -> Stmt:
-    """Statements one after the other."""
-    return stmts[0] if len(stmts) == 1 else SeqStmt(tuple(stmts))
 
 
 def loop(name: str, extent: PrimExpr, body: Callable[[PrimExpr], Stmt]) -> Stmt:

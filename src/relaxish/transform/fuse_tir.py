@@ -29,7 +29,7 @@ from ..relax.scalars import const_int, prim_vars, prove_equal, simplify
 from ..relax.struct_info import PrimStructInfo, ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 from ..support.errors import InternalError
 from ..support.sequences import of_kind
-from ..tir import Block, BlockRealize, Buffer, BufferRegion, PrimFunc, SeqStmt, decl_buffer, floordiv
+from ..tir import Block, BlockRealize, Buffer, BufferRegion, PrimFunc, stmt_seq, decl_buffer, floordiv
 from ..tir.functor import renew_defs, substitute, substitute_buffers
 from ..tir.stmt import Stmt, stmt_list
 from .base import as_module_pass
@@ -298,7 +298,7 @@ def _sequence(bodies: list[Any]) -> Stmt:
     flat: list[Any] = []
     for body in bodies:
         flat.extend(stmt_list(body))
-    return flat[0] if len(flat) == 1 else SeqStmt(flat)
+    return stmt_seq(*flat)
 
 
 def _leaves(info: StructInfo) -> list[Any]:

@@ -12,7 +12,7 @@ from ..relax.call_forms import call_tir
 from ..relax.expr import Call, Expr, Tuple, TupleGetItem, is_call_of
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.struct_info import TensorStructInfo
-from ..tir import Block, BlockRealize, Buffer, IntImm, PrimFunc, SeqStmt, Stmt, Var
+from ..tir import Block, BlockRealize, Buffer, IntImm, PrimFunc, stmt_seq, Stmt, Var
 from ..tir.functor import renew_defs
 from ..tir.stmt import stmt_list
 from .dead_code_elimination import eliminate
@@ -65,7 +65,7 @@ class _Separator(Mutator):
             new = self.visit(stmt)
             (self.preproc if self._inside else kept).append(new)
         gone = {r.after for r in self.rewrites}
-        body = kept[0] if len(kept) == 1 else SeqStmt(kept)
+        body = stmt_seq(*kept)
         return root.with_fields(body=body, alloc_buffers=[b for b in root.alloc_buffers if b not in gone])
 
 
@@ -99,7 +99,7 @@ def _split(func: PrimFunc) -> tuple[PrimFunc, PrimFunc, list[_RepackedArgument]]
         return None
     rewrites = separator.rewrites
     stmts = separator.preproc
-    plain = Block([], [], [], "root", stmts[0] if len(stmts) == 1 else SeqStmt(stmts))
+    plain = Block([], [], [], "root", stmt_seq(*stmts))
     sources = [(Var(r.before.name, "handle"), r.before) for r in rewrites]
     targets = [(Var(r.after.name, "handle"), r.after) for r in rewrites]
     preproc = _function(

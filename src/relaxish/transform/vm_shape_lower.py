@@ -41,7 +41,7 @@ from ..relax.struct_info import (
     TupleStructInfo,
 )
 from ..support.errors import InternalError
-from ..tir import BufferLoad, BufferStore, PrimFunc, SeqStmt, decl_buffer
+from ..tir import BufferLoad, BufferStore, PrimFunc, stmt_seq, decl_buffer
 from .bundle_model_params import num_input_of
 from ..ir.declared_pass import ModuleRewrite
 
@@ -362,7 +362,7 @@ class _ShapeLowerer(PyExprMutator):
         handle = TirVar("var_H", "handle")
         func = PrimFunc(
             [handle],
-            stores[0] if len(stores) == 1 else SeqStmt(stores),
+            stmt_seq(*stores),
             None,
             {handle: heap},
             {"tir.is_host_func": 1},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import namedtuple
 from collections.abc import Callable, Sequence
-from math import isqrt, prod
+from math import isqrt
 from typing import Any
 
 from ...ir.expr import ExprLike
@@ -278,8 +278,3 @@ class OtherOptionSpace(TransformSpace):
 
     def __repr__(self) -> str:
         return f"OtherOption({self.entities}) len={len(self)}"
-
-
-def count_all(spaces: Sequence[Sequence[Entity]]) -> int:
-    """Number of combinations."""
-    return prod(len(s) for s in spaces)

@@ -24,7 +24,7 @@ from ...ir.expr import PrimExpr, Range
 from ...ir.functor import Mutator, all_nodes
 from ...ir.prim import IntImm, IterVar, Mul, Var, is_one, is_zero
 from ...ir.structural import same_expression
-from ...tir import Block, BlockRealize, Buffer, BufferLoad, BufferRegion, BufferStore, For, ForKind, PrimFunc, SeqStmt
+from ...tir import Block, BlockRealize, Buffer, BufferLoad, BufferRegion, BufferStore, For, ForKind, PrimFunc, stmt_seq
 from ...tir import decl_buffer
 from ...tir.stmt import Stmt, stmt_list
 
@@ -228,7 +228,7 @@ def _point(dim: Range) -> PrimExpr | None:
 def _rebuilt(func: PrimFunc, rewriter: _CollapsedAxesRewriter, made: Sequence[Stmt]) -> PrimFunc:
     root: Any = func.body
     block = root.block.with_fields(
-        body=made[0] if len(made) == 1 else SeqStmt(made),
+        body=stmt_seq(*made),
         alloc_buffers=[rewriter.buffer(buffer) for buffer in root.block.alloc_buffers],
     )
     return func.with_body(root.with_fields(block=block))

@@ -16,7 +16,7 @@ from ...tir import PrimFunc
 from ...tir.schedule import Instruction, Schedule, Trace
 from ..analysis import blocks as ba
 from ..analysis.schedules import schedule_for_tuning
-from ..utils import MethodNotDefinedError
+from ..utils import MethodNotDefinedError, Part
 from ...ir.plain import plain, plain_float, plain_int
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ __all__ = [
 Array = np.ndarray[Any, Any]
 
 
-class Mutator:
+class Mutator(Part["Task"]):
     """Subclass and define ``apply(trace) -> Trace | None``; None means there was nothing to change.
 
     The search keeps its candidates as rows of decisions. A mutator that also defines :meth:`on_columns` changes
@@ -47,13 +47,6 @@ class Mutator:
     #: Whether the change is another compute location: then rows move on to another program structure as they are.
     moves_blocks = False
 
-    def _initialize_with_tune_context(self, context: Task) -> None:
-        """Called once before use."""
-
-    def initialize_with_tune_context(self, context: Task) -> None:
-        """Called once before use; learns target and module from the context."""
-        self._initialize_with_tune_context(context)
-
     def apply(self, trace: Trace, rand: random.Random | None = None) -> Trace | None:
         """A changed copy of the trace."""
         raise MethodNotDefinedError(self, "apply")
@@ -61,12 +54,6 @@ class Mutator:
     def on_columns(self, columns: DecisionTable, rng: np.random.Generator, rows: Array) -> bool:
         """Change ``rows[candidate, column]`` in place; ``columns`` says what the columns are. False: not defined."""
         return False
-
-    def clone(self) -> Mutator:
-        """An independent copy."""
-        import copy
-
-        return copy.copy(self)
 
     @staticmethod
     def create(kind: str) -> dict[Mutator, float]:

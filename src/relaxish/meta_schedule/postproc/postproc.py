@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 from ...support.entry_points import load
 from ...tir import Schedule
-from ..utils import MethodNotDefinedError
+from ..utils import MethodNotDefinedError, Part
 
 if TYPE_CHECKING:
     from ..search_strategy.column_program import ColumnProgram
-    from ..task import Task
+    from ..task import Task  # noqa: F401 (the base names it in a string)
 
 __all__ = ["Postproc", "PyPostproc"]
 
 
-class Postproc:
+class Postproc(Part["Task"]):
     """Subclass and define ``apply(sch) -> bool``; False discards the candidate.
 
     The search keeps its candidates as rows of decisions, and knows of their programs what formulas say. A postproc that
@@ -27,13 +27,6 @@ class Postproc:
     #: change is the same for all candidates.
     changes_features = True
 
-    def _initialize_with_tune_context(self, context: Task) -> None:
-        """Called once before use."""
-
-    def initialize_with_tune_context(self, context: Task) -> None:
-        """Called once before use; learns the target from the context."""
-        self._initialize_with_tune_context(context)
-
     def apply(self, sch: Schedule) -> bool:
         """Rewrite in place; False means the candidate is invalid."""
         raise MethodNotDefinedError(self, "apply")
@@ -42,12 +35,6 @@ class Postproc:
         """Do to ``program``, which stands for all candidates of a sketch, what :meth:`apply` does to one: nothing, a
         method of it, or ``program.admit(self, flags)`` with a verdict on rows. False: not defined."""
         return False
-
-    def clone(self) -> Postproc:
-        """An independent copy."""
-        import copy
-
-        return copy.copy(self)
 
     @staticmethod
     def create(kind: str) -> list[Postproc]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...support.entry_points import load
 from ...tir import Schedule
 from ...tir.schedule import BlockRV
-from ..utils import MethodNotDefinedError
+from ..utils import MethodNotDefinedError, Part
 
 if TYPE_CHECKING:
     from ..task import Task
@@ -15,25 +15,12 @@ if TYPE_CHECKING:
 __all__ = ["PyScheduleRule", "ScheduleRule"]
 
 
-class ScheduleRule:
+class ScheduleRule(Part["Task"]):
     """Subclass and define ``apply(sch, block) -> [schedules]``; returning ``[sch]`` leaves the block alone."""
-
-    def _initialize_with_tune_context(self, context: Task) -> None:
-        """Called once before use."""
-
-    def initialize_with_tune_context(self, context: Task) -> None:
-        """Called once before use; learns the target from the context."""
-        self._initialize_with_tune_context(context)
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule]:
         """The schedules this rule makes of one block."""
         raise MethodNotDefinedError(self, "apply")
-
-    def clone(self) -> ScheduleRule:
-        """An independent copy."""
-        import copy
-
-        return copy.copy(self)
 
     @staticmethod
     def create(kind: str) -> list[ScheduleRule]:

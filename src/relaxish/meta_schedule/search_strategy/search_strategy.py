@@ -7,32 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 from ...tir import Schedule
 from ...support.entry_points import available, load
-from ..utils import MethodNotDefinedError
+from ..utils import MethodNotDefinedError, Part
 
 if TYPE_CHECKING:
     from ..cost_model import CostModel
     from ..database import Database
     from ..runner import RunnerResult
     from .candidate import MeasureCandidate
-    from .search_task import SearchTask
+    from .search_task import SearchTask  # noqa: F401 (the base names it in a string)
 
 __all__ = ["PySearchStrategy", "SearchStrategy"]
 
 
-class SearchStrategy:
+class SearchStrategy(Part["SearchTask"]):
     """Subclass and define the five methods below; batches of candidates go out, results come back.
 
     ``batch_limit`` is how many candidates the next batch will be used of, where a scheduler's budget says so.
     """
 
     batch_limit: int | None = None
-
-    def _initialize_with_tune_context(self, context: SearchTask) -> None:
-        """Called once before use."""
-
-    def initialize_with_tune_context(self, context: SearchTask) -> None:
-        """Called once before use."""
-        self._initialize_with_tune_context(context)
 
     def pre_tuning(
         self,
@@ -69,12 +62,6 @@ class SearchStrategy:
 
     def note_candidates(self, measure_candidates: Sequence[MeasureCandidate]) -> None:
         """Learn that these candidates of a stopped run are being measured, as if this search had made them."""
-
-    def clone(self) -> SearchStrategy:
-        """An independent copy that has not started."""
-        import copy
-
-        return copy.copy(self)
 
     @staticmethod
     def create(kind: str = "evolutionary", *args: Any, **kwargs: Any) -> SearchStrategy:

@@ -17,8 +17,6 @@ import numpy as np
 __all__ = ["Dim", "Graph", "NODE_MAKERS", "Value", "node_maker", "random_graph"]
 
 Array = np.ndarray[Any, Any]
-FLOAT_DTYPES = ("float32",)
-INT_DTYPES = ("int64", "int32", "int8", "uint8")
 _DRAWN_DTYPES = ("float32",) * 6 + ("int64", "int64", "int32", "int8", "uint8", "bool", "bool")
 
 

@@ -14,7 +14,7 @@ from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...functor import substitute
-from ...stmt import AttrStmt, Block, BlockRealize, BufferRegion, BufferStore, Evaluate, For, ForKind, SeqStmt, Stmt  # fmt: skip
+from ...stmt import AttrStmt, Block, BlockRealize, BufferRegion, BufferStore, Evaluate, For, ForKind, SeqStmt, stmt_seq, Stmt  # fmt: skip
 from ..base import LoweringError, StmtExprMutator, StmtMutator, call, FunctionRewrite
 from .reducers import Reduction, ReductionError
 from ..simplify.regions import conjuncts
@@ -40,10 +40,6 @@ def scratchpads(buffers: list[Buffer], prefix: str) -> list[Buffer]:
 
 def _cells(buffers: list[Buffer]) -> list[BufferRegion]:
     return [BufferRegion(b, [Range(0, 1)]) for b in buffers]
-
-
-def _sequence(stmts: list[Any]) -> Stmt:
-    return stmts[0] if len(stmts) == 1 else SeqStmt(stmts)
 
 
 class _Redirect(StmtExprMutator):
@@ -82,7 +78,7 @@ class _InThread(StmtMutator):
 
     def visit_SeqStmt(self, stmt: SeqStmt) -> Stmt:
         made = [m for m in (self.visit(s) for s in stmt.seq) if m is not None]
-        return _sequence(made) if made else _GONE
+        return stmt_seq(*made) if made else _GONE
 
 
 def _reduces_under(stmt: Stmt) -> bool:
@@ -206,7 +202,7 @@ class _CrossThreadReductionLowerer(StmtMutator):
         cross = scratchpads(reduction.buffers, "cross")
         partial = scratchpads(reduction.buffers, "in") if in_thread else []
         self.allocated.setdefault(self.blocks[-1], []).extend([*cross, *partial])
-        body = _sequence(_statements(realize, reduction, loops, bound, cross, partial))
+        body = stmt_seq(*_statements(realize, reduction, loops, bound, cross, partial))
         for loop in reversed(bound):
             body = loop.with_fields(body=body)
         self.replaced[loops[0]] = body
@@ -261,7 +257,7 @@ def _statements(
     if partial:
         identities = reduction.reducer.identity_element
         starts = [BufferStore(b, e, [0]) for b, e in zip(partial, identities)]
-        out.append(_opaque(Block((), (), _cells(partial), f"{name}_in_thread_init", _sequence(starts))))
+        out.append(_opaque(Block((), (), _cells(partial), f"{name}_in_thread_init", stmt_seq(*starts))))
         own = block.with_fields(
             reads=tuple(r for r in block.reads if r.buffer not in reduction.buffers),
             writes=tuple(_cells(partial)),
@@ -323,7 +319,7 @@ def _write_back(
         if not uses_var(part, lambda v: v in reducing):
             predicate = B.and_(predicate, part)
     made = Block(
-        iter_vars, _cells(cross), substitute(block.writes, values), f"{block.name_hint}_write_back", _sequence(stores)
+        iter_vars, _cells(cross), substitute(block.writes, values), f"{block.name_hint}_write_back", stmt_seq(*stores)
     )
     return BlockRealize(bindings, predicate, made)
 

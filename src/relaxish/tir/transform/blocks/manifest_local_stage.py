@@ -11,7 +11,7 @@ from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...functor import substitute
-from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, SeqStmt, Stmt, stmt_list
+from ...stmt import Block, BlockRealize, BufferRegion, BufferStore, For, ForKind, stmt_seq, Stmt, stmt_list
 from ..base import LoweringError, StmtMutator, FunctionRewrite
 
 _KEY = "tir.manifest_shared_memory_local_stage"
@@ -61,7 +61,7 @@ class _Manifest(StmtMutator):
             changed = changed or made is not part
         if not changed:
             return block
-        body = out[0] if len(out) == 1 else SeqStmt(out)
+        body = stmt_seq(*out)
         return block.with_fields(body=body, alloc_buffers=(*block.alloc_buffers, *added))
 
     def _through_registers(self, block: Block) -> Block:

@@ -13,7 +13,7 @@ from ....runtime.registry import get_global_func
 from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
-from ...stmt import Allocate, AttrStmt, Evaluate, For, ForKind, LetStmt, SeqStmt, Stmt
+from ...stmt import Allocate, AttrStmt, Evaluate, For, ForKind, LetStmt, stmt_seq, Stmt
 from ..host.arg_binder import ARR_DATA, ARR_DEVICE_ID, ARR_DEVICE_TYPE
 from ..base import (
     LoweringError,
@@ -167,7 +167,7 @@ class _Legalize(StmtMutator):
             slots.append(slot)
             args.append(slot)
         stmts.append(Evaluate(Call(e.dtype, e.op, tuple(args))))
-        body: Any = stmts[0] if len(stmts) == 1 else SeqStmt(stmts)
+        body: Any = stmt_seq(*stmts)
         for slot in slots:
             body = LetStmt(slot, call("handle", "tvm_stack_alloca", StringImm("array"), IntImm("int32", 1)), body)
         return body

@@ -18,14 +18,10 @@ from ...buffer import Buffer, decl_buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...functor import substitute
-from ...stmt import Allocate, AttrStmt, BufferStore, DeclBuffer, Evaluate, IfThenElse, LetStmt, SeqStmt, Stmt  # fmt: skip
+from ...stmt import Allocate, AttrStmt, BufferStore, DeclBuffer, Evaluate, IfThenElse, LetStmt, SeqStmt, stmt_seq, Stmt  # fmt: skip
 from ..base import LoweringError, StmtExprMutator, call, is_call, FunctionRewrite
 
 _MASK = "uint32"
-
-
-def _seq(stmts: list[Stmt]) -> Stmt:
-    return stmts[0] if len(stmts) == 1 else SeqStmt(stmts)
 
 
 def _barrier(scope: str) -> Stmt:
@@ -101,7 +97,7 @@ class _Reduce:
         results = [decl_buffer([1], d, f"red_buf{i}", scope="local") for i, d in enumerate(self.dtypes)]
         loads: list[Stmt] = [BufferStore(b, v, [0]) for b, v in zip(results, values)]
         local = [decl_buffer([1], d, f"t{i}", scope="local") for i, d in enumerate(self.dtypes)]
-        self.seq += loads if predicate is None else [IfThenElse(predicate, _seq(loads))]
+        self.seq += loads if predicate is None else [IfThenElse(predicate, stmt_seq(*loads))]
         mask_buffer = None
         if self.owner.needs_mask:
             mask_buffer = decl_buffer([1], _MASK, "mask", scope="local")
@@ -118,7 +114,7 @@ class _Reduce:
             stores: list[Stmt] = [BufferStore(b, v, [0]) for b, v in zip(results, made)]
             if offset * 2 > extent:
                 # Lanes beyond the extent hold anything, which max or prod would take in.
-                stores = [IfThenElse(self.group.index + offset < extent, _seq(stores))]
+                stores = [IfThenElse(self.group.index + offset < extent, stmt_seq(*stores))]
             self.seq += stores
             offset //= 2
         return results, local + ([mask_buffer] if mask_buffer is not None else [])
@@ -147,7 +143,7 @@ class _Reduce:
         slot = group.group * warps + B.floordiv(group.index, B.const(index_type, size))
         writes: list[Stmt] = [BufferStore(s, _load(r), [slot]) for s, r in zip(staging, results)]
         lane = B.floormod(group.index, B.const(index_type, size))
-        self.seq.append(IfThenElse(B.eq(lane, B.const(index_type, 0)), _seq(writes)))
+        self.seq.append(IfThenElse(B.eq(lane, B.const(index_type, 0)), stmt_seq(*writes)))
         self.seq.append(_barrier("shared"))
         parts = [_load(s, group.group * warps + group.index) for s in staging]
         if warps < size:
@@ -156,7 +152,7 @@ class _Reduce:
         self.allocs += [*local, *results]
         shared = [decl_buffer([B.const(index_type, group.groups)], d, "red_result", scope="shared") for d in dtypes]
         writes = [BufferStore(s, _load(r), [group.group]) for s, r in zip(shared, results)]
-        self.seq.append(IfThenElse(B.eq(group.index, B.const(index_type, 0)), _seq(writes)))
+        self.seq.append(IfThenElse(B.eq(group.index, B.const(index_type, 0)), stmt_seq(*writes)))
         self.seq.append(_barrier("shared"))
         return [_load(s, group.group) for s in shared]
 
@@ -188,7 +184,7 @@ class _Reduce:
         return self.combine(own, other)
 
     def _stores(self, shared: list[Buffer], values: list[Any]) -> Stmt:
-        return _seq([BufferStore(b, v, [self.slot(self.group.index)]) for b, v in zip(shared, values)])
+        return stmt_seq(*[BufferStore(b, v, [self.slot(self.group.index)]) for b, v in zip(shared, values)])
 
     def _tree_steps(self, shared: list[Buffer]) -> None:
         group, warp = self.group, self.owner.warp_size
@@ -224,7 +220,7 @@ class _Reduce:
             for name, value in zip(names, values):
                 body = LetStmt(name, value, body)
             out.append(body)
-        return IfThenElse(condition, _seq(out))
+        return IfThenElse(condition, stmt_seq(*out))
 
 
 class _AllreduceLowerer(StmtExprMutator):
@@ -319,7 +315,7 @@ class _AllreduceLowerer(StmtExprMutator):
         buffers = [a.buffer for a in cells]
         group = self._group(e.args[2 * size + 2 :])
         if group.extent == 1:
-            return _seq([BufferStore(b, v, [0]) for b, v in zip(buffers, values)])
+            return stmt_seq(*[BufferStore(b, v, [0]) for b, v in zip(buffers, values)])
         reduce = _Reduce(self, reducer, group, [v.dtype for v in values])
         if self._by_warp(reduce.dtypes, group):
             mask = call(_MASK, "tvm_warp_activemask")
@@ -332,7 +328,7 @@ class _AllreduceLowerer(StmtExprMutator):
         for buffer, result in zip(buffers, results):
             self.loads[buffer.data] = result
             self.memory[buffer.data] = result.buffer
-        body = _seq(reduce.seq)
+        body = stmt_seq(*reduce.seq)
         for buffer in reduce.allocs:
             body = Allocate(buffer.data, buffer.dtype, buffer.shape, IntImm("bool", 1), DeclBuffer(buffer, body))
         return body

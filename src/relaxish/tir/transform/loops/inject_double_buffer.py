@@ -11,7 +11,7 @@ from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...function import PrimFunc
 from ...functor import substitute
-from ...stmt import Allocate, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, IfThenElse, SeqStmt, Stmt
+from ...stmt import Allocate, AttrStmt, BufferStore, DeclBuffer, Evaluate, For, IfThenElse, SeqStmt, stmt_seq, Stmt
 from ..base import (
     LoweringError,
     StmtExprMutator,
@@ -100,7 +100,7 @@ class _Inject(StmtExprMutator):
         outer = Var(f"{loop.loop_var.name}.outer", dtype)
         count = B.floordiv(loop.extent - B.const(dtype, 1), factor)
         copies = [substitute(loop.body, {loop.loop_var: outer * factor + B.const(dtype, i)}) for i in range(self.split)]
-        main = For(outer, B.const(dtype, 0), count, loop.kind, _seq(copies))
+        main = For(outer, B.const(dtype, 0), count, loop.kind, stmt_seq(*copies))
         rest_body = _StripWrites().visit(loop.body)
         rest: list[Stmt] = []
         for i in range(self.split):
@@ -150,10 +150,6 @@ class _Inject(StmtExprMutator):
         following = var + one
         body = substitute(body, {half: B.floormod(following, two), var: following})
         return IfThenElse(following < loop.extent, AttrStmt(pointer, "double_buffer_write", IntImm("int32", 1), body))
-
-
-def _seq(stmts: list[Any]) -> Stmt:
-    return stmts[0] if len(stmts) == 1 else SeqStmt(stmts)
 
 
 def inject(func: PrimFunc) -> PrimFunc:

@@ -16,7 +16,7 @@ from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...functor import substitute
 from ...stmt import (
-    AccessT, AttrStmt, Block, BlockRealize, BufferRegion, BufferStore, Evaluate, For, ForKind, SeqStmt, Stmt,
+    AccessT, AttrStmt, Block, BlockRealize, BufferRegion, BufferStore, Evaluate, For, ForKind, SeqStmt, stmt_seq, Stmt,
 )  # fmt: skip
 from ..base import LoweringError, StmtExprMutator, call, op_name
 
@@ -415,9 +415,9 @@ class PipelineRewriter:
             while position < len(emitted) and group_of[position] == stage:
                 bodies.append(blocks[position].body)
                 position += 1
-            body = bodies[0] if len(bodies) == 1 else SeqStmt(bodies)
+            body = stmt_seq(*bodies)
             commit = AttrStmt(_zero(), "async_commit_queue_scope", stage, body)
             out.append(_realize(make_block(commit, self.buffers), predicate))
         if not out:
             return None
-        return out[0] if len(out) == 1 else SeqStmt(out)
+        return stmt_seq(*out)
