@@ -17,6 +17,7 @@ from .relax.analysis.cleanup import keep_vouched_calls
 from .target import Target
 from .tir.function import PrimFunc
 from .transform.decompose_ops import DecomposeOpsAsWritten
+from .transform.equate_sizes import EquateSizes, LegalizeOpenSizes
 from .transform.kernel_origins import (
     KernelsToOperators,
     has_origin,
@@ -102,9 +103,11 @@ def default_build_pipeline() -> Pass:
         from .backend.cuda.attention import DispatchAttention
 
         passes = [
+            EquateSizes(),
             *stages.dispatch(),
             DispatchAttention(),
             transform.LegalizeOps(ATTENTION_KERNELS),
+            LegalizeOpenSizes(ATTENTION_KERNELS),
             *stages.dataflow_lower(),
             *stages.finalize(cuda_graph=True),
         ]
@@ -299,7 +302,8 @@ def kernel_pipeline(target: str | Target, *, prepack: bool = True) -> Pass:
         libraries = [transform.CanonicalizeBindings(), *library_passes(made)] if made.libs else []
         mod = as_operators(mod) if cpu else mod
         with made, unrecorded():
-            mod = Sequential([*libraries, *head, *library_dispatch_passes(made), *legalize_passes(made)])(_frozen(mod))
+            passes = [EquateSizes(), *libraries, *head, *library_dispatch_passes(made), *legalize_passes(made)]
+            mod = Sequential(passes)(_frozen(mod))
             if cpu:
                 mod = exact_sums(mod)
             if prepack and cpu and not _has_unbound_weights(mod):
@@ -365,6 +369,7 @@ def _mixed_kernels(home: Target, others: Sequence[Target]) -> list[Pass]:
     """From a placed model to fused kernels that say for which device they are; what is on none is for ``home``."""
     elsewhere = {t.kind.name: t for t in reversed(others) if t.kind != home.kind}
     return [
+        EquateSizes(),
         transform.CanonicalizeBindings(),
         DecomposeOpsAsWritten(),
         transform.CanonicalizeBindings(),

@@ -54,7 +54,7 @@ def test_dimensions_that_meet_are_equal_or_an_error(text: str) -> None:
     both = Both(parsed(text))
     both.agree(x=f(3, 4), y=f(3, 4))
     both.agree(x=f(6, 4), y=f(6, 4))
-    with pytest.raises(Exception, match="match_cast"):
+    with pytest.raises(Exception, match="'x' and 'y'"):
         both.ours(x=f(3, 4), y=f(2, 4))
 
 
@@ -117,3 +117,57 @@ def test_a_branch_that_does_not_fit_the_sizes_is_an_error_when_taken() -> None:
     both.agree(x=x, w=w, v=v, c=np.array(True))
     with pytest.raises(relaxish.support.errors.RelaxishError, match="does not fit the sizes"):
         both.ours(x=x, w=w, v=v, c=np.array(False))
+
+
+_WINDOWS = {
+    "Conv": "z = Conv<kernel_shape=[3,3], {}>(x, k)",
+    "MaxPool": "z = MaxPool<kernel_shape=[3,2], {}>(x)",
+    "AveragePool": "z = AveragePool<kernel_shape=[3,2], {}>(x)",
+    "AveragePool with borders": "z = AveragePool<kernel_shape=[2,3], count_include_pad=1, {}>(x)",
+    "one axis only": "z = Conv<kernel_shape=[3,3], {}>(x, k)",
+    "skip": """a = Conv<kernel_shape=[3,3], {0}>(x, k)
+               b = MaxPool<kernel_shape=[2,2], {0}>(x)
+               z = Add(a, b)""",
+    "transposed": "z = ConvTranspose<kernel_shape=[3,3], {}>(x, k)",
+}
+
+
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("name", _WINDOWS)
+def test_windows_that_keep_sizes(name: str, lower: bool) -> None:
+    """``auto_pad`` of images of unknown size: the border depends on the size where the window strides."""
+    strides = "[1,2]" if name == "one axis only" else "[2,2]"
+    how = f'auto_pad="SAME_{"LOWER" if lower else "UPPER"}", strides={strides}'
+    kernel = ", float[2,2,3,3] k" if "(x, k)" in _WINDOWS[name] else ""
+    both = Both(parsed(f"(float[n,2,h,w] x{kernel}) => (float[n,2,p,q] z) {{ {_WINDOWS[name].format(how)} }}"))
+    for size in ((1, 2, 7, 8), (2, 2, 6, 9), (1, 2, 4, 4)):
+        both.agree(**({"x": f(*size)} | ({"k": f(2, 2, 3, 3)} if kernel else {})))
+
+
+def test_the_largest_of_windows_and_their_places() -> None:
+    text = """(float[n,2,h,w] x) => (float[n,2,p,q] z, int64[n,2,p,q] y) {
+        z, y = MaxPool<kernel_shape=[3,2], auto_pad="SAME_UPPER", strides=[2,2]>(x) }"""
+    both = Both(parsed(text.replace("(float[n,2,p,q] z, int64[n,2,p,q] y)", "(int64[n,2,p,q] y)")))
+    both.agree(x=f(1, 2, 7, 8))
+    both.agree(x=f(2, 2, 4, 5))
+
+
+@pytest.mark.parametrize("upper", [False, True])
+def test_a_transposed_convolution_of_a_size_that_is_asked_for(upper: bool) -> None:
+    how = "SAME_UPPER" if upper else "NOTSET"
+    both = Both(
+        parsed(f"""(float[n,2,h,w] x, float[2,4,3,3] k, float[4] b) => (float[n,4,14,13] z) {{
+            z = ConvTranspose<kernel_shape=[3,3], auto_pad="{how}", strides=[2,2], output_shape=[14,13]>(x, k, b) }}""")
+    )
+    for size in ((1, 2, 7, 7), (2, 2, 7, 6)):
+        both.agree(x=f(*size), k=f(2, 4, 3, 3), b=f(4))
+
+
+def test_a_border_of_the_zero_point() -> None:
+    both = Both(
+        parsed("""(uint8[n,2,h,w] x, int8[4,2,3,3] k, uint8 p) => (int32[n,4,q,r] z) {
+            z = ConvInteger<kernel_shape=[3,3], auto_pad="SAME_UPPER", strides=[2,2]>(x, k, p) }""")
+    )
+    for size in ((1, 2, 7, 8), (2, 2, 6, 9)):
+        x, k = _rng.integers(0, 255, size).astype("uint8"), _rng.integers(-127, 127, (4, 2, 3, 3)).astype("int8")
+        both.agree(x=x, k=k, p=np.array(7, "uint8"))

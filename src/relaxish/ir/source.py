@@ -7,7 +7,7 @@ from typing import Any
 
 from .node import Node, field
 
-__all__ = ["SequentialSpan", "SourceName", "Span"]
+__all__ = ["Reason", "SequentialSpan", "SourceName", "Span"]
 
 
 class SourceName(Node):
@@ -24,6 +24,23 @@ class Span(Node):
     end_line: int = field(role="attr")
     column: int = field(role="attr")
     end_column: int = field(role="attr")
+
+
+class Reason(Span):
+    """Why the compiler put in what no source has, in words that an error may repeat. It has no lines."""
+
+    def __init__(self, text: str) -> None:
+        self.source_name = SourceName(text)
+        self.line = self.end_line = self.column = self.end_column = 0
+
+    @classmethod
+    def _make(cls, **fields: Any) -> Reason:
+        return cls(fields["source_name"].name)
+
+    @property
+    def text(self) -> str:
+        """The words."""
+        return self.source_name.name
 
 
 class SequentialSpan(Span):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, SupportsInt
 
 import numpy as np
@@ -32,7 +34,7 @@ __all__ = [
     "Builder", "Ints", "Number", "OpTypeError", "OpValueError", "ShapeLike", "agreed_vdevice", "as_expr", "as_int",
     "as_prim_value", "as_shape", "broadcast", "check_axes", "check_axis", "common_dtype", "common_vdevice", "counted",
     "fail", "input_tensors", "make_call", "named", "opt_int", "product_dtype", "provably_differ", "require_float",
-    "shape_info", "tensor", "tensor_arg", "tensor_of_tuple", "type_fail", "unknown_like", "written_dims",
+    "shape_info", "sizes_taken_equal", "tensor", "tensor_arg", "tensor_of_tuple", "type_fail", "unknown_like", "written_dims",
 ]  # fmt: skip
 
 
@@ -199,14 +201,39 @@ def written_dims(info: TensorStructInfo) -> tuple[PrimExpr, ...] | None:
     return info.shape.values if isinstance(info.shape, ShapeExpr) else None
 
 
+_taken_equal: ContextVar[list[tuple[PrimExpr, PrimExpr]] | None] = ContextVar("taken_equal", default=None)
+
+
+@contextmanager
+def sizes_taken_equal() -> Iterator[list[tuple[PrimExpr, PrimExpr]]]:
+    """Collects the pairs of scalars that inference in this scope needs equal and cannot prove to be."""
+    found: list[tuple[PrimExpr, PrimExpr]] = []
+    outer = _taken_equal.set(found)
+    try:
+        yield found
+    finally:
+        _taken_equal.reset(outer)
+
+
+def _take_equal(lhs: PrimExpr, rhs: PrimExpr) -> None:
+    found = _taken_equal.get()
+    if found is not None and not prove_equal(lhs, rhs):
+        found.append((lhs, rhs))
+
+
 def provably_differ(lhs: PrimExpr, rhs: PrimExpr) -> bool:
-    """Whether two scalars cannot be equal: ``2`` and ``3``, ``n`` and ``n + 1``; not ``n`` and ``m``."""
+    """Whether two scalars that must be equal cannot be: ``2`` and ``3``, ``n`` and ``n + 1``; not ``n`` and ``m``.
+
+    What is open is noted for :func:`sizes_taken_equal`.
+    """
     left, right = const_int(lhs), const_int(rhs)
     if left is not None and right is not None:
         return left != right
-    if isinstance(lhs, (TirVar, IntImm)) and isinstance(rhs, (TirVar, IntImm)):
-        return False
-    return const_int(simplify(NE(lhs, rhs))) == 1
+    plain = isinstance(lhs, (TirVar, IntImm)) and isinstance(rhs, (TirVar, IntImm))
+    if not plain and const_int(simplify(NE(lhs, rhs))) == 1:
+        return True
+    _take_equal(lhs, rhs)
+    return False
 
 
 def shape_info(call: Call, index: int) -> ShapeStructInfo:
@@ -331,6 +358,7 @@ def broadcast(call: Call, a: Sequence[PrimExpr], b: Sequence[PrimExpr]) -> list[
                 f"is {y}, which are not broadcastable",
             )
         else:
+            _take_equal(x, y)
             return None
     longer = a if len(a) > len(b) else b
     out.extend(longer[-i] for i in range(short + 1, len(longer) + 1))

@@ -44,7 +44,7 @@ class _Symbols(PyExprMutator):
     def __init__(self) -> None:
         super().__init__()
         self.known: dict[TirVar, tuple[Any, MatchCast]] = {}
-        #: Symbols of parameters: a cast to one of these defines nothing, it checks.
+        #: Symbols of parameters and of casts of what is not known: a further cast to one of these only checks.
         self.given: set[TirVar] = set()
 
     def visit_prim_expr(self, value: PrimExpr) -> PrimExpr:
@@ -78,6 +78,8 @@ class _Symbols(PyExprMutator):
                     f"definition of Relax variable {binding.var.name_hint} instead implies that TIR variable "
                     f"{var.name} is {expr}"
                 )
+        new = definable_tir_vars_in_struct_info(binding.struct_info)
+        self.given.update(var for var in new if var not in self.known)
         super().visit_match_cast_(binding)
 
     def visit_if_(self, op: If) -> Expr:

@@ -9,6 +9,7 @@ from ..ir.expr import PrimExpr
 from ..ir.module import IRModule, functions_of
 from ..ir.prim import IntImm, const_ints
 from ..ir.prim import Var as TirVar
+from ..ir.source import Reason, Span
 from ..ir.structural import same_expression, structural_hash
 from ..relax.call_forms import call_builtin_with_ctx
 from ..relax.expr import (
@@ -227,8 +228,9 @@ class _ShapeLowerer(PyExprMutator):
         builder.end_scope()
         return Function(func.params, new_body, func.ret_struct_info, func.is_pure, func.attrs, func.span)
 
-    def _context(self, head: str, info: StructInfo) -> str:
-        return f"{head}{info}) " if self.emit_context else ""
+    def _context(self, head: str, info: StructInfo, reason: Span | None = None) -> str:
+        why = f", {reason.text}" if isinstance(reason, Reason) else ""
+        return f"{head}{info}{why}) " if self.emit_context else ""
 
     def _heap_binding(self) -> VarBinding:
         if not self.slots.order:
@@ -395,7 +397,7 @@ class _ShapeLowerer(PyExprMutator):
     def visit_match_cast_(self, binding: MatchCast) -> None:
         value = self.visit_expr(binding.value)
         todos: list[_Todo] = []
-        context = self._context("ErrorContext(match_cast, struct_info=", binding.struct_info)
+        context = self._context("ErrorContext(match_cast, struct_info=", binding.struct_info, binding.span)
         self._check(binding.struct_info, value, _Check(False, False, context), todos)
         self._settle(todos)
         if value is binding.value:

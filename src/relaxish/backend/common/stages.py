@@ -11,6 +11,7 @@ from ...op.nn.attention import ATTENTION_KERNELS
 from ...relax.analysis.cleanup import keep_vouched_calls
 from ...target import Target
 from ...tir.transform.numerics.centered_variances import exact_sums
+from ...transform.equate_sizes import LegalizeOpenSizes
 from ..dispatch_sampling import DispatchSampling
 from ..dispatch_sort_scan import DispatchSortScan
 
@@ -43,6 +44,7 @@ def legalize() -> list[Pass]:
     """From operators to fused kernels."""
     return [
         transform.LegalizeOps(ATTENTION_KERNELS),
+        LegalizeOpenSizes(ATTENTION_KERNELS),
         transform.AnnotateTIROpPattern(),
         transform.FoldConstant(),
         transform.FuseOps(),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TYPE_CHECKING, TypeVar
+from typing import Any, NamedTuple, Protocol, TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from ...runtime.ndarray import NDArray
 from ...support.errors import OpAttributeInvalid, OpNotImplemented
 from ...tir import Buffer, Call as TirCall, const, Stmt, Var
 from ...topi import loops
+from ...transform.equate_sizes import cast_because
 
 if TYPE_CHECKING:
     import onnx
@@ -123,6 +124,21 @@ class Scope(Protocol):
         """A scope in which names have other values for a while."""
 
 
+class NodeInWork(NamedTuple):
+    """The node that is being imported, for errors: its operator, its name, and what its inputs are called."""
+
+    kind: str = "the model"
+    name: str = ""
+    inputs: tuple[tuple[str, Expr | None], ...] = ()
+
+    def why(self, values: Sequence[Expr]) -> str:
+        """Why sizes are checked: the node needs those of ``values`` to be equal."""
+        called = [next((repr(name) for name, x in self.inputs if x is v), "a part of it") for v in values]
+        return (
+            f"because {self.kind} {self.name!r} needs inputs of sizes that fit: {' and '.join(dict.fromkeys(called))}"
+        )
+
+
 class Context:
     """One import in progress.
 
@@ -143,6 +159,7 @@ class Context:
         self.scope = scope
         self.weights = dict(weights or {})
         self.settled: dict[relax.Var, Constant] = {}
+        self.at: NodeInWork = NodeInWork()
         self._numbers = itertools.count()
 
     def next_number(self) -> int:
@@ -297,7 +314,8 @@ class Context:
             if const_int(a) is not None and const_int(b) is not None and const_int(a) != const_int(b):
                 raise OpAttributeInvalid(f"sizes of {a} and {b} do not fit")
         if not prove_equal_shapes(have, wanted):
-            self.builder.match_cast(ShapeExpr(list(have)), ShapeStructInfo(list(wanted)))
+            why = self.at.why([x for _, x in self.at.inputs if x is not None])
+            cast_because(self.builder, ShapeExpr(list(have)), ShapeStructInfo(list(wanted)), why)
 
     def with_dims(self, x: Expr) -> Expr:
         """A tensor of known rank whose dimensions have names at least."""
@@ -349,7 +367,8 @@ class Context:
 
     def require_sizes(self, sizes: Expr, wanted: Sequence[Dim]) -> None:
         """Check when the model runs that the elements of a computed int64 tensor are the sizes wanted."""
-        self.builder.match_cast(self.emit(op.tensor_to_shape(sizes)), ShapeStructInfo(list(wanted)))
+        why = self.at.why([x for _, x in self.at.inputs if x is not None])
+        cast_because(self.builder, self.emit(op.tensor_to_shape(sizes)), ShapeStructInfo(list(wanted)), why)
 
     def agreeing(self, values: Sequence[Expr], apart: int | None = None) -> list[Expr]:
         """Tensors whose dimensions are equal, or 1, by their types.
@@ -375,12 +394,12 @@ class Context:
                 if const_int(there) is None and not prove_equal(there, wanted):
                     shape[place] = wanted
         return [
-            x if all(a is b for a, b in zip(old or (), new)) else self._checked(x, new)
+            x if all(a is b for a, b in zip(old or (), new)) else self._checked(x, new, self.at.why(values))
             for x, old, new in zip(tensors, shapes, known)
         ]
 
-    def _checked(self, x: Expr, dims: Sequence[PrimExpr]) -> Expr:
-        return self.builder.match_cast(x, TensorStructInfo(dims, self.dtype(x)))
+    def _checked(self, x: Expr, dims: Sequence[PrimExpr], why: str) -> Expr:
+        return cast_because(self.builder, x, TensorStructInfo(dims, self.dtype(x)), why)
 
     def axes(self, x: Expr, what: str = "axes") -> list[int]:
         """Axes given as an input tensor."""

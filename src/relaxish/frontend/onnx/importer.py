@@ -22,7 +22,17 @@ from ...relax.struct_info import TensorStructInfo, TupleStructInfo
 from ...runtime.ndarray import array, from_numpy
 from ...support.errors import OpNotImplemented, RelaxishError
 from ...tir import SizeVar, Var
-from .context import Attribute, Context, Converter, CONVERTERS, dtype_name, Made, RankDecidedAtRunTime, table_name
+from .context import (
+    Attribute,
+    Context,
+    Converter,
+    CONVERTERS,
+    dtype_name,
+    Made,
+    NodeInWork,
+    RankDecidedAtRunTime,
+    table_name,
+)
 
 if TYPE_CHECKING:
     import onnx
@@ -184,11 +194,12 @@ class _Importer:
         attrs["__outputs__"] = max((k + 1 for k, n in enumerate(node.output) if n), default=0)
         attrs["__name__"] = node.output[0] if node.output else ""
         chosen = _implementation(self.op_name(node), ctx.opset)
+        name = node.name or next(iter(node.output), "")
+        ctx.at = NodeInWork(node.op_type, name, tuple(zip(node.input, inputs)))
         try:
             made = chosen(ctx, inputs, attrs)
         except (RelaxishError, TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
-            where = node.name or (node.output[0] if node.output else "")
-            error.add_note(f"while importing node '{where}' ({node.op_type})")
+            error.add_note(f"while importing node '{name}' ({node.op_type})")
             raise
         outputs = [n for n in node.output]
         if len(outputs) == 1:

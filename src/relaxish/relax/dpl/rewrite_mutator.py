@@ -107,7 +107,7 @@ def _sorted(bindings: Sequence[Any], rewrites: Mapping[Var, Any]) -> list[Any]:
         if binding.var in rewrites:
             new = rewrites[binding.var]
             if isinstance(binding, MatchCast):
-                binding = MatchCast(binding.var, new, binding.struct_info)
+                binding = MatchCast(binding.var, new, binding.struct_info, binding.span)
             else:
                 binding = VarBinding(binding.var, new)
         waiting.append(binding)

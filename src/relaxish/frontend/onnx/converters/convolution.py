@@ -7,48 +7,92 @@ from typing import Any
 from .... import op, te, tir
 from ....ir.expr import PrimExpr
 from ....relax.expr import Expr
-from ....relax.scalars import const_int
+from ....relax.scalars import const_int, simplify
+from ....relax.struct_info import TensorStructInfo
 from ....tir import const
 from ..context import Context, attr_ints, convert
+from .at_run_time import padded
 
 
-def _kernel(ctx: Context, weight: Expr, attrs: dict[str, Any]) -> list[int]:
+def kernel_of(ctx: Context, weight: Expr, attrs: dict[str, Any]) -> list[int]:
+    """The spatial sizes of a convolution's windows."""
     given = attr_ints(attrs, "kernel_shape")
     if given:
         return given
     return [int(const_int(d) or 0) for d in ctx.dims(weight)[2:]]
 
 
+def _same(size: PrimExpr, kernel: int, stride: int, dilation: int, lower: bool) -> tuple[PrimExpr, PrimExpr]:
+    """Padding in front and the padded size that make the output ``ceil(size / stride)``; the odd element goes behind
+    unless ``lower``."""
+    reach = (kernel - 1) * dilation + 1
+    full = (tir.floordiv(size + (stride - 1), stride) - 1) * stride + reach
+    # At stride 1 the size does not matter.
+    total = const(reach - 1, "int64") if stride == 1 else simplify(full - size)
+    if reach < stride:
+        total = simplify(tir.max(total, const(0, "int64")))
+    rest = total - tir.floordiv(total, 2) if lower else tir.floordiv(total, 2)
+    return simplify(rest), full if reach >= stride > 1 else size + total
+
+
 def same_padding(
     ctx: Context, x: Expr, kernel: list[int], strides: list[int], dilation: list[int], lower: bool
-) -> list[int]:
-    """Padding that makes the output ``ceil(size / stride)``; the odd element goes to the end, or to the beginning."""
-    before: list[int] = []
-    after: list[int] = []
-    for dim, k, s, d in zip(ctx.dims(x)[2:], kernel, strides, dilation):
-        size = const_int(dim) if s > 1 else 1  # at stride 1 the size does not matter
-        if size is None:
-            raise ValueError("auto_pad SAME needs an input of known size where it strides")
-        total = max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0)
-        half, rest = total // 2, total - total // 2
-        before.append(rest if lower else half)
-        after.append(half if lower else rest)
-    return before + after
+) -> list[PrimExpr]:
+    """Padding before all axes, then after, for outputs of ``ceil(size / stride)``."""
+    sizes = ctx.dims(x)[2:]
+    found = [_same(size, k, s, d, lower) for size, k, s, d in zip(sizes, kernel, strides, dilation)]
+    return [before for before, _ in found] + [
+        simplify(full - size - before) for size, (before, full) in zip(sizes, found)
+    ]
 
 
 def window_padding(
     ctx: Context, x: Expr, attrs: dict[str, Any], kernel: list[int], strides: list[int], dilation: list[int]
-) -> list[int]:
+) -> list[PrimExpr]:
     """Explicit or automatic padding, before of all axes, then after."""
     mode = attrs.get("auto_pad", "NOTSET")
     n = len(kernel)
     if mode in ("SAME_UPPER", "SAME_LOWER"):
         return same_padding(ctx, x, kernel, strides, dilation, mode == "SAME_LOWER")
-    if mode == "VALID":
-        return [0] * (2 * n)
-    pads = attr_ints(attrs, "pads", [0] * (2 * n))
-    assert pads is not None
-    return pads
+    pads = None if mode == "VALID" else attr_ints(attrs, "pads")
+    return [const(p, "int64") for p in pads or [0] * (2 * n)]
+
+
+def bordered(
+    ctx: Context, x: Expr, attrs: dict[str, Any], kernel: list[int], value: float | Expr = 0.0
+) -> tuple[Expr, dict[str, Any]]:
+    """An image with borders of ``value`` along the axes where their widths follow from unknown sizes.
+
+    The second are the attributes of a node that asks for the other borders in numbers.
+    """
+    n = len(kernel)
+    strides, dilation = (attr_ints(attrs, name, [1] * n) or [] for name in ("strides", "dilations"))
+    pads = [const_int(p) for p in window_padding(ctx, x, attrs, kernel, strides, dilation)]
+    known = {**attrs, "auto_pad": "NOTSET", "pads": [p or 0 for p in pads]}
+    if None not in pads:
+        return x, known
+    axes = {d for d in range(n) if None in (pads[d], pads[n + d])}
+    known["pads"] = [0 if k % n in axes else p for k, p in enumerate(known["pads"])]
+    lower, kind = attrs["auto_pad"] == "SAME_LOWER", ctx.dtype(x)
+
+    def compute(data: te.Tensor, *fill: te.Tensor) -> te.Tensor:
+        sizes = data.shape[2:]
+        borders = {d: _same(sizes[d], kernel[d], strides[d], dilation[d], lower) for d in axes}
+        outside = const(value, kind) if isinstance(value, float) else fill[0]()
+
+        def body(*at: PrimExpr) -> PrimExpr:
+            inside: PrimExpr = const(True, "bool")
+            places = list(at)
+            for d, (before, _) in borders.items():
+                places[2 + d] = at[2 + d] - before
+                inside = tir.And(inside, tir.And(at[2 + d] >= before, at[2 + d] < before + sizes[d]))
+            return tir.if_then_else(inside, data(*places), outside)
+
+        shape = [*data.shape[:2], *(borders[d][1] if d in axes else sizes[d] for d in range(n))]
+        return te.compute(shape, body, "pad")
+
+    fills = [value] if isinstance(value, Expr) else []
+    return ctx.builder.emit_te(compute, x, *fills, primfunc_name_hint="pad"), known
 
 
 _CONV = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
@@ -71,25 +115,18 @@ def convolution(ctx: Context, x: Expr, weight: Expr, attrs: dict[str, Any], out_
     if n not in _CONV:
         raise NotImplementedError(f"convolution over {n} spatial axes")
     data_layout, kernel_layout = _LAYOUT[n]
+    x, attrs = bordered(ctx, x, attrs, kernel_of(ctx, weight, attrs))
     return _CONV[n](
         x,
         weight,
         strides=attr_ints(attrs, "strides", [1] * n) or [],
-        padding=padding_of(ctx, x, weight, attrs),
+        padding=attrs["pads"],
         dilation=attr_ints(attrs, "dilations", [1] * n) or [],
         groups=int(attrs.get("group", 1)),
         data_layout=data_layout,
         kernel_layout=kernel_layout,
         out_dtype=out_dtype,
     )
-
-
-def padding_of(ctx: Context, x: Expr, weight: Expr, attrs: dict[str, Any]) -> list[int]:
-    """The padding of a convolution's image, before and after its axes, that the attributes of a node ask for."""
-    n = ctx.ndim(x) - 2
-    strides = attr_ints(attrs, "strides", [1] * n) or []
-    dilation = attr_ints(attrs, "dilations", [1] * n) or []
-    return list(window_padding(ctx, x, attrs, _kernel(ctx, weight, attrs), strides, dilation))
 
 
 @convert("Conv")
@@ -105,13 +142,20 @@ def _conv_transpose(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> E
     n = ctx.ndim(x) - 2
     if n not in (1, 2, 3):
         raise NotImplementedError(f"transposed convolution over {n} spatial axes")
-    kernel = _kernel(ctx, weight, attrs)
+    kernel = kernel_of(ctx, weight, attrs)
     strides = attr_ints(attrs, "strides", [1] * n) or []
     dilation = attr_ints(attrs, "dilations", [1] * n) or []
     extra = attr_ints(attrs, "output_padding", [0] * n) or []
     pads = attr_ints(attrs, "pads", [0] * (2 * n)) or []
     mode = attrs.get("auto_pad", "NOTSET")
     wanted = attr_ints(attrs, "output_shape")
+    sizes_known = all(const_int(d) is not None for d in ctx.dims(x)[2:])
+    if wanted and not sizes_known:
+        whole = {**attrs, "auto_pad": "NOTSET", "pads": [0] * (2 * n)}
+        del whole["output_shape"]
+        out = ctx.emit(_conv_transpose(ctx, [x, weight], whole))
+        out = _cut_to(ctx, out, wanted[-n:], upper=mode == "SAME_UPPER")
+        return add_bias(ctx, out, inputs[2] if len(inputs) > 2 else None, n)
     if wanted or mode in ("SAME_UPPER", "SAME_LOWER"):
         sizes = [int(const_int(d) or 0) for d in ctx.dims(x)[2:]]
         target = wanted[-n:] if wanted else [s * t for s, t in zip(sizes, strides)]
@@ -138,6 +182,17 @@ def _conv_transpose(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> E
         kernel_layout=kernel_layout.replace("OI", "IO"),
     )
     return add_bias(ctx, out, inputs[2] if len(inputs) > 2 else None, n)
+
+
+def _cut_to(ctx: Context, x: Expr, wanted: list[int], upper: bool) -> Expr:
+    """As much of an image as is wanted, from its middle; zeros follow where there is less."""
+    zero = const(0, "int64")
+    spare = [tir.max(d - w, zero) for d, w in zip(ctx.dims(x)[2:], wanted)]
+    front = [tir.floordiv(s, 2) if upper else s - tir.floordiv(s, 2) for s in spare]
+    behind = [w - d + b for d, w, b in zip(ctx.dims(x)[2:], wanted, front)]
+    border = ctx.const(0, ctx.dtype(x))
+    out = padded(ctx, x, [zero, zero, *(-b for b in front)], [zero, zero, *behind], "constant", border)
+    return ctx.builder.match_cast(out, TensorStructInfo([*ctx.dims(x)[:2], *wanted], ctx.dtype(x)))
 
 
 def _transposed_in_space(

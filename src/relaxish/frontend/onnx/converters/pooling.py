@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 from collections.abc import Callable
 
@@ -12,7 +13,7 @@ from ....relax.expr import Expr
 from ....relax.scalars import product, simplify
 from ....tir import const
 from ..context import Context, attr_ints, convert, Made
-from .convolution import window_padding
+from .convolution import bordered, window_padding
 
 _MAX = {1: op.nn.max_pool1d, 2: op.nn.max_pool2d, 3: op.nn.max_pool3d}
 _AVG = {1: op.nn.avg_pool1d, 2: op.nn.avg_pool2d, 3: op.nn.avg_pool3d}
@@ -28,17 +29,28 @@ def _pool(
     kernel = attr_ints(attrs, "kernel_shape") or []
     strides = attr_ints(attrs, "strides", [1] * n) or []
     dilation = attr_ints(attrs, "dilations", [1] * n) or []
-    pads = window_padding(ctx, x, attrs, kernel, strides, dilation)
-    return table[n](
-        x,
-        pool_size=kernel,
-        strides=strides,
-        padding=pads,
-        dilation=dilation,
-        ceil_mode=bool(attrs.get("ceil_mode", 0)),
-        count_include_pad=include_pad,
-        layout=_LAYOUT[n],
-    )
+    border = -math.inf if table is _MAX else 0.0
+
+    def pooled(image: Expr) -> tuple[Expr, bool]:
+        whole, known = bordered(ctx, image, attrs, kernel, border)
+        out = table[n](
+            whole,
+            pool_size=kernel,
+            strides=strides,
+            padding=known["pads"],
+            dilation=dilation,
+            ceil_mode=bool(attrs.get("ceil_mode", 0)),
+            count_include_pad=include_pad,
+            layout=_LAYOUT[n],
+        )
+        return ctx.emit(out), whole is not image
+
+    out, laid = pooled(x)
+    if table is _MAX or include_pad or not laid:
+        return out
+    # The border was averaged, too: as much of each mean is of the image as of a mean of ones.
+    ones = ctx.emit(op.ones([1, 1, *ctx.dims(x)[2:]], ctx.dtype(x)))
+    return op.divide(out, pooled(ones)[0])
 
 
 @convert("MaxPool")
@@ -56,11 +68,11 @@ def _positions(ctx: Context, x: Expr, shape: list[PrimExpr], attrs: dict[str, An
     n, kind = len(shape) - 2, ctx.dtype(x)
     kernel = attr_ints(attrs, "kernel_shape") or []
     strides, dilation = (attr_ints(attrs, name, [1] * n) or [] for name in ("strides", "dilations"))
-    pads = window_padding(ctx, x, attrs, kernel, strides, dilation)
+    pads = ctx.named(window_padding(ctx, x, attrs, kernel, strides, dilation))
     columns_first = bool(attrs.get("storage_order", 0))
     reducer = topi.reduction.arg_reducer(True, False)
 
-    def compute(data: te.Tensor, size: list[PrimExpr]) -> te.Tensor:
+    def compute(data: te.Tensor, size: list[PrimExpr], pads: list[PrimExpr]) -> te.Tensor:
         steps = [te.reduce_axis((0, k), f"k{d}") for d, k in enumerate(kernel)]
         plane = data.shape[2:]
 
@@ -84,7 +96,7 @@ def _positions(ctx: Context, x: Expr, shape: list[PrimExpr], attrs: dict[str, An
         found = te.compute(size, body, "largest")
         return te.compute(size, lambda *at: found[0](*at), "positions")
 
-    return ctx.builder.emit_te(compute, x, shape, primfunc_name_hint="max_pool_positions")
+    return ctx.builder.emit_te(compute, x, shape, pads, primfunc_name_hint="max_pool_positions")
 
 
 def _largest(ctx: Context, x: Expr, attrs: dict[str, Any]) -> Expr:

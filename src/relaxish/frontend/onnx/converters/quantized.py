@@ -17,7 +17,7 @@ from ....ir.expr import PrimExpr
 from ....relax.expr import Expr
 from ....relax.scalars import const_int, simplify
 from ..context import Context, convert, dtype_name
-from .convolution import convolution, padding_of
+from .convolution import bordered, convolution, kernel_of
 
 _T = TypeVar("_T")
 
@@ -158,7 +158,7 @@ def product(ctx: Context, a: Expr, b: Expr, a_zero: Expr | None, b_zero: Expr | 
     return ctx.emit(op.subtract(out, ctx.emit(op.multiply(rows, _point(ctx, b_zero)))))
 
 
-def _padded(ctx: Context, x: Expr, zero: Expr, pads: Sequence[int]) -> Expr:
+def _padded(ctx: Context, x: Expr, point: Expr, pads: Sequence[int]) -> Expr:
     """An image with a border of the zero point, which stands for the number 0."""
     half = len(pads) // 2
     sides = [(0, 0), (0, 0), *zip(pads[:half], pads[half:])]
@@ -173,7 +173,6 @@ def _padded(ctx: Context, x: Expr, zero: Expr, pads: Sequence[int]) -> Expr:
 
         return te.compute(shape, body, "bordered")
 
-    point = ctx.emit(op.astype(_squeezed(ctx, zero), ctx.dtype(x)))
     return ctx.builder.emit_te(compute, x, point, primfunc_name_hint="bordered")
 
 
@@ -190,9 +189,11 @@ def _convolved(ctx: Context, x: Expr, w: Expr, x_zero: Expr | None, w_zero: Expr
         x = ctx.emit(op.astype(x, "int32"))
     if x_zero is None or _is_zero(ctx, x_zero):
         return ctx.emit(convolution(ctx, x, w, attrs, "int32"))
-    pads = padding_of(ctx, x, w, attrs)
+    point = ctx.emit(op.astype(_squeezed(ctx, ctx.tensor(x_zero)), ctx.dtype(x)))
+    x, attrs = bordered(ctx, x, attrs, kernel_of(ctx, w, attrs), point)
+    pads = attrs["pads"]
     if any(pads):
-        x = _padded(ctx, x, ctx.tensor(x_zero), pads)
+        x = _padded(ctx, x, point, pads)
         attrs = {**attrs, "pads": [0] * len(pads), "auto_pad": "NOTSET"}
     sums = ctx.emit(convolution(ctx, x, w, attrs, "int32"))
     columns = _sums(ctx, w, list(range(1, ctx.ndim(w))), False)
