@@ -13,7 +13,7 @@ from ...support.log import get_logger
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-__all__ = ["decompose"]
+__all__ = ["decompose", "has_parts"]
 
 _log = get_logger("frontend.torch")
 # A decomposition may hold operators that are to be taken apart in turn; none nests deeper than this.
@@ -54,6 +54,14 @@ def decompose(program: ExportedProgram, gaps: Callable[[Any], set[Any]]) -> Expo
                 names = ", ".join(sorted(map(str, chosen)))
                 raise OpNotImplemented(f"PyTorch fails to take apart {names}: {type(err).__name__}: {reason}") from err
     return program
+
+
+def has_parts(op: torch._ops.OpOverload) -> bool:
+    """Whether PyTorch knows how to take an operator apart."""
+    from torch._decomp import get_decompositions
+    from torch.export import default_decompositions
+
+    return op in default_decompositions() or bool(get_decompositions([op])) or _is_composite(op)
 
 
 def _is_composite(op: torch._ops.OpOverload) -> bool:

@@ -12,6 +12,7 @@ from ...ir import PrimExpr
 from ...ir import dtype as dt
 from ...relax.expr import Expr
 from ...relax.scalars import simplify
+from .complex_numbers import complex_of
 from .importer import Dim, dtype_of, Importer, Number, torch_dtype, Value
 from .table import CONVERTERS, converter
 
@@ -392,13 +393,15 @@ def _lerp(self: Importer, start: Expr, end: Expr, weight: Value) -> Expr:
 
 
 @converter("_to_copy", "to.dtype", "to.dtype_layout", "to.device", "type_as", "to")
-def _to(self: Importer, x: Expr, *args: Any, dtype: torch.dtype | Expr | None = None, **_: Any) -> Expr:
+def _to(self: Importer, x: Expr, *args: Any, dtype: torch.dtype | Expr | None = None, **_: Any) -> Any:
     for arg in args:
         if self.is_tensor(arg):
             return self.cast(x, dtype_of(arg))
         if str(arg).startswith("torch.") and "device" not in str(arg):
             dtype = arg
             break
+    if isinstance(dtype, torch.dtype) and dtype.is_complex:
+        return complex_of(self, x, dtype)
     return x if dtype is None else self.emit(op.astype(x, torch_dtype(dtype)))
 
 

@@ -20,6 +20,7 @@ from ..common import need
 from . import (
     attention,
     backward,
+    complex_numbers,
     control,
     creation,
     elementwise,
@@ -53,6 +54,7 @@ __all__ = ["from_exported_program", "import_program", "name_of", "returned_value
 _ = (
     attention,
     backward,
+    complex_numbers,
     control,
     creation,
     elementwise,
@@ -269,9 +271,9 @@ class _ExportedProgramImporter:
         own = _custom(self.custom, name)
         if own is not None:
             return own(node, into)
-        function = find(name)
-        assert function is not None  # coverage was checked before the first node
         args = [self._argument(a) for a in node.args]
+        function = complex_numbers.for_pairs(name, args) or find(name)
+        assert function is not None  # coverage was checked before the first node
         kwargs = {k: self._argument(v) for k, v in node.kwargs.items()}
         if node.target is operator.getitem:
             if not isinstance(args[0], (list, tuple)):
@@ -314,6 +316,7 @@ class _ExportedProgramImporter:
         """Convert one node of a graph that computes."""
         if self.reached is not None:
             self.reached(node)
+        into.node = node
         if node.op == "call_function":
             self.values[node] = self._settled(node, self._call(node, into), into)
         elif node.op == "get_attr":
@@ -370,6 +373,8 @@ class _ExportedProgramImporter:
         if added:
             self.attrs["mutated"] = places
         kept = [v for v in self._argument(nodes) if v is not None]
+        if any(isinstance(v, complex_numbers.ComplexPair) for v in kept):
+            raise OpNotImplemented("complex results: give torch.view_as_real of them")
         kept = [v if isinstance(v, relax.Expr) else self.importer.tensor(v) for v in kept]
         emit = self.builder.emit if branching else self.builder.emit_output
         if unwrap and len(kept) == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -84,6 +85,10 @@ class Importer:
         self.builder = builder
         self.env: dict[Any, Any] = {}
         self.symbols: dict[str, tir.Var] = {}
+        #: The node that is converted, for converters that ask what PyTorch knows of it.
+        self.node: torch.fx.Node | None = None
+        #: Numbers of the draws by chance.
+        self.draws = itertools.count()
         self._graphs = graphs
 
     def inline(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[Any]:
@@ -95,7 +100,7 @@ class Importer:
     def inner(self, builder: relax.BlockBuilder, symbols: Mapping[str, tir.Var]) -> Importer:
         """An importer into another function of the module, which has its own variables for symbolic sizes."""
         made = Importer(builder, self._graphs)
-        made.env, made.symbols = self.env, dict(symbols)
+        made.env, made.symbols, made.draws = self.env, dict(symbols), self.draws
         return made
 
     @property

@@ -10,6 +10,7 @@ import numpy as np
 from ... import op, relax, te, tir
 from ...relax.expr import Expr
 from ...relax.scalars import prove_equal
+from ...support.errors import OpNotImplemented
 from ...tir import PrimExpr
 from .importer import Dim, dtype_of, Importer, Value
 from .table import converter
@@ -81,13 +82,36 @@ def _packed(self: Importer, x: Expr, indices: Sequence[Expr]) -> Expr:
     return parts[0] if len(parts) == 1 else self.emit(op.concat(parts, len(shape)))
 
 
+@converter("nonzero")
+def _nonzero(self: Importer, x: Expr) -> Expr:
+    """Coordinates of the elements that are not zero, one row each; their number is known when the program runs."""
+    if not self.rank(x):
+        raise OpNotImplemented("nonzero of a tensor without dimensions")
+    found = self.emit(op.nonzero(x))
+    count = tir.Var("n", "int64")
+    found = self.builder.match_cast(found, relax.TensorStructInfo([self.rank(x), count], "int64"))
+    return self.emit(op.permute_dims(found))
+
+
+def _without_masks(self: Importer, indices: Sequence[Expr | None]) -> list[Expr | None]:
+    """Indices in which the coordinates of its elements stand for each mask."""
+    made: list[Expr | None] = []
+    for index in indices:
+        if not _is_mask(index):
+            made.append(index)
+            continue
+        places = _nonzero(self, index)
+        made.extend(self.emit(op.take(places, relax.const(np.int64(k), "int64"), 1)) for k in range(self.rank(index)))
+    return made
+
+
 @converter("index")
 def _index(self: Importer, x: Expr, indices: Sequence[Expr | None]) -> Expr:
     given = [(d, i) for d, i in enumerate(indices) if i is not None]
     if not given:
         return x
     if any(_is_mask(index) for _, index in given):
-        raise ValueError("indexing with a boolean mask gives a shape that depends on data; use torch.where")
+        return _index(self, x, _without_masks(self, indices))
     if len(given) == 1:
         dim, index = given[0]
         return self.emit(op.take(x, _from_the_start(self, index, self.shape(x)[dim]), dim))

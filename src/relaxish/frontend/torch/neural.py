@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ... import op
+import numpy as np
+
+from ... import op, relax
 from ...relax.expr import Expr
 from ...support.errors import OpNotImplemented
 from .importer import Dim, dtype_of, Importer, Number, Steps
@@ -311,3 +313,26 @@ def _adaptive(rank: int) -> Converter:
 
 for _rank in (1, 2, 3):
     CONVERTERS[f"adaptive_avg_pool{_rank}d"] = CONVERTERS[f"_adaptive_avg_pool{_rank}d"] = _adaptive(_rank)
+
+
+@converter("_adaptive_avg_pool2d_backward")
+def _adaptive_backward(self: Importer, gradient: Expr, x: Expr) -> Expr:
+    """The gradient of means: a product with the table of the means' shares from either side."""
+    kind = dtype_of(x)
+    down, across = (
+        relax.const(
+            _shares(self.known(x, d, "this pooling"), self.known(gradient, d, "this pooling")).astype(kind), kind
+        )
+        for d in (-2, -1)
+    )
+    rows = self.emit(op.matmul(self.emit(op.permute_dims(down)), gradient))
+    return self.emit(op.matmul(rows, across))
+
+
+def _shares(size: int, means: int) -> np.ndarray[Any, Any]:
+    """What each of ``size`` elements counts in each of ``means`` means, ``[means, size]``."""
+    table = np.zeros((means, size))
+    for k in range(means):
+        begin, end = k * size // means, -(-(k + 1) * size // means)
+        table[k, begin:end] = 1 / (end - begin)
+    return table

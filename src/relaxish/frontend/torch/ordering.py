@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ... import op
+import numpy as np
+
+from ... import op, relax
 from ...ir import dtype as dt
 from ...relax.expr import Expr
 from ...support.errors import OpNotImplemented
@@ -141,11 +143,23 @@ def _cdist(self: Importer, a: Expr, b: Expr, p: float = 2.0, *_: Any, **__: Any)
     """Distances of all pairs of rows, from differences: nothing cancels as it does in products of rows."""
     left = self.emit(op.expand_dims(a, self.rank(a) - 1))
     right = self.emit(op.expand_dims(b, self.rank(b) - 2))
-    apart = self.emit(op.subtract(left, right))
+    return _lengths(self, self.emit(op.subtract(left, right)), p)
+
+
+@converter("_pdist_forward", "pdist")
+def _pdist(self: Importer, x: Expr, p: float = 2.0) -> Expr:
+    """Distances of each row from those that follow it."""
+    first, second = np.triu_indices(self.known(x, 0, "pdist"), 1)
+    sides = [self.emit(op.take(x, relax.const(rows, "int64"), 0)) for rows in (first, second)]
+    return _lengths(self, self.emit(op.subtract(*sides)), p)
+
+
+def _lengths(self: Importer, rows: Expr, p: float) -> Expr:
+    """The p-norms of the last axis."""
     if p == 0:
-        differs = self.emit(op.not_equal(apart, self.scalar(0.0, dtype_of(a))))
-        return self.emit(op.sum(self.cast(differs, dtype_of(a)), [-1]))
-    norm: Any = CONVERTERS["norm"](self, apart, p, -1)
+        differs = self.emit(op.not_equal(rows, self.scalar(0.0, dtype_of(rows))))
+        return self.emit(op.sum(self.cast(differs, dtype_of(rows)), [-1]))
+    norm: Any = CONVERTERS["norm"](self, rows, p, -1)
     return norm
 
 

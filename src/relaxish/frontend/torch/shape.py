@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 from itertools import accumulate
 
+import numpy as np
+
 from ... import op, relax, tir
 from ...relax.expr import Expr
+from ...support.errors import OpNotImplemented
 from .importer import Dim, dtype_of, Importer, Steps, Value
 from .table import converter, CONVERTERS, Made
 
@@ -18,6 +21,75 @@ _INT_MAX = 9223372036854775807
 @converter("view", "reshape", "_unsafe_view", "view_copy", "_reshape_alias")
 def _reshape(self: Importer, x: Expr, shape: Sequence[Dim], *_: Any) -> Expr:
     return self.emit(op.reshape(x, self.dims(shape)))
+
+
+@converter("as_strided", "as_strided_copy")
+def _as_strided(
+    self: Importer, x: Expr, size: Sequence[Dim], stride: Sequence[Dim], storage_offset: Dim | None = None
+) -> Expr:
+    """Elements by their distances in memory, where PyTorch has a tensor that fills its memory."""
+    value = None if self.node is None else self.node.all_input_nodes[0].meta.get("val")
+    begin: Any = 0
+    if value is not None:
+        order = sorted(range(value.dim()), key=lambda d: (value.stride(d), value.shape[d]), reverse=True)
+        step: Any = 1
+        for d in reversed(order):
+            if value.shape[d] != 1 and value.stride(d) != step:
+                raise OpNotImplemented("as_strided of a view that skips elements of its memory")
+            step = step * value.shape[d]
+        if order != sorted(order):
+            x = self.emit(op.permute_dims(x, order))
+        begin = 0 if storage_offset is None else storage_offset - value.storage_offset()
+    elif storage_offset is not None:
+        begin = storage_offset
+    sizes, steps, total = self.dims(size), self.dims(stride), _count(self.shape(x))
+    known = [v for v in (*sizes, *steps, begin, total) if isinstance(v, int)]
+    if len(known) < len(sizes) + len(steps) + 2:
+        raise OpNotImplemented("as_strided with sizes that are not known")
+    last = begin + sum((n - 1) * by for n, by in zip(sizes, steps))
+    if 0 not in sizes and not (0 <= begin and last < total):
+        raise OpNotImplemented("as_strided of elements outside of the tensor that it is given")
+    places = np.full(sizes, begin, "int64")
+    for axis, (n, by) in enumerate(zip(sizes, steps)):
+        places += (np.arange(n) * by).reshape([-1] + [1] * (len(sizes) - 1 - axis))
+    return self.emit(op.take(self.emit(op.reshape(x, [total])), relax.const(places, "int64"), 0))
+
+
+@converter("resize", "resize_")
+def _resize(self: Importer, x: Expr, size: Sequence[Dim], **_: Any) -> Expr:
+    """The first elements in another shape; PyTorch says nothing of those that are new, which are zero here."""
+    wanted, have = _count(self.dims(size)), _count(self.shape(x))
+    if not (isinstance(wanted, int) and isinstance(have, int)):
+        raise OpNotImplemented("resize_ with sizes that are not known")
+    flat = self.emit(op.reshape(x, [have]))
+    if wanted > have:
+        flat = self.emit(op.concat([flat, self.emit(op.zeros([wanted - have], dtype_of(x)))], 0))
+    elif wanted < have:
+        flat = self.emit(op.strided_slice(flat, [0], [0], [wanted]))
+    return self.emit(op.reshape(flat, self.dims(size)))
+
+
+def _count(sizes: Sequence[Dim]) -> Any:
+    total: Any = 1
+    for size in sizes:
+        total = total * size
+    return total
+
+
+@converter("sym_numel")
+def _numel(self: Importer, x: Expr) -> Any:
+    return _count(self.shape(x))
+
+
+@converter("sym_stride")
+def _stride(self: Importer, x: Expr, dim: int) -> Any:
+    """Tensors of a compiled function lie row by row."""
+    return _count(self.shape(x)[self.axis(x, dim) + 1 :])
+
+
+@converter("sym_storage_offset")
+def _storage_offset(self: Importer, x: Expr) -> int:
+    return 0
 
 
 @converter("flatten")

@@ -1,11 +1,9 @@
-"""Fourier transforms as products with matrices of sines and cosines, and mel filters."""
+"""Fourier transforms, also of windows of a signal, and mel filters."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
-
-import numpy as np
 
 from .... import op, te, tir
 from ....ir.expr import PrimExpr
@@ -13,77 +11,9 @@ from ....relax.expr import Expr
 from ....relax.scalars import const_int, prove_equal
 from ....support.errors import OpAttributeInvalid
 from ....tir import const
+from ...fourier import FourierTransform
 from ..context import Context, convert, dtype_name
 from .at_run_time import as_matrix, axis_flags, from_matrix, Halves
-
-
-def _waves(ctx: Context, length: PrimExpr, rows: PrimExpr, columns: PrimExpr, sign: int, kind: str) -> list[Expr]:
-    """Cosines and ``sign`` times sines of 2 pi r c / length, for r of ``rows`` and c of ``columns``."""
-    known = [const_int(v) for v in (length, rows, columns)]
-    if None not in known:
-        n, r, c = (int(v or 0) for v in known)
-        angle = 2 * np.pi * (np.outer(np.arange(r), np.arange(c)) % max(n, 1)) / max(n, 1)
-        return [ctx.const(v.astype(kind), kind) for v in (np.cos(angle), sign * np.sin(angle))]
-
-    def table(size: list[PrimExpr]) -> list[te.Tensor]:
-        def angle(i: PrimExpr, j: PrimExpr) -> PrimExpr:
-            # Whole turns are taken off while the numbers are exact.
-            turn = tir.floormod(i * j, tir.max(size[0], 1)).astype("float64") / size[0].astype("float64")
-            return turn * const(2 * math.pi, "float64")
-
-        shape = size[1:]
-        return [
-            te.compute(shape, lambda i, j: tir.cos(angle(i, j)).astype(kind), "cosines"),
-            te.compute(shape, lambda i, j: (tir.sin(angle(i, j)) * sign).astype(kind), "sines"),
-        ]
-
-    made = ctx.builder.emit_te(table, [length, rows, columns], primfunc_name_hint="waves")
-    return [ctx.builder.emit(made[k]) for k in range(2)]
-
-
-class _Transform:
-    """A discrete Fourier transform of rows; real and imaginary parts are separate matrices."""
-
-    def __init__(self, ctx: Context, length: PrimExpr, kind: str, inverse: bool) -> None:
-        self.ctx, self.length, self.kind, self.inverse = ctx, length, kind, inverse
-
-    def product(self, x: Expr, matrix: Expr) -> Expr:
-        return self.ctx.emit(op.matmul(x, matrix))
-
-    def forward(self, real: Expr, imaginary: Expr | None, bins: PrimExpr) -> list[Expr]:
-        """``bins`` values of rows that have ``length`` elements."""
-        ctx = self.ctx
-        cosines, sines = _waves(ctx, self.length, self.length, bins, 1 if self.inverse else -1, self.kind)
-        made = [self.product(real, cosines), self.product(real, sines)]
-        if imaginary is not None:
-            made = [
-                ctx.emit(op.subtract(made[0], self.product(imaginary, sines))),
-                ctx.emit(op.add(made[1], self.product(imaginary, cosines))),
-            ]
-        if self.inverse:
-            made = [self.scaled(m) for m in made]
-        return made
-
-    def real_again(self, real: Expr, imaginary: Expr, bins: PrimExpr) -> Expr:
-        """The real rows that have these first ``bins`` values."""
-        ctx = self.ctx
-        cosines, sines = _waves(ctx, self.length, bins, self.length, -1, self.kind)
-
-        def weights(size: list[PrimExpr]) -> te.Tensor:
-            def weight(i: PrimExpr, _: PrimExpr) -> PrimExpr:
-                alone = tir.Or(i == 0, i * 2 == size[0])  # the others stand for their mirror images, too
-                return tir.if_then_else(alone, const(1, self.kind), const(2, self.kind))
-
-            return te.compute([size[1], 1], weight, "weights")
-
-        twice = ctx.builder.emit_te(weights, [self.length, bins], primfunc_name_hint="weights")
-        cosines, sines = (ctx.emit(op.multiply(m, twice)) for m in (cosines, sines))
-        return self.scaled(ctx.emit(op.add(self.product(real, cosines), self.product(imaginary, sines))))
-
-    def scaled(self, x: Expr) -> Expr:
-        """Divided by the number of elements."""
-        count = self.ctx.tensor(self.ctx.from_scalars([self.length], 0))
-        return self.ctx.emit(op.divide(x, self.ctx.emit(op.astype(count, self.kind))))
 
 
 def _pair(ctx: Context, real: Expr, imaginary: Expr) -> Expr:
@@ -135,7 +65,7 @@ def _dft_along(ctx: Context, inputs: list[Any], attrs: dict[str, Any], axis: Exp
         given = (have - one) * two if back else have
     (size,) = ctx.named([given])
     (half,) = ctx.named([tir.floordiv(size, two) + one])
-    work = _Transform(ctx, size, kind, inverse)
+    work = FourierTransform(ctx.builder, size, kind, inverse)
     wanted = half if back else size
     real = _fitted(ctx, real, have, wanted)
     imaginary = None if imaginary is None else _fitted(ctx, imaginary, have, wanted)
@@ -143,6 +73,8 @@ def _dft_along(ctx: Context, inputs: list[Any], attrs: dict[str, Any], axis: Exp
         made = [work.real_again(real, imaginary if imaginary is not None else ctx.emit(op.zeros_like(real)), half)]
     else:
         made = work.forward(real, imaginary, half if onesided else size)
+    if inverse:
+        made = [work.scaled(m) for m in made]
     width = size if back else half if onesided else size
     shape = ctx.named([tir.if_then_else(f > 0, width, d) for f, d in zip(flags, dims)])
     halves = halves.resized(width)
@@ -194,7 +126,7 @@ def _stft(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
             return out
         return ctx.emit(op.multiply(*ctx.agreeing([out, window])))
 
-    work = _Transform(ctx, size, kind, inverse=False)
+    work = FourierTransform(ctx.builder, size, kind, inverse=False)
     made = work.forward(framed(0), framed(1) if const_int(parts) == 2 else None, bins)
     return _pair(ctx, *made)
 
