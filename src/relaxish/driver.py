@@ -26,11 +26,11 @@ from .backend.vm import ExecBuilder, NotPlannable, generate, plan_function, plan
 from .ir.module import IRModule, functions_of
 from .ir.transform import Pass, PassContext
 from .relax.expr import Function
-from .runtime.executable import Executable
+from .runtime.vm.executable import VMExecutable
 from .runtime.exports.linking import Linker, is_foreign
 from .runtime.exports.machines import MachinePrograms
 from .runtime.exports.manifest import CodeRequirements
-from .runtime.module import Module
+from .runtime.kernels.module import Module
 from .runtime.exports.nested import NestedModule
 from .runtime.bytecode.plan import ExecutionPlan
 from .runtime.devices.module import DeviceModule
@@ -111,7 +111,7 @@ def build(
     *,
     system_lib: bool | None = None,
     target_host: str | dict[str, Any] | Target | None = None,
-) -> Executable | Module | MachinePrograms:
+) -> VMExecutable | Module | MachinePrograms:
     """Compile a module of graph functions; one that has only tensor programs goes to :func:`build_tir`.
 
     A schedule by stages is built with its arguments: ``build(s, [A, B, C], target="llvm")``.
@@ -147,7 +147,7 @@ def build(
             build(module, t, params, relax_pipeline, tir_pipeline, exec_mode, system_lib=False)
             for t in where.versions()
         ]
-        return _registered(_best(list(of_kind(built, Executable))), module, system_lib)
+        return _registered(_best(list(of_kind(built, VMExecutable))), module, system_lib)
     if relax_pipeline is None and where.kind.name in ("llvm", "c"):
         module = unlowered(module)
     module = _with_params(module, params)
@@ -213,7 +213,7 @@ def compile(
     *,
     relax_pipeline: str | Pipeline | None = "default",
     tir_pipeline: str | Pipeline | None = "default",
-) -> Executable | Module | MachinePrograms:
+) -> VMExecutable | Module | MachinePrograms:
     """Compile anything: modules with graph functions by :func:`build`, loop programs by :func:`build_tir`."""
     module = _as_module(mod)
     if any(isinstance(f, Function) for f in module.functions.values()):
@@ -224,7 +224,7 @@ def compile(
 # ---- steps
 
 
-_Built = TypeVar("_Built", Executable, Module)
+_Built = TypeVar("_Built", VMExecutable, Module)
 
 
 def _registered(built: _Built, mod: IRModule, wanted: bool | None = None) -> _Built:
@@ -288,7 +288,7 @@ def _with_params(mod: IRModule, params: Mapping[str, Any] | None) -> IRModule:
     return bound
 
 
-def _composed(module: IRModule, where: Target, options: dict[str, Any]) -> Executable:
+def _composed(module: IRModule, where: Target, options: dict[str, Any]) -> VMExecutable:
     """Build for a target of several devices, or with a runtime of its own."""
     alone = where if where.kind.name == "composite" else Target({"kind": "composite", "devices": [bare(where)]})
     module = _with_params(module, options.pop("params"))
@@ -305,7 +305,7 @@ def _composed(module: IRModule, where: Target, options: dict[str, Any]) -> Execu
         options["exec_mode"] = "compiled"
     with _capturing() if captures else nullcontext():
         built = build(placed.module, home, **options)
-    assert isinstance(built, Executable)
+    assert isinstance(built, VMExecutable)
     if where.runtime in ("aot", "graph"):
         _make_static(built, placed.module, where.runtime)
     for part in placed.nested:
@@ -331,12 +331,12 @@ def _capturing() -> Iterator[None]:
 def _nested_module(part: Nested, options: dict[str, Any]) -> NestedModule:
     target = part.place.target
     built = build(part.module, target, tir_pipeline=options["tir_pipeline"], system_lib=False)
-    assert isinstance(built, Executable)
+    assert isinstance(built, VMExecutable)
     symbols = {symbol: name for name, symbol in part.symbols.items()}
     return NestedModule(part.place.name, built, symbols, built.metadata["devices"])
 
 
-def _make_static(executable: Executable, graph: IRModule, runtime: str) -> None:
+def _make_static(executable: VMExecutable, graph: IRModule, runtime: str) -> None:
     """Every function becomes one straight run of kernels over memory planned ahead; those of a device get their plans here.
 
     Raises RelaxishError for functions that cannot be such.
@@ -369,10 +369,10 @@ def _make_static(executable: Executable, graph: IRModule, runtime: str) -> None:
 def _machine_programs(module: IRModule, where: Target, options: dict[str, Any]) -> MachinePrograms:
     """A program for each machine."""
     resolved = where.resolved()
-    built: dict[str, tuple[Executable, int]] = {}
+    built: dict[str, tuple[VMExecutable, int]] = {}
     for name, given in where.devices.items():
         made = build(module, with_inherited(given, resolved[name]), **options)
-        assert isinstance(made, Executable)
+        assert isinstance(made, VMExecutable)
         gpus = [leaf for leaf in given.leaves() if leaf.get_target_device_type() != 1]
         built[name] = (made, max(1, len(gpus)))
     return MachinePrograms(built)
@@ -434,7 +434,7 @@ def _device_module(kernels: IRModule, target: Target, pipeline: str | Pipeline |
 
 def link_kernels(
     builder: ExecBuilder, graph: IRModule, kernels: IRModule, target: Target, pipeline: str | Pipeline | None
-) -> Executable:
+) -> VMExecutable:
     """The executable of generated bytecode and the kernels it calls, those of devices in modules of their own."""
     target = home_of(target) if target.kind.name == "composite" else target
     host, devices = _by_device(kernels, target)
@@ -566,7 +566,7 @@ def _default_schedules(kernels: IRModule, target: Target) -> IRModule:
 
 def _native(
     builder: ExecBuilder, graph: IRModule, kernels: IRModule, target: Target, *, plans: bool = True
-) -> Executable:
+) -> VMExecutable:
     executable = builder.get()
     executable.external_modules = list((graph.attrs or {}).get("external_mods") or ())
     if not kernels.functions:
@@ -587,7 +587,7 @@ def _native(
 
 
 def _plans(
-    executable: Executable, graph: IRModule, reasons: dict[str, str] | None = None, on_device: bool = False
+    executable: VMExecutable, graph: IRModule, reasons: dict[str, str] | None = None, on_device: bool = False
 ) -> Iterator[ExecutionPlan]:
     """Plans of all functions that have one; the others run as bytecode, for ``reasons``."""
     kernels = executable.kernels
@@ -604,7 +604,7 @@ def _plans(
                 reasons[name] = str(reason)
 
 
-def _interpreted(builder: ExecBuilder, kernels: IRModule) -> Executable:
+def _interpreted(builder: ExecBuilder, kernels: IRModule) -> VMExecutable:
     from .backend.vm.interpreted import interpreted_kernels
 
     for spec, run in interpreted_kernels(kernels):

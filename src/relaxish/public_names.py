@@ -36,7 +36,7 @@ HOOKS = {
     "functions.testing": "relaxish.testing.ffi",
     "library.cublas": "relaxish.runtime.nvidia.libs.gemm_kernel",
     "library.cudnn": "relaxish.runtime.nvidia.libs.conv_kernel",
-    "library.mkl": "relaxish.runtime.mkl",
+    "library.mkl": "relaxish.runtime.kernels.mkl",
     "native_compiler": "relaxish.backend.llvm.native",
     "nodes.relax": "relaxish.relax",
     "nodes.tir": "relaxish.tir",
@@ -126,10 +126,16 @@ _MODULES = {
     "relaxish.relay.op": "relaxish.op",
     "relaxish.relay.transform": "relaxish.transform",
     "relaxish.rpc": "relaxish.runtime.rpc",
+    "relaxish.runtime.container": "relaxish.runtime.arrays.container",
+    "relaxish.runtime.executable": "relaxish.runtime.vm.compiled",
+    "relaxish.runtime.module": "relaxish.runtime.kernels.module",
+    "relaxish.runtime.ndarray": "relaxish.runtime.arrays.ndarray",
     "relaxish.runtime.object": "relaxish.ir.node",
     "relaxish.runtime.object_generic": "relaxish.ir.object_generic",
     "relaxish.runtime.packed_func": "relaxish.runtime.registry",
-    "relaxish.runtime.relax_vm": "relaxish.runtime.vm",
+    "relaxish.runtime.params": "relaxish.runtime.arrays.params",
+    "relaxish.runtime.profiling": "relaxish.runtime.vm.profiling",
+    "relaxish.runtime.relax_vm": "relaxish.runtime.vm.machine",
     "relaxish.runtime.script_printer": "relaxish.script.printer.config",
     "relaxish.script.ir.*": "relaxish.script.parser.ir",
     "relaxish.script.parser.ir.*": "relaxish.script.ir_builder.ir",
@@ -318,11 +324,14 @@ _DEFINED = {
         "relaxish.ir.prim": "const",
         "relaxish.script.printer.config": "PrinterConfig",
     },
-    "relaxish.runtime.module": {
+    "relaxish.runtime.kernels.module": {
         "relaxish.runtime": "enabled load_module load_static_library num_threads system_lib",
     },
-    "relaxish.runtime.ndarray": {
+    "relaxish.runtime.arrays.ndarray": {
         "relaxish.runtime": "cpu cuda device hexagon rocm",
+    },
+    "relaxish.runtime.vm": {
+        "relaxish.runtime.vm.machine": "VMInstrumentReturnKind VirtualMachine",
     },
     "relaxish.script": {
         "relaxish.script.ir": "ir_module",

@@ -16,7 +16,7 @@ from .backend.vm.tir_codegen import PREFIX, generate_tir
 from .driver import Pipeline, _registered, build, link_kernels, resolve_target
 from .ir.module import IRModule, functions_of
 from .relax.expr import Function
-from .runtime.executable import Executable, VMExecutable
+from .runtime.vm.executable import VMExecutable
 from .target import Target
 from .tir.function import PrimFunc
 
@@ -52,7 +52,7 @@ def _vmlink(
     params: Mapping[str, Any] | None = None,
     *,
     system_lib: bool | None = None,
-) -> Executable:
+) -> VMExecutable:
     """Compile the loop programs and put them, the bytecode and external modules into one executable."""
     graph = tir_mod if tir_mod is not None else IRModule({})
     where = resolve_target(target)

@@ -12,7 +12,7 @@ from programs.device_models import MODELS
 import relaxish
 from relaxish import relax
 from relaxish.ir.transform import PassContext
-from relaxish.runtime.kernel import ArgumentError
+from relaxish.runtime.kernels.kernel import ArgumentError
 from relaxish.runtime.nvidia.errors import CUDAError
 from relaxish.script import ir as I
 from relaxish.script import relax as R
@@ -314,7 +314,7 @@ def test_memory_of_a_graph_is_its_own(fake):
     vm["main"](*args)
     assert len(_kept_graphs(vm)) == 1
     held = fake.memory_info(0)[0]
-    relaxish.runtime.memory.clear_memory_pools()
+    relaxish.runtime.arrays.memory.clear_memory_pools()
     vm["main"](*args)
     assert fake.memory_info(0)[0] >= held
     destroyed = []

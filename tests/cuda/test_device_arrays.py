@@ -12,7 +12,7 @@ import pytest
 
 import relaxish
 from relaxish.runtime.device import _APIS, Device, DeviceAPI
-from relaxish.runtime.memory import Allocator, clear_memory_pools
+from relaxish.runtime.arrays.memory import Allocator, clear_memory_pools
 from relaxish.runtime.ndarray import NDArray
 from relaxish.runtime.nvidia import providers
 from relaxish.runtime.nvidia.errors import DeviceMemoryError, NoCUDAError

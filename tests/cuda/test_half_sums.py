@@ -11,7 +11,7 @@ import pytest
 from relaxish import op, pipeline, tir
 from relaxish.ir.transform import Sequential
 from relaxish.relax import BlockBuilder, TensorStructInfo, Var
-from relaxish.runtime.dtype import numpy_dtype
+from relaxish.runtime.arrays.dtype import numpy_dtype
 from relaxish.target import Target
 from relaxish.testing.emulation import emulate_cuda
 

@@ -13,7 +13,7 @@ from relaxish.backend.common.host_program import host_program_text
 from relaxish.backend.common.signature import kernel_spec
 from relaxish.runtime.devices.host_program import HostProgram, KernelInfo, trunc_div, trunc_mod
 from relaxish.runtime import KernelError
-from relaxish.runtime.kernel import ArgumentError
+from relaxish.runtime.kernels.kernel import ArgumentError
 from relaxish.runtime.nvidia.errors import CUDAError
 from relaxish.runtime.nvidia.module import TOOLS, CUDAModule
 from relaxish.runtime.nvidia.simulated import Kernel

@@ -41,7 +41,7 @@ def test_results_are_unchanged() -> None:
     torch = pytest.importorskip("torch")
     from relaxish.runtime import ndarray as nd
     from relaxish.runtime.device import cpu
-    from relaxish.runtime.vm import VirtualMachine
+    from relaxish.runtime.vm.machine import VirtualMachine
 
     mod, weights = network()
     x = RNG.standard_normal((1, 3, 32, 32)).astype("float32")

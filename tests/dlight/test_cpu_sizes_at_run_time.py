@@ -16,7 +16,7 @@ from relaxish.ir.functor import all_nodes
 from relaxish.relax import BlockBuilder, TensorStructInfo, Var, const
 from relaxish.runtime import ndarray as nd
 from relaxish.runtime.device import cpu
-from relaxish.runtime.vm import VirtualMachine
+from relaxish.runtime.vm.machine import VirtualMachine
 from relaxish.te import compute, create_prim_func, placeholder
 from relaxish.transform.cpu_layout import CPULayoutPacking
 

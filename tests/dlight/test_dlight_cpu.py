@@ -12,7 +12,7 @@ from relaxish.backend.llvm.compile import compile_primfuncs, jit_load
 from relaxish.dlight import ApplyDefaultSchedule, ScheduleRule, cpu, default_cpu_rules
 from relaxish.carver import CpuModel, recommend
 from relaxish.ir import IRModule
-from relaxish.runtime.kernel import NativeKernel
+from relaxish.runtime.kernels.kernel import NativeKernel
 from relaxish.target import Target
 from relaxish.tir.transform.pipeline import lower_for_cpu
 

@@ -33,7 +33,7 @@ from relaxish.runtime import load_module
 from relaxish.runtime.exports import safetensors_file
 from relaxish.runtime.devices.package import read_package
 from relaxish.runtime.exports.manifest import manifest_text, parse_manifest
-from relaxish.runtime.ndarray_cache import load_folder
+from relaxish.runtime.arrays.ndarray_cache import load_folder
 from relaxish.script import ir as I
 from relaxish.script import relax as R
 from relaxish.script import tir as T

@@ -24,7 +24,7 @@ import numpy as np
 import relaxish
 from relaxish import relax, rpc
 from relaxish.runtime import cpu, load_module, nd
-from relaxish.runtime.memory import Allocator
+from relaxish.runtime.arrays.memory import Allocator
 from relaxish.script import ir as I
 from relaxish.script import relax as R
 from relaxish.support.errors import RelaxishError

@@ -8,7 +8,7 @@ import pytest
 
 import relaxish
 from relaxish import dlight, relax, te
-from relaxish.runtime.dtype import numpy_dtype
+from relaxish.runtime.arrays.dtype import numpy_dtype
 from relaxish.script import relax as R
 from relaxish.target import Target
 

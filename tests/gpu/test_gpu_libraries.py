@@ -9,7 +9,7 @@ import relaxish
 from relaxish import relax
 from relaxish.relax.backend.cuda.cublas import partition_for_cublas
 from relaxish.relax.backend.cuda.cudnn import partition_for_cudnn
-from relaxish.runtime.dtype import numpy_dtype
+from relaxish.runtime.arrays.dtype import numpy_dtype
 from relaxish.runtime.nvidia.libs import loading
 from relaxish.runtime.nvidia.libs.gemm import run_gemm
 from relaxish.runtime.nvidia.libs.gemm_problem import product_shape

@@ -17,7 +17,7 @@ from relaxish import relax, te, tir
 from relaxish.ir.transform import PassContext
 from relaxish.meta_schedule.builder import BuilderInput, LocalBuilder
 from relaxish.meta_schedule.runner import EvaluatorConfig, LocalRunner, RunnerInput
-from relaxish.runtime.dtype import numpy_dtype
+from relaxish.runtime.arrays.dtype import numpy_dtype
 from relaxish.runtime.nvidia.errors import DeviceMemoryError, NoCUDAError
 from relaxish.target import Target
 

@@ -11,8 +11,8 @@ import relaxish
 from relaxish import relax
 from relaxish.relax.backend.cuda.cublas import partition_for_cublas
 from relaxish.runtime import cuda, nd
-from relaxish.runtime.dtype import numpy_dtype
-from relaxish.runtime.external import load_external
+from relaxish.runtime.arrays.dtype import numpy_dtype
+from relaxish.runtime.kernels.external import load_external
 from relaxish.runtime.nvidia import providers
 from relaxish.runtime.nvidia.libs import cublaslt as lt
 from relaxish.runtime.nvidia.libs import loading

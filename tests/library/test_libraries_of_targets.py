@@ -10,7 +10,7 @@ import pytest
 import relaxish
 from relaxish.pipeline import library_dispatch_passes
 from relaxish.relax.dpl import is_op, wildcard
-from relaxish.runtime.mkl import use_mkl
+from relaxish.runtime.kernels.mkl import use_mkl
 from relaxish.runtime.nvidia.libs.loading import use_library
 from relaxish.runtime.registry import register_func
 from relaxish.script import ir as I
@@ -164,7 +164,7 @@ def test_each_device_has_the_libraries_that_it_can_use() -> None:
     [("llvm -libs=mkl", "mkl"), ("cuda -arch=sm_80 -libs=cublas", "cuda"), ("cuda -arch=sm_80 -libs=cudnn", "cudnn")],
 )
 def test_a_missing_library_names_the_extra(target: str, extra: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr("relaxish.runtime.mkl._found", lambda: None)
+    monkeypatch.setattr("relaxish.runtime.kernels.mkl._found", lambda: None)
     monkeypatch.setattr("relaxish.runtime.nvidia.libs.loading.find", lambda name: None)
     monkeypatch.setattr("relaxish.runtime.nvidia.libs.loading._LOADED", {})
     with pytest.raises(MissingExtraError, match=rf"pip install 'relaxish\[{extra}\]'"):

@@ -15,7 +15,7 @@ import relaxish
 from relaxish.backend.llvm.compile import compile_primfuncs, jit_load
 from relaxish.ir.module import IRModule
 from relaxish.ir.prim import Var
-from relaxish.runtime.kernel import NativeKernel
+from relaxish.runtime.kernels.kernel import NativeKernel
 from relaxish.script import tir as T
 from relaxish.support import config
 from relaxish.support.errors import IndexBoundsError, MemoryCheckError, RelaxishError

@@ -13,7 +13,7 @@ import pytest
 from relaxish import tir
 from relaxish.backend.llvm.compile import compile_primfuncs, jit_load, link_shared
 from relaxish.ir import IRModule
-from relaxish.runtime.kernel import NativeKernel, SharedLibrary
+from relaxish.runtime.kernels.kernel import NativeKernel, SharedLibrary
 from relaxish.tir import (
     Allocate, AssertStmt, Broadcast, BufferLoad, BufferStore, Cast, Evaluate, FloatImm, For, ForKind, IfThenElse,
     IntImm, LetStmt, PrimFunc, Ramp, Select, SeqStmt, Var, decl_buffer,

@@ -10,7 +10,7 @@ import pytest
 from relaxish import tir
 from relaxish.backend.llvm.compile import compile_primfuncs, jit_load
 from relaxish.ir import IRModule
-from relaxish.runtime.kernel import NativeKernel
+from relaxish.runtime.kernels.kernel import NativeKernel
 from relaxish.tir import BufferLoad, BufferStore, For, ForKind, IfThenElse, IntImm, PrimFunc, SeqStmt, Var, decl_buffer
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import relaxish as rx
 from relaxish import tir
-from relaxish.runtime.dtype import numpy_dtype
+from relaxish.runtime.arrays.dtype import numpy_dtype
 
 
 def _kernel(dtype: str, stride: int, kind: str) -> object:

@@ -7,7 +7,7 @@ import pytest
 
 import relaxish
 from relaxish.ir import IRModule
-from relaxish.runtime.kernel import KernelSpec
+from relaxish.runtime.kernels.kernel import KernelSpec
 from relaxish.script import tir as T
 from relaxish.tir import transform
 

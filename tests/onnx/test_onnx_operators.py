@@ -11,7 +11,7 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 from relaxish.frontend.onnx import from_onnx  # noqa: E402
-from relaxish.runtime.kernel import ArgumentError  # noqa: E402
+from relaxish.runtime.kernels.kernel import ArgumentError  # noqa: E402
 from relaxish.support.errors import OpNotImplemented  # noqa: E402
 from relaxish.testing.fuzz.onnx_judges import check_operator, compiled_results, difference  # noqa: E402
 from relaxish.testing.fuzz.onnx_operators import OperatorCase, operator_case, operator_names  # noqa: E402

@@ -10,7 +10,7 @@ import pytest
 from programs.one_call import PIPELINES, run
 
 from relaxish import op
-from relaxish.runtime.dtype import numpy_dtype
+from relaxish.runtime.arrays.dtype import numpy_dtype
 
 TOLERANCE = {"float32": 2e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
 

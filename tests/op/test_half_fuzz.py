@@ -15,7 +15,7 @@ from programs.one_call import PIPELINES, run
 
 from relaxish import op
 from relaxish.relax import const
-from relaxish.runtime.dtype import numpy_dtype
+from relaxish.runtime.arrays.dtype import numpy_dtype
 
 torch = pytest.importorskip("torch")
 functional: Any = torch.nn.functional

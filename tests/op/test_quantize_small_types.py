@@ -11,7 +11,7 @@ from programs.one_call import run
 
 from relaxish import op
 from relaxish.relax import BlockBuilder, TensorStructInfo, Var
-from relaxish.runtime.dtype import numpy_dtype
+from relaxish.runtime.arrays.dtype import numpy_dtype
 from relaxish.support.errors import RelaxishError
 
 KINDS = [

@@ -7,7 +7,7 @@ import numpy as np
 import relaxish as rx
 from relaxish import relax, te, topi, tir
 from relaxish.ir.functor import all_nodes
-from relaxish.runtime.dtype import DataType
+from relaxish.runtime.arrays.dtype import DataType
 from relaxish.script import tir as T
 from relaxish.script.ir_builder import IRBuilder
 from relaxish.script.ir_builder import tir as TB

@@ -453,7 +453,7 @@ def _bad_cache(folder: Path, change) -> None:
     ],
 )
 def test_hostile_array_caches(tmp_path: Path, change) -> None:
-    from relaxish.runtime.ndarray_cache import load_folder
+    from relaxish.runtime.arrays.ndarray_cache import load_folder
 
     _bad_cache(tmp_path, change)
     with pytest.raises(RelaxishError):

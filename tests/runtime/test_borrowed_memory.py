@@ -8,7 +8,7 @@ import pytest
 import relaxish
 from relaxish import relax
 from relaxish.runtime import ShapeTuple, cpu, load_module, nd, register_func
-from relaxish.runtime.kernel import KernelSpec
+from relaxish.runtime.kernels.kernel import KernelSpec
 from relaxish.script import ir as I
 from relaxish.script import relax as R
 from relaxish.script import tir as T

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from relaxish.runtime import nd
-from relaxish.runtime.dlpack import import_capsule
+from relaxish.runtime.arrays.dlpack import import_capsule
 
 
 class Theirs:

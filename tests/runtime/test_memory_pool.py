@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from relaxish.runtime import NDArray, cpu, nd
-from relaxish.runtime.memory import Allocator, size_class
+from relaxish.runtime.arrays.memory import Allocator, size_class
 
 
 def held(allocator, live):

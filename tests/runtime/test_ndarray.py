@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from relaxish.runtime import DataType, Device, ShapeTuple, cpu, device, nd
-from relaxish.runtime.memory import Allocator
+from relaxish.runtime.arrays.memory import Allocator
 from relaxish.runtime.ndarray import as_ndarray
 
 DTYPES = ["int8", "int32", "int64", "uint8", "float16", "float32", "float64", "bool"]

@@ -81,7 +81,7 @@ SCHEDULES = [as_written, tiled, decomposed, cached, read_cached, factored, unfac
 
 
 def numbers(dtype: str, *shape: int, seed: int = 0) -> Any:
-    return np.random.default_rng(seed).uniform(0, 1, shape).astype(relaxish.runtime.dtype.numpy_dtype(dtype))
+    return np.random.default_rng(seed).uniform(0, 1, shape).astype(relaxish.runtime.arrays.dtype.numpy_dtype(dtype))
 
 
 def near(got: Any, exact: Any, dtype: str) -> None:

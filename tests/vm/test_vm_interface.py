@@ -18,7 +18,7 @@ from relaxish.runtime import (
     register_func,
 )
 from relaxish.runtime.profiling import Report
-from relaxish.runtime.vm_module import VMModule
+from relaxish.runtime.vm.module import VMModule
 from relaxish.script import ir as I
 from relaxish.script import relax as R
 from relaxish.script import tir as T

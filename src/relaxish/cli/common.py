@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from ..runtime.bytecode.plan import TensorSpec
-from ..runtime.ndarray import NDArray
+from ..runtime.arrays.ndarray import NDArray
 from ..support.errors import RelaxishError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def writable_file(path: str | os.PathLike[str]) -> Path:
 
 def random_input(spec: TensorSpec, rng: np.random.Generator) -> np.ndarray[Any, Any]:
     """A plausible tensor: normal numbers for floats, small ones for integers (they may be token numbers)."""
-    from ..runtime.dtype import numpy_dtype
+    from ..runtime.arrays.dtype import numpy_dtype
 
     kind = numpy_dtype(spec.dtype)
     if kind.kind in "iu":
@@ -131,7 +131,7 @@ def show_shape(shape: Sequence[int]) -> str:
 
 def flatten_result(value: NDArray) -> list[Any]:
     """All tensors of a result as NumPy arrays."""
-    from ..runtime.container import flatten
+    from ..runtime.arrays.container import flatten
 
     return [t.numpy() for t in flatten(value)]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..runtime.executable import Executable
+from ..runtime.vm.executable import VMExecutable
 from ..support.errors import RelaxishError
 from ..target.target import Target
 from .common import parse_shapes, resolve_target, trust_option, writable_file
@@ -37,7 +37,7 @@ def build_model(model: LoadedModel, target: Target, database: str | None = None)
     return executable
 
 
-def _build_tuned(model: LoadedModel, target: Target, database: str) -> Executable:
+def _build_tuned(model: LoadedModel, target: Target, database: str) -> VMExecutable:
     from ..meta_schedule.relax_integration import compile_relax
 
     return compile_relax(opened(database), model.mod, target, params=None)

@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import te, tir
 from ..ir.expr import PrimExpr
-from ..runtime.ndarray import NDArray
+from ..runtime.arrays.ndarray import NDArray
 from ..runtime.registry import register_func
 
 __all__ = ["batch_matmul", "matmul"]

@@ -30,8 +30,8 @@ from ..ir.transform import Sequential
 from ..relax.dpl import is_op, wildcard
 from ..relax.expr import Call, Constant, Function, ShapeExpr, Var
 from ..relax.struct_info import TensorStructInfo
-from ..runtime.kernel import MissingFunctionError
-from ..runtime.ndarray import NDArray
+from ..runtime.kernels.kernel import MissingFunctionError
+from ..runtime.arrays.ndarray import NDArray
 from ..runtime.registry import register_func
 from ..support.errors import MissingExtraError, RelaxishError
 from ..transform import FuseOpsByPattern, FusionPattern, MergeCompositeFunctions

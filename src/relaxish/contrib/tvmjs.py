@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from ..runtime.device import Device
-from ..runtime.ndarray import NDArray
-from ..runtime.ndarray_cache import load_folder
+from ..runtime.arrays.ndarray import NDArray
+from ..runtime.arrays.ndarray_cache import load_folder
 from ..support.errors import RelaxishError
 
 __all__ = ["dump_ndarray_cache", "load_ndarray_cache"]

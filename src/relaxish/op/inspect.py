@@ -15,7 +15,7 @@ from ..relax.expr import Call, Expr, PrimValue
 from ..relax.op_table import Infer, Legalize
 from ..relax.scalars import const_int
 from ..relax.struct_info import PrimStructInfo, StructInfo, TensorStructInfo
-from ..runtime.dtype import DataType
+from ..runtime.arrays.dtype import DataType
 from ..tir import IntImm
 from .inference import Number, as_expr, as_prim_value
 from .inspect_getters import GETTERS, field_getter

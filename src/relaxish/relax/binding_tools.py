@@ -9,7 +9,7 @@ import numpy as np
 
 from ..ir.expr import PrimExpr
 from ..ir.prim import Var as TirVar
-from ..runtime.ndarray import NDArray
+from ..runtime.arrays.ndarray import NDArray
 from ..support.errors import RelaxishError
 from .analysis.variables import defined_symbolic_vars, free_symbolic_vars
 from .copying import SymbolSubstitutor

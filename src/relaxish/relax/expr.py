@@ -21,7 +21,7 @@ from ..ir.prim import Call as PrimCall
 from ..ir.prim import FloatImm, IntImm
 from ..ir.source import Span
 from ..ir.types import Type
-from ..runtime.ndarray import NDArray
+from ..runtime.arrays.ndarray import NDArray
 from ..support.entry_points import load
 from ..support.errors import InternalError, RelaxishError
 from ..te.tensor import Tensor
@@ -317,7 +317,7 @@ class Constant(ExprWithOp):
 
 
 def _as_ndarray(data: NDArray | np.ndarray[Any, Any] | np.generic | float | list[Any]) -> NDArray:
-    from ..runtime import ndarray
+    from ..runtime.arrays import ndarray
 
     match data:
         case ndarray.NDArray():

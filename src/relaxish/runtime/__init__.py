@@ -8,14 +8,14 @@ from ..support.entry_points import lazy_package as _lazy_package
 from ..support.threads import num_threads
 from . import nd, object_path
 from ..support.errors import KernelError
-from .benchmark import BenchmarkResult
-from .compiled import Executable
-from .container import ShapeTuple, String, convert
+from .vm.benchmark import BenchmarkResult
+from .vm.compiled import Executable
+from .arrays.container import ShapeTuple, String, convert
 from .device import Device, cpu, cuda, device, enabled, ext_dev, hexagon, metal, opencl, rocm, vpi, vulkan, webgpu
-from .dtype import ArgTypeCode, DataType, DataTypeCode, TypeCode
-from .executable import VMExecutable
+from .arrays.dtype import ArgTypeCode, DataType, DataTypeCode, TypeCode
+from .vm.executable import VMExecutable
 from .exports.export import load_module, load_static_library
-from .kernel import (
+from .kernels.kernel import (
     ArgumentError,
     KernelSpec,
     NativeKernel,
@@ -25,17 +25,17 @@ from .kernel import (
     SharedLibrary,
 )
 from .exports.machines import MachinePrograms
-from .module import Module
+from .kernels.module import Module
 from .nd import NDArray
 from .object_path import ObjectPath
-from .ndarray import array, empty, from_dlpack
-from .params import load_param_dict, load_param_dict_from_file, save_param_dict, save_param_dict_to_file
+from .arrays.ndarray import array, empty, from_dlpack
+from .arrays.params import load_param_dict, load_param_dict_from_file, save_param_dict, save_param_dict_to_file
 from .bytecode.plan import ExecutionPlan
-from .profiling import Report, Timer
+from .vm.profiling import Report, Timer
 from .registry import PackedFunc, get_global_func, list_global_func_names, register_func, remove_global_func
 from .exports.system_library import system_lib
-from .thread_count import set_num_threads
-from .vm import VirtualMachine, VMInstrumentReturnKind
+from .kernels.thread_count import set_num_threads
+from .vm.machine import VirtualMachine, VMInstrumentReturnKind
 
 __all__ = [
     "ArgTypeCode",

@@ -1,7 +1,7 @@
 """The ``relaxish.nd`` name space: arrays and device constructors."""
 
 from .device import Device, cpu, cuda, device, ext_dev, hexagon, metal, opencl, rocm, vpi, vulkan, webgpu
-from .ndarray import NDArray, array, empty, from_dlpack, numpyasarray
+from .arrays.ndarray import NDArray, array, empty, from_dlpack, numpyasarray
 
 gpu = cuda
 

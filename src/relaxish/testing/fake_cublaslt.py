@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..runtime.dtype import numpy_dtype
+from ..runtime.arrays.dtype import numpy_dtype
 from ..runtime.nvidia import providers
 from ..runtime.nvidia.libs import cublaslt as lt
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..runtime.dtype import numpy_dtype
+from ..runtime.arrays.dtype import numpy_dtype
 from ..runtime.nvidia import providers
 from ..runtime.nvidia.libs import cudnn as dnn
 

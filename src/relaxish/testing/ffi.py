@@ -9,7 +9,7 @@ from typing import Any
 
 from ..ir import PrimExpr
 from ..ir.prim import FloatImm, IntImm, StringImm, const_int
-from ..runtime.container import Array, Map, String, type_key_of
+from ..runtime.arrays.container import Array, Map, String, type_key_of
 from ..runtime.registry import register_func
 from ..support.errors import InternalError
 

@@ -19,7 +19,7 @@ from ..frontend.nn.llm.kv_cache import PagedKVCache, RopeMode, TIRPagedKVCache
 from ..ir.expr import PrimExpr
 from ..ir.module import IRModule
 from ..runtime import Device, ShapeTuple, VirtualMachine, cpu, get_global_func
-from ..runtime.ndarray import NDArray, array
+from ..runtime.arrays.ndarray import NDArray, array
 from ..target import Target
 from ..te.tensor import Tensor
 

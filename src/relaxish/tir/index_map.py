@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ..arith import Analyzer
-    from ..runtime.ndarray import NDArray
+    from ..runtime.arrays.ndarray import NDArray
 
 _Array = TypeVar("_Array", "np.ndarray[Any, Any]", "NDArray")
 
@@ -181,7 +181,7 @@ class IndexMap(Node):
         out[tuple(np.broadcast_to(evaluate(e, env), source.shape) for e in self.final_indices)] = source
         if isinstance(arr_src, np.ndarray):
             return out
-        from ..runtime.ndarray import array
+        from ..runtime.arrays.ndarray import array
 
         return array(out)
 

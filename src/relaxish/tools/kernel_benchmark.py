@@ -24,7 +24,8 @@ from ..ir.expr import ExprLike
 from ..ir.module import IRModule
 from ..meta_schedule.runner import EvaluatorConfig
 from ..relax import ShapeStructInfo, TensorStructInfo
-from ..runtime import Device, Module, cpu, ndarray
+from ..runtime import Device, Module, cpu
+from ..runtime.arrays import ndarray
 from ..target import Target
 from ..tir import IntImm, PrimFunc
 from .kernel_extraction import extract_all_func_info_from_relax, extract_from_relax, extract_prim_func

@@ -15,7 +15,8 @@ from ..meta_schedule.arg_info import TensorInfo
 from ..meta_schedule.builder import Builder
 from ..meta_schedule.measure import Candidate, MeasureEngine
 from ..meta_schedule.runner import Runner
-from ..runtime import VirtualMachine, device, ndarray
+from ..runtime import VirtualMachine, device
+from ..runtime.arrays import ndarray
 from ..runtime.registry import register_func
 from ..support.errors import RelaxishError
 from ..target import Target

@@ -15,7 +15,7 @@ from ..relax.block_builder import BlockBuilder
 from ..relax.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var, const
 from ..relax.struct_info import TensorStructInfo, TupleStructInfo
 from ..relax.scalars import const_int
-from ..runtime.ndarray import array
+from ..runtime.arrays.ndarray import array
 from ..support.sequences import as_list
 
 __all__ = ["Adam", "MomentumSGD", "Optimizer", "SGD"]

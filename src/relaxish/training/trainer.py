@@ -11,8 +11,8 @@ from ..ir.module import IRModule
 from ..relax.expr import Var
 from ..relax.scalars import const_int
 from ..runtime.device import Device
-from ..runtime.ndarray import NDArray, array
-from ..runtime.vm import VirtualMachine
+from ..runtime.arrays.ndarray import NDArray, array
+from ..runtime.vm.machine import VirtualMachine
 from ..support.sequences import as_list
 from .setup_trainer import SetupTrainer
 from ..ir.plain import plain_int

@@ -13,7 +13,7 @@ from ..ir.prim import Var as TirVar
 from ..relax.analysis.variables import defined_symbolic_vars
 from ..relax.binding_tools import bind_params, bind_symbolic_vars
 from ..relax.expr import Constant, Expr, Function
-from ..runtime.ndarray import NDArray
+from ..runtime.arrays.ndarray import NDArray
 from ..support.errors import InternalError
 from .base import map_relax_functions, symbol_of
 from ..ir.declared_pass import ModuleRewrite

@@ -26,7 +26,7 @@ from ...meta_schedule.measure import Candidate, Measured, MeasureEngine, Prebuil
 from ...meta_schedule.postproc.verify_gpu import lowered_for_checks
 from ...meta_schedule.runner import EvaluatorConfig, RPCConfig
 from ...runtime.device import Device
-from ...runtime.ndarray import NDArray
+from ...runtime.arrays.ndarray import NDArray
 from ...runtime.rpc.client import RPCModule, RPCSession
 from ...support.entry_points import load
 from ...support.errors import RelaxishError
@@ -247,7 +247,7 @@ def _link_function(build_func: Any) -> Any:
 def _build_linked(link: Callable[..., Any], folder: str, mod: IRModule, target: Target, params: Any = None) -> str:
     """In the worker: compile, and have the user's function link the objects; the path of the library."""
     from ...backend.llvm.engine import triple_of
-    from ...runtime.module import Module
+    from ...runtime.kernels.module import Module
 
     compiled = pickle.loads(default_build(mod, target, params))
     host = target.host if target.host is not None and target.kind.name != "llvm" else target

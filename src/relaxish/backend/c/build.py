@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.module import IRModule
-from ...runtime.kernel import KernelSpec
+from ...runtime.kernels.kernel import KernelSpec
 from ...tir.transform.numerics.lower_intrin import LowerDivision
 from ..common.csource import device_functions
 from ..common.signature import kernel_spec

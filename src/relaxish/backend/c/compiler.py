@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from ...runtime.kernel import SharedLibrary
+from ...runtime.kernels.kernel import SharedLibrary
 from ...support.errors import RelaxishError
 
 __all__ = ["compile_object", "find_compiler", "link_shared", "load_objects"]

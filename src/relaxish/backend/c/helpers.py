@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...runtime.failures import RECORD, RECORDED, RECORDS
+from ...runtime.kernels.failures import RECORD, RECORDED, RECORDS
 
 __all__ = ["HELPERS", "extremum_helper"]
 

@@ -17,7 +17,7 @@ from ...tir.buffer import Buffer
 from ...tir.stmt import Allocate, AllocateConst, AssertStmt, AttrStmt
 from ...ir import dtype as dt
 from ...ir.prim import BinaryOp, Call, Div, IntImm, Mod, Var
-from ...runtime.failures import FIELD, site_text
+from ...runtime.kernels.failures import FIELD, site_text
 from ...support.errors import RelaxishError
 from ...tir import PrimFunc
 from ..common.atomics import ATOMICS

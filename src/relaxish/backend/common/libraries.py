@@ -45,7 +45,7 @@ LIBRARIES: dict[str, Library] = {
     "cudnn": Library("cuda.cudnn:partition_for_cudnn", "nvidia.libs.cudnn:library"),
     "cutlass": Library("cuda.cutlass:partition_for_cutlass"),
     "thrust": Library(),
-    "mkl": Library("cpu_generic.mkl:partition_for_mkl", "mkl:load_mkl"),
+    "mkl": Library("cpu_generic.mkl:partition_for_mkl", "kernels.mkl:load_mkl"),
     "hipblas": Library("rocm.hipblas:partition_for_hipblas", codegen="hipblas"),
     "clml": Library("adreno.clml:OpenCLMLOffLoad", codegen="openclml"),
 }

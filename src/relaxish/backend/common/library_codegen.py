@@ -9,8 +9,8 @@ from typing import Any
 from ...relax.analysis import get_var2val
 from ...relax.expr import Call, Constant, Expr, Function, Var
 from ...relax.struct_info import TensorStructInfo, fields_of
-from ...runtime.external import LibraryModule, Program, Step
-from ...runtime.ndarray import NDArray
+from ...runtime.kernels.external import LibraryModule, Program, Step
+from ...runtime.arrays.ndarray import NDArray
 from ...support.errors import RelaxishError
 from ..pattern_registry import patterns_named
 

@@ -9,7 +9,7 @@ from ...ir.expr import PrimExpr
 from ...ir.op import op_name_of
 from ...ir.functor import Visitor, all_nodes
 from ...ir.prim import Call, IntImm, Var, is_call_of, const_int
-from ...runtime.kernel import KernelSpec, ParamSpec, ShapeVarSource
+from ...runtime.kernels.kernel import KernelSpec, ParamSpec, ShapeVarSource
 from ...support.sequences import of_kind
 from ...tir.buffer import Buffer
 from ...tir.function import PrimFunc

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...ir.module import IRModule
 from ...relax.expr import Constant, Function
-from ...runtime.external import LibraryModule
+from ...runtime.kernels.external import LibraryModule
 from ...runtime.registry import register_func
 from ...transform import FuseOpsByPattern
 from ...transform.fuse_ops_by_pattern import PatternCheckContext

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...ir.module import IRModule, functions_of
-from ...runtime.kernel import KernelSpec
+from ...runtime.kernels.kernel import KernelSpec
 from ...runtime.exports.linking import ForeignLibrary, Linker, UnlinkedLibrary, is_foreign
 from ...runtime.bytecode.plan import ExecutionPlan
 from ...support import config

@@ -14,11 +14,11 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from ...runtime import packed_calls
-from ...runtime.failures import FAIL, RECORD
+from ...runtime.kernels import packed_calls
+from ...runtime.kernels.failures import FAIL, RECORD
 from ...runtime.exports.linking import Linker, is_foreign
 from ...runtime.exports.manifest import CodeRequirements
-from ...runtime.thread_count import pool_loaded
+from ...runtime.kernels.thread_count import pool_loaded
 from ...support import config
 from ...support.errors import RelaxishError
 from ...target import Target

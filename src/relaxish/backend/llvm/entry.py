@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...runtime.failures import RECORDED
+from ...runtime.kernels.failures import RECORDED
 from ...runtime.bytecode.plan import ExecutionPlan
 from .ltypes import float_literal, kernel_symbol, quoted
 from .module_writer import ModuleWriter

@@ -34,7 +34,7 @@ from ...ir import dtype as dt
 from ...ir.functor import all_nodes
 from ...ir.op import Op
 from ...ir.prim import Add, BinaryOp, Call, Cast, Div, FloorDiv, FloorMod, IntImm, Mod, Mul, Sub
-from ...runtime.failures import FAIL, site_text
+from ...runtime.kernels.failures import FAIL, site_text
 from ..common.divisors import constant_of, is_safe_divisor
 from .emit import FunctionWriter, Lines
 from .ltypes import llvm_type, scalar_type, splat, zero_of

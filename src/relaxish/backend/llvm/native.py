@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...runtime.bytecode.plan import ExecutionPlan
-from ...runtime.kernel import PACKED_SUFFIX, NativeLibrary
+from ...runtime.kernels.kernel import PACKED_SUFFIX, NativeLibrary
 from ...runtime.devices.native_host import HostCode
 from ...target import Target
 from ..common.native_compile import NativeCode, register_native_compiler

@@ -1,4 +1,4 @@
-"""``T.call_packed`` and ``tir.trace``: compiled code calls functions of the registry (``runtime/packed_calls.py``).
+"""``T.call_packed`` and ``tir.trace``: compiled code calls functions of the registry (``runtime/kernels/packed_calls.py``).
 
 Before::
 
@@ -23,7 +23,7 @@ from ...ir.functor import all_nodes
 from ...ir.node import Node
 from ...ir.op import op_name_of
 from ...ir.prim import Call, IntImm, StringImm, is_call_of, is_zero
-from ...runtime.packed_calls import ARRAY, BOOL, CALL, FLOAT, HANDLE, INT, NOTHING, STRING
+from ...runtime.kernels.packed_calls import ARRAY, BOOL, CALL, FLOAT, HANDLE, INT, NOTHING, STRING
 from ...support.errors import RelaxishError
 from .emit import Lines
 from .intrin import register

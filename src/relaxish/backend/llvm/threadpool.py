@@ -16,9 +16,9 @@ CPUs this process may run on. ``void rx_set_num_threads(int32_t n)``, which ever
 
 from __future__ import annotations
 
-from ...runtime.failures import FAIL, RECORD, RECORDED, RECORDS
-from ...runtime.packed_calls import CALL, NO_HOST
-from ...runtime.packed_calls import SETTER as SET_PACKED
+from ...runtime.kernels.failures import FAIL, RECORD, RECORDED, RECORDS
+from ...runtime.kernels.packed_calls import CALL, NO_HOST
+from ...runtime.kernels.packed_calls import SETTER as SET_PACKED
 
 SET_THREADS = "rx_set_num_threads"
 LAUNCH = "rx_parallel_launch"

@@ -27,7 +27,7 @@ from ...relax.expr import (
 from ...runtime.bytecode.builtins import WITH_CONTEXT
 from ...relax.struct_info import ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 from ...runtime.bytecode.instructions import Arg, Declared, GotoOp, IfOp
-from ...runtime.container import ShapeTuple
+from ...runtime.arrays.container import ShapeTuple
 from ...runtime.bytecode.exec_builder import ExecBuilder
 from ...support.errors import RelaxishError
 from ...tir.function import PrimFunc

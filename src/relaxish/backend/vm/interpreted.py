@@ -7,8 +7,8 @@ from typing import Any
 
 from ...ir.module import IRModule, functions_of
 from ...ir.prim import const_int
-from ...runtime.kernel import KernelSpec, ParamSpec
-from ...runtime.ndarray import NDArray
+from ...runtime.kernels.kernel import KernelSpec, ParamSpec
+from ...runtime.arrays.ndarray import NDArray
 from ...tir.function import PrimFunc
 from ..common.signature import written_params
 from .codegen import symbol_of

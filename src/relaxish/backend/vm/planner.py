@@ -17,10 +17,10 @@ from typing import Any
 
 from ...runtime.bytecode.builtins import MakeShapeCode, MatchShapeCode
 from ...runtime.bytecode.instructions import VM_REGISTER, Arg, CallOp, FunctionInfo, RetOp
-from ...runtime.container import ShapeTuple
-from ...runtime.dtype import itemsize
-from ...runtime.kernel import KernelSpec
-from ...runtime.ndarray import NDArray
+from ...runtime.arrays.container import ShapeTuple
+from ...runtime.arrays.dtype import itemsize
+from ...runtime.kernels.kernel import KernelSpec
+from ...runtime.arrays.ndarray import NDArray
 from ...support.sequences import of_kind
 from ...runtime.bytecode.plan import ExecutionPlan, KernelCall, Operand, ResultTensor, ResultValue, Slot, TensorSpec
 

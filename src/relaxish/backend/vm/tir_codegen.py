@@ -36,9 +36,9 @@ from ...relax.expr import (
 )
 from ...relax.expr import StringImm as RelaxString, is_call_of
 from ...relax.struct_info import is_void
-from ...runtime.container import ShapeTuple
+from ...runtime.arrays.container import ShapeTuple
 from ...runtime.bytecode.exec_builder import ExecBuilder
-from ...runtime.ndarray import NDArray
+from ...runtime.arrays.ndarray import NDArray
 from ...support.sequences import of_kind
 from ...tir import Evaluate, IfThenElse, SeqStmt
 from ...tir import Var as TirVar

@@ -28,7 +28,7 @@ from ...ir.prim import FloorDiv, FloorMod, IntImm, const_ints, is_one
 from ...ir.transform import Pass, PassContext, PassInfo
 from ...relax.expr import Call, Constant, Function, Tuple
 from ...relax.expr_functor import PyExprMutator
-from ...runtime.ndarray import NDArray, empty
+from ...runtime.arrays.ndarray import NDArray, empty
 from ...support.sequences import of_kind
 from ...tir import Block, BufferLoad, BufferRegion, PrimFunc, decl_buffer
 from ...ir.plain import plain_int

@@ -18,7 +18,7 @@ from ...ir.prim import const_int
 from ...relax.expr import Expr
 from ...relax.struct_info import StructInfo
 from ...runtime import Device
-from ...runtime.ndarray import NDArray, array
+from ...runtime.arrays.ndarray import NDArray, array
 from ..common import Pipeline
 from .subroutine import SubroutineMixin
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import op as _op
-from ...runtime.ndarray import NDArray
+from ...runtime.arrays.ndarray import NDArray
 from ...runtime.registry import register_func
 from ...support.errors import RelaxishError
 from .calls import struct_info_of, to_packed_argument

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from ...runtime import NDArray, VirtualMachine
 from ...runtime import Device, device as make_device
-from ...runtime.ndarray import array, from_dlpack
+from ...runtime.arrays.ndarray import array, from_dlpack
 from ..common import build_module, Pipeline
 from .core import Module
 

@@ -20,7 +20,7 @@ from ...ir.op import Op
 from ...relax.expr import Call, Constant, Expr, PrimValue, ShapeExpr, Tuple
 from ...relax.scalars import const_int, prove_equal, prove_equal_shapes, simplify
 from ...relax.struct_info import PrimStructInfo, ShapeStructInfo, TensorStructInfo, tensor_dims
-from ...runtime.ndarray import NDArray
+from ...runtime.arrays.ndarray import NDArray
 from ...support.errors import OpAttributeInvalid, OpNotImplemented
 from ...tir import Buffer, Call as TirCall, const, Stmt, Var
 from ...topi import loops

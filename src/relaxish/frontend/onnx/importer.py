@@ -19,7 +19,7 @@ from ...ir.expr import PrimExpr
 from ...ir.module import IRModule
 from ...relax.expr import Constant, Expr, Tuple, TupleGetItem
 from ...relax.struct_info import TensorStructInfo, TupleStructInfo
-from ...runtime.ndarray import array, from_numpy
+from ...runtime.arrays.ndarray import array, from_numpy
 from ...support.errors import OpNotImplemented, RelaxishError
 from ...tir import SizeVar, Var
 from .context import (

@@ -9,8 +9,8 @@ import torch
 
 from ...ir import IRModule
 from ...runtime import cpu, NDArray, VirtualMachine, VMExecutable
-from ...runtime.container import ShapeTuple
-from ...runtime.ndarray import from_dlpack
+from ...runtime.arrays.container import ShapeTuple
+from ...runtime.arrays.ndarray import from_dlpack
 from .importer import torch_dtype
 from .traced import import_traced
 

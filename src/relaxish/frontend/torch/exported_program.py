@@ -363,7 +363,7 @@ class _ExportedProgramImporter:
         if self.attrs:
             mod["main"] = mod["main"].with_attrs(self.attrs)
         if keep_params:
-            from ...runtime.ndarray import array
+            from ...runtime.arrays.ndarray import array
 
             mod["main"] = mod["main"].with_attr("params", [array(weights[name]) for name in params])
         return mod

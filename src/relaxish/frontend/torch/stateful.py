@@ -7,7 +7,7 @@ import torch
 
 from ... import relax
 from ...runtime import cpu, NDArray, VirtualMachine
-from ...runtime.ndarray import from_dlpack
+from ...runtime.arrays.ndarray import from_dlpack
 from ...support.errors import RelaxishError
 from ..common import build_module, detach_params, need, Pipeline
 from .exported_program import from_exported_program, returned_values

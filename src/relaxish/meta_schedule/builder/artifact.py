@@ -56,7 +56,7 @@ def export_kernels(compiled: CompiledObject, folder: Path, archive: bool = False
     """
     from ...backend.llvm.compile import linker_of
     from ...runtime.exports.linking import is_foreign
-    from ...runtime.module import Module
+    from ...runtime.kernels.module import Module
 
     path = folder / ("candidate.tar" if archive or is_foreign(compiled.triple) else "candidate.so")
     linker = linker_of(Target({"kind": "llvm", "mtriple": compiled.triple}) if compiled.triple else Target("llvm"))

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...arith.affine import Affine
 from ...ir import IRModule
-from ...runtime.ndarray import NDArray, array
+from ...runtime.arrays.ndarray import NDArray, array
 from ...tir import PrimFunc
 from .columns import NUM_FEATURES, ColumnAccess, ColumnStore, Touched, store_features
 from .forms import ColumnForm, ColumnRest, ColumnTerm

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...runtime import NDArray, nd
 from ...runtime import device as device_of
-from ...runtime.benchmark import HostTimer
+from ...runtime.vm.benchmark import HostTimer
 from ...runtime.device import Clock
 from ...runtime.nvidia import providers
 from ...runtime.nvidia.errors import CUDAError

@@ -285,7 +285,7 @@ def load_kernel(artifact: str | bytes) -> Callable[[Sequence[np.ndarray[Any, Any
 
     An artifact is the code as bytes, or the path of an exported module. Raises ValueError for what is neither.
     """
-    from ...runtime.kernel import PACKED_SUFFIX
+    from ...runtime.kernels.kernel import PACKED_SUFFIX
 
     library: Any
     compiled = unpacked(artifact)
@@ -315,7 +315,7 @@ def load_kernel(artifact: str | bytes) -> Callable[[Sequence[np.ndarray[Any, Any
 
 def loaded_function(artifact: str | bytes) -> Callable[..., Any]:
     """The function of an artifact for this processor, which takes arrays and numbers and checks neither."""
-    from ...runtime.kernel import NativeKernel
+    from ...runtime.kernels.kernel import NativeKernel
 
     compiled = unpacked(artifact)
     if compiled is None or isinstance(compiled, (DeviceArtifact, InterpretedArtifact)):
@@ -333,7 +333,7 @@ def loaded_function(artifact: str | bytes) -> Callable[..., Any]:
 def _execute_in_worker(
     artifact: str | bytes, make: Callable[[str], Sequence[Any]], wanted: Sequence[int]
 ) -> list[np.ndarray[Any, Any]]:
-    from ...runtime.ndarray import NDArray, from_numpy
+    from ...runtime.arrays.ndarray import NDArray, from_numpy
 
     values = [from_numpy(v) if isinstance(v, np.ndarray) else v for v in make("llvm")]
     loaded_function(artifact)(*values)
@@ -343,7 +343,7 @@ def _execute_in_worker(
 def _exported(path: str) -> tuple[Any, str]:
     """Library and entry of an exported module."""
     from ...runtime.exports.load import load_module
-    from ...runtime.module import Module
+    from ...runtime.kernels.module import Module
 
     if not os.path.exists(path):
         raise ValueError(f"no loader for the artifact {path}; give f_run_evaluator")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.benchmark import HostTimer
+from ...runtime.vm.benchmark import HostTimer
 from ...runtime import NDArray, nd
 from ...runtime import Device, device as device_of
 from ...runtime.devices.module import DeviceModule

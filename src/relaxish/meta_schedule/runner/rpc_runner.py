@@ -179,7 +179,7 @@ def _as_library(artifact: str | bytes, folder: Path) -> Path:
     if not isinstance(made, DeviceArtifact):
         return export_kernels(made, folder)
     from ...runtime.devices.module import DeviceModule
-    from ...runtime.module import Module
+    from ...runtime.kernels.module import Module
     from ...runtime.nvidia.module import CUDAModule
 
     kind: Any = CUDAModule if made.kind == "cuda" else DeviceModule

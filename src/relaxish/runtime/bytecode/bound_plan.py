@@ -17,13 +17,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, TYPE_CHECKING
 
 from ...support.errors import KernelError
-from ..container import ShapeTuple, type_key_of
+from ..arrays.container import ShapeTuple, type_key_of
 from ..device import _CPU0
-from ..executable import Executable
-from ..failures import RECORDED, failure
-from ..kernel import ArgumentError, ArgumentTypeError, packed_entry
-from ..memory import Allocator, Storage, aligned_bytes, size_class
-from ..ndarray import NDArray, as_ndarray
+from ..vm.executable import VMExecutable
+from ..kernels.failures import RECORDED, failure
+from ..kernels.kernel import ArgumentError, ArgumentTypeError, packed_entry
+from ..arrays.memory import Allocator, Storage, aligned_bytes, size_class
+from ..arrays.ndarray import NDArray, as_ndarray
 from .plan import ExecutionPlan, Result, ResultTensor, ResultValue
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class BoundPlan:
     def __init__(
         self,
         plan: ExecutionPlan,
-        executable: Executable,
+        executable: VMExecutable,
         allocator: Allocator,
         explain: Callable[..., Any] | None = None,
     ) -> None:

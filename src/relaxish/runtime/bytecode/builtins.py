@@ -12,16 +12,16 @@ from typing import Any, TYPE_CHECKING, TypeVar
 import numpy as np
 
 from ...support.errors import InternalError, RelaxishError
-from ..container import ShapeTuple, type_key_of
+from ..arrays.container import ShapeTuple, type_key_of
 from ..device import Device
-from ..dtype import DataType, itemsize
-from ..kernel import ArgumentError, ArgumentTypeError
-from ..memory import Allocator, Storage, clear_memory_pools
-from ..ndarray import NDArray, alloc_tensor, array, from_numpy
+from ..arrays.dtype import DataType, itemsize
+from ..kernels.kernel import ArgumentError, ArgumentTypeError
+from ..arrays.memory import Allocator, Storage, clear_memory_pools
+from ..arrays.ndarray import NDArray, alloc_tensor, array, from_numpy
 from ..registry import get_global_func, register_func
 
 if TYPE_CHECKING:
-    from ..vm import VirtualMachine
+    from ..vm.machine import VirtualMachine
 
 _T = TypeVar("_T")
 

@@ -10,16 +10,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...support.errors import KernelError
-from ..container import ShapeTuple
+from ..arrays.container import ShapeTuple
 from ..device import Device
-from ..kernel import KernelSpec
-from ..memory import Allocator
-from ..ndarray import NDArray
+from ..kernels.kernel import KernelSpec
+from ..arrays.memory import Allocator
+from ..arrays.ndarray import NDArray
 from .plan import ExecutionPlan, KernelCall, Result, ResultTensor, ResultValue
 from .shape_text import extent_of
 
 if TYPE_CHECKING:
-    from ..executable import Executable
+    from ..vm.executable import VMExecutable
 
 __all__ = ["DevicePlan"]
 
@@ -36,7 +36,7 @@ class DevicePlan:
     def __init__(
         self,
         plan: ExecutionPlan,
-        executable: Executable,
+        executable: VMExecutable,
         allocator: Allocator,
         constant: Callable[[int], Any],
         otherwise: Callable[..., Any],

@@ -12,10 +12,10 @@ import numpy as np
 
 from ...support.errors import InternalError, RelaxishError
 from .instructions import VM_REGISTER, VOID_REGISTER, Arg, CallOp, Declared, FunctionInfo, GotoOp, IfOp, RetOp
-from ..container import convert
-from ..executable import Executable
-from ..kernel import KernelSpec, NativeLibrary
-from ..ndarray import NDArray
+from ..arrays.container import convert
+from ..vm.executable import VMExecutable
+from ..kernels.kernel import KernelSpec, NativeLibrary
+from ..arrays.ndarray import NDArray
 from .plan import ExecutionPlan
 from .registers import check_function, renumber_registers
 
@@ -38,7 +38,7 @@ _KIND_NAMES = {VMFuncKind.PACKED_FUNC: "packed", VMFuncKind.VM_FUNC: "vm"}
 
 
 class ExecBuilder:
-    """Builds an :class:`Executable` instruction by instruction.
+    """Builds an :class:`VMExecutable` instruction by instruction.
 
     >>> ib = ExecBuilder()
     >>> with ib.function("main", num_inputs=2):
@@ -227,13 +227,13 @@ class ExecBuilder:
         """Replace a jump whose target is known by now."""
         self._function().code[position] = instruction
 
-    def get(self) -> Executable:
+    def get(self) -> VMExecutable:
         """The finished executable, after checking it; registers are numbered in the order of their definition."""
         for function in self.functions:
             if function.is_vm:
                 check_function(function, len(self.constants), len(self.functions))
                 renumber_registers(function)
-        made = Executable(
+        made = VMExecutable(
             self.functions,
             self.constants,
             kernels=self.kernels,

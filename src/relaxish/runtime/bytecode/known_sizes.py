@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..container import ShapeTuple
+from ..arrays.container import ShapeTuple
 from ..device import _CPU0
-from ..kernel import NativeKernel, scalar_bits
-from ..memory import ALIGNMENT, Allocator, Storage
-from ..ndarray import NDArray
+from ..kernels.kernel import NativeKernel, scalar_bits
+from ..arrays.memory import ALIGNMENT, Allocator, Storage
+from ..arrays.ndarray import NDArray
 
 __all__ = ["KnownSizes", "Step"]
 

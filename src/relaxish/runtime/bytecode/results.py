@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from .instructions import Declared
-from ..container import ShapeTuple, type_key_of
-from ..kernel import ArgumentError, ArgumentTypeError
-from ..ndarray import NDArray, as_ndarray
+from ..arrays.container import ShapeTuple, type_key_of
+from ..kernels.kernel import ArgumentError, ArgumentTypeError
+from ..arrays.ndarray import NDArray, as_ndarray
 
 __all__ = ["checked_result"]
 

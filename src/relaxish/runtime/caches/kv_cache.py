@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..kernel import ArgumentError
-from ..ndarray import NDArray, empty
+from ..kernels.kernel import ArgumentError
+from ..arrays.ndarray import NDArray, empty
 from ..registry import register_func
 
 __all__ = ["AttentionKVCache"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..kernel import ArgumentError
+from ..kernels.kernel import ArgumentError
 
 __all__ = ["PageCopy", "PageTable", "SequencePages"]
 

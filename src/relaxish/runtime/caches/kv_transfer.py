@@ -17,11 +17,11 @@ import numpy as np
 
 from ...support.errors import RelaxishError
 from ..device import Device
-from ..kernel import ArgumentError
+from ..kernels.kernel import ArgumentError
 from ..registry import register_func
 
 if TYPE_CHECKING:
-    from ..ndarray import NDArray
+    from ..arrays.ndarray import NDArray
     from .paged_kv_cache import PagedKVCache
 
 __all__ = ["Mark", "compressed", "expanded", "register_receiver", "send_marked"]

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...support.errors import RelaxishError
-from ..container import ShapeTuple
-from ..kernel import ArgumentError
+from ..arrays.container import ShapeTuple
+from ..kernels.kernel import ArgumentError
 from .kv_state import builtin
 from .kv_transfer import Mark, compressed, expanded, send_marked
-from ..ndarray import NDArray
+from ..arrays.ndarray import NDArray
 from .paged_kv_cache import AttnKind, Kernel, PagedKernels, PagedKVCache, PagedLayout
 
 _CREATE_ARGS = 28

@@ -17,11 +17,11 @@ from ...support.errors import RelaxishError
 from . import token_tree
 from ..device import Device, cpu
 from ..devices.host_program import DeviceFunction
-from ..kernel import ArgumentError, NativeKernel, PythonKernel
+from ..kernels.kernel import ArgumentError, NativeKernel, PythonKernel
 from .kv_pages import PageCopy, PageTable, SequencePages
 from .kv_state import KVState
 from .kv_transfer import Mark, send_marked
-from ..ndarray import NDArray, empty, from_numpy
+from ..arrays.ndarray import NDArray, empty, from_numpy
 
 __all__ = ["AttnKind", "PagedKVCache", "PagedKernels", "RoPEMode"]
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ..kernel import ArgumentError
+from ..kernels.kernel import ArgumentError
 from .kv_state import KVState, builtin
-from ..ndarray import NDArray, array, empty, from_numpy
+from ..arrays.ndarray import NDArray, array, empty, from_numpy
 
 __all__ = ["RNNState"]
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ...support.errors import IndexBoundsError
-from ..kernel import ArgumentError
-from ..ndarray import NDArray, from_numpy
+from ..kernels.kernel import ArgumentError
+from ..arrays.ndarray import NDArray, from_numpy
 from ..registry import register_func
 
 __all__ = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..kernel import ArgumentError
+from ..kernels.kernel import ArgumentError
 
 __all__ = ["check_tree", "depths_of", "is_chain", "orders_of", "path_to"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Device
-from ..ndarray import NDArray
+from ..arrays.ndarray import NDArray
 from ..registry import register_func
 
 __all__ = ["cache_flush_cpu_non_first_arg", "l2_cache_flush_cuda"]

@@ -21,7 +21,7 @@ from ..registry import register_func
 
 if TYPE_CHECKING:
     pass
-    from ..vm import VirtualMachine
+    from ..vm.machine import VirtualMachine
 
 __all__ = ["get_cached_alloc", "run_or_capture"]
 

@@ -16,9 +16,9 @@ from ...support.errors import KernelError, RelaxishError
 from ..device import Device
 from ..bytecode.shape_text import trunc_div
 from .host_text import compile_host_text
-from ..kernel import ArgumentError, Guard, KernelSpec, check_arguments
-from ..memory import Storage, get_allocator
-from ..ndarray import NDArray
+from ..kernels.kernel import ArgumentError, Guard, KernelSpec, check_arguments
+from ..arrays.memory import Storage, get_allocator
+from ..arrays.ndarray import NDArray
 from ..registry import get_global_func
 
 __all__ = ["DeviceFunction", "HostProgram", "HostRuntime", "KernelInfo"]

@@ -16,9 +16,9 @@ from ...support.errors import RelaxishError
 from ..device import Device
 from ..bytecode.plan import ExecutionPlan
 from .host_program import DeviceFunction, HostProgram, HostRuntime, KernelInfo
-from ..kernel import KernelSpec, MissingFunctionError
+from ..kernels.kernel import KernelSpec, MissingFunctionError
 from ..exports.linking import is_foreign
-from ..module import Module
+from ..kernels.module import Module
 
 if TYPE_CHECKING:
     from .native_host import NativeHost

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...support.errors import RelaxishError
 from .host_program import HostRuntime, KernelInfo
-from ..kernel import PACKED_SUFFIX, KernelSpec, NativeKernel, NativeLibrary, ParamSpec, packed_entry
+from ..kernels.kernel import PACKED_SUFFIX, KernelSpec, NativeKernel, NativeLibrary, ParamSpec, packed_entry
 
 if TYPE_CHECKING:
     from .module import DeviceModule

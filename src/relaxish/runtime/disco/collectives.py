@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from ...support.errors import RelaxishError
-from ..container import ShapeTuple
+from ..arrays.container import ShapeTuple
 from ..device import Device, cuda, rocm
 from ..exports.export import load_module
 from ..exports.machines import is_machines_file, load_machine
-from ..ndarray import NDArray, empty
+from ..arrays.ndarray import NDArray, empty
 from ..registry import register_func
-from ..vm import VirtualMachine
+from ..vm.machine import VirtualMachine
 from .worker import Worker, current_worker
 
 __all__ = ["REDUCTIONS"]

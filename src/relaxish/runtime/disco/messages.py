@@ -12,8 +12,8 @@ import numpy as np
 from ...support.errors import RelaxishError
 from ...support.log import get_logger
 from ..device import Device
-from ..dtype import numpy_dtype
-from ..ndarray import NDArray, array
+from ..arrays.dtype import numpy_dtype
+from ..arrays.ndarray import NDArray, array
 from ..rpc.trust import HELLO_SECONDS, admit
 from ..rpc.wire import RPCError, SocketChannel, Tagged, receive, send
 from .worker import Ref

@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...support.errors import RelaxishError
-from ..container import ShapeTuple
+from ..arrays.container import ShapeTuple
 from ..device import Device
-from ..ndarray import NDArray, array
+from ..arrays.ndarray import NDArray, array
 from . import collectives
 from .links import ThreadHub, ThreadLinks
 from .messages import Peer, as_error, pack, unpack

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...support.errors import RelaxishError
 from ..device import Device, cpu
-from ..ndarray import NDArray
+from ..arrays.ndarray import NDArray
 from ..registry import get_global_func
 from .links import Links
 

@@ -26,12 +26,12 @@ from ...support.log import get_logger
 from . import safetensors_file
 from ..bytecode.instructions import FunctionInfo, instruction_to_json
 from ..devices.package import write_package
-from ..executable import Executable, constant_to_json
+from ..vm.executable import VMExecutable, constant_to_json
 from .linking import is_foreign, link_with
 from .load import load_module
 from .manifest import ABI_VERSION, FORMAT_VERSION, describe_files, manifest_text, parse_manifest
-from ..module import Module
-from ..ndarray import NDArray
+from ..kernels.module import Module
+from ..arrays.ndarray import NDArray
 from .nested import NestedModule
 
 __all__ = ["StaticLibrary", "export_executable", "export_module", "load_module", "load_static_library"]
@@ -179,7 +179,7 @@ def _with_compiler(path: str, files: Sequence[str], options: Sequence[str] = (),
 
 
 def export_executable(
-    executable: Executable, file_name: str, fcompile: Callable[..., Any] | str | None = None,
+    executable: VMExecutable, file_name: str, fcompile: Callable[..., Any] | str | None = None,
     addons: Sequence[str] | None = None, workspace_dir: str | None = None,
     **options: Any,
 ) -> str:  # fmt: skip
@@ -190,7 +190,7 @@ def export_executable(
     return _write_executable(executable, file_name, how)
 
 
-def _write_executable(executable: Executable, file_name: str, how: _Linking) -> str:
+def _write_executable(executable: VMExecutable, file_name: str, how: _Linking) -> str:
     if executable.python_kernels:
         raise RelaxishError("an executable of the interpreting mode cannot be exported")
     path = Path(file_name)
@@ -233,7 +233,7 @@ def _write_executable(executable: Executable, file_name: str, how: _Linking) -> 
     return file_name
 
 
-def _program_to_json(executable: Executable, index: int, constants: list[Any]) -> dict[str, Any]:
+def _program_to_json(executable: VMExecutable, index: int, constants: list[Any]) -> dict[str, Any]:
     return {
         "code": executable.requirements.to_json(),
         "suffix": _suffix(index),
@@ -246,7 +246,7 @@ def _program_to_json(executable: Executable, index: int, constants: list[Any]) -
     }
 
 
-def _constants(versions: Sequence[Executable], tensors: dict[str, NDArray]) -> list[list[Any]]:
+def _constants(versions: Sequence[VMExecutable], tensors: dict[str, NDArray]) -> list[list[Any]]:
     """The constants of each version as plain data; arrays go to ``tensors``, equal ones of several versions once."""
     known: dict[Any, str] = {}
     made: list[list[Any]] = []
@@ -314,7 +314,7 @@ def _write_module(module: Module, file_name: str, how: _Linking) -> str:
     return file_name
 
 
-def _only_on_devices(executable: Executable) -> bool:
+def _only_on_devices(executable: VMExecutable) -> bool:
     """Whether every kernel is a device module's."""
     on_devices = {name for module in executable.device_modules for name in module.programs}
     return bool(on_devices) and set(executable.kernels) <= on_devices

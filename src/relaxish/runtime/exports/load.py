@@ -25,14 +25,14 @@ from ..devices.module import DeviceModule
 from . import safetensors_file
 from ..bytecode.instructions import CallOp, FunctionInfo, GotoOp, IfOp, RetOp, instruction_from_json
 from ..devices.package import read_package
-from ..dtype import itemsize
-from ..executable import Executable, constant_from_json
-from ..external import load_external
+from ..arrays.dtype import itemsize
+from ..vm.executable import VMExecutable, constant_from_json
+from ..kernels.external import load_external
 from .linking import link_objects
-from ..kernel import PACKED_SUFFIX, KernelSpec, NativeLibrary
+from ..kernels.kernel import PACKED_SUFFIX, KernelSpec, NativeLibrary
 from .manifest import CodeRequirements, check_files, check_requirements, file_name, parse_manifest
-from ..module import Module
-from ..ndarray import NDArray
+from ..kernels.module import Module
+from ..arrays.ndarray import NDArray
 from .nested import NestedModule
 from ..bytecode.plan import ExecutionPlan, Result, ResultTensor
 from ..registry import register_func
@@ -44,7 +44,7 @@ from ...support.sequences import of_kind
 __all__ = ["load_module"]
 
 
-def load_module(path: str | os.PathLike[str], fmt: str = "") -> Executable | Module:
+def load_module(path: str | os.PathLike[str], fmt: str = "") -> VMExecutable | Module:
     """Load what ``export_library`` wrote; give the shared object, the manifest or the tar file.
 
     Raises RelaxishError, before anything is mapped or run, if a file is missing, damaged, changed or of another
@@ -79,7 +79,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         raise MalformedDataError(f"cannot load {path}: {err}") from None
 
 
-def _load_checked(location: Path) -> Executable | Module:
+def _load_checked(location: Path) -> VMExecutable | Module:
     manifest = _read_manifest(location)
     folder = location.parent
     check_files(folder, manifest["files"])
@@ -98,7 +98,7 @@ def _load_checked(location: Path) -> Executable | Module:
         module.host_library = library
         if config.HOST_PROGRAMS.value == "native":
             module.use_native_host()
-    loaded: Executable | Module
+    loaded: VMExecutable | Module
     if manifest["format"] == "relaxish-kernels":
         loaded = Module(kernels, library, entry_name=program["entry"])
         for module in devices:
@@ -152,7 +152,7 @@ def _check_symbols(location: Path, library: NativeLibrary, names: set[str]) -> N
 
 def _executable(
     location: Path, program: dict[str, Any], kernels: dict[str, KernelSpec], weights: Mapping[str, NDArray]
-) -> Executable:
+) -> VMExecutable:
     constants = [_constant(location, data, weights) for data in program["constants"]]
     functions = [_function_from_json(f) for f in program["functions"]]
     for function in functions:
@@ -160,7 +160,7 @@ def _executable(
     plans = [ExecutionPlan.from_json(p) for p in program["plans"]]
     for plan in plans:
         _check_plan(location, plan, constants, kernels)
-    loaded = Executable(
+    loaded = VMExecutable(
         functions, constants, kernels=kernels, plans={p.name: p for p in plans}, metadata=program["metadata"]
     )
     loaded.constant_devices = {int(i): (place[0], place[1]) for i, place in program["constant_devices"].items()}
@@ -310,7 +310,7 @@ def _external(folder: Path, index: int, data: dict[str, Any], weights: Mapping[s
     if data.get("nested"):
         symbols = {symbol: _inner_name(folder, program) for symbol, program in data["programs"].items()}
         inner = load_module(folder / data["nested"])
-        if not isinstance(inner, Executable) or not set(symbols.values()) <= set(inner.function_names):
+        if not isinstance(inner, VMExecutable) or not set(symbols.values()) <= set(inner.function_names):
             raise MalformedDataError(f"cannot load {folder / data['nested']}: it lacks functions that are called")
         return NestedModule(data.get("place", ""), inner, symbols, data.get("runs_on") or [(1, 0)])
     return load_external(data, {name: weights[f"x{index}.{name}"] for name in data["constants"]}, packages)
@@ -336,7 +336,7 @@ def _published(module: DeviceModule) -> DeviceModule:
 _MOST_MEMBERS = 1000
 
 
-def _load_tar(path: Path) -> Executable | Module:
+def _load_tar(path: Path) -> VMExecutable | Module:
     """Load an archive: its one manifest says which members there are, and no others may be there."""
     try:
         with tarfile.open(path, "r:") as tar:

@@ -17,7 +17,7 @@ from typing import Any
 from ...support.errors import MalformedDataError, RelaxishError
 from ...support.files import replace_file
 from ...support.untrusted import integer, list_of, mapping_of, one_of, parse_json, record, text
-from ..executable import Executable
+from ..vm.executable import VMExecutable
 from .load import load_module
 from .manifest import check_files, describe_files, file_name
 
@@ -36,13 +36,13 @@ _SCHEMA = record(
 _LARGEST = 1 << 24
 
 
-class MachinePrograms(Mapping[str, Executable]):
+class MachinePrograms(Mapping[str, VMExecutable]):
     """Result of a build for a target of kind ``machines``: an executable for each machine, by name and in order."""
 
-    def __init__(self, programs: Mapping[str, tuple[Executable, int]]) -> None:
+    def __init__(self, programs: Mapping[str, tuple[VMExecutable, int]]) -> None:
         self._programs = dict(programs)
 
-    def __getitem__(self, name: str) -> Executable:
+    def __getitem__(self, name: str) -> VMExecutable:
         return self._programs[name][0]
 
     def __iter__(self) -> Iterator[str]:
@@ -80,7 +80,7 @@ def is_machines_file(path: str | os.PathLike[str]) -> bool:
     return f'"{_FORMAT}"' in location.read_text(errors="replace")[:200]
 
 
-def load_machine(path: str | os.PathLike[str], worker_id: int, num_workers: int) -> Executable:
+def load_machine(path: str | os.PathLike[str], worker_id: int, num_workers: int) -> VMExecutable:
     """The program of the machine that a worker is on.
 
     Raises MalformedDataError for a damaged manifest or archive, RelaxishError if the session has another number of workers.
@@ -102,6 +102,6 @@ def load_machine(path: str | os.PathLike[str], worker_id: int, num_workers: int)
     # Each machine needs its own archive alone.
     check_files(location.parent, {name: data["files"][name]})
     loaded = load_module(location.parent / name)
-    if not isinstance(loaded, Executable):
+    if not isinstance(loaded, VMExecutable):
         raise MalformedDataError(f"{location.parent / name} is not a program of graph functions")
     return loaded

@@ -36,7 +36,7 @@ from ...support.untrusted import (
     text,
     tuple_of,
 )
-from ..dtype import dlpack_code
+from ..arrays.dtype import dlpack_code
 
 __all__ = [
     "ABI_VERSION", "FORMAT_VERSION", "KERNEL_SPEC", "PIECE_BYTES", "CodeRequirements", "check_files", "check_requirements", "describe_files",

@@ -12,9 +12,9 @@ from typing import Any
 
 from ...support.errors import RelaxishError
 from ..device import Device
-from ..executable import Executable
-from ..kernel import MissingFunctionError
-from ..ndarray import NDArray
+from ..vm.executable import VMExecutable
+from ..kernels.kernel import MissingFunctionError
+from ..arrays.ndarray import NDArray
 
 __all__ = ["NestedModule"]
 
@@ -29,7 +29,7 @@ class NestedModule:
     type_key = "nested"
 
     def __init__(
-        self, name: str, executable: Executable, symbols: Mapping[str, str], devices: Sequence[Sequence[int]]
+        self, name: str, executable: VMExecutable, symbols: Mapping[str, str], devices: Sequence[Sequence[int]]
     ) -> None:
         self.name = name
         self.executable = executable
@@ -93,8 +93,8 @@ class NestedModule:
 class _Machine:
     """A virtual machine, and how many arguments its functions take."""
 
-    def __init__(self, executable: Executable, devices: list[Device]) -> None:
-        from ..vm import VirtualMachine
+    def __init__(self, executable: VMExecutable, devices: list[Device]) -> None:
+        from ..vm.machine import VirtualMachine
 
         self._machine = VirtualMachine(executable, devices)
         self._params = {f.name: f.param_names for f in executable.functions if f.is_vm}

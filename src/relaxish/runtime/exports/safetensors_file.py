@@ -18,9 +18,9 @@ import numpy as np
 
 from ...support.errors import MalformedDataError, RelaxishError
 from ...support.untrusted import anything, integer, list_of, mapping_of, one_of, parse_json, record, text, tuple_of
-from ..dtype import numpy_dtype
-from ..memory import ALIGNMENT
-from ..ndarray import NDArray, from_numpy
+from ..arrays.dtype import numpy_dtype
+from ..arrays.memory import ALIGNMENT
+from ..arrays.ndarray import NDArray, from_numpy
 
 _NAMES = {
     "bool": "BOOL",

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...support.errors import RelaxishError
-from .. import packed_calls
-from ..thread_count import SETTER, pool_loaded
+from ..kernels import packed_calls
+from ..kernels.thread_count import SETTER, pool_loaded
 
 __all__ = ["SharedLibrary", "shared_library"]
 

@@ -10,11 +10,11 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..kernel import MissingFunctionError
-from ..module import Module
+from ..kernels.kernel import MissingFunctionError
+from ..kernels.module import Module
 
 if TYPE_CHECKING:
-    from ..executable import Executable
+    from ..vm.executable import VMExecutable
 
 __all__ = ["SystemLibrary", "register_symbols", "system_lib"]
 
@@ -23,7 +23,7 @@ _SYMBOLS: dict[str, Callable[..., Any]] = {}
 _LIBRARIES: dict[str, SystemLibrary] = {}
 
 
-def register_symbols(module: Module | Executable) -> None:
+def register_symbols(module: Module | VMExecutable) -> None:
     """Put all kernels of a module, or of an executable, into the system library; later ones replace earlier ones.
 
     Exported and loaded again they register themselves.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...support.errors import RelaxishError
-from ..dtype import numpy_dtype
+from ..arrays.dtype import numpy_dtype
 from .driver import Dim3, Handle, KernelArg, Launcher
 from .tensor_map import BYTES as _MAP_BYTES
 

@@ -18,7 +18,7 @@ from ...support.log import get_logger
 from ..device import Device
 from ..devices.module import DeviceModule
 from ..devices.host_program import DeviceFunction, HostProgram, KernelInfo
-from ..kernel import KernelSpec, MissingFunctionError
+from ..kernels.kernel import KernelSpec, MissingFunctionError
 from . import providers
 from .driver import Dim3, Handle
 from .errors import CODES, CUDAError

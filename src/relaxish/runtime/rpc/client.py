@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ...support.child_process import check_may_start
-from ..benchmark import BenchmarkResult
+from ..vm.benchmark import BenchmarkResult
 from ..device import Attribute, Device, DeviceAPI, register_device_api
-from ..ndarray import NDArray
+from ..arrays.ndarray import NDArray
 from .serving import Serving
 from .trust import HELLO_BYTES, HELLO_SECONDS, introduce, secret
 from .wire import BytesChannel, Channel, RPCError, SocketChannel, Tagged, pack, receive, send

@@ -14,7 +14,7 @@ from ...support.errors import RelaxishError
 from ...support.files import replace_file
 from ..device import Device, cpu
 from ..exports.export import load_module
-from ..ndarray import NDArray, empty
+from ..arrays.ndarray import NDArray, empty
 from ..registry import get_global_func
 from .wire import Channel, RPCError, SocketChannel, Tagged, receive, send
 
@@ -137,7 +137,7 @@ class Serving:
 
     def do_virtual_machine(self, handle: int, devices: list[Any]) -> int:
         """A machine for a loaded executable."""
-        from ..vm import VirtualMachine
+        from ..vm.machine import VirtualMachine
 
         return self._note(VirtualMachine(self._object(handle), [self.incoming(d) for d in devices]))
 

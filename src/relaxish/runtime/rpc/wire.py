@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from ...support.errors import RelaxishError
 from ...support.untrusted import parse_json
-from ..container import ShapeTuple
+from ..arrays.container import ShapeTuple
 
 __all__ = [
     "MAX_BYTES", "BytesChannel", "Channel", "RPCError", "SocketChannel", "Tagged", "decode", "encode", "hang_up", "pack",

@@ -8,7 +8,7 @@ from ...ir.attrs import Attrs, DictAttrs
 from ...ir.op import Op, op_name_of
 from ...relax.expr import Call, Constant, DataTypeImm, Expr, StringImm, Var
 from ...relax.struct_info import StructInfo
-from ...runtime.ndarray import NDArray
+from ...runtime.arrays.ndarray import NDArray
 from ...support.object_path import ObjectPath
 from .doc import AssignDoc, Doc, ExprDoc, IdDoc, ListDoc, LiteralDoc, TupleDoc
 from .docsifier import Docsifier, Frame, printer_of

@@ -26,8 +26,8 @@ from .onnx_graphs import Array, Dim, Graph, GraphInput, Value, random_graph
 from .onnx_model import draw_inputs, exact_outputs, other_sizes, peer_outputs, to_model
 
 if TYPE_CHECKING:
-    from ...runtime.executable import Executable
-    from ...runtime.module import Module
+    from ...runtime.vm.executable import VMExecutable
+    from ...runtime.kernels.module import Module
     from ...runtime.exports.machines import MachinePrograms
 
 __all__ = ["GraphCase", "GraphFailure", "Route", "check_graph", "make_graph_case", "regression_test", "shrink_graph"]
@@ -131,7 +131,7 @@ def _apply_passes(mod: IRModule, passes: Sequence[str]) -> IRModule:
     return mod
 
 
-def compile_route(mod: IRModule, route: Route) -> Executable | Module | MachinePrograms:
+def compile_route(mod: IRModule, route: Route) -> VMExecutable | Module | MachinePrograms:
     """The executable of a module by one route."""
     from ...transform.kernel_origins import unrecorded
 
@@ -160,7 +160,7 @@ def _ours(model: Any, route: Route, inputs: Mapping[str, Array]) -> tuple[str, A
     """("ok", results) or (stage, reason)."""
     from ...frontend.onnx import from_onnx
     from ...runtime import cpu, nd
-    from ...runtime.vm import VirtualMachine
+    from ...runtime.vm.machine import VirtualMachine
 
     stage = "import"
     try:

@@ -76,7 +76,7 @@ def compiled_results(case: OperatorCase, target: str = "llvm") -> Arrays:
     from ...driver import build
     from ...frontend.onnx import from_onnx
     from ...runtime import VirtualMachine, cpu
-    from ...runtime.ndarray import array
+    from ...runtime.arrays.ndarray import array
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

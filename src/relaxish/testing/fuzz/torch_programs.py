@@ -21,7 +21,7 @@ from typing import Any, TYPE_CHECKING
 import numpy as np
 
 from ...ir.module import IRModule
-from ...runtime.vm import VirtualMachine
+from ...runtime.vm.machine import VirtualMachine
 from ...support.errors import OpNotImplemented
 from ...support.sequences import of_kind
 from ...ir.plain import plain
@@ -301,7 +301,7 @@ def _compare(program: TorchProgram, rows: int, machine: VirtualMachine, mod: IRM
     """What differs between torch and the compiled program, or None."""
     import torch
 
-    from ...runtime.ndarray import array
+    from ...runtime.arrays.ndarray import array
 
     module, given = program.module(), program.inputs(rows)
     before = {name: value.clone() for name, value in _state(module, given).items()}

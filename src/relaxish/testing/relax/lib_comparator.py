@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...runtime.device import Device
-from ...runtime.memory import Storage
-from ...runtime.ndarray import NDArray, array
+from ...runtime.arrays.memory import Storage
+from ...runtime.arrays.ndarray import NDArray, array
 
 __all__ = ["LibCompareVMInstrument"]
 

@@ -24,7 +24,7 @@ from ...relax.block_builder import BlockBuilder
 from ...relax.expr import Expr, Var
 from ...relax.scalars import const_int
 from ...relax.struct_info import TensorStructInfo
-from ...runtime.ndarray import array
+from ...runtime.arrays.ndarray import array
 
 __all__ = [
     "Linear",

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ...runtime.ndarray import NDArray, array
+from ...runtime.arrays.ndarray import NDArray, array
 from ...runtime.registry import register_func
-from ...runtime.vm import VirtualMachine
+from ...runtime.vm.machine import VirtualMachine
 from ...tir import const
 
 __all__ = ["check_saved_func"]

@@ -163,7 +163,7 @@ def evaluate_on_host(
 
     A first run of more than ``limit`` seconds is the answer by itself.
     """
-    from ...runtime.ndarray import from_numpy
+    from ...runtime.arrays.ndarray import from_numpy
 
     call = loaded_function(artifact)
     values = [from_numpy(v) if isinstance(v, np.ndarray) else v for v in sets[0]]

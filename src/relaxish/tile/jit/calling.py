@@ -11,7 +11,7 @@ import numpy as np
 from ...ir import dtype as dt
 from ...runtime import Device, NDArray, nd
 from ...runtime import device as device_of
-from ...runtime.kernel import KernelSpec, ParamSpec
+from ...runtime.kernels.kernel import KernelSpec, ParamSpec
 from ...runtime.bytecode.shape_text import extent_of
 from ...support.errors import RelaxishError
 

@@ -15,7 +15,7 @@ from ...ir import IRModule, load_json, save_json
 from ...ir import dtype as dt
 from ...runtime import Device
 from ...runtime import device as device_of
-from ...runtime.kernel import KernelSpec
+from ...runtime.kernels.kernel import KernelSpec
 from ...support import untrusted as ut
 from ...support.errors import MalformedDataError, RelaxishError
 from ...target import Target
@@ -27,7 +27,7 @@ from ...ir.prim import const_int
 if TYPE_CHECKING:
     import torch
 
-    from ...runtime.module import Module
+    from ...runtime.kernels.module import Module
     from ..profiler import Profiler, TensorSupplyType
 
 __all__ = ["JITKernel", "KernelParam", "build_module", "params_of"]

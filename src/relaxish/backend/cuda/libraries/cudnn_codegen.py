@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....relax.expr import Call, Constant, Function
-from ....runtime.external import LibraryModule
+from ....runtime.kernels.external import LibraryModule
 from ....runtime.registry import register_func
 from ....support.errors import RelaxishError
 from ...common.library_codegen import Composite, library_module

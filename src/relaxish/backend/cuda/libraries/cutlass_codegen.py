@@ -19,7 +19,7 @@ from ....ir.prim import const_int
 from ....ir.transform import Pass, Sequential
 from ....relax.expr import Constant, Function, Var, VarBinding, is_call_of
 from ....relax.struct_info import TensorStructInfo, fields_of
-from ....runtime.external import KernelModule, Program, Step
+from ....runtime.kernels.external import KernelModule, Program, Step
 from ....runtime.registry import register_func
 from ....support.errors import RelaxishError
 from ....target import Target

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....support.errors import RelaxishError
-from ...ndarray import NDArray
+from ...arrays.ndarray import NDArray
 from . import cudnn as dnn
 from .context import WORKSPACE_BYTES, LibraryContext, context
 from .loading import LibraryError

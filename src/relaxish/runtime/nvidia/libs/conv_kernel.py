@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...external import register_kernel
-from ...ndarray import NDArray
+from ...kernels.external import register_kernel
+from ...arrays.ndarray import NDArray
 from .conv import Conv2d, conv2d_shape, run_conv2d
 
 

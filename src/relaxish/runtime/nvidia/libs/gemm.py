@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...device import Device
-from ...ndarray import NDArray, empty
+from ...arrays.ndarray import NDArray, empty
 from . import cublaslt as lt
 from .context import WORKSPACE_BYTES, LibraryContext, context
 from .gemm_problem import Gemm, describe

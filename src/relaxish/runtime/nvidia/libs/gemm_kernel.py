@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...external import register_kernel
-from ...ndarray import NDArray
+from ...kernels.external import register_kernel
+from ...arrays.ndarray import NDArray
 from .gemm import run_gemm
 from .gemm_problem import product_shape
 

@@ -69,8 +69,8 @@ _FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType)
 _NOT_FOR_TEXT = frozenset({"macro", "inline", "rewriter", "pyfunc"})
 _OP_NAMESPACES = frozenset({"base", "builtin", "ccl", "distributed", "grad", "image", "inspect", "memory", "nn", "vm"})
 _OP_FAMILIES = (
-    "base", "binary", "create", "datatype", "gather", "index", "linear_algebra", "manipulate", "qdq", "search", "set",
-    "small", "sorting", "statistical", "unary",
+    "base", "binary", "create", "datatype", "gather", "index", "linear_algebra", "manipulate", "mask", "qdq", "sampling",
+    "search", "set", "sorting", "statistical", "ternary", "unary",
 )  # fmt: skip
 _NAMESPACES = frozenset(
     f"relaxish.script.{part}{kind}" for part in ("", "parser.", "ir_builder.") for kind in ("ir", "relax", "tir")

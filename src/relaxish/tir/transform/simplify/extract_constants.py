@@ -8,7 +8,7 @@ import numpy as np
 
 from ....ir.module import IRModule, functions_of
 from ....ir.prim import IntImm
-from ....runtime.ndarray import NDArray
+from ....runtime.arrays.ndarray import NDArray
 from ...function import PrimFunc
 from ...stmt import AllocateConst, Stmt
 from ..base import StmtMutator

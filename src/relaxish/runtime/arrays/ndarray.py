@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..support.entry_points import lazy_package
-from ..support.errors import MissingExtraError, RelaxishError
-from .device import _CPU0, Device, cpu
-from .device import device as make_device
+from ...support.entry_points import lazy_package
+from ...support.errors import MissingExtraError, RelaxishError
+from ..device import _CPU0, Device, cpu
+from ..device import device as make_device
 from .dlpack import VERSION, export_capsule, import_capsule
 from .dtype import dtype_str, itemsize, numpy_dtype
 from .memory import Allocator, Storage, get_allocator

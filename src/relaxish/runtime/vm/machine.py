@@ -12,24 +12,24 @@ from typing import Any, TYPE_CHECKING, cast
 
 import numpy as np
 
-from ..support import config
-from ..support.errors import InternalError, RelaxishError
-from ..support.log import get_logger
-from ..support.sequences import of_kind
-from .bytecode import builtins as _builtin_functions
-from .devices import cache_flush, cuda_graph
-from .caches import kv_cache, paged_builtins, rnn_state, sampling
-from . import ndarray_cache
+from ...support import config
+from ...support.errors import InternalError, RelaxishError
+from ...support.log import get_logger
+from ...support.sequences import of_kind
+from ..bytecode import builtins as _builtin_functions
+from ..devices import cache_flush, cuda_graph
+from ..caches import kv_cache, paged_builtins, rnn_state, sampling
+from ..arrays import ndarray_cache
 from .benchmark import BenchmarkResult, HostTimer, time_evaluator
-from .bytecode.bound_plan import BoundPlan
-from .bytecode.builtins import VMClosure
-from .bytecode.device_plan import DevicePlan
-from .bytecode.known_sizes import DYNAMIC_CALL as _DYNAMIC_CALL, KnownSizes
-from .bytecode.instructions import VM_REGISTER, VOID_REGISTER, Arg, CallOp, FunctionInfo, GotoOp, RetOp
-from .container import ShapeTuple, type_key_of
-from .device import Clock, Device, cpu
-from .executable import Executable
-from .kernel import (
+from ..bytecode.bound_plan import BoundPlan
+from ..bytecode.builtins import VMClosure
+from ..bytecode.device_plan import DevicePlan
+from ..bytecode.known_sizes import DYNAMIC_CALL as _DYNAMIC_CALL, KnownSizes
+from ..bytecode.instructions import VM_REGISTER, VOID_REGISTER, Arg, CallOp, FunctionInfo, GotoOp, RetOp
+from ..arrays.container import ShapeTuple, type_key_of
+from ..device import Clock, Device, cpu
+from .executable import VMExecutable
+from ..kernels.kernel import (
     PACKED_SUFFIX,
     ArgumentError,
     ArgumentTypeError,
@@ -38,13 +38,13 @@ from .kernel import (
     PythonKernel,
     UnknownFunctionError,
 )
-from .memory import Allocator, get_allocator
-from .ndarray import NDArray, array, as_ndarray
+from ..arrays.memory import Allocator, get_allocator
+from ..arrays.ndarray import NDArray, array, as_ndarray
 from .profiling import CallRecord, Report, shapes_of
-from .bytecode.registers import check_function, registers_read
-from .registry import get_global_func
-from .bytecode.results import checked_result
-from .vm_module import VMModule
+from ..bytecode.registers import check_function, registers_read
+from ..registry import get_global_func
+from ..bytecode.results import checked_result
+from .module import VMModule
 
 if TYPE_CHECKING:
     pass
@@ -84,7 +84,7 @@ _STATEFUL = frozenset({"invoke_stateful", "save_function", "set_input"})
 
 
 class VirtualMachine:
-    """Runs an :class:`Executable`.
+    """Runs an :class:`VMExecutable`.
 
     ``VirtualMachine(relaxish.build(mod, "llvm"), relaxish.cpu())["main"](x)`` is the whole use of it;
     :func:`relaxish.build` shows one.
@@ -109,7 +109,7 @@ class VirtualMachine:
         profile: bool = False,
     ) -> None:
         rt_mod = getattr(rt_mod, "executable", rt_mod)
-        if not isinstance(rt_mod, Executable):
+        if not isinstance(rt_mod, VMExecutable):
             raise ValueError(f"Expect the rt_mod to be an runtime.Module, got {type(rt_mod).__name__}")
         self.executable = rt_mod
         self.devices = self._device_list(device)

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from ..support.errors import KernelError, RelaxishError
-from .dtype import numpy_dtype
-from .ndarray import NDArray, from_numpy
-from .registry import get_global_func
+from ...support.errors import KernelError, RelaxishError
+from ..arrays.dtype import numpy_dtype
+from ..arrays.ndarray import NDArray, from_numpy
+from ..registry import get_global_func
 
 __all__ = [
     "ARRAY", "BOOL", "CALL", "FAILED", "FLOAT", "HANDLE", "INT", "NOTHING", "NO_HOST", "SETTER", "STRING", "TRACE_ACTION",

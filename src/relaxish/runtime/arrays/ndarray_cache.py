@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from ..support.errors import MalformedDataError, RelaxishError
-from ..support.untrusted import anything, integer, list_of, malformed, mapping_of, optional, parse_json, record, text
+from ...support.errors import MalformedDataError, RelaxishError
+from ...support.untrusted import anything, integer, list_of, malformed, mapping_of, optional, parse_json, record, text
 from .container import Array
-from .device import Device
+from ..device import Device
 from .dtype import numpy_dtype
-from .kernel import ArgumentError
-from .caches.kv_state import builtin
-from .exports.manifest import file_name
+from ..kernels.kernel import ArgumentError
+from ..caches.kv_state import builtin
+from ..exports.manifest import file_name
 from .ndarray import NDArray, array
 
 __all__ = ["ParamModule", "load_folder"]

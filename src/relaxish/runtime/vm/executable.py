@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from ..support.entry_points import load
-from .bytecode import instructions as bytecode
-from .bytecode.instructions import FunctionInfo
-from .kernel import KernelSpec, NativeLibrary
-from .exports.manifest import CodeRequirements
-from .ndarray import NDArray, read_only
-from .bytecode.plan import ExecutionPlan
+from ...support.entry_points import load
+from ..bytecode import instructions as bytecode
+from ..bytecode.instructions import FunctionInfo
+from ..kernels.kernel import KernelSpec, NativeLibrary
+from ..exports.manifest import CodeRequirements
+from ..arrays.ndarray import NDArray, read_only
+from ..bytecode.plan import ExecutionPlan
 
 
-class Executable:
+class VMExecutable:
     """Everything the virtual machine needs to run a model.
 
     Tensors among the ``constants`` are read-only. ``objects`` are the relocatable object files behind ``libraries``;
@@ -57,17 +57,17 @@ class Executable:
         # What the machine code needs of a CPU; and where the program was built for several kinds of CPUs, all of its
         # versions, the most modest first.
         self.requirements = CodeRequirements()
-        self.versions: list[Executable] = []
+        self.versions: list[VMExecutable] = []
 
     @property
-    def mod(self) -> Executable:
+    def mod(self) -> VMExecutable:
         """Itself; scripts write ``ex.mod``."""
         return self
 
     @property
     def imported_modules(self) -> list[Any]:
         """The module of the loop programs, and those of external code generators."""
-        from .module import Module
+        from ..kernels.module import Module
 
         library = self.libraries[0] if self.libraries else None
         own = []
@@ -115,7 +115,7 @@ class Executable:
         addons: Sequence[str] | None = None,
         force_recompile: bool = False,
         **kwargs: Any,
-    ) -> Executable:
+    ) -> VMExecutable:
         """Ready to run; kernels are compiled already, so this is the executable itself."""
         return self
 
@@ -141,9 +141,9 @@ class Executable:
     def __getitem__(self, name: str) -> Callable[..., Any]:
         """A function of the executable itself (``stats``, ``as_text``, ``as_python``, ``vm_load_executable``,
         ``vm_profiler_load_executable``), or of a machine on the CPU."""
-        from .device import cpu
-        from .vm import VirtualMachine
-        from .vm_module import VMModule
+        from ..device import cpu
+        from .machine import VirtualMachine
+        from .module import VMModule
 
         if name in ("stats", "as_text", "as_python"):
             own: Callable[..., Any] = getattr(self, name)
@@ -178,9 +178,6 @@ class Executable:
         return None
 
 
-VMExecutable = Executable
-
-
 def _constant_summary(value: object) -> str:
     match value:
         case NDArray():
@@ -211,7 +208,7 @@ def constant_to_json(value: object) -> list[Any]:
 
 def constant_from_json(data: Sequence[Any]) -> Any:
     """Inverse of :func:`constant_to_json`."""
-    from .container import ShapeTuple
+    from ..arrays.container import ShapeTuple
 
     kind, value = data
     if kind == "shape":

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..support.errors import RelaxishError
+from ...support.errors import RelaxishError
 from .dlpack import import_capsule
 from .ndarray import NDArray, _request_capsule, as_ndarray, compact_copy, from_numpy, is_shareable
 

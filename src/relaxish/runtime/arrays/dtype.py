@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..support import custom_datatypes
-from ..support.errors import MissingExtraError
+from ...support import custom_datatypes
+from ...support.errors import MissingExtraError
 
 _NAME = re.compile(r"^(bool|handle|void|u?int|bfloat|float)(\d*)((?:_[a-z0-9]+)?)(?:x((?:vscalex)?\d+))?$")
 _ML_DTYPES = frozenset(

@@ -8,8 +8,8 @@ from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
-from .device import Clock, Device
-from .registry import get_global_func
+from ..device import Clock, Device
+from ..registry import get_global_func
 
 if TYPE_CHECKING:
     pass

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .device import Device
+from ..device import Device
 from .dtype import dlpack_code, dtype_of_dlpack, numpy_dtype
 
 

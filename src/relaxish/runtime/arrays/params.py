@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from ..support.errors import MalformedDataError, MissingFileError, RelaxishError
-from ..support.files import replace_file
-from ..support.untrusted import malformed
+from ...support.errors import MalformedDataError, MissingFileError, RelaxishError
+from ...support.files import replace_file
+from ...support.untrusted import malformed
 from .dtype import dlpack_code, dtype_of_dlpack, numpy_dtype
 from .ndarray import NDArray, array, from_numpy
 

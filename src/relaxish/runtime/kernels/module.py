@@ -7,12 +7,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..support.entry_points import lazy_package, load
-from ..support.errors import RelaxishError
-from .benchmark import BenchmarkResult, time_evaluator
-from .device import Device
+from ...support.entry_points import lazy_package, load
+from ...support.errors import RelaxishError
+from ..vm.benchmark import BenchmarkResult, time_evaluator
+from ..device import Device
 from .kernel import KernelSpec, MissingFunctionError, NativeKernel, NativeLibrary, PythonKernel
-from .exports.manifest import CodeRequirements
+from ..exports.manifest import CodeRequirements
 
 
 class Module:

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from ..support.errors import RelaxishError
-from .borrowing import GiveBack, borrow, separate
-from .device import Device
+from ...support.errors import RelaxishError
+from ..arrays.borrowing import GiveBack, borrow, separate
+from ..device import Device
 from .failures import NativeLibrary as NativeLibrary, failure
-from .ndarray import NDArray, ReadOnlyError, as_ndarray, from_numpy, is_shareable
-from .bytecode.shape_text import extent_of
-from .exports.shared_library import SharedLibrary as SharedLibrary
+from ..arrays.ndarray import NDArray, ReadOnlyError, as_ndarray, from_numpy, is_shareable
+from ..bytecode.shape_text import extent_of
+from ..exports.shared_library import SharedLibrary as SharedLibrary
 
 PACKED_SUFFIX = "__packed"
 _PACKED_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)

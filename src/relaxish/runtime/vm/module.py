@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from .profiling import Report
 from .benchmark import BenchmarkResult, time_evaluator
-from .device import Device
-from .kernel import MissingFunctionError
+from ..device import Device
+from ..kernels.kernel import MissingFunctionError
 
 if TYPE_CHECKING:
-    from .bytecode.builtins import VMClosure
-    from .executable import Executable
-    from .vm import VirtualMachine
+    from ..bytecode.builtins import VMClosure
+    from .executable import VMExecutable
+    from .machine import VirtualMachine
 
 
 class VMModule:
@@ -27,7 +27,7 @@ class VMModule:
 
     type_key = "relax.VirtualMachine"
 
-    def __init__(self, executable: Executable, profile: bool = False, machine: VirtualMachine | None = None) -> None:
+    def __init__(self, executable: VMExecutable, profile: bool = False, machine: VirtualMachine | None = None) -> None:
         self.executable = executable
         self._profile = profile
         self._machine = machine
@@ -64,7 +64,7 @@ class VMModule:
         return time_evaluator(self.get_function(func_name), number, repeat, **options)
 
     def _do_vm_initialization(self, *settings: int) -> None:
-        from .vm import VirtualMachine
+        from .machine import VirtualMachine
 
         devices = [Device(*settings[i : i + 2]) for i in range(0, len(settings), 3)]
         kinds: dict[Any, Any] = dict(zip(devices, settings[2::3], strict=True))
@@ -96,7 +96,7 @@ class VMModule:
         return self._param_names(func_name)[index]
 
     def _param_names(self, func_name: str) -> tuple[str, ...]:
-        from .kernel import UnknownFunctionError
+        from ..kernels.kernel import UnknownFunctionError
 
         for info in self.executable.functions:
             if info.is_vm and info.name == func_name:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..support import entry_points
-from ..support.errors import RelaxishError
-from .device import Device
+from ...support import entry_points
+from ...support.errors import RelaxishError
+from ..device import Device
 from .kernel import MissingFunctionError
-from .ndarray import NDArray, empty
+from ..arrays.ndarray import NDArray, empty
 
 if TYPE_CHECKING:
     from .module import Module

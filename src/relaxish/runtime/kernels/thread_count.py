@@ -9,10 +9,10 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 
-from ..support import config
-from ..support.errors import RelaxishError
-from ..support.threads import num_threads
-from .registry import register_func
+from ...support import config
+from ...support.errors import RelaxishError
+from ...support.threads import num_threads
+from ..registry import register_func
 
 __all__ = ["SETTER", "pool_loaded", "set_num_threads"]
 

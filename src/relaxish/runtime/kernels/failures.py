@@ -12,7 +12,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ..support.errors import (
+from ...support.errors import (
     DivisionByZeroError, DivisionOverflowError, IndexBoundsError, KernelError, MemoryCheckError,
 )  # fmt: skip
 from .packed_calls import pending

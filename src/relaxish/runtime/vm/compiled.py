@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .executable import VMExecutable
-from .module import Module
+from ..kernels.module import Module
 
 __all__ = ["Executable"]
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ..support.errors import MissingExtraError
+from ...support.errors import MissingExtraError
 from .external import register_kernel
-from .ndarray import NDArray
+from ..arrays.ndarray import NDArray
 
 __all__ = ["load_mkl", "use_mkl"]
 

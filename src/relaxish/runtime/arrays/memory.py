@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..support.errors import RelaxishError
-from .device import _CPU0, Attribute, Device, DeviceAPI, register_device_api
+from ...support.errors import RelaxishError
+from ..device import _CPU0, Attribute, Device, DeviceAPI, register_device_api
 
 ALIGNMENT = 64
 _ByteArray = Any  # a one-dimensional uint8 array
@@ -202,7 +202,7 @@ class _CPUAPI(DeviceAPI):
         if name == "device_name":
             return _cpu_name()
         if name == "multi_processor_count":
-            from ..support.threads import available_cores
+            from ...support.threads import available_cores
 
             return available_cores()
         if name in ("total_global_memory", "available_global_memory"):
@@ -239,13 +239,13 @@ def _cpu_name() -> str:
 
 
 def _cuda_api() -> DeviceAPI:
-    from .nvidia.device_api import CUDADeviceAPI
+    from ..nvidia.device_api import CUDADeviceAPI
 
     return CUDADeviceAPI()
 
 
 def _opencl_api() -> DeviceAPI:
-    from .opencl_driver.device_api import OpenCLDeviceAPI
+    from ..opencl_driver.device_api import OpenCLDeviceAPI
 
     return OpenCLDeviceAPI()
 

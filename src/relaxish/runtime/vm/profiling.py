@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..support.untrusted import malformed, parse_json
+from ...support.untrusted import malformed, parse_json
 from .benchmark import HostTimer
-from .device import Device
-from .ndarray import NDArray
+from ..device import Device
+from ..arrays.ndarray import NDArray
 
 
 @dataclass(frozen=True)
