@@ -10,6 +10,11 @@ from relaxish import meta_schedule as ms
 from relaxish.ir import IRModule
 from relaxish.meta_schedule.builder import BuilderInput, LocalBuilder, PyBuilder
 from relaxish.meta_schedule.runner import EvaluatorConfig, LocalRunner, RunnerInput
+from relaxish.meta_schedule.runner.local_runner import (
+    default_alloc_argument,
+    default_cleanup,
+    default_run_evaluator,
+)
 from relaxish.script import tir as T
 from relaxish.target import Target
 from relaxish.testing import use_cuda_provider
@@ -149,3 +154,42 @@ def test_a_cost_model_learns_without_a_task():
     model.update(context, candidates, [ms.runner.RunnerResult([t], None) for t in rng.uniform(0.1, 1, 6)])
     scores = model.predict(context, candidates)
     assert model.trained and scores.shape == (6,) and np.isfinite(scores).all()
+
+
+def _allocate(device, args_info, repeat):
+    made = default_alloc_argument(device, args_info, repeat)
+    assert device == relaxish.cpu() and len(made) == repeat
+    return made
+
+
+def _evaluate(rt_mod, device, config, repeated):
+    """Figures that say what was given: the right result is timed, any other is none."""
+    found = []
+    for x, y in repeated:
+        rt_mod(x, y)
+        np.testing.assert_array_equal(y.numpy(), 2 * x.numpy())
+        found += rt_mod.time_evaluator(rt_mod.entry_name, device, number=config.number, repeat=config.repeat)(
+            x, y
+        ).results
+    return found
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        {"f_alloc_argument": _allocate, "f_run_evaluator": _evaluate},
+        {"f_alloc_argument": _allocate},
+        {"f_run_evaluator": _evaluate, "f_cleanup": default_cleanup},
+        {"f_run_evaluator": default_run_evaluator},
+    ],
+)
+def test_steps_of_a_measurement_are_given_modules_devices_and_arrays(steps):
+    result = built(double, Target("llvm"))
+    runner = LocalRunner(timeout_sec=30, evaluator_config=QUICK, alloc_repeat=3, **steps)
+    try:
+        (future,) = runner.run([RunnerInput(result.artifact_path, "llvm", ARGS)])
+        ran = future.result()
+    finally:
+        runner.shutdown()
+    assert ran.error_msg is None and len(ran.run_secs) == 6 and min(ran.run_secs) > 0
+    os.remove(result.artifact_path)

@@ -127,7 +127,7 @@ def test_evolution_stops_when_nothing_is_left():
         cost_model=ms.cost_model.RandomModel(),
         design_spaces=context.space_generator.generate_design_space(context.mod),
     )
-    assert rounds(context) == [1]
+    assert rounds(context) == [1, 0, 0, 0, 0]
 
 
 def test_a_space_no_postproc_accepts_gives_no_candidates():
@@ -378,3 +378,26 @@ def test_the_models_package_is_asked_for_before_anything_is_measured(monkeypatch
 
     with pytest.raises(MissingExtraError, match="xgboost"):
         ms.tune_tir(MATMUL, "llvm -num-cores 1", str(tmp_path), max_trials_global=2, runner=Runner())
+
+
+def test_parallel_loops_are_mutated_to_other_plans():
+    """Limits are the products of the outer loops' extents; that which fuses as many loops as now is no change."""
+
+    def tiled(sch, limit):
+        sch.annotate(sch.get_block("root"), "meta_schedule.parallel", limit)
+        i, j, k = sch.get_loops("matmul")
+        i0, i1 = sch.split(i, [4, 8])
+        j0, j1 = sch.split(j, [2, 16])
+        sch.reorder(i0, j0, i1, k, j1)
+
+    mutator = ms.mutator.MutateParallel(max_jobs_per_core=32)
+    space = ms.space_generator.PostOrderApply(sch_rules=[], postprocs=[], mutator_probs={mutator: 1.0})
+    ms.TuneContext(mod=MATMUL, target=Target("llvm --num-cores=2"), space_generator=space)
+    for limit, others in ((4, {8, 64}), (5, {4, 64}), (64, {4, 8}), (1, {8, 64})):
+        sch = tir.Schedule(MATMUL)
+        tiled(sch, limit)
+        found = set()
+        for _ in range(40):
+            trace = mutator.apply(sch.trace)
+            found |= {int(i.inputs[1]) for i in trace.insts if i.kind.name == "Annotate"}
+        assert found == others, limit

@@ -9,8 +9,14 @@ import pytest
 
 from programs.one_call import PIPELINES, run
 
-from relaxish import op
+import relaxish
+from relaxish import op, relax
+from relaxish.ir import structural_equal
 from relaxish.runtime.arrays.dtype import numpy_dtype
+from relaxish.script import from_source
+from relaxish.script import ir as I
+from relaxish.script import relax as R
+from relaxish.script import tir as T
 
 TOLERANCE = {"float32": 2e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
 
@@ -105,3 +111,29 @@ def test_sequences_of_different_lengths(causal: str | None, window: int | None, 
 
     got = run(model, [q, k, v, at_q, at_k, longest, longest], None, {})
     assert np.abs(got - want).max() < TOLERANCE[dtype]
+
+
+def test_a_scale_of_attention_may_have_a_name() -> None:
+    """A number by another name is the number: attributes of operators are no variables of the program."""
+
+    @I.ir_module
+    class Attention:
+        @R.function
+        def main(
+            q: R.Tensor((2, 6, 3, 8), "float32"),
+            k: R.Tensor((2, 5, 3, 8), "float32"),
+            v: R.Tensor((2, 5, 3, 4), "float32"),
+        ) -> R.Tensor((2, 6, 3, 4), "float32"):
+            scale = T.FloatImm("float32", 0.1)
+            gv = R.nn.attention(q, k, v, scale=scale)
+            return gv
+
+    (block,) = Attention["main"].body.blocks
+    assert [b.value.op.name for b in block.bindings] == ["relax.nn.attention"]
+    assert structural_equal(from_source(Attention.script()), Attention)
+    rng = np.random.default_rng(4)
+    q, k, v = (rng.standard_normal(s).astype("float32") for s in ((2, 6, 3, 8), (2, 5, 3, 8), (2, 5, 3, 4)))
+    vm = relax.VirtualMachine(relax.build(Attention, "llvm"), relaxish.cpu())
+    found = vm["main"](*[relaxish.nd.array(x) for x in (q, k, v)]).numpy()
+    scores = np.einsum("bqhd,bkhd->bhqk", q, k) * 0.1
+    np.testing.assert_allclose(found, np.einsum("bhqk,bkhd->bqhd", weights(scores), v), rtol=1e-4, atol=1e-5)

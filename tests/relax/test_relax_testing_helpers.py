@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 import relaxish
-from relaxish import IRModule, relax
+from relaxish import IRModule, relax, tir
+from relaxish.ir import assert_structural_equal, load_json, save_json
 from relaxish.relax.testing import dump_ast, get_relax_matmul_module, nn
 from relaxish.relax.testing.transform import dataflow_inplace_analysis, dataflow_liveness_analysis
 from relaxish.relax.testing.vm import check_saved_func
+from relaxish.script import ir as I
 from relaxish.script import relax as R
 
 
@@ -132,3 +134,75 @@ def test_attention_modules():
         assert str(made["main"].ret_struct_info) == 'R.Tensor((2, 8, 4, 8), dtype="float32")'
     with pytest.raises(NotImplementedError):
         get_relax_stacked_attention_module(stacked, 2, 8, 4, 16, 8, "take")
+
+
+class SiluLayer(nn.Module):
+    define_subroutine = True
+
+    def forward(self, state):
+        return nn.emit(relax.op.nn.silu(state))
+
+
+class Layer(nn.Module):
+    define_subroutine = True
+
+    def __init__(self, size):
+        self.weights = nn.Parameter((size, size), name="weights")
+        self.parts = [SiluLayer()]
+
+    def forward(self, input):
+        return self.parts[0](nn.emit(relax.op.matmul(input, self.weights)))
+
+
+@I.ir_module
+class _Layers:
+    @R.function
+    def main(
+        x: R.Tensor(("n", 8), "float32"), a: R.Tensor((8, 8), "float32"), b: R.Tensor((8, 8), "float32")
+    ) -> R.Tensor(("n", 8), "float32"):
+        with R.dataflow():
+            first = _Layers.layer(x, a)
+            second = _Layers.layer(first, b)
+            out = second
+            R.output(out)
+        return out
+
+    @R.function(private=True)
+    def layer(x: R.Tensor(("m", 8), "float32"), w: R.Tensor((8, 8), "float32")) -> R.Tensor(("m", 8), "float32"):
+        with R.dataflow():
+            y = R.matmul(x, w)
+            z = _Layers.silu_layer(y)
+            out = z
+            R.output(out)
+        return out
+
+    @R.function(private=True)
+    def silu_layer(x: R.Tensor(("k", 8), "float32")) -> R.Tensor(("k", 8), "float32"):
+        with R.dataflow():
+            y = R.nn.silu(x)
+            out = y
+            R.output(out)
+        return out
+
+
+def test_layers_as_subroutines():
+    """Calls of a layer are calls of one function, whose dimensions are its own; its weights stay those of the caller."""
+    layers = [Layer(8), Layer(8)]
+    builder = relax.BlockBuilder()
+    data = nn.Placeholder((tir.Var("n", "int64"), 8), name="x")
+    with builder.function("main", [data, *layers[0].parameters(), *layers[1].parameters()]):
+        with builder.dataflow():
+            out = builder.emit_output(layers[1](layers[0](data)))
+        builder.emit_func_output(out)
+    mod = builder.get()
+    assert_structural_equal(mod, _Layers)
+    assert_structural_equal(load_json(save_json(mod)), _Layers)
+    rng = np.random.default_rng(2)
+    x, a, b = (rng.standard_normal(s).astype("float32") for s in ((5, 8), (8, 8), (8, 8)))
+    vm = relax.VirtualMachine(relax.build(mod, "llvm"), relaxish.cpu())
+    found = vm["main"](*[relaxish.nd.array(v) for v in (x, a, b)]).numpy()
+
+    def silu(v):
+        return v / (1 + np.exp(-v))
+
+    np.testing.assert_allclose(found, silu(silu(x @ a) @ b), rtol=1e-5, atol=1e-5)

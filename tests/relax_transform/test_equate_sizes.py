@@ -12,7 +12,7 @@ from relaxish import relax, tir
 from relaxish.ir import structural_equal
 from relaxish.relax import op
 from relaxish.relax.transform import LegalizeOps
-from relaxish.runtime.kernel import ArgumentError
+from relaxish.runtime.kernels.kernel import ArgumentError
 from relaxish.transform.equate_sizes import EquateSizes
 
 _rng = np.random.default_rng(29)

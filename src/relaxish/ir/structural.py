@@ -227,7 +227,7 @@ class Comparer:
 
     def _nodes(self, lhs: Node, rhs: Node, map_free: bool) -> bool:
         kind = type(lhs)
-        if kind is not type(rhs):
+        if kind is not type(rhs) and not (kind._is_var and kind._type_key == type(rhs)._type_key):
             return self.fail()
         if kind._is_var:
             return self._variables(lhs, rhs, map_free)

@@ -166,7 +166,7 @@ class MetaScheduleStrategy(Strategy):
         self._waiting: list[MeasureCandidate] = []
 
     def propose(self, count: int) -> list[int]:
-        made = self.context.generate_measure_candidates() or []
+        made = self.context.search_strategy.next_candidates() if self.context.search_strategy else []
         self._waiting = made[:count]
         found = [self._space.point_of(c.sch.trace) if c.sch.trace is not None else None for c in self._waiting]
         if any(point is None for point in found):

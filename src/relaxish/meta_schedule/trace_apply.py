@@ -121,8 +121,12 @@ def _is_scheduled(sch: Schedule, name: str, depth: Mapping[str, int]) -> bool:
 def _schedule_last(sch: Schedule, block: BlockRV, target: Target) -> None:
     producers = sch.get_producers(block)
     if len(producers) == 1 and ba.is_spatial(sch.get(producers[0])):
-        sch.compute_inline(producers[0])  # the cache-write stage of the anchor goes into the epilogue
-    elif target.kind.name in CPU_KINDS:
+        try:
+            sch.reverse_compute_inline(block)  # the epilogue goes into the cache-write stage of the anchor
+            return
+        except ScheduleError:
+            pass  # it reads more than its own element: a nest by itself
+    if target.kind.name in CPU_KINDS:
         sch.parallel(sch.fuse(*sch.get_loops(block)))
     else:
         threads = int(target.attrs.get("max_threads_per_block") or 1024)

@@ -7,7 +7,7 @@ from typing import Any
 from ..ir.expr import PrimExpr
 from ..ir.prim import Var as TirVar
 from .analysis.variables import defined_symbolic_vars
-from .expr import Function, Var
+from .expr import DataflowVar, Function, Var
 from .expr_functor import PyExprMutator
 from .scalars import rename_prim, substitute_prim
 from .struct_info import StructInfo
@@ -49,7 +49,8 @@ class _Renew(_Rename):
 
     def visit_var_def_(self, var: Var) -> Var:
         info = var.struct_info_
-        made = type(var)(var.name_hint, None if info is None else self.visit_struct_info_node(info), var.span)
+        kind = DataflowVar if var.is_dataflow else Var  # subclasses are made in ways of their own
+        made = kind(var.name_hint, None if info is None else self.visit_struct_info_node(info), var.span)
         self.var_remap_[var] = made
         return made
 

@@ -460,7 +460,7 @@ class PyExprMutator(ExprFunctor):
         new = self.visit_struct_info_node(info)
         if new is info:
             return var
-        made = type(var)(var.vid, new, var.span)
+        made = (DataflowVar if var.is_dataflow else Var)(var.vid, new, var.span)
         self.var_remap_[var] = made
         return made
 
@@ -504,7 +504,7 @@ class PyExprMutator(ExprFunctor):
 
             if structural_equal(var.struct_info_, struct_info):
                 return var
-        return type(var)(var.vid, struct_info, var.span)
+        return (DataflowVar if var.is_dataflow else Var)(var.vid, struct_info, var.span)
 
     def set_var_remap(self, vid: Id, var: Var) -> None:
         """Uses of the variable with identity ``vid`` become ``var``."""

@@ -25,6 +25,7 @@ from ...meta_schedule.builder.local_builder import default_build
 from ...meta_schedule.measure import Candidate, Measured, MeasureEngine, Prebuilt
 from ...meta_schedule.postproc.verify_gpu import lowered_for_checks
 from ...meta_schedule.runner import EvaluatorConfig, RPCConfig
+from ...meta_schedule.runner.steps import is_host
 from ...runtime.device import Device
 from ...runtime.arrays.ndarray import NDArray
 from ...runtime.rpc.client import RPCModule, RPCSession
@@ -382,14 +383,14 @@ def _as_numpy(value: NDArray | np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _given_arguments(
-    arrays: list[np.ndarray[Any, Any]], device_type: str, args_info: Sequence[TensorInfo], repeat: int
+    arrays: list[np.ndarray[Any, Any]], device: Device, args_info: Sequence[TensorInfo], repeat: int
 ) -> list[Any]:
     """In the worker: copies of the reference inputs, on the device if there is one."""
-    if device_type in ("llvm", "c", "cpu"):
+    if is_host(device):
         return [[a.copy() for a in arrays] for _ in range(repeat)]
-    from ...runtime import device, nd
+    from ...runtime import nd
 
-    return [[nd.array(a, device(device_type, 0)) for a in arrays] for _ in range(repeat)]
+    return [[nd.array(a, device) for a in arrays] for _ in range(repeat)]
 
 
 class _PatientRunner(ms.runner.LocalRunner):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ... import relax
+from ...relax.copying import copy_with_new_vars
 from ...relax.expr import Expr, Var
 
 if TYPE_CHECKING:
@@ -114,10 +115,18 @@ def _subroutine(
             else:
                 result = expr_of(forward(module, **arguments))
             made = inner.emit_func_output(result)
+            own_symbols(inner, made)
     finally:
         for key, expr in saved.items():
             owners[key]._expr = expr
     return made
+
+
+def own_symbols(builder: relax.BlockBuilder, name: relax.GlobalVar) -> None:
+    """Give the function variables of its own: it was traced with the symbolic dimensions of its caller."""
+    function = builder.get()[name]
+    assert isinstance(function, relax.Function)
+    builder.update_func(name, copy_with_new_vars(function))
 
 
 def _argument(var: Var) -> Tensor | Object:

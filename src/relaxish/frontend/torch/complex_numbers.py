@@ -271,7 +271,7 @@ def _complex_transform(self: Importer, x: Any, dim: Sequence[int], normalization
 
 @converter("_fft_c2r")
 @_paired("_fft_c2r")
-def _to_real(self: Importer, x: Any, dim: Sequence[int], normalization: int, last_dim_size: Value) -> Expr:
+def _to_real(self: Importer, x: Any, dim: Sequence[int], normalization: int, last_dim_size: Dim) -> Expr:
     axes = [self.axis(x.real, d) for d in dim]
     (last,) = self.dims([last_dim_size])
     sizes = [*(self.shape(x.real)[a] for a in axes[:-1]), last]

@@ -46,12 +46,13 @@ def _as_strided(
     known = [v for v in (*sizes, *steps, begin, total) if isinstance(v, int)]
     if len(known) < len(sizes) + len(steps) + 2:
         raise OpNotImplemented("as_strided with sizes that are not known")
-    last = begin + sum((n - 1) * by for n, by in zip(sizes, steps))
-    if 0 not in sizes and not (0 <= begin and last < total):
+    extents, strides, (first, count) = known[: len(sizes)], known[len(sizes) : -2], known[-2:]
+    last = first + sum((n - 1) * by for n, by in zip(extents, strides))
+    if 0 not in extents and not (0 <= first and last < count):
         raise OpNotImplemented("as_strided of elements outside of the tensor that it is given")
-    places = np.full(sizes, begin, "int64")
-    for axis, (n, by) in enumerate(zip(sizes, steps)):
-        places += (np.arange(n) * by).reshape([-1] + [1] * (len(sizes) - 1 - axis))
+    places = np.full(extents, first, "int64")
+    for axis, (n, by) in enumerate(zip(extents, strides)):
+        places += (np.arange(n) * by).reshape([-1] + [1] * (len(extents) - 1 - axis))
     return self.emit(op.take(self.emit(op.reshape(x, [total])), relax.const(places, "int64"), 0))
 
 

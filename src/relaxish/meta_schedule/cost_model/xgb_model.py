@@ -61,11 +61,15 @@ class FeatureGroup:
         self.features += list(features)
         self.costs = np.append(self.costs, costs)
 
+    @property
+    def min_cost(self) -> float:
+        """The lowest cost measured; 1 where nothing could be."""
+        valid = self.costs[self.costs < 1e9]
+        return float(np.min(valid)) if valid.size else 1.0
+
     def labels(self) -> Array:
         """Best cost over cost: 1 for the fastest."""
-        valid = self.costs[self.costs < 1e9]
-        best = np.min(valid) if valid.size else 1.0
-        return best / self.costs
+        return self.min_cost / self.costs
 
 
 def _xgboost() -> ModuleType:

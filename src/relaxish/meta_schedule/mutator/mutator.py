@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
+import operator
 import random
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -274,13 +277,13 @@ class MutateParallel(Mutator):
         inst = rng.choice(marks)
         sch = schedule_for_tuning(self._mod)
         trace.apply_to_schedule(sch, remove_postproc=True)
-        limits = parallel_limits(sch.mod, self._max_parallel_extent)
-        current = plain_int(inst.inputs[1])
-        patterns = {parallel_pattern(sch.mod, limit): limit for limit in limits}
-        patterns.pop(parallel_pattern(sch.mod, current), None)
-        if not patterns:
+        nests = [list(itertools.accumulate(extents, operator.mul)) for extents in _parallel_nests(sch.mod)]
+        limits = sorted({p for products in nests for p in products if p <= self._max_parallel_extent})
+        plans = {_fused_loops(nests, limit): limit for limit in limits}
+        plans.pop(_fused_loops(nests, plain_int(inst.inputs[1])), None)
+        if not plans:
             return None
-        return with_annotation(trace, inst, rng.choice(list(patterns.values())))
+        return with_annotation(trace, inst, rng.choice(list(plans.values())))
 
     def on_columns(self, columns: DecisionTable, rng: np.random.Generator, rows: Array) -> bool:
         if columns.parallel is not None and len(rows):
@@ -321,17 +324,14 @@ def parallel_limits(mod: IRModule, top: int) -> list[int]:
     return sorted(limits)
 
 
-def parallel_pattern(mod: IRModule, limit: int) -> tuple[int, ...]:
-    """Number of loops that each nest would fuse under a limit."""
-    pattern = []
-    for extents in _parallel_nests(mod):
-        product = count = 0
-        for count, extent in enumerate(extents, 1):  # noqa: B007
-            product = (product or 1) * extent
-            if product > limit:
-                break
-        pattern.append(count)
-    return tuple(pattern)
+def _fused_loops(nests: list[list[int]], limit: int) -> tuple[int, ...]:
+    """How many loops of each nest make as many iterations as ``limit``; products of extents are given."""
+    counts = []
+    for products in nests:
+        below = bisect.bisect_right(products, limit)
+        below -= below > 0 and products[below - 1] == limit
+        counts.append(min(below + 1, len(products)))
+    return tuple(counts)
 
 
 def with_annotation(trace: Trace, inst: Instruction, value: int) -> Trace:

@@ -32,6 +32,7 @@ from ..utils import get_global_func_with_default_on_worker
 from . import plain_device
 from .arguments import alloc_arguments, arguments_key, difference, shifted
 from .runner import EvaluatorConfig
+from .steps import loaded_module
 
 __all__ = [
     "DEVICE_LOST", "OTHER_KINDS", "compare_on_device", "count_devices", "execute_on_device", "measure_on_device",
@@ -178,11 +179,13 @@ def measure_on_device(
         state = _open(provider)
         try:
             if alloc is not None:
-                sets = alloc(device_type, args_info, alloc_repeat)
+                sets = alloc(device_of(device_type, index), args_info, alloc_repeat)
             else:
                 sets = _arguments(args_info, index, alloc_repeat)
             if evaluate is not None:
-                times = [float(x) for x in evaluate(artifact, device_type, evaluator, sets)]
+                times = [
+                    float(x) for x in evaluate(loaded_module(artifact), device_of(device_type, index), evaluator, sets)
+                ]
             else:
                 with _loaded(artifact) as (found, module):
                     times = [t for arrays in sets for t in _measure(state, index, found, module, arrays, evaluator)]

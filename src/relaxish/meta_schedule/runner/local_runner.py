@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...runtime import NDArray, device
 from ...runtime.nvidia import providers
 from ...support.workers import TaskFuture, TaskResult, WorkerPool
 from ..arg_info import ArgInfo
@@ -21,13 +22,17 @@ from ..measure.status import reason_of, status_of_task
 from ..utils import PRELOAD, get_global_func_with_default_on_worker, Hook
 from .arguments import alloc_arguments, arguments_key, difference, shifted
 from .runner import EvaluatorConfig, Runner, RunnerFuture, RunnerInput, RunnerResult
+from .steps import default_alloc_argument, default_cleanup, default_run_evaluator, loaded_module
 
 # A candidate this many times slower than the fastest one is not worth waiting for.
 _HOPELESS = 50.0
 # So long a candidate is looked at that may be clearly worse than another.
 _GLANCE_SECONDS = 2e-3
 
-__all__ = ["LocalRunner", "LocalRunnerFuture", "alloc_arguments", "load_kernel", "loaded_function", "run_guarded"]
+__all__ = [
+    "LocalRunner", "LocalRunnerFuture", "alloc_arguments", "default_alloc_argument", "default_cleanup",
+    "default_run_evaluator", "load_kernel", "run_guarded",
+]  # fmt: skip
 
 # Kinds of targets whose code runs in the worker itself.
 _HOST_KINDS = ("llvm", "c", "cpu")
@@ -78,7 +83,8 @@ class LocalRunner(Runner):
     with the CUDA provider this process uses. Between timed repeats the device's second-level cache is emptied.
 
     The hooks ``f_alloc_argument(device, args_info, alloc_repeat)``, ``f_run_evaluator(module, device, config, args)``
-    and ``f_cleanup()`` are functions or names of packed functions, resolved in the worker.
+    and ``f_cleanup()`` are functions or names of packed functions, resolved in the worker; they may build on
+    ``default_alloc_argument``, ``default_run_evaluator`` and ``default_cleanup``.
     """
 
     def __init__(
@@ -300,7 +306,9 @@ def load_kernel(artifact: str | bytes) -> Callable[[Sequence[np.ndarray[Any, Any
     entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(library.address(name + PACKED_SUFFIX))
 
     def bind(arrays: Sequence[np.ndarray[Any, Any]]) -> Callable[[], int]:
-        slots = (ctypes.c_int64 * max(1, len(arrays)))(*[a.ctypes.data for a in arrays])
+        slots = (ctypes.c_int64 * max(1, len(arrays)))(
+            *[a.ptr if isinstance(a, NDArray) else a.ctypes.data for a in arrays]
+        )
         address = ctypes.addressof(slots)
 
         def run() -> int:
@@ -313,30 +321,14 @@ def load_kernel(artifact: str | bytes) -> Callable[[Sequence[np.ndarray[Any, Any
     return bind
 
 
-def loaded_function(artifact: str | bytes) -> Callable[..., Any]:
-    """The function of an artifact for this processor, which takes arrays and numbers and checks neither."""
-    from ...runtime.kernels.kernel import NativeKernel
-
-    compiled = unpacked(artifact)
-    if compiled is None or isinstance(compiled, (DeviceArtifact, InterpretedArtifact)):
-        from ...runtime.exports.load import load_module
-
-        _exported(str(artifact))
-        module: Any = load_module(str(artifact))
-        call: Callable[..., Any] = module.entry_func.call
-        return call
-    from ...backend.llvm.compile import jit_load
-
-    return NativeKernel(next(iter(compiled.kernels.values())), jit_load(compiled), compiled.messages).call
-
-
 def _execute_in_worker(
     artifact: str | bytes, make: Callable[[str], Sequence[Any]], wanted: Sequence[int]
 ) -> list[np.ndarray[Any, Any]]:
-    from ...runtime.arrays.ndarray import NDArray, from_numpy
+    from ...runtime.arrays.ndarray import from_numpy
 
     values = [from_numpy(v) if isinstance(v, np.ndarray) else v for v in make("llvm")]
-    loaded_function(artifact)(*values)
+    call: Any = loaded_module(artifact).entry_func
+    call.call(*values)
     return [v.numpy() if isinstance(v, NDArray) else np.asarray(v) for v in (values[i] for i in wanted)]
 
 
@@ -427,10 +419,12 @@ def _measure_in_worker(
         set_num_threads(num_threads)
     alloc, evaluate, cleanup = (get_global_func_with_default_on_worker(h, None) for h in hooks)
     try:
-        sets = _arguments(args_info, alloc_repeat) if alloc is None else alloc(device_type, args_info, alloc_repeat)
+        place = device(device_type, 0)
         if evaluate is not None:
-            times = [float(x) for x in evaluate(artifact, device_type, evaluator, sets)]
+            sets = (default_alloc_argument if alloc is None else alloc)(place, args_info, alloc_repeat)
+            times = [float(x) for x in evaluate(loaded_module(artifact), place, evaluator, sets)]
         else:
+            sets = _arguments(args_info, alloc_repeat) if alloc is None else alloc(place, args_info, alloc_repeat)
             bind = load_kernel(artifact)
             times = [t for arrays in sets for t in _time(bind(arrays), evaluator, worst)]
     finally:

@@ -16,8 +16,9 @@ from ..arg_info import ArgInfo
 from ..builder.artifact import unpacked
 from ..builder.device_artifact import DeviceArtifact
 from ..utils import get_global_func_with_default_on_worker
-from .arguments import alloc_arguments, difference, shifted
+from .arguments import difference, shifted
 from .runner import EvaluatorConfig
+from .steps import default_alloc_argument, loaded_module
 
 __all__ = ["compare", "count_devices", "execute", "measure"]
 
@@ -55,11 +56,11 @@ def measure(
     alloc, evaluate, cleanup = (get_global_func_with_default_on_worker(h, None) for h in hooks)
     try:
         if alloc is not None:
-            sets = alloc(kind, args_info, alloc_repeat)
+            sets = alloc(device, args_info, alloc_repeat)
         else:
-            sets = [[nd.array(a, device) for a in alloc_arguments(args_info, seed)] for seed in range(alloc_repeat)]
+            sets = default_alloc_argument(device, args_info, alloc_repeat)
         if evaluate is not None:
-            times = [float(x) for x in evaluate(artifact, kind, evaluator, sets)]
+            times = [float(x) for x in evaluate(loaded_module(artifact), device, evaluator, sets)]
         else:
             times = [t for arrays in sets for t in _time(_bound(artifact, arrays), device, evaluator)]
     finally:

@@ -11,19 +11,20 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...runtime import Device, nd, rpc
+from ...runtime import Device, rpc
 from ..arg_info import ArgInfo
 from ..builder.artifact import export_kernels, unpacked
 from ..builder.device_artifact import DeviceArtifact
 from ..builder.interpreted import InterpretedArtifact
 from ..measure.status import MeasureStatus
 from ..utils import get_global_func_with_default_on_worker, Hook
-from .arguments import alloc_arguments
+from . import steps
 from .runner import EvaluatorConfig, Runner, RunnerFuture, RunnerInput, RunnerResult
+from .steps import T_ARG_INFO_JSON_OBJ_LIST, T_ARGUMENT_LIST, device_module
 
 __all__ = [
-    "RPCConfig", "RPCRunner", "RPCRunnerFuture", "default_alloc_argument", "default_cleanup", "default_create_session",
-    "default_run_evaluator", "default_upload_module",
+    "RPCConfig", "RPCRunner", "RPCRunnerFuture", "T_ARGUMENT_LIST", "T_ARG_INFO_JSON_OBJ_LIST", "default_alloc_argument",
+    "default_cleanup", "default_create_session", "default_run_evaluator", "default_upload_module",
 ]  # fmt: skip
 
 
@@ -178,14 +179,8 @@ def _as_library(artifact: str | bytes, folder: Path) -> Path:
         raise ValueError("a server runs compiled programs; what is interpreted is measured on this machine only")
     if not isinstance(made, DeviceArtifact):
         return export_kernels(made, folder)
-    from ...runtime.devices.module import DeviceModule
-    from ...runtime.kernels.module import Module
-    from ...runtime.nvidia.module import CUDAModule
-
-    kind: Any = CUDAModule if made.kind == "cuda" else DeviceModule
-    module, path = Module({}, None), folder / "candidate.so"
-    module.add_device_module(kind.from_json(made.manifest, made.binaries))
-    module.export_library(path)
+    path = folder / "candidate.so"
+    device_module(made).export_library(path)
     return path
 
 
@@ -201,18 +196,13 @@ def default_upload_module(session: rpc.RPCSession, local_path: str, remote_path:
 def default_alloc_argument(
     session: rpc.RPCSession, device: Device, args_info: Sequence[ArgInfo], alloc_repeat: int
 ) -> list[list[Any]]:
-    return [[nd.array(a, device) for a in alloc_arguments(args_info, seed)] for seed in range(alloc_repeat)]
+    return steps.default_alloc_argument(device, args_info, alloc_repeat)
 
 
 def default_run_evaluator(
     session: rpc.RPCSession, module: rpc.RPCModule, device: Device, config: EvaluatorConfig, sets: list[list[Any]]
 ) -> list[float]:
-    cache = "cache_flush_cpu_non_first_arg" if config.enable_cpu_cache_flush else ""
-    timed = module.time_evaluator(
-        module.entry_name or "", device, number=config.number, repeat=config.repeat, min_repeat_ms=config.min_repeat_ms,
-        f_preproc=cache,
-    )  # fmt: skip
-    return [t for arguments in sets for t in timed(*arguments).results]
+    return steps.default_run_evaluator(module, device, config, sets)
 
 
 def default_cleanup(session: rpc.RPCSession, remote_path: str | None) -> None:

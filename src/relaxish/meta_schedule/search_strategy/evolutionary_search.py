@@ -172,14 +172,18 @@ class EvolutionarySearch(SearchStrategy):
         begin = time.perf_counter()
         made: list[MeasureCandidate] = []
         while wanted > 0 and not made and self._empty < self.num_empty_iters_before_early_stop:
+            failed = sum(self._failures.values())
             self._random = random.Random(f"{self._seed}:{self._round_number}")
             traces = self._round(wanted)
             with Profiler.timeit("EvoSearch/Evolve/Misc"):
                 made = self._assemble(traces, wanted)
             self._round_number += 1
             self._empty = 0 if made else self._empty + 1
+            if sum(self._failures.values()) == failed:
+                break  # nothing new was found; where candidates could not be made, others may be
         self.search_seconds += time.perf_counter() - begin
-        return made or None
+        over = wanted <= 0 or self._empty >= self.num_empty_iters_before_early_stop
+        return None if over and not made else made
 
     def _assemble(self, traces: Sequence[tuple[float | None, Trace]], wanted: int) -> list[MeasureCandidate]:
         """Programs of the chosen traces; those that cannot be made are dropped."""

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PySearchStrategy", "SearchStrategy"]
 
+# So many rounds in turn may bring nothing new; a strategy that goes on so has come to its end.
+_EMPTY_ROUNDS = 8
+
 
 class SearchStrategy(Part["SearchTask"]):
     """Subclass and define the five methods below; batches of candidates go out, results come back.
@@ -43,8 +46,16 @@ class SearchStrategy(Part["SearchTask"]):
         raise MethodNotDefinedError(self, "post_tuning")
 
     def generate_measure_candidates(self) -> list[MeasureCandidate] | None:
-        """The next batch, None when the search is over."""
+        """The next batch, None when the search is over; an empty one if this round found nothing new."""
         raise MethodNotDefinedError(self, "generate_measure_candidates")
+
+    def next_candidates(self) -> list[MeasureCandidate]:
+        """The next batch; rounds that found nothing new are passed over. Empty when the search is over."""
+        for _ in range(_EMPTY_ROUNDS):
+            made = self.generate_measure_candidates()
+            if made is None or made:
+                return made or []
+        return []
 
     def notify_runner_results(
         self, measure_candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]

@@ -232,12 +232,12 @@ class TaskScheduler:
             return None
         most = self.most_candidates(task_id)
         left = left if most is None else min(left, most)
-        if task.ctx.search_strategy is not None:
-            task.ctx.search_strategy.batch_limit = most
+        strategy = task.ctx.search_strategy
+        assert strategy is not None
+        strategy.batch_limit = most
         begin = time.monotonic()
         try:
-            made = task.ctx.generate_measure_candidates()
-            return None if made is None else list(made)[:left]
+            return list(strategy.next_candidates())[:left] or None
         except Exception as err:  # strategies, rules and cost models may be the user's
             task.ctx.logger.exception("the search failed and ends here")
             self.logger.error("the search of task #%d (%s) failed and ends here: %s", task_id, task.ctx.task_name, err)

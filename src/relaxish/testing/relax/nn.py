@@ -11,17 +11,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import inspect
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ... import topi
+from ...frontend.nn.subroutine import own_symbols, snake_case
 from ...ir.module import IRModule
 from ...op.grad import end_checkpoint, start_checkpoint
 from ...relax.block_builder import BlockBuilder
-from ...relax.expr import Expr, Var
+from ...relax.expr import Call, Expr, Var
 from ...relax.scalars import const_int
 from ...relax.struct_info import TensorStructInfo
 from ...runtime.arrays.ndarray import array
@@ -127,6 +131,8 @@ def emit_checkpoint_sequential(
 class Placeholder(Var):
     """An input tensor of a function; its name is made unique in the one under construction."""
 
+    _type_key: ClassVar[str] = Var._type_key  # one of the function's variables, like any other
+
     def __init__(self, shape: Sequence[Any], dtype: str = "float32", name: str = "data") -> None:
         if not isinstance(shape, (list, tuple)):
             raise TypeError("the shape of Placeholder is expected to be a list or a tuple")
@@ -136,6 +142,8 @@ class Placeholder(Var):
 class Parameter(Var):
     """A weight of a function; its name is made unique in the one under construction."""
 
+    _type_key: ClassVar[str] = Var._type_key
+
     def __init__(self, shape: Sequence[Any], dtype: str = "float32", name: str = "param") -> None:
         if not isinstance(shape, (list, tuple)):
             raise TypeError("the shape of Parameter is expected to be a list or a tuple")
@@ -143,7 +151,13 @@ class Parameter(Var):
 
 
 class Module:
-    """Base of layers: parameters are found in attributes, lists and dicts of them."""
+    """Base of layers: parameters are found in attributes, lists and dicts of them.
+
+    With ``define_subroutine`` set on a subclass, every call of such a layer becomes the call of a private function;
+    layers alike in arguments and weights share one.
+    """
+
+    define_subroutine: ClassVar[bool] = False
 
     def parameters(self) -> list[Parameter]:
         """All parameters, of inner layers too."""
@@ -154,7 +168,42 @@ class Module:
         raise NotImplementedError
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.define_subroutine:
+            return _call_subroutine(self, inspect.signature(self.forward).bind(*args, **kwargs))
         return self.forward(*args, **kwargs)
+
+
+def _call_subroutine(module: Module, bound: inspect.BoundArguments) -> Var:
+    """Trace ``forward`` into a private function, or take an equal one that is there already, and call it."""
+    builder, weights = _builder(), module.parameters()
+    given = {k: v for k, v in bound.arguments.items() if isinstance(v, Expr)}
+    params = {k: Var(k, v.struct_info) for k, v in given.items()}
+    inner_weights = [Parameter(w.struct_info.dims(), w.struct_info.dtype, w.name_hint) for w in weights]
+    inside = _with_weights(module, {id(w): made for w, made in zip(weights, inner_weights, strict=True)})
+    name, dataflow = snake_case(type(module).__name__), builder.current_block_is_dataflow()
+    with builder.aside() as inner, inner.function(name, [*params.values(), *inner_weights], private=True):
+        with inner.dataflow() if dataflow else contextlib.nullcontext():
+            result = inside.forward(**{**bound.arguments, **params})
+            result = inner.emit_output(result) if dataflow else result
+        function = inner.emit_func_output(result)
+        own_symbols(inner, function)
+    return builder.emit(Call(function, [*given.values(), *weights]))
+
+
+def _with_weights(value: Any, made: Mapping[int, Parameter]) -> Any:
+    """The layer, and what is in it, with other parameters."""
+    match value:
+        case Parameter():
+            return made[id(value)]
+        case Module():
+            copied = copy.copy(value)
+            copied.__dict__.update(_with_weights(value.__dict__, made))
+            return copied
+        case dict():
+            return {k: _with_weights(v, made) for k, v in value.items()}
+        case list() | tuple():
+            return type(value)(_with_weights(v, made) for v in value)
+    return value
 
 
 def _parameters_of(value: Any) -> list[Parameter]:

@@ -18,7 +18,9 @@ from ...meta_schedule.verdicts.judge import Verdict
 from ...meta_schedule.measure import CheckFailedError
 from ...meta_schedule.measure.status import status_of_task
 from ...meta_schedule.runner import LocalRunner
-from ...meta_schedule.runner.local_runner import loaded_function
+from ...meta_schedule.runner.steps import is_host
+from ...runtime import Device, cpu
+from ...runtime.kernels.module import Module
 from ...runtime.nvidia import providers
 from ...target import Target
 from ..jit.calling import to_numpy
@@ -55,13 +57,13 @@ class Supplied(ArgInfo):
         return ["TENSOR", self.param.dtype, list(self.param.shape)]
 
 
-def allocate(kind: TensorSupplyType, device_type: str, args_info: Sequence[Supplied], repeat: int = 1) -> list[Any]:
+def allocate(kind: TensorSupplyType, device: Device, args_info: Sequence[Supplied], repeat: int = 1) -> list[Any]:
     """In the worker: sets of arguments, as the parameters want them, on the device if there is one."""
     made = []
     for _ in range(repeat):
         drawn = supply_arrays([i.param for i in args_info if i.value is None], kind)
         values = [drawn.pop(0) if i.value is None else _copied(i.value) for i in args_info]
-        made.append(values if device_type in ("llvm", "c", "cpu") else [_placed(v, device_type) for v in values])
+        made.append(values if is_host(device) else [_placed(v, device) for v in values])
     return made
 
 
@@ -69,15 +71,15 @@ def _copied(value: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) else value
 
 
-def _placed(value: Any, device_type: str) -> object:
-    from ...runtime import device, nd
+def _placed(value: Any, device: Device) -> object:
+    from ...runtime import nd
 
-    return nd.array(value, device(device_type, 0)) if isinstance(value, np.ndarray) else value
+    return nd.array(value, device) if isinstance(value, np.ndarray) else value
 
 
 def _one_set(kind: TensorSupplyType, args_info: Sequence[Supplied], device_type: str) -> list[Any]:
     """In the worker: arguments on the host, outputs full of NaN or -1, so that what is not written shows."""
-    return allocate(kind, "cpu", args_info)[0]
+    return allocate(kind, cpu(), args_info)[0]
 
 
 class Inputs:
@@ -157,7 +159,7 @@ def build_params(pass_configs: dict[str, Any]) -> dict[str, Any]:
 
 
 def evaluate_on_host(
-    warmup: float, rep: float, limit: float | None, artifact: str | bytes, device_type: str, config: Any, sets: Any
+    warmup: float, rep: float, limit: float | None, module: Module, device: Device, config: Any, sets: Any
 ) -> list[float]:
     """Seconds of a run: the mean over ``rep`` milliseconds, after ``warmup`` milliseconds of runs.
 
@@ -165,7 +167,8 @@ def evaluate_on_host(
     """
     from ...runtime.arrays.ndarray import from_numpy
 
-    call = loaded_function(artifact)
+    function: Any = module.entry_func
+    call = function.call  # the arguments are ours: they need no check
     values = [from_numpy(v) if isinstance(v, np.ndarray) else v for v in sets[0]]
     call(*values)
     begin = time.perf_counter()
