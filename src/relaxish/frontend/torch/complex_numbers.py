@@ -13,7 +13,7 @@ from ...ir.expr import as_expr
 from ...relax.expr import Expr
 from ...support.errors import OpNotImplemented
 from ..fourier import FourierTransform
-from .importer import Dim, dtype_of, Importer, torch_dtype, Value
+from .importer import Dim, dtype_of, Importer, torch_dtype
 from .table import converter, Converter, find
 
 __all__ = ["ComplexPair", "complex_of", "for_pairs"]
