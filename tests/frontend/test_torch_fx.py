@@ -30,6 +30,17 @@ class Net(torch.nn.Module):
         return self.fc(y.mean([2, 3]).view(x.size(0), -1))
 
 
+class Calls(torch.nn.Module):
+    """A function of one tensor."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Any) -> Any:
+        return self.function(x)
+
+
 def run(mod: Any, *inputs: Any) -> Any:
     vm = relaxish.VirtualMachine(relaxish.build(mod, "llvm"), relaxish.cpu())
     return vm["main"](*[relaxish.nd.array(x.numpy()) for x in inputs])
@@ -221,6 +232,12 @@ def test_dynamo_views_across_graphs() -> None:
         (lambda x: torch.empty_like(x), 'R.zeros_like(x, dtype="void")'),
         (lambda x: torch.ones_like(x, dtype=torch.int32), 'R.ones_like(x, dtype="int32")'),
         (lambda x: x.to(torch.float32), 'R.astype(x, dtype="float32")'),
+        (lambda x: torch.stack((x, x), 1), "R.concat((x, x), axis=1)"),
+        (lambda x: x.masked_fill(x > 0, 0), 'R.full_like(x, R.const(0, "int32"), dtype="void")'),
+        (lambda x: torch.nn.functional.elu(x), 'R.multiply(R.const(-1.0, "float32"), lv2)'),
+        (lambda x: torch.nn.functional.celu(x), 'R.divide(lv, R.const(1.0, "float32"))'),
+        (lambda x: torch.log2(x.abs()), 'R.divide(lv1, R.const(0.69314718246459961, "float32"))'),
+        (lambda x: x.narrow(1, 0, 2), "(R.prim_value(0),), (R.prim_value(2),), assume_inbound=False)"),
         (lambda x: torch.nn.functional.layer_norm(x, (6,)), 'R.nn.layer_norm(x, metadata["relax.expr.Constant"][0]'),
     ],
 )
@@ -242,3 +259,26 @@ def test_forms(function, expected):
     ):
         if "empty" not in expected and "zeros_like" not in expected:
             np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_all_results_of_a_node() -> None:
+    """A graph that returns what one node gives returns it as it is."""
+    pieces = torch.fx.symbolic_trace(Calls(lambda x: x.split(2, 1)))
+    main = from_fx(pieces, [((4, 6), "float32")])["main"]
+    (split, result) = main.body.blocks[0].bindings
+    assert result.value.same_as(split.var)
+    x = torch.randn(4, 6)
+    for got, want in zip(run(relaxish.IRModule({"main": main}), x), x.split(2, 1), strict=True):
+        np.testing.assert_array_equal(got.numpy(), want.numpy())
+    some = torch.fx.symbolic_trace(Calls(lambda x: x.split(2, 1)[1]))
+    (got,) = [run(from_fx(some, [((4, 6), "float32")]), x)]
+    np.testing.assert_array_equal(got.numpy(), x[:, 2:4].numpy())
+
+
+def test_sizes_keep_their_variables() -> None:
+    rows = tir.Var("rows", "int64")
+    graph = torch.fx.symbolic_trace(Calls(lambda x: x.size()))
+    main = from_fx(graph, [((rows, "columns"), "float32")])["main"]
+    assert main.params[0].struct_info.shape[0].same_as(rows)
+    assert str(main.ret_struct_info) == "R.Shape([rows, columns])"
+    assert list(run(relaxish.IRModule({"main": main}), torch.zeros(3, 5))) == [3, 5]

@@ -82,6 +82,19 @@ def test_results_without_counterpart_are_refused():
 VALUES = {
     "celu": lambda x: F.celu(x, 0.4),
     "celu_one": lambda x: F.celu(x),
+    "celu_large": lambda x: F.celu(x * 200),
+    "celu_negative": lambda x: F.celu(x, -0.7),
+    "elu": lambda x: F.elu(x, 0.3),
+    "elu_large": lambda x: F.elu(x * 200),
+    "logarithms": lambda x: (torch.log2(x.abs()), torch.log10(x.abs() + 1)),
+    "lerp": lambda x: (torch.lerp(x, x.flip(0), x.sin()), torch.lerp(x, x.flip(0), 0.3)),
+    "stack": lambda x: tuple(torch.stack((x, x.cos()), d) for d in (0, 2, 3, 4, -1, -3)),
+    "cat_from_the_end": lambda x: (torch.cat((x, x.cos()), -1), torch.cat((x[0, 0], x[0, 1]), -2)),
+    "narrow": lambda x: (x.narrow(1, 2, 3), x.narrow(-1, 0, 4)),
+    "masked_fill": lambda x: (x.masked_fill(x > 0, 7), x.masked_fill(x[:, :1] > 0, -0.1), x[0].masked_fill(x > 0, 0)),
+    "masked_fill_double": lambda x: x.double().masked_fill(x > 0, 0.1),
+    "masked_fill_long": lambda x: (x * 9).long().masked_fill(x > 0, 2**40 + 1),
+    "masked_fill_inf": lambda x: x.half().masked_fill(x > 0, float("-inf")),
     "clamp_crossed": lambda x: x.clamp(1.0, -0.5),
     "clamp_tensors_crossed": lambda x: torch.clamp(x, x + 0.1, x - 0.3),
     "avg_pool_divisor": lambda x: F.avg_pool2d(x, 3, 2, 1, divisor_override=4),
@@ -107,6 +120,17 @@ VALUES = {
     "sdpa_groups": lambda x: F.scaled_dot_product_attention(x, x[:, :3], x[:, 3:], enable_gqa=True),
     "sdpa_five_dims": lambda x: F.scaled_dot_product_attention(x[None], x[None, :, :1], x[None], x[..., :5, :5] > -1),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("beta", [0, 0.5, 1])
+@pytest.mark.parametrize("alpha", [1, 2])
+def test_products_that_are_added(alpha, beta):
+    """Times zero, what is added to is left out, whatever it is."""
+    a, b, c = _seeded(4, 5), _seeded(5, 3), _seeded(4, 3)
+    c = torch.full_like(c, float("nan")) if beta == 0 else c
+    check(lambda c, a, b: torch.addmm(c, a, b, alpha=alpha, beta=beta), c, a, b)
+    check(lambda c, a, b: torch.baddbmm(c, a, b, alpha=alpha, beta=beta), c[None], a[None], b[None])
+    check(lambda c, a, b: torch.addmv(c, a, b, alpha=alpha, beta=beta), c[:, 0], a, b[:, 0])
 
 
 @pytest.mark.parametrize("name", VALUES)

@@ -180,3 +180,34 @@ def test_functions_that_are_nowhere_matter_when_called() -> None:
     assert "tests_function_that_is_nowhere" in kernel.get_source("ll")
     with pytest.raises(rx.support.errors.RelaxishError, match="cannot be called here"):
         kernel["main"](rx.nd.array(np.zeros(1, "int32")))
+
+
+@pytest.mark.parametrize("kind", ["serial", "parallel"])
+def test_a_scope_that_is_run_once(kind: str) -> None:
+    buffer, count = tir.decl_buffer((10,), "int64"), tir.decl_buffer((1,), "int64")
+    ib = tir.ir_builder.create()
+    numbers, calls = ib.buffer_ptr(buffer), ib.buffer_ptr(count)
+    with ib.new_scope():
+        ib.scope_attr(te.thread_axis((0, 1), "cop"), "coproc_uop_scope", tir.StringImm("TVMBackendRunOnce"))
+        with ib.for_range(0, 10, "i", kind=kind) as i:
+            numbers[i] = numbers[i] + i + 1
+    calls[0] = calls[0] + 1
+    func = tir.PrimFunc([buffer, count], ib.get())
+    start = np.random.default_rng(0).integers(-50, 50, 10)
+    for _ in range(2):  # a second build of the same program runs it, too
+        built = _built(func)
+        a, b = rx.nd.array(start), rx.nd.array(np.zeros(1, "int64"))
+        for _ in range(3):
+            built(a, b)
+        np.testing.assert_array_equal(a.numpy(), start + np.arange(1, 11))
+        assert b.numpy()[0] == 3
+
+
+def test_other_scopes_of_coprocessors_are_refused() -> None:
+    ib = tir.ir_builder.create()
+    buffer = tir.decl_buffer((4,), "int64")
+    numbers = ib.buffer_ptr(buffer)
+    ib.scope_attr(te.thread_axis((0, 1), "cop"), "coproc_uop_scope", tir.StringImm("VTAPushALUOp"))
+    numbers[0] = tir.const(1, "int64")
+    with pytest.raises(rx.TVMError, match="TVMBackendRunOnce"):
+        _built(tir.PrimFunc([buffer], ib.get()))

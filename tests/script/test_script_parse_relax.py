@@ -187,3 +187,33 @@ def test_macros_end_with_their_value() -> None:
     for macro, message in ((nothing, "must return its value"), (early, "should be the last statement")):
         with pytest.raises(DiagnosticError, match=message):
             from_source("@R.function\ndef f(x: R.Object):\n    y = macro(x)\n    return y\n", {"R": R, "macro": macro})
+
+
+def test_names_of_numbers_are_no_bindings():
+    """``T.FloatImm`` under a name is what it stands for: an attribute, an extent, a result."""
+
+    @R.function
+    def named(q: R.Tensor((1, 4, 2, 8), "float32"), v: R.Tensor((1, 4, 2, 8), "float32")):
+        scale = T.FloatImm("float32", 0.1)
+        rows = T.int64(8)
+        attended = R.nn.attention(q, q, v, scale=scale)
+        flat = R.reshape(attended, R.shape([rows, 8]))
+        return flat, rows
+
+    @R.function
+    def written(q: R.Tensor((1, 4, 2, 8), "float32"), v: R.Tensor((1, 4, 2, 8), "float32")):
+        attended = R.nn.attention(q, q, v, scale=T.FloatImm("float32", 0.1))
+        flat = R.reshape(attended, R.shape([8, 8]))
+        return flat, R.prim_value(T.int64(8))
+
+    assert_structural_equal(named, written.with_attr("global_symbol", "named"))
+
+
+def test_annotated_numbers_are_bindings():
+    @R.function
+    def main():
+        rows: R.Prim("int64") = T.int64(8)
+        return rows
+
+    (binding,) = main.body.blocks[0].bindings
+    assert isinstance(binding.value, relax.PrimValue) and binding.var.same_as(main.body.body)

@@ -78,6 +78,16 @@ def test_index_put(run, accumulate):
     assert not np.allclose(got[1], x[1]) and np.array_equal(got[0], x[0])
 
 
+@both
+def test_adv_index(run):
+    x = normal(5, 4, 3)
+    rows, columns = np.array([[4], [-2], [0]], "int64"), np.array([1, -1], "int32")
+    np.testing.assert_array_equal(run(lambda a, *i: topi.adv_index(a, i), x, rows, columns), x[rows, columns])
+    np.testing.assert_array_equal(run(lambda a, i: topi.adv_index(a, [i]), x, rows), x[rows])
+    with pytest.raises(RelaxishError, match="1 to 3"):
+        topi.adv_index(te.placeholder((2, 2, 2)), [])
+
+
 def diagonals(x, d, low, high, above, below):
     """By loops, as TensorFlow describes it."""
     out = x.copy()

@@ -84,3 +84,10 @@ def test_access_pointer_of_a_strided_buffer() -> None:
 def test_flattened_buffer_keeps_axis_separators() -> None:
     flat = tir.decl_buffer((4, 16, 32, 64), axis_separators=[2]).get_flattened_buffer()
     assert [int(d) for d in flat.shape] == [64, 2048] and [int(a) for a in flat.axis_separators] == [1]
+
+
+def test_axis_separators_are_for_the_other_constructor():
+    with pytest.raises(AssertionError, match="from_func_with_separators"):
+        tir.IndexMap.from_func(lambda i: [i // 4, tir.IndexMap.AXIS_SEPARATOR, i % 4])
+    made, separators = tir.IndexMap.from_func_with_separators(lambda i: [i // 4, tir.IndexMap.AXIS_SEPARATOR, i % 4])
+    assert separators == [1] and len(made.final_indices) == 2

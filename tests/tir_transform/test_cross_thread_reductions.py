@@ -75,6 +75,29 @@ def test_the_writing_thread_comes_first():
     assert "T.where(k == 0 and io * 64 + ii < 120)" in lowered(IRModule({"main": func}))
 
 
+def test_the_reading_thread_comes_first():
+    """What reads a result that every thread has is done by the first of them."""
+
+    @T.prim_func(private=True)
+    def func(a: T.Buffer((64, 256), "float32"), b: T.Buffer((64,), "float32")):
+        total = T.alloc_buffer((64,), scope="local")
+        for j in T.thread_binding(2, thread="threadIdx.y"):
+            for i in range(32):
+                for k in T.thread_binding(256, thread="threadIdx.x"):
+                    with T.block("sum"):
+                        vi = T.axis.spatial(64, j * 32 + i)
+                        vk = T.axis.reduce(256, k)
+                        with T.init():
+                            total[vi] = T.float32(0)
+                        total[vi] = total[vi] + a[vi, vk]
+                with T.block("add"):
+                    vi = T.axis.spatial(64, j * 32 + i)
+                    T.where(j * 32 + i < 63)
+                    b[vi] = total[vi] + T.float32(1)
+
+    assert "T.where(tx == 0 and j * 32 + i < 63)" in lowered(IRModule({"main": func}))
+
+
 def test_blocks_of_threads_cannot_reduce_together():
     @T.prim_func(private=True)
     def func(A: T.Buffer((8, 128), "float32"), B: T.Buffer((8,), "float32")):

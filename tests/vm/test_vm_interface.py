@@ -7,6 +7,7 @@ import pytest
 
 import relaxish
 import relaxish.relax.testing.vm  # registers the packed functions
+from relaxish import relax
 from relaxish.relax.testing.lib_comparator import LibCompareVMInstrument
 from relaxish.runtime import (
     VirtualMachine,
@@ -298,3 +299,13 @@ def test_views_share_memory():
     assert part.numpy().tolist() == [[2, 3], [4, 5]]
     part[0, 0] = 9
     assert data.numpy()[2] == 9
+
+
+def test_the_kernels_are_imported_modules():
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorStructInfo([4, 3], "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(relax.op.exp(x)))
+    machine = VirtualMachine(relaxish.build(builder.get(), "llvm"), relaxish.cpu())
+    (kernels,) = machine.module.imported_modules
+    assert kernels.implements_function("tir_exp") and not kernels.implements_function("main")

@@ -81,13 +81,16 @@ class IndexMap(Node):
     ) -> IndexMap:
         """From a Python function of the indices. ``ndim`` is needed if it takes ``*args``.
 
-        Raises ValueError if the function returns axis separators.
+        Raises AssertionError if the function returns axis separators.
         """
         made, separators = IndexMap.from_func_with_separators(
             mapping_function, ndim, inverse_index_map, index_dtype=index_dtype
         )
         if separators:
-            raise ValueError("the mapping returns axis separators; use from_func_with_separators")
+            raise AssertionError(
+                "The mapping_function provided to IndexMap.from_func may not return IndexMap.AXIS_SEPARATOR: use "
+                "IndexMap.from_func_with_separators for it"
+            )
         return made
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Tensors with some of their elements replaced: slices, diagonals, places given by tensors."""
+"""Elements at places that tensors give; tensors with some of their elements replaced: slices, diagonals, such places."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .math import full
 from .scatter import scatter_nd
 from .utils import ax_compute, const_int, normalize_axis
 
-__all__ = ["index_put", "matrix_set_diag", "slice_scatter", "sparse_to_dense", "strided_set"]
+__all__ = ["adv_index", "index_put", "matrix_set_diag", "slice_scatter", "sparse_to_dense", "strided_set"]
 
 #: Bounds of a slice: a tensor of them, or one number an axis.
 Bounds = te.Tensor | Sequence[ExprLike]
@@ -114,6 +114,30 @@ def _stretched(tensor: te.Tensor, at: Sequence[PrimExpr]) -> PrimExpr:
     return tensor(*(const(0, i.dtype) if const_int(d) == 1 else i for i, d in zip(own, tensor.shape)))
 
 
+def _place(index: te.Tensor, at: Sequence[PrimExpr], extent: PrimExpr) -> PrimExpr:
+    """An element of broadcast indices, which may count from the end of a dimension, as it counts from the start."""
+    found = _stretched(index, at).astype("int64")
+    return Select(found < 0, found + extent.astype("int64"), found)
+
+
+def adv_index(data: te.Tensor, indices: Sequence[te.Tensor]) -> te.Tensor:
+    """``data[indices]``: indices of the leading dimensions, broadcast to one shape, may count from the end.
+
+    >>> from relaxish import te, topi
+    >>> topi.adv_index(te.placeholder((5, 4, 3)), [te.placeholder((2, 1), "int32"), te.placeholder((6,), "int32")]).shape
+    (2, 6, 3)
+    """
+    if not 0 < len(indices) <= len(data.shape):
+        raise CheckValueError(f"adv_index takes 1 to {len(data.shape)} tensors of indices, got {len(indices)}")
+    lead = _broadcast([i.shape for i in indices])
+    depth = len(lead)
+
+    def body(at: list[PrimExpr]) -> PrimExpr:
+        return data(*(_place(i, at[:depth], d) for i, d in zip(indices, data.shape)), *at[depth:])
+
+    return ax_compute([*lead, *data.shape[len(indices) :]], body, "advanced_index", tags.INJECTIVE)
+
+
 def index_put(data: te.Tensor, indices: Sequence[te.Tensor], values: te.Tensor, accumulate: bool = False) -> te.Tensor:
     """``data`` with ``data[indices] = values``, or ``+=`` to accumulate; indices may count from the end.
 
@@ -126,8 +150,7 @@ def index_put(data: te.Tensor, indices: Sequence[te.Tensor], values: te.Tensor, 
     def place(at: list[PrimExpr]) -> PrimExpr:
         made: PrimExpr = const(0, "int64")
         for axis, index in enumerate(indices):
-            found = _stretched(index, at[1:]).astype("int64")
-            found = Select(found < 0, found + data.shape[axis].astype("int64"), found)
+            found = _place(index, at[1:], data.shape[axis])
             made = found if len(indices) == 1 else if_then_else(at[0] == axis, found, made)
         return made
 

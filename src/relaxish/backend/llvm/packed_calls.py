@@ -127,6 +127,11 @@ def _packed(gen: ExprGen, expr: Call) -> str:
 @register("tvm_static_handle")
 def _static_handle(gen: ExprGen, expr: Call) -> str:
     """The address of a word of its own, empty at first, in which called functions may keep something."""
+    return static_word(gen)
+
+
+def static_word(gen: ExprGen) -> str:
+    """A word of memory that is zero when the code is loaded, and belongs to one place of the program."""
     module = gen.w.module
     name = f"@rx_static{len(module.functions)}_{gen.w.name('h').lstrip('%')}"
     module.functions.append(f"{name} = internal global i64 0, align 8\n")

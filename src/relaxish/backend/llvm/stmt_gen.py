@@ -143,9 +143,32 @@ class StmtGen(ExprGen):
     def stmt_AttrStmt(self, node: AttrStmt) -> None:
         if node.attr_key in ("thread_extent", "virtual_thread"):
             raise RelaxishError("the program binds GPU threads and cannot be compiled for a CPU target")
+        if node.attr_key == "coproc_uop_scope":
+            self._once(node)
+            return
         if node.attr_key == "volatile_scope":
             self.volatile.add(node.node)
         self.stmt(node.body)
+
+    def _once(self, node: AttrStmt) -> None:
+        """The body, for the first caller only that comes by here after the code was loaded."""
+        from .packed_calls import static_word
+
+        if plain_str(node.value) != "TVMBackendRunOnce":
+            raise RelaxishError(f"a coproc_uop_scope is run by TVMBackendRunOnce, not by {node.value}")
+        w = self.w
+        then, join = w.label("once"), w.label("join")
+        before = w.effect(f"atomicrmw xchg ptr {static_word(self)}, i64 1 seq_cst")
+        first = w.effect(f"icmp eq i64 {before}, 0")
+        self.branches += 1
+        w.open()
+        w.line(f"br i1 {first}, label %{then}, label %{join}")
+        w.start_block(then)
+        self.stmt(node.body)
+        w.line(f"br label %{join}")
+        w.close()
+        w.start_block(join)
+        self.branches -= 1
 
     def stmt_DeclBuffer(self, node: DeclBuffer) -> None:
         self.stmt(node.body)

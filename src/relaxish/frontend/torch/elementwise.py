@@ -224,16 +224,16 @@ def _reciprocal(self: Importer, x: Expr) -> Expr:
     return self.emit(op.divide(self.scalar(1.0, dtype_of(x)), x))
 
 
-def _log_base(factor: float) -> Callable[..., Any]:
+def _log_base(base: float) -> Callable[..., Any]:
     def convert(self: Importer, x: Expr) -> Expr:
         x = self.floating(x)
-        return self.emit(op.multiply(self.emit(op.log(x)), self.scalar(factor, dtype_of(x))))
+        return self.emit(op.divide(self.emit(op.log(x)), self.scalar(math.log(base), dtype_of(x))))
 
     return convert
 
 
-CONVERTERS["log2"] = _log_base(1 / math.log(2))
-CONVERTERS["log10"] = _log_base(1 / math.log(10))
+CONVERTERS["log2"] = _log_base(2)
+CONVERTERS["log10"] = _log_base(10)
 
 
 @converter("log1p")
@@ -268,18 +268,30 @@ def _leaky_relu(self: Importer, x: Expr, negative_slope: float = 0.01) -> Expr:
 
 @converter("elu")
 def _elu(self: Importer, x: Expr, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Expr:
+    """``-alpha * relu(1 - exp(x)) + relu(x)``, where the input is not scaled: one of the two terms is always zero."""
     kind = dtype_of(x)
-    scaled = x if input_scale == 1 else self.emit(op.multiply(x, self.scalar(input_scale, kind)))
-    negative = self.emit(op.subtract(self.emit(op.exp(scaled)), self.scalar(1.0, kind)))
-    negative = self.emit(op.multiply(negative, self.scalar(alpha, kind)))
-    positive = self.emit(op.greater(x, self.scalar(0.0, kind)))
-    out = self.emit(op.where(positive, x, negative))
+    one = self.scalar(1.0, kind)
+    if input_scale == 1:
+        below = self.emit(op.nn.relu(self.emit(op.subtract(one, self.emit(op.exp(x))))))
+        below = self.emit(op.multiply(self.scalar(-alpha, kind), below))
+        out = self.emit(op.add(below, self.emit(op.nn.relu(x))))
+    else:
+        below = self.emit(op.exp(self.emit(op.multiply(x, self.scalar(input_scale, kind)))))
+        below = self.emit(op.multiply(self.emit(op.subtract(below, one)), self.scalar(alpha, kind)))
+        out = self.emit(op.where(self.emit(op.greater(x, self.scalar(0.0, kind))), x, below))
     return out if scale == 1 else self.emit(op.multiply(out, self.scalar(scale, kind)))
 
 
 @converter("celu")
 def _celu(self: Importer, x: Expr, alpha: float = 1.0) -> Expr:
-    return _elu(self, x, alpha, 1.0, 1.0 / alpha)
+    """``alpha * min(0, exp(x) / alpha - 1) + relu(x)``, as v0.20 has it, is right for 1 only: else ``exp(x / alpha)``."""
+    if alpha != 1:
+        return _elu(self, x, alpha, 1.0, 1.0 / alpha)
+    kind = dtype_of(x)
+    factor = self.scalar(alpha, kind)
+    grown = self.emit(op.divide(self.emit(op.exp(x)), factor))
+    below = self.emit(op.minimum(self.scalar(0.0, kind), self.emit(op.subtract(grown, self.scalar(1.0, kind)))))
+    return self.emit(op.add(self.emit(op.multiply(factor, below)), self.emit(op.nn.relu(x))))
 
 
 @converter("hardtanh", "relu6")
@@ -367,7 +379,14 @@ def _softshrink(self: Importer, x: Expr, lambd: float = 0.5) -> Expr:
 
 @converter("masked_fill")
 def _masked_fill(self: Importer, x: Expr, mask: Expr, value: Value) -> Expr:
-    fill = self.cast(value, dtype_of(x)) if self.is_tensor(value) else self.scalar(value, dtype_of(x))
+    kind = dtype_of(x)
+    if self.is_tensor(value):
+        fill = self.cast(value, kind)
+    else:
+        # The number in a type of its own, and of the tensor where that one tells more numbers apart.
+        own = "bool" if isinstance(value, bool) else "int32" if isinstance(value, int) else "float32"
+        number = self.scalar(value, kind if kind in ("float64", "int64") else own)
+        fill = self.emit(op.full_like(x, number))
     return self.emit(op.where(mask, fill, x))
 
 
@@ -388,7 +407,7 @@ CONVERTERS["addcdiv"] = _added(op.divide)
 
 @converter("lerp")
 def _lerp(self: Importer, start: Expr, end: Expr, weight: Value) -> Expr:
-    step = self.emit(op.multiply(self.emit(op.subtract(end, start)), self.tensor(weight, start)))
+    step = self.emit(op.multiply(self.tensor(weight, start), self.emit(op.subtract(end, start))))
     return self.emit(op.add(start, step))
 
 

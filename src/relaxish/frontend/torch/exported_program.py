@@ -135,12 +135,18 @@ def import_program(
     no_bind: bool,
     custom: dict[Any, Callable[..., Any]] | None = None,
     reached: Callable[[torch.fx.Node], None] | None = None,
+    result: str = "tuple",
+    symbols: dict[str, tir.Var] | None = None,
 ) -> IRModule:
     """Import a program; ``custom`` has converters of the user by operator name, ``reached`` is told every node before
-    it is converted."""
+    it is converted.  Its outputs are returned as a ``"tuple"`` of their own; as the ``"node"`` that they are all the
+    results of, if they are; or, being numbers, as one ``"shape"``.  ``symbols`` are the variables of symbolic sizes,
+    where the caller has some."""
     custom = custom or {}
     program = functional(plain(program), [name.partition(".")[0] for name in custom])
-    return _ExportedProgramImporter(_covered(program, custom), custom, reached).run(keep_params, unwrap, no_bind)
+    importer = _ExportedProgramImporter(_covered(program, custom), custom, reached, result)
+    importer.importer.symbols.update(symbols or {})
+    return importer.run(keep_params, unwrap, no_bind)
 
 
 def name_of(target: Any) -> str:
@@ -190,8 +196,10 @@ class _ExportedProgramImporter:
         program: ExportedProgram,
         custom: dict[Any, Callable[..., Any]],
         reached: Callable[[torch.fx.Node], None] | None = None,
+        result: str = "tuple",
     ) -> None:
         self.program = program
+        self.result, self.whole = result, False
         self.custom = custom
         self.reached = reached
         self.builder = relax.BlockBuilder()
@@ -360,6 +368,8 @@ class _ExportedProgramImporter:
         mod = self.builder.get()
         if branching:
             mod = relax.transform.ConvertToDataflow()(relax.transform.DeadCodeElimination(["main"])(mod))
+        elif self.whole:
+            mod = relax.transform.DeadCodeElimination(["main"])(mod)  # the fields that nobody takes
         if self.attrs:
             mod["main"] = mod["main"].with_attrs(self.attrs)
         if keep_params:
@@ -375,13 +385,29 @@ class _ExportedProgramImporter:
         kept = [v for v in self._argument(nodes) if v is not None]
         if any(isinstance(v, complex_numbers.ComplexPair) for v in kept):
             raise OpNotImplemented("complex results: give torch.view_as_real of them")
-        kept = [v if isinstance(v, relax.Expr) else self.importer.tensor(v) for v in kept]
         emit = self.builder.emit if branching else self.builder.emit_output
+        if self.result == "shape" and not any(self.importer.is_tensor(v) for v in kept):
+            return emit(relax.ShapeExpr(kept))
+        kept = [v if isinstance(v, relax.Expr) else self.importer.tensor(v) for v in kept]
+        whole = self._fields_of(kept) if self.result == "node" else None
+        if whole is not None:
+            self.whole = True
+            return emit(whole)
         if unwrap and len(kept) == 1:
             return emit(kept[0])
         if no_bind:
             return relax.Tuple([emit(v) for v in kept])
         return emit(relax.Tuple(kept))
+
+    def _fields_of(self, values: Sequence[Expr]) -> Expr | None:
+        """The tuple whose fields the values are, all of them and in order; None if there is none."""
+        bound = [self.builder.lookup_binding(v) for v in values if isinstance(v, relax.Var)]
+        fields = [b for b in bound if isinstance(b, relax.TupleGetItem)]
+        if not fields or [f.index for f in fields] != list(range(len(values))):
+            return None
+        source = fields[0].tuple_value
+        same = all(f.tuple_value.same_as(source) for f in fields)
+        return source if same and len(source.struct_info.fields) == len(values) else None
 
 
 def returned_values(program: ExportedProgram) -> tuple[list[Any], int, dict[str, int]]:

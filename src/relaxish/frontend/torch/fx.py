@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
-import torch
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from ... import tir
 from ...ir import IRModule
 from ..common import need
 from .exported_program import import_program
 from .importer import Dim
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 __all__ = ["from_fx"]
 
@@ -42,7 +46,8 @@ def from_fx(
         importer, whose ``env`` maps nodes to expressions and whose ``block_builder`` emits.
 
     The other options are those of :func:`from_exported_program`, and writes in place are treated as there.  A graph
-    that returns one tensor, not a tuple, gives a function that returns one tensor.
+    that returns one tensor, not a tuple, gives a function that returns one tensor; one that returns the results of one
+    node (``torch.split``) returns them as they are, and one that returns a size (``x.size()``) returns a shape.
 
     >>> import torch
     >>> from relaxish.frontend.torch import from_fx
@@ -58,13 +63,38 @@ def from_fx(
         program = torch.export.export(model, inputs, dynamic_shapes=_dynamic(torch, model, input_info, symbols))
     returned = next(node for node in model.graph.nodes if node.op == "output").args[0]
     single = not isinstance(returned, (tuple, list))
+    result = "tuple" if not single else "shape" if _is_shape(returned) else "node"
     return import_program(
         program,
         keep_params=keep_params_as_input,
         unwrap=unwrap_unit_return_tuple or single,
         no_bind=no_bind_return_tuple,
         custom=custom_convert_map,
+        result=result,
+        symbols=_variables(program, input_info),
     )
+
+
+def _variables(program: ExportedProgram, input_info: Sequence[tuple[Sequence[Any], str]]) -> dict[str, tir.Var]:
+    """The user's variables for the sizes that the exporter has names of its own for."""
+    inputs = [node for node in program.graph.nodes if node.name in program.graph_signature.user_inputs]
+    out: dict[str, tir.Var] = {}
+    for node, (shape, _) in zip(inputs, input_info):
+        for size, dim in zip(node.meta["val"].shape, shape):
+            name = _name(dim)
+            if name is not None and not isinstance(size, int):
+                out.setdefault(str(size.node.expr), dim if isinstance(dim, tir.Var) else tir.Var(name, "int64"))
+    return out
+
+
+def _is_shape(node: Any) -> bool:
+    """Whether a node is the whole size of a tensor."""
+    match node:
+        case torch.fx.Node(op="call_method", target="size", args=(_,)) if not node.kwargs:
+            return True
+        case torch.fx.Node(op="call_function", args=(_, "shape")):
+            return node.target is getattr
+    return False
 
 
 @contextmanager

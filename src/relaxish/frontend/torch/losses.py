@@ -38,7 +38,7 @@ def _cross_entropy(
     single = self.rank(x) == 1
     if single:
         x, target = self.emit(op.expand_dims(x, 0)), self.emit(op.reshape(target, [1]))
-    logs = self.emit(op.nn.log_softmax(x, 1))
+    logs = self.emit(op.nn.log_softmax(x, -1 if self.rank(x) == 2 else 1))
     loss = _nll_loss(self, logs, target, weight, reduction, ignore_index)
     if label_smoothing:
         rest = _uniform_loss(self, logs, target, weight, reduction, ignore_index)

@@ -191,23 +191,26 @@ def _int_mm(self: Importer, a: Expr, b: Expr) -> Expr:
 
 @converter("addmm", "addmv")
 def _addmm(self: Importer, bias: Expr | None, a: Expr, b: Expr, *, beta: Number = 1, alpha: Number = 1) -> Expr:
-    return self.emit(op.add(*_scaled_terms(self, bias, a, b, beta, alpha)))
+    scaled, product = _scaled_terms(self, bias, a, b, beta, alpha)
+    return product if scaled is None else self.emit(op.add(scaled, product))
 
 
 @converter("baddbmm")
 def _baddbmm(self: Importer, bias: Expr | None, a: Expr, b: Expr, *, beta: Number = 1, alpha: Number = 1) -> Expr:
     scaled, product = _scaled_terms(self, bias, a, b, beta, alpha)
-    return self.emit(op.add(product, scaled))
+    return product if scaled is None else self.emit(op.add(product, scaled))
 
 
 def _scaled_terms(
     self: Importer, bias: Expr | None, a: Expr, b: Expr, beta: Number, alpha: Number
 ) -> tuple[Expr | None, Expr]:
-    """``beta`` times the bias, and ``alpha`` times the product."""
+    """``beta`` times the bias, and ``alpha`` times the product; a bias times zero is left out, NaN and all."""
     product = self.emit(op.matmul(a, b, _type_of_products(a)))
     if alpha != 1:
         product = self.emit(op.multiply(product, self.scalar(alpha, dtype_of(product))))
-    if beta != 1:
+    if beta == 0:
+        bias = None
+    elif beta != 1:
         bias = self.emit(op.multiply(bias, self.scalar(beta, dtype_of(product))))
     return bias, product
 

@@ -171,13 +171,17 @@ def _cat(self: Importer, tensors: Sequence[Expr], dim: int = 0) -> Expr:
     kept = [t for t in tensors if self.shape(t) != [0]] or list(tensors)[:1]
     if len(kept) == 1:
         return kept[0]
-    first = kept[0]
-    return self.emit(op.concat(self.together(*kept), self.axis(first, dim)))
+    return self.emit(op.concat(self.together(*kept), dim))
 
 
 @converter("stack")
 def _stack(self: Importer, tensors: Sequence[Expr], dim: int = 0) -> Expr:
-    dim = dim + self.rank(tensors[0]) + 1 if dim < 0 else dim
+    """Pieces one behind the other, whose dimension a reshape divides; a new last dimension has to be there first."""
+    shape = self.shape(tensors[0])
+    dim = dim + len(shape) + 1 if dim < 0 else dim
+    if dim < len(shape):
+        joined = self.emit(op.concat(self.together(*tensors), dim))
+        return self.emit(op.reshape(joined, [*shape[:dim], len(tensors), *shape[dim:]]))
     return self.emit(op.concat([self.emit(op.expand_dims(t, dim)) for t in self.together(*tensors)], dim))
 
 
@@ -252,7 +256,7 @@ def _select(self: Importer, x: Expr, dim: int, index: Dim) -> Expr:
 
 @converter("narrow")
 def _narrow(self: Importer, x: Expr, dim: int, start: Dim, length: Dim) -> Expr:
-    return self.emit(op.strided_slice(x, [self.axis(x, dim)], [start], [start + length], [1]))
+    return self.emit(op.strided_slice(x, [self.axis(x, dim)], [start], [start + length]))
 
 
 @converter("index_select")

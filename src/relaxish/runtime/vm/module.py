@@ -39,6 +39,11 @@ class VMModule:
             raise MissingFunctionError("the virtual machine is not initialised: call vm_initialization first")
         return self._machine
 
+    @property
+    def imported_modules(self) -> list[Any]:
+        """The modules that hold the program's kernels."""
+        return self.executable.imported_modules
+
     def get_function(self, name: str, query_imports: bool = False) -> Callable[..., Any]:
         """A function by name. Raises AttributeError if there is none."""
         own = getattr(self, f"_do_{name}", None)

@@ -52,8 +52,8 @@ def bind_assign(parser: Parser, node: ast.Name, name: str, value: Any, annotatio
             return value
         case tir.Var():
             return _bind_symbol(parser, node, name, value)
-        case tir.FloatImm() if annotation is None:
-            return value  # a literal by another name: attributes of operators want the number itself
+        case tir.IntImm() | tir.FloatImm() if annotation is None:
+            return value  # a name for a number, such as an attribute of an operator
     if type(value).__name__ == "meta_var":
         return value.value
     if isinstance(value, (tuple, list)):

@@ -234,12 +234,12 @@ class _CrossThreadReductionLowerer(StmtMutator):
 
     @staticmethod
     def _in_threads(made: BlockRealize, missing: dict[str, Range], only_first: bool) -> Stmt:
-        predicate: Any = made.predicate
+        first: Any = IntImm("bool", 1)
         variables = {tag: Var("t" + tag[-1], dom.extent.dtype) for tag, dom in missing.items()}
         if only_first:
             for tag, dom in missing.items():
-                predicate = B.and_(predicate, EQ(variables[tag], dom.min))
-        out: Any = made.with_fields(predicate=predicate)
+                first = B.and_(first, EQ(variables[tag], dom.min))
+        out: Any = made.with_fields(predicate=B.and_(first, made.predicate))
         for tag, dom in reversed(list(missing.items())):
             binding = IterVar(None, Var("", dom.extent.dtype), IterVar.ThreadIndex, tag)
             out = For(variables[tag], dom.min, dom.extent, ForKind.THREAD_BINDING, out, binding)
