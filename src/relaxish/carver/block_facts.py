@@ -14,12 +14,12 @@ from ..arith.affine import coefficient
 from ..arith.functor import uses_var
 from ..ir.functor import all_nodes, pre_order_visit
 from ..ir.prim import Add, Call, Div, IterVar, Max, Min, Mul, Var, const_int, is_call_of
-from ..tir import Block, BufferLoad, BufferStore
+from ..tir import Block, Buffer, BufferLoad, BufferStore
 from ..tir.intrinsics import COSTLY, named
 
 __all__ = [
     "BlockInfo", "IterInfo", "access_stride", "combiner_of", "facts_of", "flat_stride", "is_conditional", "is_costly",
-    "row_axis", "streams", "vector_axis",
+    "operand_names", "row_axis", "streams", "vector_axis",
 ]  # fmt: skip
 
 _KINDS = {IterVar.DataPar: "S", IterVar.CommReduce: "R"}
@@ -141,6 +141,19 @@ def is_costly(block: Block) -> bool:
 def is_conditional(block: Block) -> bool:
     """Whether the body chooses between values by position, as padding does."""
     return any(is_call_of(item, "tir.if_then_else") for item in all_nodes(block.body))
+
+
+def operand_names(block: Block) -> dict[Buffer, str]:
+    """Names of what a block reads, each of its own: fused programs have parameters of one name, and then it is that which the
+    script shows (``x``, ``x_1``)."""
+    names: dict[Buffer, str] = {}
+    for region in block.reads:
+        name, count = region.buffer.name, 0
+        while region.buffer not in names and name in names.values():
+            count += 1
+            name = f"{region.buffer.name}_{count}"
+        names.setdefault(region.buffer, name)
+    return names
 
 
 def combiner_of(block: Block) -> str:

@@ -29,7 +29,7 @@ from ..tir import Block, PrimFunc
 from ..tir.stmt import Stmt
 from .arch import CPU
 from .block_facts import (
-    BlockInfo, IterInfo, access_stride, combiner_of, facts_of, flat_stride, row_axis, streams, vector_axis,
+    BlockInfo, IterInfo, access_stride, combiner_of, facts_of, flat_stride, operand_names, row_axis, streams, vector_axis,
 )  # fmt: skip
 from .machine import CpuModel
 from .roller import Hint
@@ -312,16 +312,16 @@ class TileProblem:
         """Operands that many rows share, that move with the columns along their last axis and lie apart otherwise."""
         if self.rows is None or len(self.others) > 1 or self.vector.dom is None:
             return ()
-        found = []
+        found, names = [], operand_names(self.info.block)
         counts: dict[Any, int] = {}
         for load in self.loads:
             counts[load.buffer] = counts.get(load.buffer, 0) + 1
         for load in self.loads:
-            name = load.buffer.name
+            name = names[load.buffer]
             shared = flat_stride(load, self.rows.var) == 0 and (self.rows.dom or _UNKNOWN) >= _ROWS_TO_PACK
             plain = len(load.indices) > 1 and load.indices[-1] is self.vector.var
             known = const_ints(load.buffer.shape) is not None
-            if shared and plain and known and counts[load.buffer] == 1 and name not in self.prepacked:
+            if shared and plain and known and counts[load.buffer] == 1 and load.buffer.name not in self.prepacked:
                 found.append(name)
         return tuple(found)
 
@@ -408,7 +408,7 @@ class TileProblem:
 
     def _accesses(self, axes: list[tuple[IterInfo, Axis]], packed: tuple[str, ...]) -> list[Access]:
         store: Any = self.info.store
-        found = []
+        found, names = [], operand_names(self.info.block)
         for load in [*self.loads, store]:
             dims = []
             for index in load.indices:
@@ -416,8 +416,8 @@ class TileProblem:
                 dims.append(({i: step for i, step in steps.items() if step}, 1))
             shape = load.buffer.shape
             last = const_int(shape[-1], 0) if len(shape) > 1 else 0
-            name, item = load.buffer.name, _item(load.buffer.dtype)
-            ordered = name in self.prepacked or name in packed
+            item = _item(load.buffer.dtype)
+            ordered = load.buffer.name in self.prepacked or names.get(load.buffer) in packed
             found.append(Access(tuple(dims), item, load is store, ordered, 0 if ordered else int(last) * item))
         return found
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...carver import CpuModel, Hint, recommend
+from ...carver.block_facts import operand_names
 from ...carver.cpu_hints import ROWS_TO_TURN, CpuTile, hint_of_tile, line_axis
 from ...ir.functor import all_nodes
 from ...ir.prim import FloorDiv, const_int
@@ -278,8 +279,9 @@ def pack_operands(sch: Schedule, anchor: BlockInfo, vector: IterInfo, hint: Hint
     """Read the hint's ``packed`` operands through copies in strips of columns; the copying blocks."""
     width = hint.thread[anchor.spatial.index(vector)]
     copies = []
+    operands = {name: buffer for buffer, name in operand_names(sch.get(anchor.rv)).items()}
     for name in hint.packed:
-        index = [region.buffer.name for region in sch.get(anchor.rv).reads].index(name)
+        index = [region.buffer for region in sch.get(anchor.rv).reads].index(operands[name])
         copies.append(sch.cache_read(anchor.rv, index, "global"))
         sch.transform_layout(anchor.rv, ("read", index), _in_strips(width))
     return copies
