@@ -171,3 +171,62 @@ def test_a_border_of_the_zero_point() -> None:
     for size in ((1, 2, 7, 8), (2, 2, 6, 9)):
         x, k = _rng.integers(0, 255, size).astype("uint8"), _rng.integers(-127, 127, (4, 2, 3, 3)).astype("int8")
         both.agree(x=x, k=k, p=np.array(7, "uint8"))
+
+
+def test_expanding_what_is_one_only_sometimes() -> None:
+    both = Both(parsed("(float[n,m] x, int64[3] s) => (float[r,p,q] z) { z = Expand(x, s) }"))
+    for x, s in (((1, 4), (2, 3, 4)), ((3, 4), (1, 3, 1)), ((3, 1), (2, 3, 5)), ((1, 1), (2, 1, 7))):
+        both.agree(x=f(*x), s=np.array(s))
+    with pytest.raises(Exception, match="Expand 'z'"):
+        both.ours(x=f(3, 2), s=np.array([2, 4, 2]))
+    by_shape = Both(
+        parsed("(float[n,1] x, float[p,q] y) => (float[p,q] z) { s = Shape(y) e = Expand(x, s) z = Add(e, y) }")
+    )
+    for x, y in (((3, 1), (3, 4)), ((1, 1), (3, 4)), ((1, 1), (1, 1))):
+        by_shape.agree(x=f(*x), y=f(*y))
+
+
+def test_picking_what_holds() -> None:
+    both = Both(
+        parsed("""(float[n,m] x) => (float[k] z) {
+            o = Constant<value = float {0.0}>()  g = Greater(x, o)  p = NonZero(g)
+            t = Transpose<perm = [1,0]>(p)  z = GatherND(x, t) }""")
+    )
+    for x in (f(3, 4), f(1, 5), -np.abs(f(2, 2))):
+        both.agree(x=x)
+
+
+_TABLES = {
+    "ScatterND": "(float[a,b] x, int64[k,1] j, float[l,c] y) => (float[a,b] z) { z = ScatterND(x, j, y) }",
+    "GatherND": "(float[a,b] x, int64[k,c,1] j) => (float[a,c] z) { z = GatherND<batch_dims=1>(x, j) }",
+    "Einsum": '(float[a,b] x, float[c,d] y) => (float[a,d] z) { z = Einsum<equation="ij,jk->ik">(x, y) }',
+    "QuantizeLinear": """(float[a,b] x, float[c] y, int8[d] j) => (float[a,b] z) {
+        q = QuantizeLinear<axis=1>(x, y, j)  z = Cast<to=1>(q) }""",
+    "RNN": """(float[s,b,3] x, float[1,2,3] w, float[1,2,2] r, float[1,c,2] y) => (float[1,b,2] z) {
+        q, z = RNN<hidden_size=2>(x, w, r, , , y) }""",
+}
+#: What fits, and what does not.
+_FEEDS = {
+    "ScatterND": ([(5, 3), (2, 1), (2, 3)], [(5, 3), (2, 1), (3, 3)]),
+    "GatherND": ([(2, 5), (2, 4, 1), ()], [(2, 5), (3, 4, 1), ()]),
+    "Einsum": ([(2, 3), (), (3, 5)], [(2, 3), (), (2, 5)]),
+    "QuantizeLinear": ([(2, 3), (3,), (3,)], [(2, 3), (3,), (4,)]),
+    "RNN": ([(4, 2, 3), (), (1, 2, 2)], [(4, 2, 3), (), (1, 1, 2)]),
+}
+
+
+@pytest.mark.parametrize("name", _TABLES)
+def test_tables_that_must_fit(name: str) -> None:
+    both = Both(parsed(_TABLES[name]))
+
+    def feeds(shapes: list[tuple[int, ...]]) -> dict[str, np.ndarray]:
+        x, j, y = shapes
+        places = _rng.permutation(3).astype("int64")[: j[0] if j else 0]
+        made = {"x": f(*x), "y": np.abs(f(*y)) + 0.1, "w": f(1, 2, 3), "r": f(1, 2, 2)}
+        made["j"] = np.resize(places, j) if name != "QuantizeLinear" else _rng.integers(-3, 3, j).astype("int8")
+        return {k: v for k, v in made.items() if k in both.names}
+
+    fit, unfit = _FEEDS[name]
+    both.agree(**feeds(fit))
+    with pytest.raises(Exception, match="fit|equal"):
+        both.ours(**feeds(unfit))

@@ -27,6 +27,7 @@ from .inference import (
     input_tensors,
     make_call,
     provably_differ,
+    take_equal,
     tensor,
     tensor_arg,
     type_fail,
@@ -112,6 +113,8 @@ def _infer_gather_nd(call: Call, builder: BlockBuilder) -> StructInfo:
             f"requires the last dimension of indices, {depth}, to be less than or equal to the rank of data minus "
             f"batch_dims, {data.ndim - batch}",
         )
+    for have, want in zip(dims[:batch], where):
+        take_equal(have, want)
     return tensor([*where[:-1], *dims[batch + depth :]], data.dtype, vdevice=data.vdevice)
 
 

@@ -34,7 +34,7 @@ __all__ = [
     "Builder", "Ints", "Number", "OpTypeError", "OpValueError", "ShapeLike", "agreed_vdevice", "as_expr", "as_int",
     "as_prim_value", "as_shape", "broadcast", "check_axes", "check_axis", "common_dtype", "common_vdevice", "counted",
     "fail", "input_tensors", "make_call", "named", "opt_int", "product_dtype", "provably_differ", "require_float",
-    "shape_info", "sizes_taken_equal", "tensor", "tensor_arg", "tensor_of_tuple", "type_fail", "unknown_like", "written_dims",
+    "shape_info", "sizes_taken_equal", "take_equal", "tensor", "tensor_arg", "tensor_of_tuple", "type_fail", "unknown_like", "written_dims",
 ]  # fmt: skip
 
 
@@ -215,7 +215,8 @@ def sizes_taken_equal() -> Iterator[list[tuple[PrimExpr, PrimExpr]]]:
         _taken_equal.reset(outer)
 
 
-def _take_equal(lhs: PrimExpr, rhs: PrimExpr) -> None:
+def take_equal(lhs: PrimExpr, rhs: PrimExpr) -> None:
+    """Note that a call needs two scalars equal; nothing if they are."""
     found = _taken_equal.get()
     if found is not None and not prove_equal(lhs, rhs):
         found.append((lhs, rhs))
@@ -232,7 +233,7 @@ def provably_differ(lhs: PrimExpr, rhs: PrimExpr) -> bool:
     plain = isinstance(lhs, (TirVar, IntImm)) and isinstance(rhs, (TirVar, IntImm))
     if not plain and const_int(simplify(NE(lhs, rhs))) == 1:
         return True
-    _take_equal(lhs, rhs)
+    take_equal(lhs, rhs)
     return False
 
 
@@ -358,7 +359,7 @@ def broadcast(call: Call, a: Sequence[PrimExpr], b: Sequence[PrimExpr]) -> list[
                 f"is {y}, which are not broadcastable",
             )
         else:
-            _take_equal(x, y)
+            take_equal(x, y)
             return None
     longer = a if len(a) > len(b) else b
     out.extend(longer[-i] for i in range(short + 1, len(longer) + 1))

@@ -28,6 +28,7 @@ from .inference import (
     make_call,
     product_dtype,
     provably_differ,
+    take_equal,
     tensor,
     tensor_of_tuple,
     type_fail,
@@ -181,6 +182,8 @@ def _infer_einsum(call: Call, builder: BlockBuilder) -> StructInfo:
             x, y = const_int(dim), const_int(found[letter])
             if x is not None and y is not None and x != y and 1 not in (x, y):
                 raise fail(call, f"index '{letter}' stands for both {x} and {y}")
+            if 1 not in (x, y):
+                take_equal(dim, found[letter])
     return tensor([found[letter] for letter in output], dtype, vdevice=device)
 
 

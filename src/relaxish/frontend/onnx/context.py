@@ -398,6 +398,15 @@ class Context:
             for x, old, new in zip(tensors, shapes, known)
         ]
 
+    def fitted(self, x: Expr, dims: Sequence[Dim]) -> Expr:
+        """A tensor of these dimensions, which the run checks where they cannot be proved; others stay as they are."""
+        have, wanted = self.dims(x), [as_expr(d) for d in dims]
+        if len(have) != len(wanted) or prove_equal_shapes(have, wanted):
+            return x
+        if any(None not in (p := (const_int(a), const_int(b))) and p[0] != p[1] for a, b in zip(have, wanted)):
+            return x  # for the operator's own error
+        return self._checked(x, wanted, self.at.why([i for _, i in self.at.inputs if i is not None]))
+
     def _checked(self, x: Expr, dims: Sequence[PrimExpr], why: str) -> Expr:
         return cast_because(self.builder, x, TensorStructInfo(dims, self.dtype(x)), why)
 

@@ -98,6 +98,7 @@ def _scatter_elements(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) ->
     data, indices, updates = (ctx.tensor(x) for x in inputs)
     # The operator itself counts negative positions from the end; twice would let those beyond it pass.
     kind = _REDUCTION[attrs.get("reduction", "none")]
+    updates = ctx.fitted(updates, ctx.dims(indices))
     return op.scatter_elements(data, indices, updates, int(attrs.get("axis", 0)), kind)
 
 
@@ -105,6 +106,8 @@ def _scatter_elements(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) ->
 def _scatter_nd(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     data, indices, updates = (ctx.tensor(x) for x in inputs)
     indices = _wrapped_tuples(ctx, indices, _addressed(ctx, data, indices))
+    count = const_int(ctx.dims(indices)[-1]) or 0
+    updates = ctx.fitted(updates, [*ctx.dims(indices)[:-1], *ctx.dims(data)[count:]])
     return op.scatter_nd(data, indices, updates, _REDUCTION[attrs.get("reduction", "none")])
 
 
@@ -159,7 +162,11 @@ def _one_hot_at_run_time(ctx: Context, where: Expr, inputs: list[Any], axis: int
 @convert("NonZero")
 def _nonzero(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     folded = ctx.fold(lambda v: np.stack(np.nonzero(v)), inputs[:1])
-    return folded if folded is not None else op.nonzero(ctx.tensor(inputs[0]))
+    if folded is not None:
+        return folded
+    x = ctx.tensor(inputs[0])
+    found = ctx.with_dims(op.nonzero(x))
+    return ctx.fitted(found, [max(ctx.ndim(x), 1), ctx.dims(found)[1]])
 
 
 @convert("Unique")

@@ -52,13 +52,20 @@ def _by_block(ctx: Context, x: Expr, settings: Expr, attrs: dict[str, Any]) -> E
 
 def quantized(ctx: Context, x: Expr, scale: Expr, zero: Expr, axis: int = -1) -> Expr:
     """Numbers as integers of the zero point's type."""
-    return op.quantize(x, _squeezed(ctx, scale), _squeezed(ctx, zero), axis, ctx.dtype(zero))
+    scale, zero = (_by_channel(ctx, x, _squeezed(ctx, v), axis) for v in (scale, zero))
+    return op.quantize(x, scale, zero, axis, ctx.dtype(zero))
+
+
+def _by_channel(ctx: Context, x: Expr, table: Expr, axis: int) -> Expr:
+    """A number, or one for each place along an axis of ``x``."""
+    return ctx.fitted(table, [ctx.dims(x)[axis]]) if ctx.ndim(table) == 1 else table
 
 
 def dequantized(ctx: Context, x: Expr, scale: Expr, zero: Expr | None, axis: int = -1) -> Expr:
     """The numbers that integers stand for."""
     scale = _squeezed(ctx, ctx.tensor(scale))
     zero = _squeezed(ctx, _zero(ctx, zero, ctx.dtype(x)))
+    scale, zero = (_by_channel(ctx, x, v, axis) for v in (scale, zero))
     return ctx.emit(op.dequantize(x, scale, zero, axis, ctx.dtype(scale)))
 
 

@@ -13,7 +13,7 @@ from ....relax.expr import Expr
 from ....relax.scalars import const_int
 from ....support.errors import OpAttributeInvalid
 from ....topi.recurrent import Activation, Cell, lanes_of, padded, recurrence
-from ..context import Context, convert
+from ..context import Context, convert, Dim
 
 
 def _scaled(x: PrimExpr, alpha: float, beta: float) -> PrimExpr:
@@ -97,6 +97,11 @@ class _Layer:
         if self.batch_first:
             self.x = ctx.emit(op.permute_dims(self.x, [1, 0, 2]))
         self.dtype = ctx.dtype(self.x)
+        batch, directions = ctx.dims(self.x)[1], 2 if "bidirectional" in str(attrs.get("direction", "")).lower() else 1
+        state: list[Dim] = [batch, directions, found] if self.batch_first else [directions, batch, found]
+        self.h0, self.c0 = (v if v is None else ctx.fitted(v, state) for v in (self.h0, self.c0))
+        if self.lengths is not None:
+            self.lengths = ctx.fitted(ctx.tensor(self.lengths), [batch])
         direction = str(attrs.get("direction", "forward")).lower()
         if direction not in ("forward", "reverse", "bidirectional"):
             raise OpAttributeInvalid(f"direction {direction!r} is not forward, reverse or bidirectional")

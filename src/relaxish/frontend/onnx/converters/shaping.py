@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from .... import op, te, tir
 from ....ir.expr import PrimExpr
 from ....relax.expr import Constant, Expr, PrimValue, ShapeExpr
-from ....relax.scalars import const_int, product, simplify
+from ....relax.scalars import const_int, product, prove_equal, simplify
 from ....support.errors import OpAttributeInvalid
 from ....tir import const
 from ..context import attr_ints, Context, convert, Dim, Made
@@ -246,7 +247,30 @@ def _expand(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
     one = const(1, "int64")
     have, want = [one] * (rank - len(dims)) + dims, [one] * (rank - len(target)) + list(target)
     shape = [h if const_int(w) == 1 else w for h, w in zip(have, want)]
-    return op.broadcast_to(x, shape)
+    return stretched(ctx, x, shape)
+
+
+def stretched(ctx: Context, x: Expr, shape: Sequence[PrimExpr]) -> Expr:
+    """``x`` broadcast to a shape of at least its rank; whether an unknown dimension is 1 shows when the model runs."""
+    dims = ctx.dims(x)
+    target = list(shape)[len(shape) - len(dims) :]
+    open_ones = [const_int(d) != 1 and not prove_equal(d, w) for d, w in zip(dims, target)]
+    if not any(open_ones) or any(const_int(d) is not None for d, o in zip(dims, open_ones) if o):
+        return op.broadcast_to(x, shape)
+    fitting = [tir.if_then_else(d == 1, w, d) for d, w, o in zip(dims, target, open_ones) if o]
+    ctx.require(fitting, [w for w, o in zip(target, open_ones) if o])
+
+    def compute(data: te.Tensor, sizes: list[PrimExpr]) -> te.Tensor:
+        def body(*at: PrimExpr) -> PrimExpr:
+            places = []
+            for i, dim, is_open in zip(at[len(sizes) - len(dims) :], data.shape, open_ones):
+                known = const(0, "int64") if const_int(dim) == 1 else i
+                places.append(tir.if_then_else(dim == 1, const(0, "int64"), i) if is_open else known)
+            return data(*places)
+
+        return te.compute(sizes, body, "T_broadcast_to")
+
+    return ctx.builder.emit_te(compute, x, list(shape), primfunc_name_hint="broadcast_to")
 
 
 def _expand_at_run_time(ctx: Context, x: Expr, dims: list[PrimExpr], target: Expr) -> Expr:
@@ -262,9 +286,9 @@ def _expand_at_run_time(ctx: Context, x: Expr, dims: list[PrimExpr], target: Exp
     sizes = ctx.emit(op.where(keeps, ctx.tensor(ShapeExpr(have)), target))
     wanted = ctx.run_time_shape(sizes)
     # Only what is one in the input may become anything else.
-    wanted = [symbol if const_int(size) == 1 else size for size, symbol in zip(have, wanted)]
+    wanted = [symbol if const_int(size) in (1, None) else size for size, symbol in zip(have, wanted)]
     ctx.require_sizes(sizes, wanted)
-    return op.broadcast_to(x, [*lead, *wanted])
+    return stretched(ctx, x, [*lead, *wanted])
 
 
 @convert("Pad", 1)
