@@ -252,6 +252,7 @@ def _cpu_fast(target: Target) -> list[Pass]:
     from .transform.aligned_columns import AlignColumns
     from .transform.channels_last_convolution import ChannelsLastConvolution
     from .transform.fold_batchnorm import CPUBatchnormFolding
+    from .transform.coded_weights import CodedWeights
     from .transform.cpu_layout import CPULayoutPacking
     from .transform.integer_products import IntegerProducts
     from .transform.subpixel_convolution import SubPixelConvTranspose
@@ -259,6 +260,7 @@ def _cpu_fast(target: Target) -> list[Pass]:
     return [
         transform.CanonicalizeBindings(),
         IntegerProducts(target),
+        CodedWeights(target),
         CPUBatchnormFolding(),
         DecomposeOpsAsWritten(),
         transform.CanonicalizeBindings(),

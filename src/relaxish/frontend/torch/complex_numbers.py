@@ -30,6 +30,9 @@ class ComplexPair:
         return ComplexPair(change(self.real), change(self.imaginary))
 
 
+#: An operand of arithmetic of which one is complex.
+_Operand = ComplexPair | Expr | complex
+
 #: Converters that are called if an argument is complex.
 _OF_PAIRS: dict[str, Converter] = {}
 
@@ -95,22 +98,21 @@ def _as_complex(self: Importer, x: Expr) -> Any:
 
 @converter("view_as_real")
 @_paired("view_as_real")
-def _as_real(self: Importer, x: Any) -> Expr:
+def _as_real(self: Importer, x: ComplexPair) -> Expr:
     rank = self.rank(x.real)
     return self.emit(op.concat([self.emit(op.expand_dims(p, rank)) for p in (x.real, x.imaginary)], rank))
 
 
 @converter("real")
 @_paired("real")
-def _real(self: Importer, x: Any) -> Expr:
+def _real(self: Importer, x: ComplexPair | Expr) -> Expr:
     return x.real if isinstance(x, ComplexPair) else x
 
 
 @converter("imag")
 @_paired("imag")
-def _imaginary(self: Importer, x: Any) -> Expr:
-    made: Expr = x.imaginary
-    return made
+def _imaginary(self: Importer, x: ComplexPair) -> Expr:
+    return x.imaginary
 
 
 @_paired("abs")
@@ -124,7 +126,7 @@ def _power(self: Importer, x: ComplexPair) -> Expr:
 
 @converter("_conj", "conj", "_conj_physical")
 @_paired("_conj", "conj", "_conj_physical")
-def _conjugate(self: Importer, x: Any) -> Any:
+def _conjugate(self: Importer, x: ComplexPair | Expr) -> Any:
     return ComplexPair(x.real, self.emit(op.negative(x.imaginary))) if isinstance(x, ComplexPair) else x
 
 
@@ -136,7 +138,7 @@ def _resolved(self: Importer, x: ComplexPair) -> Any:
 # ---- arithmetic
 
 
-def _as_pair(self: Importer, x: Any, like: ComplexPair) -> ComplexPair:
+def _as_pair(self: Importer, x: _Operand, like: ComplexPair) -> ComplexPair:
     if isinstance(x, ComplexPair):
         return x
     kind = dtype_of(like.real)
@@ -145,13 +147,14 @@ def _as_pair(self: Importer, x: Any, like: ComplexPair) -> ComplexPair:
     return ComplexPair(self.cast(self.tensor(x, like.real), kind), self.scalar(0.0, kind))
 
 
-def _pairs(self: Importer, a: Any, b: Any) -> tuple[ComplexPair, ComplexPair]:
+def _pairs(self: Importer, a: _Operand, b: _Operand) -> tuple[ComplexPair, ComplexPair]:
     like = a if isinstance(a, ComplexPair) else b
+    assert isinstance(like, ComplexPair)
     return _as_pair(self, a, like), _as_pair(self, b, like)
 
 
 def _sum(sign: Callable[[Expr, Expr], Expr]) -> Converter:
-    def convert(self: Importer, a: Any, b: Any, *, alpha: float = 1) -> Any:
+    def convert(self: Importer, a: _Operand, b: _Operand, *, alpha: float = 1) -> Any:
         left, right = _pairs(self, a, b)
         if alpha != 1:
             right = right.map(lambda p: self.emit(op.multiply(p, self.scalar(alpha, dtype_of(p)))))
@@ -170,9 +173,10 @@ _OF_PAIRS["add"], _OF_PAIRS["sub"] = _sum(op.add), _sum(op.subtract)
 
 
 @_paired("mul")
-def _product(self: Importer, a: Any, b: Any) -> Any:
+def _product(self: Importer, a: _Operand, b: _Operand) -> Any:
     if not isinstance(a, ComplexPair):
         a, b = b, a
+    assert isinstance(a, ComplexPair)
     if not isinstance(b, (ComplexPair, complex)):
         by = self.cast(self.tensor(b, a.real), dtype_of(a.real))
         return a.map(lambda p: self.emit(op.multiply(p, by)))
@@ -188,12 +192,13 @@ def _product(self: Importer, a: Any, b: Any) -> Any:
 
 
 @_paired("div")
-def _quotient(self: Importer, a: Any, b: Any) -> Any:
+def _quotient(self: Importer, a: _Operand, b: _Operand) -> Any:
     if isinstance(b, (ComplexPair, complex)):
         left, right = _pairs(self, a, b)
         power = _power(self, right)
-        made: ComplexPair = _product(self, left, _conjugate(self, right))  # type: ignore[assignment]
+        made: ComplexPair = _product(self, left, _conjugate(self, right))
         return made.map(lambda p: self.emit(op.divide(p, power)))
+    assert isinstance(a, ComplexPair)
     by = self.cast(self.tensor(b, a.real), dtype_of(a.real))
     return a.map(lambda p: self.emit(op.divide(p, by)))
 
@@ -261,7 +266,7 @@ def _from_real(self: Importer, x: Expr, dim: Sequence[int], normalization: int, 
 
 @converter("_fft_c2c")
 @_paired("_fft_c2c")
-def _complex_transform(self: Importer, x: Any, dim: Sequence[int], normalization: int, forward: bool) -> Any:
+def _complex_transform(self: Importer, x: ComplexPair, dim: Sequence[int], normalization: int, forward: bool) -> Any:
     axes = [self.axis(x.real, d) for d in dim]
     sizes = [self.shape(x.real)[a] for a in axes]
     for axis in axes:
@@ -271,7 +276,7 @@ def _complex_transform(self: Importer, x: Any, dim: Sequence[int], normalization
 
 @converter("_fft_c2r")
 @_paired("_fft_c2r")
-def _to_real(self: Importer, x: Any, dim: Sequence[int], normalization: int, last_dim_size: Dim) -> Expr:
+def _to_real(self: Importer, x: ComplexPair, dim: Sequence[int], normalization: int, last_dim_size: Dim) -> Expr:
     axes = [self.axis(x.real, d) for d in dim]
     (last,) = self.dims([last_dim_size])
     sizes = [*(self.shape(x.real)[a] for a in axes[:-1]), last]
