@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import relaxish
-from relaxish.tir.tensor_intrin.mma_fragments import MMA, MMA_SPARSE, warpgroup_result
+from relaxish.tir.tensor_intrin.mma_fragments import (
+    MMA, MMA_SPARSE, first_result, warp_result, warpgroup_result,
+)  # fmt: skip
 from relaxish.tir.tensor_intrin.mma_layouts import (
     mma_32x8_to_shared_16x16_layout, shared_16x16_to_ldmatrix_32x8_layout,
 )  # fmt: skip
@@ -18,8 +20,7 @@ from relaxish.tir.transform.tiles.layout import accumulator, operand_a
 
 # Positions of lanes are written down by the tables, by layouts of whole tiles in digits, and in the public forms of the field.
 HOMES = {
-    "tir/tensor_intrin/mma_fragments.py", "tir/tensor_intrin/mma_layouts.py", "backend/emulator/hopper_helpers.py",
-    "tir/transform/hopper/epilogue.py",
+    "tir/tensor_intrin/mma_fragments.py", "tir/tensor_intrin/mma_layouts.py",
 }  # fmt: skip
 
 
@@ -82,6 +83,10 @@ def test_warpgroups_hold_every_result_once(columns):
     for thread in range(128):
         for i in range(columns // 2):
             assert result_place(*warpgroup_result(thread, i)) == (thread, i)
+            row, column = warp_result(thread % 32, i)
+            assert warpgroup_result(thread, i) == (thread // 32 * 16 + row, column)
+        of_warp, of_lane, column = first_result(thread)
+        assert warpgroup_result(thread, 0) == (of_warp + of_lane, column)
 
 
 def test_no_other_file_says_where_lanes_hold_elements():

@@ -2,6 +2,9 @@
 
 ``detect_iter_map([x // 4, x % 4], {x: Range(0, 16)})`` says that both indices together walk ``x`` exactly once.
 An index becomes an :class:`IterSumExpr` of :class:`IterSplitExpr`: ``source // lower_factor % extent * scale``.
+
+Source: Feng et al., "TensorIR: an abstraction for automatic tensorized program optimization" (ASPLOS 2023), on the
+validation of loop nests.
 """
 
 from __future__ import annotations

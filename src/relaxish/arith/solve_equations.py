@@ -1,4 +1,7 @@
-"""Systems of linear equations over the integers."""
+"""Systems of linear equations over the integers.
+
+Method: the Smith normal form of the coefficients (Schrijver, "Theory of Linear and Integer Programming", chapter 4).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Systems of linear inequalities over the integers, by Fourier-Motzkin elimination."""
+"""Systems of linear inequalities over the integers, by Fourier-Motzkin elimination.
+
+Source: Schrijver, "Theory of Linear and Integer Programming", section 12.2.
+"""
 
 from __future__ import annotations
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 
+from ..ir.declared_pass import ModuleRewrite
 from ..ir.expr import RelaxExpr
 from ..ir.module import IRModule
-from ..ir.transform import Pass
 from ..op.statistical import cumsum
 from ..relax.call_forms import call_tir
 from ..relax.expr import Call
 from ..relax.expr_functor import rewrite_functions
 from ..relax.op_table import op_record_of
 from ..relax.scalars import const_int
-from ..transform.base import as_module_pass
 from .gpu_generic.sampling import generic_get_sample_index, gpu_multinomial_from_uniform
 from .utils import BackendDispatcher
 
@@ -46,15 +45,13 @@ class SamplingDispatcher(BackendDispatcher):
         return call_tir(kernel, [total, samples, rows], call.struct_info)
 
 
-def _run(mod: IRModule) -> IRModule:
-    dispatcher = SamplingDispatcher(mod)
-    return rewrite_functions(dispatcher, mod)
-
-
-def DispatchSampling() -> Pass:
+class DispatchSampling(ModuleRewrite):
     """``R.multinomial_from_uniform`` becomes a ``call_tir``: on GPUs to a kernel in which a block looks up one draw, on
     CPUs to loops over ``R.cumsum`` of the probabilities.
 
     The target is that of the result's virtual device, else the one in scope; ValueError if there is neither.
     """
-    return as_module_pass(_run, "DispatchSampling")
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        dispatcher = SamplingDispatcher(mod)
+        return rewrite_functions(dispatcher, mod)

@@ -8,10 +8,10 @@ from typing import Any
 
 from .. import dlight, topi
 from ..dlight.base.transform import schedulable
+from ..ir.declared_pass import ModuleRewrite
 from ..ir.dtype import nbytes
 from ..ir.expr import GlobalVar, RelaxExpr, PrimExpr
 from ..ir.module import IRModule
-from ..ir.transform import Pass
 from ..op.builtin import alloc_tensor
 from ..relax.call_forms import call_pure_packed, call_tir
 from ..relax.expr import Call, Expr, ShapeExpr
@@ -20,7 +20,6 @@ from ..relax.op_table import op_record_of
 from ..relax.struct_info import TensorStructInfo
 from ..target import Target
 from ..topi.cuda.thrust import can_use_thrust
-from ..transform.base import as_module_pass
 from .gpu_generic.cumsum import gpu_2d_continuous_cumsum
 from .utils import BackendDispatcher
 
@@ -155,18 +154,16 @@ class SortScanDispatcher(BackendDispatcher):
                 self.builder_.update_func(var, schedule.mod["main"].with_attr("tir.is_scheduled", 1))
 
 
-def _run(mod: IRModule) -> IRModule:
-    dispatcher = SortScanDispatcher(mod)
-    rewrite_functions(dispatcher, mod)
-    dispatcher.apply_dlight_gpu_fallback()
-    return dispatcher.builder_.get()
-
-
-def DispatchSortScan() -> Pass:
+class DispatchSortScan(ModuleRewrite):
     """``R.sort``, ``R.argsort``, ``R.topk``, ``R.cumsum`` and ``R.cumprod`` become ``call_tir`` to sorting and scanning
     programs: loops on CPUs; on GPUs a merge sort or scan in global memory, Thrust if the target says ``-libs=thrust``, or
     (sums along the last axis) a kernel that works in shared memory.
 
     The target is that of the result's virtual device, else the one in scope; ValueError if there is neither.
     """
-    return as_module_pass(_run, "DispatchSortScan")
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        dispatcher = SortScanDispatcher(mod)
+        rewrite_functions(dispatcher, mod)
+        dispatcher.apply_dlight_gpu_fallback()
+        return dispatcher.builder_.get()

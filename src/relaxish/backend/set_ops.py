@@ -7,14 +7,13 @@ from typing import Any
 
 from .. import op as relax_op
 from .. import tir
+from ..ir.declared_pass import ModuleRewrite
 from ..ir.expr import RelaxExpr
 from ..ir.module import IRModule
-from ..ir.transform import Pass
 from ..relax.expr import Call, PrimValue, ShapeExpr, Tuple, TupleGetItem
 from ..relax.expr_functor import PyExprMutator, rewrite_functions
 from ..relax.op_table import op_record_of
 from ..relax.struct_info import ShapeStructInfo, TensorStructInfo
-from ..transform.base import as_module_pass
 from . import set_kernels
 
 __all__ = ["LowerSetOps"]
@@ -79,12 +78,7 @@ class _SetOpLowerer(PyExprMutator):
         return Tuple(fields) if len(fields) > 1 else fields[0]
 
 
-def _run(mod: IRModule) -> IRModule:
-    lower = _SetOpLowerer(mod)
-    return rewrite_functions(lower, mod)
-
-
-def LowerSetOps() -> Pass:
+class LowerSetOps(ModuleRewrite):
     """``R.unique`` (sorted, of all elements) and ``R.nonzero`` of tensors of known rank become loops.
 
     ::
@@ -93,4 +87,7 @@ def LowerSetOps() -> Pass:
 
     Other uses stay calls of the runtime's own implementation.
     """
-    return as_module_pass(_run, "LowerSetOps")
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        lower = _SetOpLowerer(mod)
+        return rewrite_functions(lower, mod)

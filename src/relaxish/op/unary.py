@@ -31,6 +31,7 @@ from .lowering import by_te, te_call
 from .record import by_operands, define
 from .search import where
 from ..ir.plain import plain
+from ..tir.intrinsics import np_erf
 
 __all__ = [
     "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bitwise_not", "ceil", "clip", "cos", "cosh", "erf",
@@ -44,13 +45,6 @@ def _te_erf(x: te.Tensor) -> te.Tensor:
     if x.dtype != "float16":
         return topi.erf(x)
     return topi.cast(topi.erf(topi.cast(x, "float32")), "float16")
-
-
-def np_erf(x: np.ndarray) -> np.ndarray:
-    """The error function of an array, as NumPy has none."""
-    from math import erf
-
-    return np.vectorize(erf, otypes=[x.dtype])(x)
 
 
 _UnaryOp = Callable[[Any], Expr]

@@ -24,7 +24,7 @@ from .op_hopper import HOPPER_CALLS
 #: What NumPy computes with: numbers and arrays of them.
 Numbers: TypeAlias = "np.ndarray[Any, Any] | np.generic | float"
 
-__all__ = ["COSTLY", "INTRINSICS", "Intrinsic", "named"]
+__all__ = ["COSTLY", "INTRINSICS", "Intrinsic", "named", "np_erf"]
 
 Meaning = Callable[..., Any]
 COSTLY = 8.0
@@ -76,10 +76,14 @@ def _one(x: Any) -> Numbers:
     return x.dtype.type(1) if hasattr(x, "dtype") else 1.0
 
 
+def np_erf(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The error function of an array, computed in double precision; NumPy has none."""
+    made: np.ndarray[Any, Any] = np.vectorize(math.erf, otypes=[np.float64])(x.astype(np.float64)).astype(x.dtype)
+    return made
+
+
 def _erf(x: Any) -> Numbers:
-    if isinstance(x, np.ndarray):
-        return np.vectorize(math.erf, otypes=[np.float64])(x.astype(np.float64)).astype(x.dtype)
-    return type(x)(math.erf(float(x)))
+    return np_erf(x) if isinstance(x, np.ndarray) else type(x)(math.erf(float(x)))
 
 
 def _fused(a: Any, b: Any, c: Any) -> Numbers:

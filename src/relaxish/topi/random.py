@@ -1,4 +1,7 @@
-"""Random numbers by place: element ``i`` is a hash of a key and ``i``, whatever the order of computing."""
+"""Random numbers by place: element ``i`` is a hash of a key and ``i``, whatever the order of computing.
+
+Source of the hash: Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014).
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 ``R.grad.start_checkpoint`` opens and ``R.grad.end_checkpoint`` closes a region whose inner values the backward pass
 computes again instead of keeping them.
+
+Source: Chen et al., "Training deep nets with sublinear memory cost" (2016).
 """
 
 from __future__ import annotations

@@ -7,6 +7,9 @@ one for each output channel of the weights, all factors stand outside of the sum
 
 and ``sum(x * w)`` is what byte instructions are for. Where data is padded the zero point is, so that a border still counts
 as the number 0.
+
+Source: Jacob et al., "Quantization and training of neural networks for efficient integer-arithmetic-only inference"
+(CVPR 2018), section 2.3.
 """
 
 from __future__ import annotations

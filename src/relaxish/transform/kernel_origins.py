@@ -21,12 +21,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from ..ir.declared_pass import ModuleRewrite
 from ..ir.expr import GlobalVar
 from ..ir.functor import post_order_visit
 from ..ir.module import IRModule, functions_of
 from ..ir.node import Node
 from ..ir.structural import structural_equal
-from ..ir.transform import Pass
 from ..relax.analysis.cleanup import remove_all_unused
 from ..relax.binding_tools import substitute_params
 from ..relax.canonicalize import canonicalize_bindings
@@ -48,7 +48,6 @@ from ..relax.scalars import prim_vars
 from ..relax.struct_info import ShapeStructInfo, TensorStructInfo
 from ..tir import PrimFunc
 from ..tir.stmt import Stmt
-from .base import as_module_pass
 from .dead_code_elimination import DeadCodeElimination
 
 __all__ = [
@@ -274,24 +273,22 @@ def has_origins(mod: IRModule) -> bool:
     return any(_origin(func) is not None for func in mod.functions.values())
 
 
-def _run(mod: IRModule) -> IRModule:
-    if not has_origins(mod):
-        return mod
-    raiser = _Raiser(mod)
-    made: dict[GlobalVar, Function] = {}
-    for var, func in functions_of(mod, Function):
-        raised = raiser.visit_expr(func)
-        if raised is not func:
-            made[var] = remove_all_unused(canonicalize_bindings(raised))
-    if not made:
-        return mod
-    out = raiser.builder_.get().clone()
-    for var, func in made.items():
-        out.update_func(var, func)
-    cleaned: IRModule = DeadCodeElimination()(out)
-    return cleaned
-
-
-def KernelsToOperators() -> Pass:
+class KernelsToOperators(ModuleRewrite):
     """Take a graph of tensor programs back to the operators that they were made from; see the module."""
-    return as_module_pass(_run, "KernelsToOperators")
+
+    def rewrite(self, mod: IRModule) -> IRModule:
+        if not has_origins(mod):
+            return mod
+        raiser = _Raiser(mod)
+        made: dict[GlobalVar, Function] = {}
+        for var, func in functions_of(mod, Function):
+            raised = raiser.visit_expr(func)
+            if raised is not func:
+                made[var] = remove_all_unused(canonicalize_bindings(raised))
+        if not made:
+            return mod
+        out = raiser.builder_.get().clone()
+        for var, func in made.items():
+            out.update_func(var, func)
+        cleaned: IRModule = DeadCodeElimination()(out)
+        return cleaned

@@ -1,4 +1,7 @@
-"""ToMixedPrecision: heavy operators compute in float16, the rest follows or stays."""
+"""ToMixedPrecision: heavy operators compute in float16, the rest follows or stays.
+
+Source: Micikevicius et al., "Mixed precision training" (ICLR 2018).
+"""
 
 from __future__ import annotations
 

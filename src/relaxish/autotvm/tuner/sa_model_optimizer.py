@@ -1,4 +1,7 @@
-"""Simulated annealing over a cost model: many walkers at once, each step a few matrix operations."""
+"""Simulated annealing over a cost model: many walkers at once, each step a few matrix operations.
+
+Source: Chen et al., "Learning to optimize tensor programs" (NeurIPS 2018).
+"""
 
 from __future__ import annotations
 

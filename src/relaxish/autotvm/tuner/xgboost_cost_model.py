@@ -1,4 +1,7 @@
-"""Boosted trees that learn how fast configurations are from features of their programs or parameters."""
+"""Boosted trees that learn how fast configurations are from features of their programs or parameters.
+
+Source: Chen et al., "Learning to optimize tensor programs" (NeurIPS 2018).
+"""
 
 from __future__ import annotations
 

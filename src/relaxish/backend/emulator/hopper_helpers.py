@@ -11,6 +11,7 @@ from ...ir import dtype as dt
 from ...ir.expr import PrimExpr
 from ...script import tir as T
 from ...tir import PrimFunc
+from ...tir.tensor_intrin.mma_fragments import Shape, warp_result
 from .lane_program import LANE, checked_index, elements, fiber_words, scratch_room, wait_for_warp
 
 __all__ = ["Operand", "swizzled", "warpgroup_product"]
@@ -84,6 +85,7 @@ def warpgroup_product(n: int, a: Operand | str, b: Operand, c_dtype: str, wide: 
     a_run, b_run = 16 // a_size, 16 // b_size
     a_count, a_at = (0, None) if isinstance(a, str) else _chunks(a, 16, k)
     b_count, b_at = _chunks(b, n, k)
+    held = Shape(16, 8, k, pack)
 
     def into(at: Any, number: Any, e: PrimExpr) -> PrimExpr:
         """Index of an element of a piece in a row-major matrix of ``k`` columns."""
@@ -109,8 +111,7 @@ def warpgroup_product(n: int, a: Operand | str, b: Operand, c_dtype: str, wide: 
         group_row = T.call_extern("int64", "rx_warp_in_group", thread) * 16
         if in_registers:
             for i in range(4 * pack):
-                column = T.meta_var(T.int64(i // (2 * pack) * 4 * pack) + lane % 4 * pack + i % pack)
-                X[(lane // 4 + i // pack % 2 * 8) * k + column] = T.cast(A[a_start + T.int64(i)], wide)
+                X[into(held.a, lane, T.int64(i))] = T.cast(A[a_start + T.int64(i)], wide)
         else:
             for i in range(a_count // 32):
                 number = lane + T.int64(i) * 32
@@ -131,8 +132,8 @@ def warpgroup_product(n: int, a: Operand | str, b: Operand, c_dtype: str, wide: 
             if add != T.int64(0):
                 total[0] = T.cast(C[c_first + T.int64(i)], wide)
             for r in range(k):
-                row = T.meta_var(lane // 4 + T.int64(i) // 2 % 2 * 8)
-                column = T.meta_var(T.int64(i) // 4 * 8 + lane % 4 * 2 + T.int64(i) % 2)
+                row = T.meta_var(warp_result(lane, T.int64(i))[0])
+                column = T.meta_var(warp_result(lane, T.int64(i))[1])
                 total[0] = total[0] + X[row * k + T.int64(r)] * Y[column * k + T.int64(r)]
             C[c_first + T.int64(i)] = T.cast(total[0], c_dtype)
 

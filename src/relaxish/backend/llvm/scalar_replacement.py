@@ -4,6 +4,8 @@ In ``for k: C[i, j] = C[i, j] + A[i, k] * B[k, j]`` the element does not depend 
 before the loop into a stack slot, updated there, and stored once after it; since each slot is only ever accessed
 whole, LLVM keeps it in a register. It works for whole register tiles: unrolled and vectorised inner loops give each
 vector of the tile a slot of its own.
+
+Source: Callahan, Carr and Kennedy, "Improving register allocation for subscripted variables" (PLDI 1990).
 """
 
 from __future__ import annotations

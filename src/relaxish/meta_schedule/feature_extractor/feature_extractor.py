@@ -1,4 +1,7 @@
-"""Feature extractors: from candidates to matrices a cost model learns from."""
+"""Feature extractors: from candidates to matrices a cost model learns from.
+
+Features by store: Zheng et al., "Ansor" (OSDI 2020), appendix B.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 The same search serves AutoTVM's ``DropletTuner`` and ``PostOpt``. A point is accepted when it is faster and a t-test
 says that this is no chance; where no neighbour is, points further away along each axis follow.
+
+Source: Canesche et al., "The droplet search algorithm for kernel scheduling" (ACM TACO, 2024).
 """
 
 from __future__ import annotations

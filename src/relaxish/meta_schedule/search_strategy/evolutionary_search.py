@@ -1,4 +1,7 @@
-"""Evolutionary search over the decisions of sketches, on whole populations at once where sketches allow it."""
+"""Evolutionary search over the decisions of sketches, on whole populations at once where sketches allow it.
+
+Source: Shao et al., "Tensor program optimization with probabilistic programs" (NeurIPS 2022).
+"""
 
 from __future__ import annotations
 

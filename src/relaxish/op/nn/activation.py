@@ -14,6 +14,7 @@ from ...relax.layout import InferLayoutOutput, LayoutMap
 from ...relax.op_table import Gradient, Infer
 from ...relax.struct_info import StructInfo, TupleStructInfo
 from ...tir import const
+from ...tir.intrinsics import np_erf
 from ..binary import add, less, multiply, subtract
 from ..inference import as_expr, as_int, check_axis, check_count, input_tensors, make_call, require_float, tensor_arg
 from ..kinds import ELEMENTWISE, SOFTMAX, Desired
@@ -22,7 +23,7 @@ from ..lowering import by_te, te_call
 from ..record import by_operands, define
 from ..search import where
 from ..statistical import sum
-from ..unary import exp, np_erf, sigmoid
+from ..unary import exp, sigmoid
 
 __all__ = [
     "dropout", "gelu", "gelu_tanh", "leakyrelu", "log_softmax", "prelu", "relu", "selu", "silu", "softmax", "softplus",

@@ -1,4 +1,7 @@
-"""Scaled dot-product attention."""
+"""Scaled dot-product attention.
+
+Source: Vaswani et al., "Attention is all you need" (NeurIPS 2017).
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Sequences that were forked share full pages, which count their owners. A page that is only partly filled is never
 shared: :meth:`PageTable.fork` and :meth:`PageTable.pop` say which page has to be copied.
+
+Source: Kwon et al., "Efficient memory management for large language model serving with PagedAttention" (SOSP 2023).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Token trees of speculative decoding: several candidate continuations of a sequence in one forward pass."""
+"""Token trees of speculative decoding: several candidate continuations of a sequence in one forward pass.
+
+Source: Miao et al., "SpecInfer" (ASPLOS 2024).
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 A schedule made from a seed draws what the public API's draws from that seed, so the order and number of the raw draws
 below is part of the interface.
+
+Source of the generator: Park, Miller and Stockmeyer, technical correspondence (Communications of the ACM 36-7, 1993).
 """
 
 from __future__ import annotations

@@ -14,7 +14,10 @@ from typing import Any
 
 from .mma_layouts import Index
 
-__all__ = ["MMA", "MMA_SPARSE", "PTX_TYPES", "Position", "Shape", "Sparse", "pair", "warpgroup_result"]
+__all__ = [
+    "MMA", "MMA_SPARSE", "PTX_TYPES", "Position", "Shape", "Sparse", "first_result", "pair", "warp_result",
+    "warpgroup_result",
+]  # fmt: skip
 
 PTX_TYPES = {
     "fp16": "float16", "bf16": "bfloat16", "tf32": "float32", "fp32": "float32", "fp64": "float64",
@@ -35,6 +38,19 @@ def warpgroup_result(thread: Index, i: Index) -> tuple[Index, Index]:
     """Results of ``wgmma``: each warp of the four has 16 rows, and these as ``mma.sync`` has them, eight columns a time."""
     row = thread // 32 * 16 + thread % 32 // 4 + i % 4 // 2 * 8
     return row, i // 4 * 8 + thread % 4 * 2 + i % 2
+
+
+def warp_result(lane: Index, i: Index) -> tuple[Index, Index]:
+    """Results of ``wgmma`` within one warp: 16 rows as ``mma.sync`` has them, eight columns a time."""
+    return lane // 4 + i % 4 // 2 * 8, i // 4 * 8 + lane % 4 * 2 + i % 2
+
+
+def first_result(thread: Index) -> tuple[Index, Index, Index]:
+    """Of the first result of ``wgmma`` that a thread holds: its warp's row, its row within the warp, its column.
+
+    The thread's other results are beside it, 8 rows below, and 8, 16, ... columns to the right.
+    """
+    return thread % 128 // 32 * 16, thread % 32 // 4, thread % 4 * 2
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ interpolated. Read backwards (transposed) that is a convolution::
     y = A^T ((G g) * (B^T d))
 
 ``A`` and ``G`` hold the points' powers, ``B`` the coefficients of the interpolating polynomials.
+
+Source: Lavin and Gray, "Fast algorithms for convolutional neural networks" (CVPR 2016).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""PropagateSharding: wishes for the placement of a few tensors become placements of all."""
+"""PropagateSharding: wishes for the placement of a few tensors become placements of all.
+
+Source: Xu et al., "GSPMD: general and scalable parallelization for ML computation graphs" (2021).
+"""
 
 from __future__ import annotations
 

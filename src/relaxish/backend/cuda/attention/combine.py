@@ -1,4 +1,7 @@
-"""Results of parts of the keys put together: sums weighted by how large each part's total is."""
+"""Results of parts of the keys put together: sums weighted by how large each part's total is.
+
+Source: Dao, Haziza, Massa and Sizov, "Flash-Decoding for long-context inference" (2023).
+"""
 
 from __future__ import annotations
 

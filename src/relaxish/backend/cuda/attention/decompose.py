@@ -6,15 +6,14 @@ from math import sqrt
 from typing import Any
 
 from .... import op
+from ....ir.declared_pass import ModuleRewrite
 from ....ir.expr import RelaxExpr
 from ....ir.module import IRModule, functions_of
 from ....ir.op import op_name_of
-from ....ir.transform import Pass
 from ....relax.expr import Call, Expr, Function, const
 from ....relax.expr_functor import PyExprMutator
 from ....relax.scalars import const_int
 from ....target import Target
-from ....transform.base import as_module_pass
 from ....ir.plain import plain_float
 
 __all__ = ["DecomposeAttention"]
@@ -22,7 +21,7 @@ __all__ = ["DecomposeAttention"]
 _OPERATORS = ("relax.nn.attention", "relax.nn.attention_bias")
 
 
-def DecomposeAttention() -> Pass:
+class DecomposeAttention(ModuleRewrite):
     """Write out attention of known sizes on GPUs, where the loops of a legalised one would be scheduled one by one.
 
     Before and after::
@@ -30,16 +29,14 @@ def DecomposeAttention() -> Pass:
         out = R.nn.attention(q, k, v)                s = R.matmul(permute(q), permute(k)) * scale
                                                      out = permute(R.matmul(R.nn.softmax(s), permute(v)))
     """
-    return as_module_pass(_run, "DecomposeAttention")
 
-
-def _run(mod: IRModule) -> IRModule:
-    rewriter = _AttentionDecomposer(mod)
-    for var, func in functions_of(mod, Function):
-        made = rewriter.visit_expr(func)
-        if made is not func:
-            rewriter.builder_.update_func(var, made)
-    return rewriter.builder_.get() if rewriter.found else mod
+    def rewrite(self, mod: IRModule) -> IRModule:
+        rewriter = _AttentionDecomposer(mod)
+        for var, func in functions_of(mod, Function):
+            made = rewriter.visit_expr(func)
+            if made is not func:
+                rewriter.builder_.update_func(var, made)
+        return rewriter.builder_.get() if rewriter.found else mod
 
 
 class _AttentionDecomposer(PyExprMutator):

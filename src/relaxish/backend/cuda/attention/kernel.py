@@ -11,6 +11,8 @@ A block takes a tile of rows of one batch and key head, and walks over the keys:
     out = sums / totals
 
 While a tile is multiplied, the next is on its way. Rows of all query heads that share a key head are one tile.
+
+Source: Dao, "FlashAttention-2" (2023).
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 For each row a thread keeps the largest score so far and the sum of its exponentials relative to it; when the largest
 grows, the sum and the weighted sum of values are scaled down. Exponentials are powers of two: the logarithm of e and the
 factor of the scores are one constant, multiplied in the same instruction that subtracts the largest score.
+
+Source: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
 """
 
 from __future__ import annotations

@@ -6,15 +6,15 @@ from collections.abc import Sequence, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ....ir.declared_pass import ModuleRewrite
 from ....ir.module import IRModule
-from ....ir.transform import Pass
 from ....relax.analysis.variables import direct_uses
 from ....relax.expr import Call, Constant, Expr, Function, TupleGetItem, Var, VarBinding, is_call_of
 from ....relax.expr_functor import PyExprMutator
 from ....relax.op_table import op_function
 from ....relax.scalars import const_int
 from ....relax.struct_info import TensorStructInfo
-from ....transform.base import as_module_pass, map_relax_functions
+from ....transform.base import map_relax_functions
 from ....ir.plain import plain_int
 from ....relax.utils import followed
 
@@ -131,7 +131,7 @@ class _Hoister(PyExprMutator):
         return self.builder_.emit(Call(expr.op, args, expr.attrs, expr.sinfo_args))
 
 
-def HoistOverSplit() -> Pass:
+class HoistOverSplit(ModuleRewrite):
     """Conversions and biases of all parts of a tensor, such as merged projections, are those of the tensor.
 
     Before and after::
@@ -144,12 +144,13 @@ def HoistOverSplit() -> Pass:
     The biases must be known at compile time, so that putting them together costs nothing.
     """
 
-    def hoist(mod: IRModule, func: Function) -> Function:
-        while True:
-            hoister = _Hoister(mod, func)
-            made: Function = hoister.visit_expr(func)
-            if not hoister.parts:
-                return func
-            func = made
+    def rewrite(self, mod: IRModule) -> IRModule:
+        def hoist(func: Function) -> Function:
+            while True:
+                hoister = _Hoister(mod, func)
+                made: Function = hoister.visit_expr(func)
+                if not hoister.parts:
+                    return func
+                func = made
 
-    return as_module_pass(lambda mod: map_relax_functions(mod, lambda _, f: hoist(mod, f)), "HoistOverSplit")
+        return map_relax_functions(mod, lambda _, func: hoist(func))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from .... import topi, te
+from ....ir.declared_pass import ModuleRewrite
 from ....ir.module import IRModule, functions_of
-from ....ir.transform import Pass
 from ....relax.expr import Function, TupleGetItem, Var, VarBinding, is_call_of, Call
 from ....relax.expr_functor import PyExprMutator
-from ....transform.base import as_module_pass
 from ....ir.plain import plain_float, plain_int
 
 __all__ = ["NormWithCast"]
@@ -50,7 +49,7 @@ class _NormCastRewriter(PyExprMutator):
         return self.builder_.call_te(compute, *args, primfunc_name_hint="layer_norm_cast")
 
 
-def NormWithCast() -> Pass:
+class NormWithCast(ModuleRewrite):
     """Before and after::
 
         y = R.nn.layer_norm(x, g, b, axes=[-1])          both = R.call_tir(cls.layer_norm_cast, (x, g, b), ...)
@@ -59,7 +58,7 @@ def NormWithCast() -> Pass:
     The residual stream of a mixed-precision transformer is float32, the next product wants float16.
     """
 
-    def run(mod: IRModule) -> IRModule:
+    def rewrite(self, mod: IRModule) -> IRModule:
         out = mod
         for var, func in functions_of(mod, Function):
             rewrite = _NormCastRewriter(out, func)
@@ -67,5 +66,3 @@ def NormWithCast() -> Pass:
                 rewrite.builder_.update_func(var, rewrite.visit_expr(func))
                 out = rewrite.builder_.get()
         return out
-
-    return as_module_pass(run, "NormWithCast")

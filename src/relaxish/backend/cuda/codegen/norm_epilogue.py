@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....ir.declared_pass import ModuleRewrite
 from ....ir.expr import GlobalVar, RelaxExpr
 from ....ir.module import IRModule, functions_of
-from ....ir.transform import Pass
 from ....relax.expr import Call, Function, ShapeExpr, is_call_of
 from ....relax.expr_functor import PyExprMutator
 from ....relax.op_table import op_record_of
 from ....relax.struct_info import TensorStructInfo
 from ....tir import PrimFunc
-from ....transform.base import as_module_pass
 
 __all__ = ["NormsTakeEpilogues"]
 
@@ -41,7 +40,7 @@ class _NormEpilogueRewriter(PyExprMutator):
         return made
 
 
-def NormsTakeEpilogues() -> Pass:
+class NormsTakeEpilogues(ModuleRewrite):
     """Legalise group norms and instance norms as operators that elementwise ones are fused to.
 
     Before and after fusion (a block of a diffusion model)::
@@ -53,12 +52,10 @@ def NormsTakeEpilogues() -> Pass:
     where two do it twice.
     """
 
-    def run(mod: IRModule) -> IRModule:
+    def rewrite(self, mod: IRModule) -> IRModule:
         rewrite = _NormEpilogueRewriter(mod)
         for var, func in functions_of(mod, Function):
             made = rewrite.visit_expr(func)
             if made is not func:
                 rewrite.builder_.update_func(var, made)
         return rewrite.builder_.get()
-
-    return as_module_pass(run, "NormsTakeEpilogues")

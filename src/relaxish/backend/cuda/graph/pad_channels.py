@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 
+from ....ir.declared_pass import ModuleRewrite
 from ....ir.expr import RelaxExpr
 from ....ir.module import IRModule
-from ....ir.transform import Pass
 from ....op import nn
 from ....relax.expr import Call, Expr, Function, is_call_of
 from ....relax.expr_functor import PyExprMutator
 from ....relax.scalars import const_int
-from ....transform.base import as_module_pass, map_relax_functions
+from ....transform.base import map_relax_functions
 from ..codegen.hoist_split import known_at_compile_time
 from ....ir.plain import plain_int
 
@@ -47,7 +47,7 @@ class _Pad(PyExprMutator):
         return nn.pad(expr, [0] * 7 + [more])
 
 
-def PadFewChannels() -> Pass:
+class PadFewChannels(ModuleRewrite):
     """Convolutions with channels last, known weights and fewer than eight channels get zeros for the missing ones.
 
     Before and after::
@@ -59,8 +59,5 @@ def PadFewChannels() -> Pass:
     waiting, while 6 are loaded and stored two at a time. Whatever brought the image to this layout pads it, too.
     """
 
-    def pad(mod: IRModule, func: Function) -> Function:
-        made: Function = _Pad(mod, func).visit_expr(func)
-        return made
-
-    return as_module_pass(lambda mod: map_relax_functions(mod, lambda _, f: pad(mod, f)), "PadFewChannels")
+    def rewrite(self, mod: IRModule) -> IRModule:
+        return map_relax_functions(mod, lambda _, func: _Pad(mod, func).visit_expr(func))

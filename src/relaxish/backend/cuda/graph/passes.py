@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ....ir.declared_pass import ModuleRewrite
 from ....ir.node import Node
 from .... import transform
 from ....ir.functor import pre_order_visit
 from ....ir.module import IRModule
-from ....ir.transform import Pass, PassContext, module_pass
+from ....ir.transform import Pass
 from ....relax.expr import Function, Var, is_call_of
 from ....relax.struct_info import TensorStructInfo
 from ....support.sequences import of_kind
@@ -44,7 +45,7 @@ def graph_passes() -> list[Pass]:
     ]
 
 
-def ChannelsLast() -> Pass:
+class ChannelsLast(ModuleRewrite):
     """Convolutions of types that tensor cores multiply run with channels innermost, and so do their neighbours.
 
     Before::
@@ -61,14 +62,11 @@ def ChannelsLast() -> Pass:
     side by side: they are fetched 16 bytes at a time.
     """
 
-    def run(mod: IRModule, ctx: PassContext) -> IRModule:
+    def rewrite(self, mod: IRModule) -> IRModule:
         if not _has_small_convolution(mod):
             return mod
         made: IRModule = transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "OHWI"]})(mod)
         return made
-
-    made: Pass = module_pass(run, opt_level=0, name="ChannelsLast")
-    return made
 
 
 def _has_small_convolution(mod: IRModule) -> bool:

@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .... import transform
+from ....ir.declared_pass import ModuleRewrite
 from ....ir.expr import PrimExpr
 from ....ir.module import IRModule, functions_of
 from ....ir.prim import const_int
-from ....ir.transform import Pass, Sequential
+from ....ir.transform import Sequential
 from ....relax.expr import Constant, Function, Var, VarBinding, is_call_of
 from ....relax.struct_info import TensorStructInfo, fields_of
 from ....runtime.kernels.external import KernelModule, Program, Step
@@ -42,7 +43,7 @@ def _lowered(func: Function, target: Target) -> IRModule:
     bare = func.without_attr("Codegen").without_attr("WorkspaceSize").with_attr("global_symbol", "main")
     passes = [
         transform.LambdaLift(),
-        _composites_as_private(),
+        _CompositesAsPrivate(),
         transform.InlinePrivateFunctions(),
         transform.ConvertToDataflow(min_size=1),
         transform.FuseTransposeMatmul(),
@@ -54,11 +55,10 @@ def _lowered(func: Function, target: Target) -> IRModule:
     return out
 
 
-def _composites_as_private() -> Pass:
+class _CompositesAsPrivate(ModuleRewrite, name="CompositesAsPrivate"):
     """Composites are functions like others now."""
-    from ....transform.base import as_module_pass
 
-    def run(mod: IRModule) -> IRModule:
+    def rewrite(self, mod: IRModule) -> IRModule:
         out = mod.clone()
         for var, func in functions_of(mod, Function):
             if "Composite" in func.attrs:
@@ -66,8 +66,6 @@ def _composites_as_private() -> Pass:
                     var, func.without_attr("Composite").without_attr("global_symbol").without_attr("WorkspaceSize")
                 )
         return out
-
-    return as_module_pass(run, "CompositesAsPrivate")
 
 
 class _Programs:

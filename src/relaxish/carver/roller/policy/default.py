@@ -1,4 +1,7 @@
-"""Tiles for threads: the smallest one is grown along divisors, best first by memory traffic times waves."""
+"""Tiles for threads: the smallest one is grown along divisors, best first by memory traffic times waves.
+
+Source: Zhu et al., "Roller: fast and efficient tensor compilation for deep learning" (OSDI 2022).
+"""
 
 from __future__ import annotations
 

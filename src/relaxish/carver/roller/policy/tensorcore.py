@@ -1,4 +1,7 @@
-"""Tiles for matrix units: whole fragments that divide the product, warps along the axis with least operand traffic."""
+"""Tiles for matrix units: whole fragments that divide the product, warps along the axis with least operand traffic.
+
+Source: Wang et al., "Ladder: enabling efficient low-precision deep learning computing" (OSDI 2024).
+"""
 
 from __future__ import annotations
 

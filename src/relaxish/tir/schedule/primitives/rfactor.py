@@ -1,4 +1,7 @@
-"""rfactor: a reduction as partial results per iteration of one loop, and their final reduction."""
+"""rfactor: a reduction as partial results per iteration of one loop, and their final reduction.
+
+Source: Suriana, Adams and Kamil, "Parallel associative reductions in Halide" (CGO 2017).
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """From accumulators to the result: each thread's elements, through any element-wise function, stored under a predicate.
 
-A thread of a warpgroup holds, of 64 rows, row ``16 * warp + lane / 4`` (+ 8) and columns ``8 * j + lane % 4 * 2`` (+ 1)
-for all j: four elements for each j, in this order. They go to global memory straight away, or, where bulk copies can
-reach the result, through swizzled tiles of 64 rows in shared memory that one thread sends off while the warpgroup
-fills the next.
+Of 64 rows and ``8 * n`` columns a thread holds four elements for each j below n, placed as ``tensor_intrin/mma_fragments.py``
+says. They go to global memory straight away, or, where bulk copies can reach the result, through swizzled tiles of 64
+rows in shared memory that one thread sends off while the warpgroup fills the next.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from ...buffer import Buffer
 from ...expr import BufferLoad
 from ...functor import substitute
 from ...stmt import BufferStore, For, ForKind, Stmt
+from ...tensor_intrin.mma_fragments import first_result
 from ..base import StmtExprMutator, call, seq
 from .statements import address, do, in_role, let, loop, when
 from .operand import TensorMapPlan, plan_map
@@ -124,8 +124,8 @@ class DirectEpilogue:
     def _with_coordinates(self, at: Place, body: Callable[[Var, Var], Stmt]) -> Stmt:
         """The first row and column of a thread in the result."""
         r = self.p.roles
-        row = at.group * self.rows + at.thread % _WARPGROUP // 32 * 16 + at.thread % 32 // 4
-        column = at.thread % 4 * 2
+        of_warp, of_lane, column = first_result(at.thread)
+        row = at.group * self.rows + of_warp + of_lane
         return let("row", at.bases[r.row] + in_role(row, r.row), lambda row0: let(
             "column", at.bases[r.column] + in_role(column, r.column), lambda column0: body(row0, column0)
         ))  # fmt: skip
@@ -216,8 +216,8 @@ class BulkEpilogue(DirectEpilogue):
     ) -> Stmt:
         """Two elements into the tile, at the place that its swizzle gives them."""
         view = at.views[self.dtype]
-        line = at.thread % _WARPGROUP // 32 * 16 + at.thread % 32 // 4 + h * 8
-        inside = at.thread % 4 * 2 + j * 8
+        of_warp, of_lane, column_of_lane = first_result(at.thread)
+        line, inside = of_warp + of_lane + h * 8, column_of_lane + j * 8
         units = self.plan.swizzle // _UNIT
         unit = call("int32", "bitwise_xor", inside * self.item // _UNIT, line // (128 // self.plan.swizzle) % units)
         where = (begin + line * self.plan.swizzle + unit * _UNIT + inside * self.item % _UNIT) // self.item

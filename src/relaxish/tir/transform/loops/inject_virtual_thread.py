@@ -1,4 +1,7 @@
-"""InjectVirtualThread: virtual threads become copies of the statements that depend on them."""
+"""InjectVirtualThread: virtual threads become copies of the statements that depend on them.
+
+Source: Chen et al., "TVM: an automated end-to-end optimizing compiler for deep learning" (OSDI 2018), section 4.4.
+"""
 
 from __future__ import annotations
 

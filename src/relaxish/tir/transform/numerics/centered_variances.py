@@ -3,6 +3,8 @@
 In float32 the difference of two large numbers that are almost equal leaves nothing of a variance that is small beside
 the squared mean: normalised rows of mean 1,000 are wrong by half a standard deviation, and from 10,000 on they are NaN.
 Layer, group and instance normalisation are legalised to that form, and programs keep it until they are scheduled.
+
+Source: Chan, Golub and LeVeque, "Algorithms for computing the sample variance" (The American Statistician, 1983).
 """
 
 from __future__ import annotations
