@@ -185,6 +185,16 @@ def test_a_mask_of_unknown_size():
         machine["main"](*[relaxish.nd.array(v.numpy()) for v in (_seeded(3, 5), _mask(3, 5))])
 
 
+@pytest.mark.parametrize("above", [0.0, 9.0], ids=["some", "none"])
+def test_what_masks_select_may_be_nothing(above):
+    def add(x, mask):
+        y = x * 2
+        y[y > above] += 1
+        return y, x.masked_scatter(mask, y[mask])
+
+    check(add, _seeded(4, 6), _seeded(4, 6) > above)
+
+
 def test_types_are_promoted_and_sizes_unknown():
     def function(x, y):
         x.addcmul_(x.clone(), y, value=0.5)

@@ -269,8 +269,17 @@ def _nth_rows(self: Importer, x: Expr, order: Expr) -> Expr:
         return self.emit(op.expand_dims(x, 0))
     if self.shape(x)[0] == 1:
         return x
+    x = _with_a_row(self, x)
     last = self.emit(op.subtract(self.scalar(self.shape(x)[0], "int64"), self.scalar(1, "int64")))
     return self.emit(op.take(x, self.emit(op.minimum(order, last)), 0))
+
+
+def _with_a_row(self: Importer, x: Expr) -> Expr:
+    """``x``, with a row of zeros at its end where it may have none: a place that is not written needs one to read."""
+    count, *rest = self.shape(x)
+    if isinstance(count, int) and count:
+        return x
+    return self.emit(op.concat([x, self.emit(op.zeros([1, *rest], dtype_of(x)))], 0))
 
 
 def _value_rows(self: Importer, values: Expr, rest: Sequence[Dim], before: int, order: Expr) -> Expr:
@@ -313,7 +322,8 @@ def _masked_scatter(self: Importer, x: Expr, mask: Expr, source: Expr) -> Expr:
     flat = self.emit(op.reshape(mask, [-1]))
     count = self.emit(op.cumsum(self.emit(op.astype(flat, "int64")), 0))
     place = self.emit(op.maximum(self.emit(op.subtract(count, self.scalar(1, "int64"))), self.scalar(0, "int64")))
-    picked = self.emit(op.take(self.emit(op.reshape(source, [-1])), place, axis=0))
+    elements = _with_a_row(self, self.emit(op.reshape(source, [_product(self.shape(source))])))
+    picked = self.emit(op.take(elements, place, axis=0))
     return self.emit(op.where(mask, self.emit(op.reshape(picked, shape)), x))
 
 
