@@ -84,12 +84,13 @@ def int8_product(n, m, k):
 
 CASES = {
     "tiled_matmul_relu": (lambda: te_workload.matmul_relu(96, 64, 80), plain(MultiLevelTiling, AutoInline), 0),
-    "tiled_batch_matmul": (lambda: te_workload.batch_matmul_nkkm(3, 32, 64, 48), plain(MultiLevelTiling), 0),
+    "tiled_batch_matmul": (lambda: te_workload.batch_matmul_nkkm(3, 32, 64, 48), plain(MultiLevelTiling), 2),
     "tiled_transposed_conv": (
         lambda: te_workload.conv2d_transpose_nhwc(1, 5, 5, 16, 24, 4, 2, 1),
         plain(MultiLevelTiling, AutoInline),
         0,
     ),
+    "tiled_pipeline": (lambda: te_workload.matmul_relu(96, 64, 80), plain(MultiLevelTiling, AutoInline), 1),
     "norm_in_threads": (lambda: te_workload.norm_bmn(2, 96, 64), plain(CrossThreadReduction, AutoBind), 1),
     "softmax_in_threads": (
         lambda: te_workload.softmax_mn(48, 160),
@@ -122,7 +123,7 @@ CASES = {
     "mma": (lambda: matmul16(96, 128, 64, "float16"), mma("float16", False), 0),
     "mma_pipeline": (lambda: te_workload.matmul_relu(64, 96, 128, "float16", "float32"), mma(), 0),
     "mma_conv": (lambda: conv16(8, 32, 64), mma(), 0),
-    "dp4a": (lambda: int8_product(48, 64, 80), dp4a(), 0),
+    "dp4a": (lambda: int8_product(48, 64, 80), dp4a(), 2),
 }
 
 
@@ -152,6 +153,25 @@ def test_sketches_are_those_on_file(name, golden):
     sch = tir.Schedule(func)
     decided(name, sketch.trace).apply_to_schedule(sch, remove_postproc=False)
     golden(name, f"{sch.trace}\n{sch.mod['main'].script()}")
+
+
+@pytest.mark.parametrize(
+    ("target", "depths"), [("nvidia/geforce-rtx-2080", []), ("nvidia/nvidia-a100", [5, 4]), ("rocm", [])]
+)
+@pytest.mark.parametrize("reads", [1, 2])
+def test_copies_in_the_background(target, depths, reads):
+    """Where there are such copies, the steps of a product also come as pipelines of several depths; other loops do not."""
+    work = te_workload.matmul(64, 64, 64) if reads == 2 else te_workload.max_pool2d_nchw(1, 16, 16, 8, 1)
+    func = te.create_prim_func(work)
+    found = generate_design_space("cuda", func, Target(target), None, plain(MultiLevelTiling))
+    stages = []
+    for sketch in found:
+        notes = {i.attrs[0]: i for i in sketch.trace.insts if i.kind.name == "Annotate"}
+        assert len({k for k in notes if k.startswith("software_pipeline")}) in (0, 3)
+        if "software_pipeline_stage" in notes:
+            stages.append([int(v) for v in notes["software_pipeline_stage"].inputs[1]])
+    assert stages == [[0, 0, depth - 2] for depth in depths if reads == 2]
+    assert len(found) == len(stages) + 1
 
 
 def test_rules_for_tensor_cores_refuse_what_they_cannot_bind_or_stage():

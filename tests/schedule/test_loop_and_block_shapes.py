@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from relaxish.interp import run_prim_func
 from relaxish.script import tir as T
 from relaxish.support.errors import InternalError
 from relaxish.tir.schedule import Schedule, ScheduleError
@@ -387,3 +389,36 @@ def test_annotations_stay_until_removed():
             sch.annotate(loop, "other", wrong)
     with pytest.raises((InternalError, IndexError), match="Cannot find annotation key"):
         sch.unannotate(loop, "none")
+
+
+def test_fused_digits_of_one_axis_are_one_number():
+    """``f // 4 * 32 + f % 4 * 8`` is ``f * 8``, and so for any number of tiles, with others between them or not."""
+    rng = np.random.default_rng(3)
+    for _ in range(12):
+        tiles = [int(n) for n in rng.integers(1, 5, 4)]
+        size = int(np.prod(tiles))
+
+        @T.prim_func
+        def scaled(A: T.Buffer((size, 6), "float32"), B: T.Buffer((size, 6), "float32")):
+            for i, j in T.grid(size, 6):
+                with T.block("B"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    B[vi, vj] = A[vi, vj] * T.float32(2)
+
+        sch = make(scaled)
+        i, j = sch.get_loops("B")
+        parts = sch.split(i, tiles)
+        first, count = int(rng.integers(0, 2)), int(rng.integers(2, 4))
+        between = bool(rng.integers(0, 2))
+        run = parts[first : first + count]
+        if between:
+            sch.reorder(*parts[:first], run[0], j, *run[1:], *parts[first + count :])
+            run = [run[0], j, *run[1:]]
+        sch.fuse(*run)
+        if not between:
+            assert "//" not in sch.mod["main"].script() and "%" not in sch.mod["main"].script()
+        a = rng.standard_normal((size, 6)).astype("float32")
+        b = np.zeros_like(a)
+        run_prim_func(sch.mod["main"], [a, b])
+        np.testing.assert_array_equal(b, 2 * a)
+        verify_trace_roundtrip(sch, scaled)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...target.limits import attrs_with_limits
-from ...tir import IterVar, Schedule
+from ...tir import For, IterVar, Schedule, SeqStmt
 from ...tir.function import TensorIntrin
 from ...tir.schedule import BlockRV, LoopRV
 from ...tir.schedule.description import computes_the_same
@@ -17,9 +18,20 @@ from .schedule_rule import ScheduleRule
 from ...ir.plain import plain_int
 
 if TYPE_CHECKING:
+    from ...target import Target
     from ..task import Task
 
 __all__ = ["MultiLevelTiling", "MultiLevelTilingWithIntrin", "ReuseType", "TilingState"]
+
+
+# Buffers in turn of pipelines whose copies run in the background.
+_PIPELINE_DEPTHS = (4, 5)
+
+
+def _copies_in_the_background(target: Target) -> bool:
+    """Whether a device copies to shared memory without its threads waiting: NVIDIA's from sm_80 on."""
+    found = re.match(r"sm_(\d+)", str(target.attrs.get("arch", "")))
+    return found is not None and int(found[1]) >= 80
 
 
 class ReuseType(NamedTuple):
@@ -104,6 +116,7 @@ class MultiLevelTiling(ScheduleRule):
         }
         self._warp_size = -1
         self._max_threads = -1
+        self._pipeline_depths: tuple[int, ...] = ()
 
     def _initialize_with_tune_context(self, context: Task) -> None:
         attrs = attrs_with_limits(context.target)
@@ -111,6 +124,7 @@ class MultiLevelTiling(ScheduleRule):
             self._max_threads = int(attrs["max_threads_per_block"])
             if "thread_warp_size" in attrs:
                 self._warp_size = int(attrs["thread_warp_size"])
+        self._pipeline_depths = _PIPELINE_DEPTHS if _copies_in_the_background(context.target) else ()
 
     def apply(self, sch: Schedule, block: BlockRV) -> list[Schedule]:
         """See the class."""
@@ -124,7 +138,7 @@ class MultiLevelTiling(ScheduleRule):
 
     def apply_sub_rules(self, states: list[TilingState]) -> list[TilingState]:
         """The steps of the rule, each turning a list of variants into another."""
-        for step in (self.tile_loop_nest, self.add_write_reuse, self.add_read_reuse):
+        for step in (self.tile_loop_nest, self.add_write_reuse, self.add_read_reuse, self.add_async_pipeline):
             states = [made for state in states for made in step(state)]
         return states
 
@@ -235,6 +249,24 @@ class MultiLevelTiling(ScheduleRule):
                 variant.read_reuse[index] = cache
             results.append(variant)
         return results
+
+    def add_async_pipeline(self, state: TilingState) -> list[TilingState]:
+        """The state, and where two copies and the product make up a step, variants that copy several steps ahead."""
+        reductions = self._slots[int(IterVar.CommReduce)]
+        if not reductions or not self._pipeline_depths:
+            return [state]
+        steps = state.sch.get(state.tiles[reductions[0]][-1]).body
+        if not (isinstance(steps, SeqStmt) and len(steps.seq) == 3 and all(isinstance(s, For) for s in steps.seq)):
+            return [state]
+        made = [state]
+        for depth in self._pipeline_depths:
+            variant = state.copy()
+            loop = variant.sch.fuse(*variant.tiles[reductions[0]])
+            variant.sch.annotate(loop, "software_pipeline_stage", [0, 0, depth - 2])
+            variant.sch.annotate(loop, "software_pipeline_order", [0, 1, 2])
+            variant.sch.annotate(loop, "software_pipeline_async_stages", [0])
+            made.append(variant)
+        return made
 
     def annotate_fetch(self, sch: Schedule, block: BlockRV) -> None:
         """Annotate a copy for cooperative fetching: all threads share it, in vectors of a sampled length."""

@@ -155,7 +155,19 @@ def _quick_simplify(values: Sequence[Any], ranges: Mapping[Any, Any], keep_units
     for value, (terms, base) in zip(values, _quick(values, ranges), strict=True):
         if not keep_units:
             terms = [t for t in terms if t[2] != 1]
-        out.append(_rebuild(value, _mixed_radix(terms), base))
+        out.append(_rebuild(value, _joined(_mixed_radix(terms), ranges), base))
+    return out
+
+
+def _joined(terms: list[tuple[Any, ...]], ranges: Mapping[Any, Any]) -> list[tuple[Any, ...]]:
+    """Terms of one loop that lie side by side in it and in the number are one: ``f // 4 * 32 + f % 4 * 8`` is ``f * 8``."""
+    out: list[tuple[Any, ...]] = []
+    for var, lower, extent, scale, piece in terms:
+        if out and out[-1][0] is var and out[-1][1] == lower * extent:
+            extent *= out.pop()[2]
+            out.append(_piece(var, _extent(var, ranges), lower, extent, scale))
+        else:
+            out.append((var, lower, extent, scale, piece))
     return out
 
 
