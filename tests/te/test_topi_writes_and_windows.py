@@ -330,3 +330,71 @@ def test_correlation(kernel, most, stride1, stride2, pad, is_multiply):
         other = second[0, :, top + dy : top + dy + kernel, left + dx : left + dx + kernel]
         wanted[0, q, y, x] = np.mean(one * other if is_multiply else np.abs(one - other))
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def between(image, y, x):
+    """A value between the elements of an image; nothing far outside of it."""
+    height, width = image.shape
+    if not (-1 <= y <= height and -1 <= x <= width):
+        return []
+    y, x = min(max(y, 0), height - 1), min(max(x, 0), width - 1)
+    y0, x0 = int(y), int(x)
+    y1, x1 = min(y0 + 1, height - 1), min(x0 + 1, width - 1)
+    wy, wx = y - y0, x - x0
+    return [
+        image[y0, x0] * (1 - wy) * (1 - wx), image[y0, x1] * (1 - wy) * wx, image[y1, x0] * wy * (1 - wx), image[y1, x1] * wy * wx
+    ]  # fmt: skip
+
+
+def aligned(x, rois, size, scale, largest, ratio):
+    out = np.zeros((len(rois), x.shape[1], *size))
+    for n, c, i, j in np.ndindex(*out.shape):
+        image, x1, y1, x2, y2 = rois[n]
+        step = [max((b - a) * scale, 1) / s for a, b, s in ((y1, y2, size[0]), (x1, x2, size[1]))]
+        counts = [ratio if ratio > 0 else int(np.ceil(s)) for s in step]
+        found = []
+        for p, q in np.ndindex(*counts):
+            y = y1 * scale + i * step[0] + (p + 0.5) * step[0] / counts[0]
+            xx = x1 * scale + j * step[1] + (q + 0.5) * step[1] / counts[1]
+            found += between(x[int(image), c], y, xx) or [0.0]
+        out[n, c, i, j] = max(found) if largest else sum(found) / (counts[0] * counts[1])
+    return out
+
+
+ROIS = np.array([[0, 1.0, 2.0, 9.0, 7.5], [1, -3.0, 0.5, 4.0, 11.0], [1, 6.0, 6.0, 6.2, 6.1]], "float32")
+
+
+@both
+@pytest.mark.parametrize("mode, ratio", [("avg", 2), ("max", 2), (b"avg", -1)])
+def test_aligned_regions(run, mode, ratio):
+    x = normal(2, 3, 9, 8)
+    wanted = aligned(x, ROIS, (3, 2), 0.7, mode == "max", ratio)
+    got = run(lambda a, r: topi.vision.roi_align_nchw(a, r, (3, 2), 0.7, mode, ratio), x, ROIS)
+    np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4)
+    last = x.transpose(0, 2, 3, 1).copy()
+    got = run(lambda a, r: topi.vision.roi_align_nhwc(a, r, (3, 2), 0.7, mode, ratio), last, ROIS)
+    np.testing.assert_allclose(got, wanted.transpose(0, 2, 3, 1), rtol=1e-3, atol=1e-4)
+    with pytest.raises(RelaxishError, match="avg or max"):
+        topi.vision.roi_align_nchw(te.placeholder((1, 1, 4, 4)), te.placeholder((1, 5)), 2, 1.0, "sum")
+
+
+@both
+def test_pooled_regions(run):
+    x, rois = normal(2, 2, 9, 8), np.array([[0, 1, 2, 6, 7], [1, 0, 0, 3, 14], [0, 4, 4, 4, 4]], "float32")
+    got = run(lambda a, r: topi.vision.roi_pool_nchw(a, r, (3, 2), 0.5), x, rois)
+    wanted = np.zeros(got.shape)
+    for n, c, i, j in np.ndindex(*got.shape):
+        image, *bounds = rois[n]
+        x1, y1, x2, y2 = (int(np.floor(b * 0.5 + 0.5)) for b in bounds)
+        cells = []
+        for first, last, size, at, limit in ((y1, y2, 3, i, 9), (x1, x2, 2, j, 8)):
+            step = max(last - first + 1, 1) / size
+            cells.append(
+                slice(
+                    min(max(int(at * step) + first, 0), limit),
+                    min(max(int(np.ceil((at + 1) * step)) + first, 0), limit),
+                )
+            )
+        part = x[int(image), c, cells[0], cells[1]]
+        wanted[n, c, i, j] = part.max() if part.size else 0
+    np.testing.assert_allclose(got, wanted, rtol=1e-6)

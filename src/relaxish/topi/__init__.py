@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..support.entry_points import lazy_package as _lazy_package
-from . import cuda, image, nn, tag
+from . import cuda, image, nn, tag, vision
 from .broadcast import *  # noqa: F403
 from .indexing import *  # noqa: F403
 from .math import *  # noqa: F403
