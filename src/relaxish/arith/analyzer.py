@@ -194,7 +194,8 @@ class Analyzer:
                 undos.append(self.transitive.enter_constraint(cond))
             undos.append(self.rewrite.enter_constraint(constraint, simplified))
             size = len(self.canonical.literals)
-            self.canonical.literals.extend(self.rewrite.literals[size:])
+            for fact in self.rewrite.literals.since(size):
+                self.canonical.literals.learn(fact)
             facts = len(self._set_facts)
             self._set_facts.extend(constraint_sets(simplified))
             for part in self._parts:
@@ -204,7 +205,7 @@ class Analyzer:
                 for undo in reversed(undos):
                     if undo is not None:
                         undo()
-                del self.canonical.literals[size:]
+                self.canonical.literals.forget(size)
                 del self._set_facts[facts:]
                 if self.version == version:
                     # Nothing else was learnt: what held before holds again.

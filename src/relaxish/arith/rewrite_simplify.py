@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from math import gcd
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..ir import dtype as dt
 from ..ir.functor import Mutator
 from ..ir.node import Node
-from ..ir.prim import BinaryOp, LogicalOp
+from ..ir.prim import BinaryOp, CmpOp, LogicalOp
 from . import build as B
 from . import rules_arith as RA
 from . import rules_div, rules_logic, rules_minmax
@@ -23,6 +23,7 @@ from ._ir import (
 from .calls import simplify_call
 from .const_int_bound import inf_add
 from .constraints import split_conjunction
+from .facts import Facts, look, operand_look
 from .memo import Remembers
 from .products import product_terms
 from .rules import RuleTable, is_droppable
@@ -59,7 +60,7 @@ class RewriteSimplifier(Remembers, Mutator):
     def __init__(self, analyzer: Analyzer) -> None:
         self.analyzer = analyzer
         self.bindings: dict[Any, PrimExpr] = {}
-        self.literals: list[PrimExpr] = []
+        self.literals = Facts()
         self.depth = 0
         self.in_boolean = False
         # Whether a condition is made a fact: its parts are simplified each on its own.
@@ -150,12 +151,12 @@ class RewriteSimplifier(Remembers, Mutator):
                 if type(part) is IntImm or not _is_pure(part):
                     continue
                 for fact in (part, _negated(_negated(part))):
-                    if not any(B.deep_equal(fact, known) for known in self.literals[size:]):
-                        self.literals.append(fact)
+                    if not any(B.deep_equal(fact, known) for known in self.literals.since(size)):
+                        self.literals.learn(fact)
         self._memo.clear()
 
         def undo() -> None:
-            del self.literals[size:]
+            self.literals.forget(size)
             self._memo.clear()
 
         return undo
@@ -164,13 +165,11 @@ class RewriteSimplifier(Remembers, Mutator):
         """True or False if a condition in force says so."""
         if not self.literals:
             return None
-        negation = _negated(e)
-        for fact in self.literals:
-            if B.deep_equal(fact, e):
-                return B.true(e.dtype)
-            if B.deep_equal(fact, negation):
-                return B.false(e.dtype)
-        return None
+        holds = self.literals.place(e)
+        denied = self.literals.place(_negated(e)) if self.literals.may_hold(_look_of_negation(e)) else None
+        if holds is not None and (denied is None or holds <= denied):
+            return B.true(e.dtype)
+        return None if denied is None else B.false(e.dtype)
 
     def compare(self, a: PrimExpr, b: PrimExpr) -> int:
         """Possible relations of ``a`` to ``b``, as a set of bits."""
@@ -703,12 +702,27 @@ class RewriteSimplifier(Remembers, Mutator):
         return table.run(node, self)
 
 
+# What a comparison becomes, and whether its operands change places.
+_OPPOSITE: dict[type, tuple[type[CmpOp], bool]] = {
+    LT: (LE, True), LE: (LT, True), GT: (LE, False), GE: (LT, False), EQ: (NE, False), NE: (EQ, False),
+}  # fmt: skip
+
+
+def _look_of_negation(e: Any) -> Hashable:
+    """``look(_negated(e))``, most often without making the negation."""
+    kind = type(e)
+    if kind in _OPPOSITE and not _is_float_order(e):
+        cls, swap = _OPPOSITE[kind]
+        first, second = (e.b, e.a) if swap else (e.a, e.b)
+        return cls, operand_look(first), operand_look(second)
+    return look(_negated(e))
+
+
 def _negated(e: Any) -> PrimExpr:
     """The negation, pushed through comparisons, without further simplification."""
     kind = type(e)
-    flip = {LT: (LE, True), LE: (LT, True), GT: (LE, False), GE: (LT, False), EQ: (NE, False), NE: (EQ, False)}
-    if kind in flip and not _is_float_order(e):
-        cls, swap = flip[kind]
+    if kind in _OPPOSITE and not _is_float_order(e):
+        cls, swap = _OPPOSITE[kind]
         return cls(e.b, e.a) if swap else cls(e.a, e.b)
     if kind is Not:
         return e.a
