@@ -123,11 +123,20 @@ def test_search_rate(capsys):
     assert rate > 5000
 
 
-def test_a_grouped_convolution_has_formulas():
-    """A tile of its output channels reads one group of input channels, or several."""
-    context = context_of(te_workload.conv2d_nhwc(1, 8, 8, 32, 32, 3, 1, 1, 1, 4))
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        lambda: te_workload.conv2d_nhwc(1, 8, 8, 32, 32, 3, 1, 1, 1, 4),
+        lambda: te_workload.conv2d_transpose_nhwc(1, 6, 6, 16, 32, 4, 2, 1),
+    ],
+    ids=["grouped", "transposed"],
+)
+def test_what_a_tile_reads_of_groups_or_of_a_spread_input_is_a_table(tensors):
+    """A tile of outputs reads one group of input channels, or several; a spread input is read by every other one."""
+    context = context_of(tensors())
     rng = np.random.default_rng(5)
-    sketch = VectorSketch(context, context.generate_design_space()[0].trace.simplified(True))
-    known = [v for x in sketch.all_locations()[1:4] if (v := sketch.variant(x)) is not None]
-    assert sum(bool(v.compiled.guessed) for v in known) >= 2, sketch.refused
+    sketch = VectorSketch(context, context.generate_design_space()[-1].trace.simplified(True))
+    known = [v for x in sketch.all_locations()[:4] if (v := sketch.variant(x)) is not None]
+    assert len(known) >= 3, sketch.refused
+    assert any(v.compiled.tables for v in known)
     assert sum(compare(sketch, variant, rng, 8) for variant in known) >= 10

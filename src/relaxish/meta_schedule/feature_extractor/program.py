@@ -71,12 +71,14 @@ _INDEX_OPS = (Add, Sub, Mul, FloorDiv, FloorMod, Var)
 
 @dataclass
 class LoopInfo:
-    """One loop; ``unroll`` is the pragma in force from here inwards, 0 for none."""
+    """One loop; ``unroll`` is the pragma in force from here inwards, 0 for none; ``fixed``: whether its extent is a
+    number."""
 
     var: Var
     extent: int
     kind: str = "serial"
     unroll: int = 0
+    fixed: bool = True
 
 
 @dataclass
@@ -222,7 +224,8 @@ class _Extractor:
         }.get(stmt.kind, "")
         if stmt.thread_binding is not None:
             kind = stmt.thread_binding.thread_tag
-        self.program.loops.append(LoopInfo(stmt.loop_var, extent if isinstance(extent, int) else 1, kind, unroll))
+        size = 1 if extent is None else extent
+        self.program.loops.append(LoopInfo(stmt.loop_var, size, kind, unroll, extent is not None))
         self.walk(stmt.body, [*loops, len(self.program.loops) - 1], bindings)
 
     def _block(self, stmt: BlockRealize, loops: list[int], bindings: dict[Var, Any]) -> None:

@@ -8,8 +8,8 @@ digit is one of a sum of loops: its moves follow from the digit's place and leng
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from ...arith.affine import Affine, quotient, remainder
 from ..feature_extractor.probes import Move, base_value, gains
 from .device_reading import LoopFacts
 from .device_sizes import DeviceEnvironment, DeviceFitter, Size, times
-from .fitting import Formula, Unfit
+from .fitting import Formula, Unfit, Unlike
 
 __all__ = ["Digit", "JointPlace", "Leaf", "Nest", "Split", "fit_leaf"]
 
@@ -168,14 +168,24 @@ class Leaf:
 Table = dict[tuple[int, int], list[float]]
 
 
-def fit_leaf(fitter: DeviceFitter, forms: Sequence[Affine[int]], nest: Nest) -> Leaf:
+def fit_leaf(fitter: DeviceFitter, forms: Sequence[Affine[int]], nest: Nest, name: Hashable = ()) -> Leaf:
     """One index in several examples as a sum of digits; with fitted moves where it is none."""
     const = fitter.size([float(base_value(f)) for f in forms])
-    table = None if any(f.rests for f in forms) else _digit_table(forms, nest.loops)
+    table = None
+    if not any(f.rests for f in forms):
+        table = _digit_table(forms, nest.loops)
+        cuts = None if table is not None else _cuts(forms, nest.loops)
+        if cuts:
+            nest = _cut(fitter, nest, cuts)
+            table = _digit_table(forms, nest.loops)
     if table is not None:
         kept = {key: _keeps_modulus(forms, nest.loops, *key) for key in table}
         return Leaf(const, tuple(_digits(fitter, table, nest.parts, kept)), (), _signed(table))
-    return _fit_probed(fitter, const, forms, nest) or _fit_moves(fitter, const, forms, nest.loops)
+    found = _fit_probed(fitter, const, forms, nest)
+    sums = [not form.rests for form in forms]
+    if found is None and fitter.parting and any(sums) and not all(sums):
+        raise Unlike({name: sums})
+    return found or _fit_moves(fitter, const, forms, nest.loops)
 
 
 def _signed(*tables: Table) -> bool:
@@ -231,6 +241,51 @@ def _digit_table(forms: Sequence[Affine[int]], loops: Sequence[Sequence[LoopFact
             if math.isnan(coefs[k]) and loops[k][at].parts[part] > 1:
                 coefs[k] = 0.0
     return table
+
+
+def _cuts(
+    forms: Sequence[Affine[int]], loops: Sequence[Sequence[LoopFacts]]
+) -> dict[tuple[int, int], list[int]] | None:
+    """By loop and part how many values of the part are one, where an index has quotients of parts: a tile of outputs
+    within a group of channels reads what its neighbours read. None where digits are no quotients of parts either."""
+    found: dict[tuple[int, int], list[int]] = {}
+    for k, form in enumerate(forms):
+        places = {loop.var: i for i, loop in enumerate(loops[k])}
+        for term in form.terms:
+            at = places[term.var]
+            loop = loops[k][at]
+            if loop.extent == 1 or loop.part_of(term.lower, term.extent) is not None:
+                continue
+            cut = loop.quotient_of(term.lower, term.extent)
+            if cut is None:
+                return None
+            part, length = cut
+            # Elsewhere a part is whole, or, not written at all, one value.
+            each = found.setdefault(
+                (at, part), [_written(f, own[at], part) for f, own in zip(forms, loops, strict=True)]
+            )
+            each[k] = length
+    return found
+
+
+def _written(form: Affine[int], loop: LoopFacts, part: int) -> int:
+    """One where an index has a part of a loop as a digit, else the length of the part."""
+    shown = any(t.var is loop.var and loop.part_of(t.lower, t.extent) == part for t in form.terms)
+    return 1 if shown else loop.parts[part]
+
+
+def _cut(fitter: DeviceFitter, nest: Nest, cuts: dict[tuple[int, int], list[int]]) -> Nest:
+    """A nest whose loops are fused of finer parts."""
+    loops, parts = [list(own) for own in nest.loops], list(nest.parts)
+    for (at, part), lengths in sorted(cuts.items(), reverse=True):
+        rest = []
+        for own, length in zip(loops, lengths, strict=True):
+            left, cut, right = own[at].parts[:part], own[at].parts[part], own[at].parts[part + 1 :]
+            rest.append(cut // length)
+            own[at] = replace(own[at], parts=(*left, cut // length, length, *right))
+        sizes = [fitter.size([float(x) for x in values]) for values in (rest, lengths)]
+        parts[at] = (*parts[at][:part], *sizes, *parts[at][part + 1 :])
+    return Nest(loops, parts, nest.joints)
 
 
 @dataclass

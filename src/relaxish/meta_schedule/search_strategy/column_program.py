@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,8 @@ from ..feature_extractor.repeated import Repeated
 from ..postproc.postproc import Postproc
 from ..utils import has_column_form
 from .decisions import DecisionTable
+from .fitting import Environment, Table
+from .locations import FactMask
 
 __all__ = ["ColumnProgram"]
 
@@ -24,13 +26,23 @@ class ColumnProgram:
     example programs: the formulas hold as long as it leaves alone what features see, and nothing is granted.
     """
 
-    def __init__(self, columns: DecisionTable, postprocs: Sequence[Postproc]) -> None:
+    def __init__(
+        self, columns: DecisionTable, postprocs: Sequence[Postproc], tables: Collection[Table], regular: FactMask
+    ) -> None:
         self.columns = columns
+        #: What the formulas know from examples only.
+        self.tables = tables
+        self._regular = regular
         #: Whether loops get the kinds that the root's limits allow, and whether threads share the copying of tiles.
         self.loop_kinds = self.shared_copies = False
         #: The verdicts of postprocs that only look, on rows of decisions.
         self.verdicts: dict[Postproc, Callable[[Array], Array]] = {}
         self._known = {p for p in postprocs if has_column_form(p) and p.on_columns(self)}
+
+    def learn_versions(self, rows: Array, allocated: list[dict[str, int]]) -> None:
+        """How many versions of a tile there are; ``allocated[k]`` holds the elements each buffer has in the lowered program
+        of row ``k``."""
+        raise NotImplementedError
 
     @property
     def launchable(self) -> Callable[[Array], Array] | None:
@@ -59,9 +71,24 @@ class ColumnProgram:
         effects."""
         return tuple(p for p in postprocs if p in self.verdicts) if self._known.issuperset(postprocs) else ()
 
+    def environment(self, matrix: Array) -> Environment:
+        """The decisions of many candidates, ready for formulas."""
+        raise NotImplementedError
+
+    def possible(self, env: Environment) -> Array:
+        """Which rows may be programs of this structure as far as it is known without examples of each."""
+        return np.ones(env.size, dtype=bool)
+
+    def regular(self, env: Environment) -> Array:
+        """Which rows are programs that the formulas are known for."""
+        keep = self.possible(env) & self._regular(env)
+        for table in self.tables:
+            keep &= ~np.isnan(np.asarray(table(env)))
+        return keep
+
     def holds(self, matrix: Array) -> Array:
         """Mask of the rows whose programs have this structure and can run on the device."""
-        return np.ones(len(matrix), dtype=bool)
+        return self.regular(self.environment(matrix))
 
     def valid(self, matrix: Array) -> Array:
         """Mask of the rows that are candidates and that no verdict on columns refuses."""

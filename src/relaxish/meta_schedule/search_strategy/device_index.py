@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,16 +85,18 @@ def fit_index(
     forms: Sequence[Affine[int]],
     stores: Sequence[StoreInfo],
     nest: Nest,
+    name: Hashable = (),
 ) -> FittedIndex:
-    """One index in several examples: ``exprs`` as written in block variables, ``forms`` with these bound to loops."""
+    """One index in several examples: ``exprs`` as written in block variables, ``forms`` with these bound to loops;
+    ``name`` is its own."""
     try:
         if not all(_linear(e) for e in exprs):
             if _alike(exprs, stores):
-                return _over_block_vars(fitter, exprs, stores, nest)
+                return _over_block_vars(fitter, exprs, stores, nest, name)
             found = over_coordinates(fitter, forms, stores, nest)
             if found is not None:
                 return found
-        return FittedIndex((fit_leaf(fitter, forms, nest),))
+        return FittedIndex((fit_leaf(fitter, forms, nest, name),))
     except Unfit:
         found = over_coordinates(fitter, forms, stores, nest)
         if found is None:
@@ -103,13 +105,13 @@ def fit_index(
 
 
 def _over_block_vars(
-    fitter: DeviceFitter, exprs: Sequence[Affine[int]], stores: Sequence[StoreInfo], nest: Nest
+    fitter: DeviceFitter, exprs: Sequence[Affine[int]], stores: Sequence[StoreInfo], nest: Nest, name: Hashable
 ) -> FittedIndex:
     leaves = []
     used = sorted({s.block_vars.index(v) for e, s in zip(exprs, stores, strict=True) for v in e.variables()})
     for index in used:
         bound = [store.bindings[store.block_vars[index]] for store in stores]
-        leaves.append(fit_leaf(fitter, bound, nest))
+        leaves.append(fit_leaf(fitter, bound, nest, (name, index)))
     order = [{store.block_vars[index]: i for i, index in enumerate(used)} for store in stores]
     return FittedIndex(tuple(leaves), _fit_outer(fitter, exprs, order))
 

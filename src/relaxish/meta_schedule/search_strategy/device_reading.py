@@ -49,6 +49,17 @@ class LoopFacts:
             inner *= own
         return None
 
+    def quotient_of(self, div: int, extent: int) -> tuple[int, int] | None:
+        """The part, and the divisor, whose quotient is ``(loop // div) % extent``."""
+        inner = 1
+        for index in range(len(self.parts) - 1, -1, -1):
+            own = self.parts[index]
+            if inner < div < inner * own and div % inner == 0 and own % (div // inner) == 0:
+                whole = extent * div == inner * own or (extent == 0 and inner * own >= self.extent)
+                return (index, div // inner) if whole else None
+            inner *= own
+        return None
+
 
 @dataclass(frozen=True)
 class Joint:
@@ -315,8 +326,9 @@ def _pitch(block: Block) -> tuple[int, int] | None:
     return factor, offset
 
 
-def replay(sch: Schedule, trace: Trace) -> DeviceReading:
-    """Apply a trace and read what came of it."""
+def replay(sch: Schedule, trace: Trace) -> tuple[DeviceReading | None, tuple[bool, ...]]:
+    """Apply a trace and read what came of it, nothing where a fused loop has an extent that is no number; and whether it
+    is one, for each loop that was fused."""
     watch = FuseWatch(sch)
 
     def look(
@@ -329,6 +341,5 @@ def replay(sch: Schedule, trace: Trace) -> DeviceReading:
         return decision
 
     trace.apply_to_schedule(sch, remove_postproc=True, decision_provider=look)
-    if any(0 in extents for extents in watch.extents):
-        raise Unfit("a fused loop whose extent is no number")
-    return read_device_program(sch, watch)
+    numbers = tuple(extent != 0 for extents in watch.extents for extent in extents)
+    return read_device_program(sch, watch) if all(numbers) else None, numbers

@@ -6,7 +6,7 @@ The program is read before its postprocs; what these do is worked out on columns
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from .device_limits import DeviceLimits
 from .device_reading import DeviceReading, Fetch
 from .device_sizes import DeviceEnvironment, DeviceFitter, Lookup, Size
 from .fitting import Unfit
+from .locations import FactMask
 
 __all__ = ["DeviceVariant", "FittedStore"]
 
@@ -83,14 +84,18 @@ class DeviceVariant(ColumnProgram):
         table: DecisionTable,
         target: Target,
         postprocs: Sequence[Postproc],
+        tried: Sequence[Array],
+        facts: Sequence[Mapping[int, bool]],
     ) -> None:
         first = readings[0]
         if any(r.signature() != first.signature() for r in readings):
             raise Unfit("the loop structure changes with the decisions")
-        super().__init__(table, postprocs)
         self.warp = int(target.attrs.get("thread_warp_size", -1))
         categories = {table.categories[i][1]: len(table.categories[i][2]) for i in table.structural}
         self.fitter = DeviceFitter(table.tile_ranges, categories, examples)
+        self.fitter.parting = any(not all(seen.values()) for seen in facts)
+        own = DeviceFitter(table.tile_ranges, categories, np.array(tried))
+        super().__init__(table, postprocs, self.fitter.tables, FactMask(own, facts))
         self._readings = readings
         self.tags = [loop.tag for loop in first.loops]
         # Loops of intrinsics' own copies are in no formula.
@@ -110,6 +115,7 @@ class DeviceVariant(ColumnProgram):
         self.deciding = self.limits.columns(examples)
         self._estimate = DeviceEstimate(self, list(readings), target)
         self.kernels = self._find_kernels(examples)
+        self.tables = {*self.tables, *own.tables}
         del self.fitter, self._readings
 
     def _fit_parts(self, index: int) -> tuple[Size, ...]:
@@ -133,8 +139,8 @@ class DeviceVariant(ColumnProgram):
         distinct: list[FittedIndex] = []
         leaves: dict[Leaf, Leaf] = {}
 
-        def add(exprs: Sequence[Any], forms: Sequence[Any]) -> int:
-            found = fit_index(self.fitter, [affine(e, {}) for e in exprs], forms, every, nest)
+        def add(name: tuple[int, ...], exprs: Sequence[Any], forms: Sequence[Any]) -> int:
+            found = fit_index(self.fitter, [affine(e, {}) for e in exprs], forms, every, nest, (index, *name))
             found = replace(found, leaves=tuple(leaves.setdefault(leaf, leaf) for leaf in found.leaves))
             if found not in distinct:
                 distinct.append(found)
@@ -144,7 +150,11 @@ class DeviceVariant(ColumnProgram):
         for a, access in enumerate(info.accesses):
             places = [
                 [
-                    add([s.accesses[a].exprs[m][d] for s in every], [s.accesses[a].indices[m][d] for s in every])
+                    add(
+                        (a, m, d),
+                        [s.accesses[a].exprs[m][d] for s in every],
+                        [s.accesses[a].indices[m][d] for s in every],
+                    )
                     for d in range(len(forms))
                 ]
                 for m, forms in enumerate(access.indices)
@@ -155,7 +165,7 @@ class DeviceVariant(ColumnProgram):
             accesses.append((access, places, shape))
         counts: dict[int, int] = {}
         for i in range(len(info.exprs)):
-            place = add([s.exprs[i] for s in every], [s.index_forms[i] for s in every])
+            place = add((i,), [s.exprs[i] for s in every], [s.index_forms[i] for s in every])
             counts[place] = counts.get(place, 0) + 1
         fetch = self.fetches.get(info.block)
         if fetch is not None and (not info.loops or info.loops[-1] != fetch.loop):
@@ -196,6 +206,9 @@ class DeviceVariant(ColumnProgram):
         extents.insert(0, np.ceil(total / strides[0]))
         return Shares(wide, lanes, Split(position, tuple(strides), tuple(extents)))
 
+    def learn_versions(self, rows: Array, allocated: list[dict[str, int]]) -> None:
+        self.limits.learn_versions(rows, allocated)
+
     @property
     def launchable(self) -> Callable[[Array], Array]:
         return self.holds
@@ -206,7 +219,8 @@ class DeviceVariant(ColumnProgram):
 
     def holds(self, matrix: Array) -> Array:
         """Mask of the rows whose programs a GPU can launch."""
-        return self.limits(DeviceEnvironment(matrix))
+        env = DeviceEnvironment(matrix)
+        return self.regular(env) & self.limits(env)
 
     def sample(self, rng: np.random.Generator, count: int) -> Array:
         """At most ``count`` random valid rows: few tilings stay within the limits, on which not all decisions bear."""

@@ -1,38 +1,47 @@
 """Numbers of a program as formulas in the sketch's decisions, found from a few examples and checked on others.
 
 Loop extents and index coefficients of scheduled programs are products of tile factors, or sums of two such products
-(what a sliding window needs), sometimes cut off at a constant, or no less than one (what groups of channels need). These
-forms are tried in turn.
+(what a sliding window needs), sometimes cut off at a constant. These forms are tried in turn. What a block under a tile
+reads of groups of channels, or of an input that is spread, is a function of no such form, yet of the tile alone, or of
+the tile and that of one reduction: a table of it.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Environment", "Fitter", "Formula", "Unfit", "column_ranges"]
+__all__ = ["Environment", "Fitter", "Formula", "Table", "Unfit", "Unlike", "column_ranges"]
 
 Array = np.ndarray[Any, Any]
-# Values of a product that a formula between two constants must be seen to hold for.
-_POINTS = 3
+# So many more examples than a table has values: any function is one of enough of the columns.
+_SURPLUS = 5
 
 
 class Unfit(Exception):
     """A number follows no known form."""
 
 
+class Unlike(Unfit):
+    """Programs are written in two ways: ``alike`` says of each example, by place, whether it is as most are."""
+
+    def __init__(self, alike: Mapping[Hashable, Sequence[bool]]) -> None:
+        super().__init__("a non-affine index simplifies differently between candidates")
+        self.alike = alike
+
+
 @dataclass(frozen=True)
 class Formula:
-    """``min(cap, max(least, const + sum(factor * product of column ranges)))``."""
+    """``min(cap, const + sum(factor * product of column ranges))``."""
 
     const: float
     terms: tuple[tuple[float, tuple[tuple[int, int], ...]], ...] = ()
     cap: float | None = None
-    least: float | None = None
 
     def __call__(self, env: Environment) -> float | Array:
         """The value for every row of the environment."""
@@ -51,7 +60,7 @@ class Formula:
     @property
     def plain(self) -> bool:
         """Whether this is nothing but a sum of multiples of products."""
-        return self.cap is None and self.least is None
+        return self.cap is None
 
     @property
     def constant(self) -> bool:
@@ -61,9 +70,57 @@ class Formula:
     @property
     def nonnegative(self) -> bool:
         """Whether no row can make the value negative."""
-        if self.least is not None:
-            return self.least >= 0
         return self.const >= 0 and all(factor >= 0 for factor, _ in self.terms) and (self.cap is None or self.cap >= 0)
+
+    def start(self, env: Environment) -> float | Array:
+        """What the multiples of products are added to."""
+        return self.const
+
+
+@dataclass(frozen=True)
+class Table(Formula):
+    """Multiples of products, added to a value known for each choice of the products ``keys``: ``values`` are pairs of
+    choice and value. Not a number where a choice was never seen."""
+
+    const: float = 0.0
+    keys: tuple[tuple[int, int], ...] = ()
+    values: tuple[tuple[tuple[float, ...], float], ...] = ()
+
+    @property
+    def plain(self) -> bool:
+        return False
+
+    @property
+    def constant(self) -> bool:
+        return False
+
+    @property
+    def nonnegative(self) -> bool:
+        return all(factor >= 0 for factor, _ in self.terms) and all(value >= 0 for _, value in self.values)
+
+    def start(self, env: Environment) -> float | Array:
+        codes, grid = _grid(self.values)
+        return grid[tuple(_coded(own, env.range(key)) for own, key in zip(codes, self.keys, strict=True))]
+
+
+@lru_cache(maxsize=512)
+def _grid(values: tuple[tuple[tuple[float, ...], float], ...]) -> tuple[list[Array], Array]:
+    """By key an array from what it may be to a place, and the values by places; the last place is for all else."""
+    codes, shape = [], []
+    for column in zip(*(choice for choice, _ in values), strict=True):
+        known = np.unique(column).astype(np.intp)
+        code = np.full(known[-1] + 2, len(known), dtype=np.intp)
+        code[known] = np.arange(len(known))
+        codes.append(code)
+        shape.append(len(known) + 1)
+    grid = np.full(shape, np.nan, dtype=np.float32)
+    for choice, value in values:
+        grid[tuple(code[int(x)] for code, x in zip(codes, choice, strict=True))] = value
+    return codes, grid
+
+
+def _coded(code: Array, column: Array) -> Array:
+    return code[np.minimum(column, len(code) - 1).astype(np.intp)]
 
 
 class Environment:
@@ -92,15 +149,13 @@ class Environment:
         """A formula's values."""
         found = self._values.get(formula)
         if found is None:
-            found = formula.const
+            found = formula.start(self)
             for factor, keys in formula.terms:
                 product: Any = self.range(keys[0])
                 for key in keys[1:]:
                     product = product * self.range(key)
                 product = product if factor == 1 else product * factor
                 found = product if isinstance(found, float) and found == 0 else found + product
-            if formula.least is not None:
-                found = np.maximum(found, formula.least)
             if formula.cap is not None:
                 found = np.minimum(found, formula.cap)
             self._values[formula] = found
@@ -127,8 +182,13 @@ class Fitter:
         self._owner = [next(i for i, (low, high) in enumerate(tiles) if low <= a < high) for a, _ in self._ranges]
         self._table = np.array([self.env.range(r) for r in self._ranges]).reshape(len(self._ranges), self.env.size)
         self._known: dict[tuple[bytes, tuple[int, int] | None], Formula] = {}
-        #: The products in formulas between two constants, for which examples say little of the values in between.
-        self.guessed: set[tuple[int, int]] = set()
+        # Loops inside of a place run over products of the tiles further in.
+        ends = {high for _, high in tiles}
+        self._inner = [i for i, (_, high) in enumerate(self._ranges) if high in ends]
+        #: Whether examples may be parted by how their programs are written.
+        self.parting = False
+        #: The tables in use, which know what examples show.
+        self.tables: set[Table] = set()
 
     def fit(self, values: Sequence[float], inside: tuple[int, int] | None = None) -> Formula:
         """A formula through all given values; NaN where a value is unknown.
@@ -159,7 +219,7 @@ class Fitter:
                     values = np.broadcast_to(self.env.value(found), target.shape)
                     if not np.array_equal(values[known], target[known]):
                         found = None
-        found = found or self._bounded(target, known)
+        found = found or self.tabulated(target, known)
         if found is None:
             raise Unfit(f"no formula for the values {sorted(set(target[known].tolist()))[:8]}")
         return found
@@ -210,41 +270,66 @@ class Fitter:
                 return Formula(0.0, ((1.0, (self._ranges[i], self._ranges[j])),))
         return None
 
-    def _bounded(self, target: Array, rows: Array) -> Formula | None:
-        """A part of one product, between two constants: groups of channels that a tile reads."""
-        want, table = target[rows], self._table[:, rows]
-        for i, column in enumerate(table):
-            values = dict(zip(column.tolist(), want.tolist(), strict=True))
-            if len(values) >= _POINTS and all(
-                values[x] == y for x, y in zip(column.tolist(), want.tolist(), strict=True)
-            ):
-                made = _between(self._ranges[i], sorted(values.items()))
-                if made is not None:
-                    self.guessed.add(self._ranges[i])
-                    return made
-        return None
+    def tabulated(self, target: Array, rows: Array) -> Table | None:
+        """The smallest table of one or two products that gives ``target``, perhaps beside a multiple of another one."""
+        want, found, least = target[rows], None, int(rows.sum()) - _SURPLUS + 1
+        columns = {
+            i: self._table[i, rows] for i in self._inner if (self._table[i, rows] != self._table[i, rows][0]).any()
+        }
+        for i in columns:
+            for j in columns:
+                keys: tuple[int, ...] = (i,) if i == j else (i, j)
+                factor = 0.0
+                if i != j and self._owner[i] != self._owner[j]:
+                    factor = _slope(columns[i], columns[j], want)
+                    keys = (i,) if factor else keys
+                if len(keys) == 2 and j < i:
+                    continue
+                left = want - factor * columns[j] if factor else want
+                places, first, index = np.unique(
+                    np.stack([columns[k] for k in keys]), axis=1, return_index=True, return_inverse=True
+                )
+                if len(first) < least and (left == left[first[index.reshape(-1)]]).all():
+                    least = len(first)
+                    found = Table(
+                        terms=((factor, (self._ranges[j],)),) if factor else (),
+                        keys=tuple(self._ranges[k] for k in keys),
+                        values=tuple(zip(map(tuple, places.T.tolist()), left[first].tolist(), strict=True)),
+                    )
+        if found is not None:
+            self.tables.add(found)
+        return found
 
     def _windows(self, table: Array, want: Array) -> Formula | None:
-        ones = np.ones_like(want)
-        for i, j in self._pairs():
-            basis = np.stack([table[i], table[j], ones], axis=1)
-            solution, _, rank, _ = np.linalg.lstsq(basis, want, rcond=None)
-            rounded: Any = np.round(solution)
-            if rank == 3 and np.abs(solution - rounded).max() < 1e-6 and np.array_equal(basis @ rounded, want):
-                return Formula(
-                    float(rounded[2]),
-                    ((float(rounded[0]), (self._ranges[i],)), (float(rounded[1]), (self._ranges[j],))),
-                )
-        return None
+        pairs = list(self._pairs())
+        if not pairs:
+            return None
+        of = np.array(pairs)
+        basis = np.stack([table[of[:, 0]], table[of[:, 1]], np.ones((len(pairs), len(want)))], axis=2)
+        u, s, vt = np.linalg.svd(basis, full_matrices=False)
+        ranked = s[:, 2:].min(axis=1, initial=np.inf) > s[:, 0] * np.finfo("float64").eps * max(len(want), 3)
+        if len(want) < 3 or not ranked.any():
+            return None
+        u, s, vt, basis, of = u[ranked], s[ranked], vt[ranked], basis[ranked], of[ranked]
+        solution = np.einsum("pij,pi->pj", vt, np.einsum("pni,n->pi", u, want) / s)
+        rounded = np.round(solution)
+        exact = (np.abs(solution - rounded).max(axis=1) < 1e-6) & (np.einsum("pni,pi->pn", basis, rounded) == want).all(
+            axis=1
+        )
+        if not exact.any():
+            return None
+        at = int(np.flatnonzero(exact)[0])
+        (i, j), (x, y, const) = of[at], rounded[at].tolist()
+        return Formula(const, ((x, (self._ranges[i],)), (y, (self._ranges[j],))))
 
 
-def _between(key: tuple[int, int], points: Sequence[tuple[float, float]]) -> Formula | None:
-    """The multiple of a product that all points lie on but those of the least value, of the largest, or of both."""
-    low, high = (float(f(y for _, y in points)) for f in (min, max))
-    for least, cap in ((low, None), (0.0, high), (low, high)):
-        factors = {y / x for x, y in points if y > least and (cap is None or y < cap)}
-        if len(factors) == 1:
-            made = Formula(0.0, ((factors.pop(), (key,)),), cap, least)
-            if all(min(max(made.terms[0][0] * x, least), np.inf if cap is None else cap) == y for x, y in points):
-                return made
-    return None
+def _slope(key: Array, column: Array, want: Array) -> float:
+    """How often ``column`` is added to what ``key`` decides, 0 where that is not so."""
+    order = np.lexsort((column, key))
+    alike = np.diff(key[order]) == 0
+    steps, gained = np.diff(column[order])[alike], np.diff(want[order])[alike]
+    if not steps.any():
+        return 0.0
+    at = int(np.flatnonzero(steps)[0])
+    factor = float(gained[at] / steps[at])
+    return factor if factor == round(factor) and (gained == factor * steps).all() else 0.0

@@ -7,7 +7,7 @@ stands as written, and that is a question about loop extents, known as formulas.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,10 @@ from ...tir import IterVar, Schedule
 from ...tir.schedule import checks
 from ...tir.schedule.primitives.compute_at import loop_iter_types
 from ...tir.stmt import Block
-from .fitting import Environment, Fitter, Formula, Unfit
+from .fitting import Environment, Fitter, Formula, Table, Unfit
 from ...ir.prim import const_int
 
-__all__ = ["LocationMask", "LoopRow", "loops_of_location"]
+__all__ = ["FactMask", "LocationMask", "LoopRow", "loops_of_location"]
 
 Array = np.ndarray[Any, Any]
 
@@ -48,6 +48,27 @@ def loops_of_location(sch: Schedule, block: Block) -> LoopRow:
     )
 
 
+class FactMask:
+    """For which rows some facts hold that depend on tiles; ``facts[k]`` by example, where known."""
+
+    def __init__(self, fitter: Fitter, facts: Iterable[Mapping[int, bool]]) -> None:
+        self._tables = []
+        for seen in facts:
+            if not all(seen.values()):
+                target = np.array([float(seen[k]) if k in seen else np.nan for k in range(fitter.env.size)])
+                table = fitter.tabulated(target, ~np.isnan(target))
+                if table is None:
+                    raise Unfit("which programs are of one form follows from no table")
+                self._tables.append(table)
+
+    def __call__(self, env: Environment) -> Array:
+        """A flag for each row of the environment; none where nothing is known of a row."""
+        keep = np.ones(env.size, dtype=bool)
+        for table in self._tables:
+            keep &= np.asarray(table(env)) == 1
+        return keep
+
+
 class LocationMask:
     """For which rows the locations ``decisions`` are taken as they are.
 
@@ -63,6 +84,7 @@ class LocationMask:
         examples: Array,
     ) -> None:
         self._tests: list[tuple[int, list[Formula], list[bool]]] = []
+        self.tables: set[Table] = set()
         for index, decision in enumerate(decisions):
             if decision < 0:
                 continue
@@ -74,6 +96,7 @@ class LocationMask:
                 raise Unfit("the loops to choose a location from change with tile sizes")
             fitter = Fitter(tiles, examples[seen])
             extents = [fitter.fit([float(f.extents[i]) for f in facts]) for i in range(decision + 1)]
+            self.tables |= fitter.tables
             self._tests.append((decision, extents, list(facts[0].parallel)))
 
     def __call__(self, env: Environment) -> Array:

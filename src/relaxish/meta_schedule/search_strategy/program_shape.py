@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,10 @@ from ...ir.prim import const_int
 from ..analysis import blocks as ba
 from ..feature_extractor.forms import ColumnForm, ColumnRest, ColumnTerm
 from ..feature_extractor.program import Program, extract_program
-from .fitting import Environment, Fitter, Formula, Unfit
+from .fitting import Environment, Fitter, Formula, Unfit, Unlike
 from ...support.sequences import of_kind
 
-__all__ = ["BlockShape", "Reading", "columns", "fit_forms", "read_program"]
+__all__ = ["BlockShape", "Reading", "columns", "fit_forms", "part_unlike", "read_program"]
 
 NAN = float("nan")
 
@@ -102,6 +102,32 @@ def _block_shape(place: ba.Place, number: dict[Any, int]) -> BlockShape:
     )
 
 
+def part_unlike(readings: Sequence[Reading]) -> None:
+    """Raises :class:`Unlike` where some programs have indices of other operations than most; the others can be fitted."""
+    each: list[dict[Hashable, Affine[int]]] = []
+    for reading in readings:
+        found: dict[Hashable, Affine[int]] = {}
+        for b, block in enumerate(reading.blocks):
+            found.update({(b, i, d): f for i, region in enumerate(block.regions) for d, f in enumerate(region)})
+        for s, store in enumerate(reading.program.stores):
+            found.update({(s, i): form for i, form in enumerate(store.index_forms)})
+            for a, access in enumerate(store.accesses):
+                found.update({(s, a, m, d): f for m, fs in enumerate(access.indices) for d, f in enumerate(fs)})
+        each.append(found)
+    unlike = {}
+    for name in each[0]:
+        written = [_operations(found[name]) for found in each]
+        most = max(sorted(set(written), key=repr), key=written.count)
+        if any(ops != most for ops in written):
+            unlike[name] = [ops == most for ops in written]
+    if unlike:
+        raise Unlike(unlike)
+
+
+def _operations(form: Affine[int]) -> tuple[object, ...]:
+    return tuple((r.op, *(_operations(f) for f in r.forms)) for r in form.rests)
+
+
 def columns(form: Affine[Formula], env: Environment) -> ColumnForm:
     """A form in formulas for every row of the environment; extents and divisors are formulas as well."""
     return ColumnForm(
@@ -142,13 +168,9 @@ def fit_forms(
         Term(fitter.fit(coefs, extents[at].product), at, 1, fitter.fit(widths))
         for (at, _), (coefs, widths) in sorted(table.items())
     ]
-    if len({len(f.rests) for f in forms}) != 1 or len({tuple(r.op for r in f.rests) for f in forms}) != 1:
-        raise Unfit("a non-affine index simplifies differently between candidates")
     rests = []
     for i, rest in enumerate(forms[0].rests):
         every = [f.rests[i] for f in forms]
-        if len({len(r.forms) for r in every}) != 1:
-            raise Unfit("a non-affine index simplifies differently between candidates")
         inner = [fit_forms(fitter, [r.forms[j] for r in every], loops, extents) for j in range(len(rest.forms))]
         coef = fitter.fit([float(r.coef) for r in every])
         rests.append(Rest(coef, rest.op, inner, fitter.fit([float(r.divisor) for r in every])))

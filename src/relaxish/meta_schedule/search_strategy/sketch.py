@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from .column_program import ColumnProgram
 from .decisions import DecisionTable
 from .device_reading import DeviceReading, replay
 from .device_variant import DeviceVariant
-from .examples import ExampleChooser
+from .examples import ExampleChooser, Examples, Lesson
 from .fitting import Environment, Unfit
 from .locations import LocationMask, LoopRow, loops_of_location
 from .program_shape import Reading, read_program
@@ -38,11 +37,11 @@ if TYPE_CHECKING:
 __all__ = ["VectorSketch", "VectorVariant"]
 
 Array = np.ndarray[Any, Any]
-EXAMPLES, CHECKS, LOCATION_SAMPLES = 12, 2, 8
-# Of so many, a row for each value of a product that a formula is guessed for is checked.
-MORE_ROWS = 512
-# Programs for GPUs have more numbers to be told apart: a few more examples, and more checks.
-DEVICE_EXAMPLES, DEVICE_CHECKS = 16, 4
+EXAMPLES, LOCATION_SAMPLES = 12, 8
+# Programs for GPUs have more numbers to be told apart: a few more examples.
+DEVICE_EXAMPLES = 16
+# Programs that formulas are checked on, which are examples more where these are wrong; of so many rows, so often.
+CHECKS, CHECKED, LESSONS = 4, 1024, 4
 # Programs to read the versions of pipelined tiles off: they follow from the annotations, the same for all.
 _LOWERED = 2
 # What keeps a program from being read or made: everything else is a bug and is raised.
@@ -101,7 +100,7 @@ class VectorSketch:
         self.variants: dict[tuple[int, ...], VectorVariant] = {}
         self.refused: dict[tuple[int, ...], str] = {}
         self._combinations: list[tuple[int, ...]] | None = None
-        self._learnt: _Examples | None = None
+        self._learnt: Examples[DeviceReading] | None = None
 
     @property
     def _target(self) -> Target:
@@ -158,64 +157,119 @@ class VectorSketch:
 
     # ---- learning a variant from examples
 
-    def _examples(
-        self, locations: tuple[int, ...], count: int, rng: np.random.Generator
-    ) -> tuple[list[Reading], Array, LocationMask | None]:
-        """Programs to learn formulas from, their rows, and where the locations hold."""
-        width = self.table.num_tile_columns
-        chooser = ExampleChooser(self.table, rng)
-        readings: list[Reading] = []
-        rows, tried, facts = [], [], []
-        mask = None
-        choices = self._choices(rng, count)
-        while len(readings) < count:
-            row = chooser.next()
-            if row is None:
-                raise Unfit(f"only {len(readings)} random candidates have these compute locations")
-            row = self._chosen(row, choices, len(readings))
-            reading, seen = self.read(row, locations)
-            tried.append(row)
-            facts.append(seen)
-            if reading is not None:
-                readings.append(reading)
-                rows.append(row)
-                chooser.accept()
-            if mask is None and len(tried) >= count and len(readings) < count:
-                mask = LocationMask(locations, facts, self.table.tile_ranges, np.array(tried)[:, :width])
-                chooser.keep(mask(Environment(chooser.pool[:, :width])))
-        if any(x >= 0 for x in locations):
-            mask = LocationMask(locations, facts, self.table.tile_ranges, np.array(tried)[:, :width])
-        return readings, np.array(rows), mask
-
     def _compile(self, locations: tuple[int, ...], count: int) -> VectorVariant:
+        """Formulas from at least ``count`` examples, checked on others."""
+        if self.gpu and locations:
+            raise Unfit("sampled compute locations on a GPU")
         rng = np.random.default_rng([*self.seed, count, *(2 + x for x in locations)])
-        if self.gpu:
-            return self._compile_device(locations, count, rng)
-        readings, examples, mask = self._examples(locations, self._fewest(count), rng)
-        process = self._process(examples[0], locations)
-        compiled = CompiledVariant(readings, examples, self.table, mask, self._postprocs, process)
-        made = VectorVariant(self, locations, compiled)
-        checks = made.sample(rng, 8)[:CHECKS]
-        if compiled.guessed:
-            rows = made.sample(rng, MORE_ROWS)
-            for low, high in sorted(compiled.guessed):
-                each = np.unique(rows[:, low:high].prod(axis=1), return_index=True)[1]
-                checks = np.concatenate([checks, rows[each]])
-        self._check(made, checks)
+        lesson = (self._device_lesson if self.gpu else self._host_lesson)(locations, self._fewest(count), rng)
+        for _ in range(LESSONS):
+            compiled = lesson.program(self.table, self.seed)
+            made = VectorVariant(self, locations, compiled)
+            rows = self.table.sample(rng, CHECKED)
+            checks = CHECKS * (1 + self.gpu) * (3 if compiled.tables else 1)
+            wrong = self._wrong(made, rows[compiled.regular(compiled.environment(rows))][:checks])
+            if not wrong:
+                break
+            for row in wrong:
+                lesson.examples.add(row)
+        else:
+            raise Unfit("features differ from those of the program")
+        if self._learnt is not None:
+            self._learn_versions(self._learnt, compiled)
         return made
 
-    def _compile_device(self, locations: tuple[int, ...], count: int, rng: np.random.Generator) -> VectorVariant:
-        """As :meth:`_compile` for GPUs, where locations are never sampled, but categories shape the program."""
-        if locations:
-            raise Unfit("sampled compute locations on a GPU")
-        table = self.table
-        readings, rows = self._device_examples(self._fewest(count))
-        compiled = DeviceVariant(readings, rows, table, self._target, self._postprocs)
-        if readings[0].pipelined and readings[0].shared:
-            compiled.limits.learn_versions(*self._some_allocated(rows, compiled))
-        made = VectorVariant(self, locations, compiled)
-        self._check(made, table.sample(rng, DEVICE_CHECKS))
-        return made
+    def _host_lesson(
+        self, locations: tuple[int, ...], count: int, rng: np.random.Generator
+    ) -> Lesson[Reading, CompiledVariant]:
+        table, width = self.table, self.table.num_tile_columns
+        chooser = ExampleChooser(table, rng)
+        choices = self._choices(rng, count)
+        seen: list[list[LoopRow]] = []
+
+        def read(row: Array) -> tuple[Reading | None, Mapping[Hashable, bool]]:
+            reading, loops = self.read(row, locations)
+            seen.append(loops)
+            if reading is None:
+                return None, {}
+            facts: dict[Hashable, bool] = {i: loop.fixed for i, loop in enumerate(reading.program.loops)}
+            return reading if all(facts.values()) else None, facts
+
+        known: Examples[Reading] = Examples(chooser, read)
+
+        def mask() -> LocationMask:
+            return LocationMask(locations, seen, table.tile_ranges, np.array(known.tried)[:, :width])
+
+        def gather() -> None:
+            narrowed = False
+            while len(known.rows) < (count // 2 if known.parted else count):
+                row = known.chooser.next()
+                if row is None and known.chooser is chooser and narrowed:
+                    # Few rows have these locations: they are looked for among many.
+                    rows = table.sample(rng, 4 * CHECKED)
+                    known.chooser = ExampleChooser(table, rng, rows[mask()(Environment(rows[:, :width]))])
+                    continue
+                if row is None:
+                    raise Unfit(f"only {len(known.rows)} random candidates have these compute locations")
+                if known.add(self._chosen(row, choices, len(known.rows))):
+                    known.chooser.accept()
+                if not narrowed and len(known.tried) >= count and len(known.rows) < count:
+                    chooser.keep(mask()(Environment(chooser.pool[:, :width])))
+                    narrowed = True
+
+        def program() -> CompiledVariant:
+            placed = mask() if any(x >= 0 for x in locations) else None
+            examples = np.array(known.rows)
+            process = self._process(examples[0], locations)
+            return CompiledVariant(
+                known.readings, examples, table, placed, self._postprocs, process, known.tried, known.facts()
+            )
+
+        return Lesson(known, gather, program)
+
+    def _device_lesson(
+        self, locations: tuple[int, ...], count: int, rng: np.random.Generator
+    ) -> Lesson[DeviceReading, DeviceVariant]:
+        """As :meth:`_host_lesson` for GPUs, where locations are never sampled, but categories shape the program."""
+        if self._learnt is None:
+            self._learnt = Examples(
+                ExampleChooser(self.table, np.random.default_rng([*self.seed, 7])), self._read_device
+            )
+        known = self._learnt
+        choices = self._choices(np.random.default_rng([*self.seed, count]), count)
+
+        def gather() -> None:
+            refused = 0
+            while len(known.rows) < (count // 2 if known.parted else count) and refused < count:
+                row = known.chooser.next()
+                if row is None:
+                    break  # fewer candidates than examples wanted: then these are all
+                if known.add(self._chosen(row, choices, len(known.rows))):
+                    known.chooser.accept()
+                else:
+                    refused += 1
+            if not known.rows:
+                raise Unfit("no random candidate is a program")
+
+        def program() -> DeviceVariant:
+            rows = np.array(known.rows)
+            return DeviceVariant(
+                known.readings, rows, self.table, self._target, self._postprocs, known.tried, known.facts()
+            )
+
+        return Lesson(known, gather, program)
+
+    def _read_device(self, row: Array) -> tuple[DeviceReading | None, Mapping[Hashable, bool]]:
+        try:
+            reading, numbers = replay(schedule_for_tuning(self._mod, 1), self.table.to_trace(row, ()))
+        except ScheduleError:
+            return None, {}  # a primitive refuses some tilings
+        return reading, dict(enumerate(numbers))
+
+    def _learn_versions(self, known: Examples[DeviceReading], compiled: ColumnProgram) -> None:
+        """How many versions of its tiles a software pipeline keeps."""
+        if known.readings[0].pipelined and known.readings[0].shared:
+            compiled.learn_versions(*self._some_allocated(np.array(known.rows), compiled))
 
     def _choices(self, rng: np.random.Generator, count: int) -> dict[int, Array]:
         """By column of a category on which the program depends, its choice in each of ``count`` examples: every one is
@@ -234,31 +288,6 @@ class VectorSketch:
     def _fewest(self, count: int) -> int:
         """As many examples as ``count``, or more that each choice of a category needs to be seen twice."""
         return max([count, *(2 * len(self.table.categories[i].values) for i in self.table.structural)])
-
-    def _device_examples(self, wanted: int) -> tuple[list[DeviceReading], Array]:
-        """Programs to learn formulas from, and their rows; what is there already is kept."""
-        table = self.table
-        if self._learnt is None:
-            self._learnt = _Examples(ExampleChooser(table, np.random.default_rng([*self.seed, 7])), [], [])
-        known = self._learnt
-        choices = self._choices(np.random.default_rng([*self.seed, wanted]), wanted)
-        refused = 0
-        while len(known.rows) < wanted and refused < wanted:
-            row = known.chooser.next()
-            if row is None:
-                break  # fewer candidates than examples wanted: then these are all
-            row = self._chosen(row, choices, len(known.rows))
-            sch = schedule_for_tuning(self._mod, 1)
-            try:
-                known.readings.append(replay(sch, table.to_trace(row, ())))
-            except ScheduleError:
-                refused += 1  # a primitive refuses some tilings
-                continue
-            known.rows.append(row)
-            known.chooser.accept()
-        if not known.rows:
-            raise Unfit("no random candidate is a program")
-        return known.readings, np.array(known.rows)
 
     def _some_allocated(self, rows: Array, compiled: ColumnProgram) -> tuple[Array, list[dict[str, int]]]:
         """The first rows that can be lowered, with the elements of the buffers of each when limits are checked."""
@@ -283,22 +312,22 @@ class VectorSketch:
         sch = self.processed(row, (), last)
         return allocated_elements(sch.mod, self._target)
 
-    def _check(self, made: VectorVariant, checks: Array) -> None:
-        """Compare the features of some rows with those of their programs."""
-        locations = made.locations
+    def _wrong(self, made: VectorVariant, checks: Array) -> list[Array]:
+        """The rows whose features are not those of their programs."""
         if not len(checks):
             raise Unfit("no candidates left to check the formulas on")
-        fast = made.features(checks)
+        fast, found = made.features(checks), []
         for k, row in enumerate(checks):
             try:
-                slow = self.replayed_features(row, locations)
+                slow = self.replayed_features(row, made.locations)
             except ScheduleError:
                 if self.gpu:
                     continue  # a primitive refuses this tiling, which is no matter of features
                 raise
             mine = np.stack([block[k] for block in fast])
             if mine.shape != slow.shape or not np.allclose(mine, slow, rtol=1e-4, atol=1e-3):
-                raise Unfit("features differ from those of the program")
+                found.append(row)
+        return found
 
     def read(self, row: Array, locations: tuple[int, ...]) -> tuple[Reading | None, list[LoopRow]]:
         """The program of one row before postprocs, None where a location moved; and the loops locations had to choose
@@ -359,15 +388,6 @@ class VectorSketch:
             if not postproc.apply(sch) and sch.mod is not before:
                 raise Unfit(f"{type(postproc).__name__} refuses some candidates after changing them")
         return sch
-
-
-@dataclass
-class _Examples:
-    """Programs of a GPU sketch that formulas are learnt from, and where more come from."""
-
-    chooser: ExampleChooser
-    readings: list[DeviceReading]
-    rows: list[Array]
 
 
 class _MovedError(Exception):

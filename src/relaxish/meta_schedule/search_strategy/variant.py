@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,8 @@ from .decisions import DecisionTable
 from .device_sizes import DeviceEnvironment, DeviceFitter
 from .fitting import Environment, Fitter, Formula, Unfit
 from .parallel_fusion import Fusion, fuse_block
-from .locations import LocationMask
-from .program_shape import BlockShape, Reading, columns, fit_forms
+from .locations import FactMask, LocationMask
+from .program_shape import BlockShape, Reading, columns, fit_forms, part_unlike
 
 __all__ = ["CompiledVariant"]
 
@@ -71,21 +71,25 @@ class CompiledVariant(ColumnProgram):
         mask: LocationMask | None,
         postprocs: Sequence[Postproc],
         process: Callable[[Array, float, float], Program],
+        tried: Sequence[Array],
+        facts: Sequence[Mapping[int, bool]],
     ) -> None:
         first = readings[0]
         signature = first.signature()
         if any(r.signature() != signature for r in readings):
             raise Unfit("the loop structure changes with tile sizes")
+        part_unlike(readings)
         options = {table.categories[i].at: len(table.categories[i].values) for i in table.structural}
         # The columns that formulas look at.
         self._seen = table.width if options else table.num_tile_columns
         self._environment = DeviceEnvironment if options else Environment
-        fitter = (
-            DeviceFitter(table.tile_ranges, options, examples)
-            if options
-            else Fitter(table.tile_ranges, examples[:, : self._seen])
-        )
-        super().__init__(table, postprocs)
+
+        def fitter_of(rows: Array) -> Fitter:
+            tiles = table.tile_ranges
+            return DeviceFitter(tiles, options, rows) if options else Fitter(tiles, rows[:, : self._seen])
+
+        fitter, own = fitter_of(examples), fitter_of(np.array(tried))
+        super().__init__(table, postprocs, fitter.tables, FactMask(own, facts))
         self._mask = mask
         self.extents = [
             fitter.fit([float(r.program.loops[i].extent) for r in readings]) for i in range(len(first.program.loops))
@@ -93,7 +97,7 @@ class CompiledVariant(ColumnProgram):
         self._fitter, self._readings = fitter, readings
         self.blocks = [self._fit_block(i) for i in range(len(first.blocks))]
         self.stores = [self._fit_store(i) for i in range(len(first.program.stores))]
-        self.guessed = fitter.guessed
+        self.tables = {*fitter.tables, *own.tables, *(mask.tables if mask is not None else ())}
         self._process = process
         self._whole: dict[int, ColumnStore] = {}
         del self._fitter, self._readings
@@ -180,16 +184,18 @@ class CompiledVariant(ColumnProgram):
 
     # ---- rows
 
-    def holds(self, matrix: Array) -> Array:
+    def possible(self, env: Environment) -> Array:
         """For which rows the compute locations are taken as they are."""
-        if self._mask is None:
-            return np.ones(len(matrix), dtype=bool)
-        return self._mask(Environment(matrix[:, : self.columns.num_tile_columns]))
+        return super().possible(env) if self._mask is None else self._mask(env)
+
+    def environment(self, matrix: Array) -> Environment:
+        """The decisions of many candidates, ready for formulas."""
+        return self._environment(matrix[:, : self._seen])
 
     def sample(self, rng: np.random.Generator, count: int) -> Array:
         """At most ``count`` random valid rows."""
         rows = self.columns.sample(rng, count)
-        if self._mask is None and not self._further:
+        if self._mask is None and not self._further and not self.tables:
             return rows
         rows = rows[self.valid(rows)]
         for _ in range(4):
