@@ -112,3 +112,28 @@ def test_dilation_and_other_layouts_are_left_alone() -> None:
     assert operators(SubPixelConvTranspose()(program(2, (1, 4, 6, 6), weight, dilation=(2, 2)))) == [
         "relax.nn.conv2d_transpose"
     ]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_volumes_from_torch(seed: int) -> None:
+    """There is no operator for them: the importer makes the convolution."""
+    from relaxish.frontend.torch import from_exported_program
+
+    rng = np.random.default_rng(seed)
+    window, strides = ([int(v) for v in rng.integers(1, most, 3)] for most in (5, 4))
+    padding = [int(rng.integers(0, k)) for k in window]
+    extra = [int(rng.integers(0, s)) for s in strides]
+    groups, outside = int(rng.choice([1, 2, 3])), int(rng.integers(1, 5))
+    dilation = 1 if seed % 4 else 2
+    module = torch.nn.ConvTranspose3d(
+        groups * 2, groups * outside, window, strides, padding, extra if dilation == 1 else 0, groups, True, dilation
+    ).eval()
+    x = torch.from_numpy(rng.standard_normal((2, groups * 2, *rng.integers(4, 8, 3)), dtype=np.float32))
+    with torch.no_grad():
+        mod = from_exported_program(torch.export.export(module, (x,)))
+        want = module.double()(x.double()).numpy()
+    called = operators(mod)
+    assert called.count("relax.nn.conv3d") == 1
+    vm = relaxish.VirtualMachine(relaxish.build(mod, "llvm"), relaxish.cpu())
+    got = vm["main"](relaxish.nd.array(x.numpy()))
+    np.testing.assert_allclose(got[0].numpy(), want, rtol=1e-4, atol=1e-5)

@@ -1,8 +1,8 @@
-"""Convolutions of groups as one loop nest over channels in vectors.
+"""Convolutions of groups and of volumes as one loop nest over channels in vectors.
 
-``CPULayoutPacking`` keeps activations channels-last around convolutions without groups. Those of groups, of one to three
-dimensions, are computed here on a channels-last copy of their input, with the groups outermost: what is left is a product for
-every group and window, whose columns fill vectors whatever the image's width.
+``CPULayoutPacking`` keeps activations channels-last around convolutions of images without groups. Those of groups, of one to
+three dimensions, and all of three, are computed here on a channels-last copy of their input, with the groups outermost: what
+is left is a product for every group and window, whose columns fill vectors whatever the image's width.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ _LAYOUTS = {
 }
 # Fewer outputs of a group than half a vector are not worth one; fewer operations than this not the copies around them.
 _LEAST_WORK = 1 << 14
+# Where rows of the image are whole vectors, so few channels are as fast from where they are.
+_FEW_INPUTS = 8
 
 
 class _Shape(NamedTuple):
@@ -133,7 +135,7 @@ def _shape_of(call: Call) -> _Shape | None:
         return None
     known = [[int(s or 0) for s in sizes] for sizes in (data, weight, result)]
     groups = int(a.groups)
-    if groups == 1:
+    if groups == 1 and len(known[2]) != 5:
         return None
     return _Shape(
         known[0][0], groups, known[1][1], known[1][0] // groups, tuple(known[0][2:]), tuple(known[2][2:]),
@@ -144,11 +146,13 @@ def _shape_of(call: Call) -> _Shape | None:
 def _pays(shape: _Shape, lanes: int) -> bool:
     columns = shape.batch * shape.groups * math.prod(shape.result) * shape.outputs
     work = columns * shape.inputs * math.prod(shape.window)
+    if shape.groups == 1 and shape.inputs < _FEW_INPUTS and shape.result[-1] % lanes == 0:
+        return False
     return shape.outputs >= lanes // 2 and work >= _LEAST_WORK
 
 
 class ChannelsLastConvolution(ModuleRewrite):
-    """Convolutions of groups with constant weights, channels-last; see the module.
+    """Convolutions of groups or volumes with constant weights, channels-last; see the module.
 
     Before::
 

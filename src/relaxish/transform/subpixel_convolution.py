@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..ir.expr import GlobalVar
+from ..ir.expr import GlobalVar, PrimExpr
 from ..ir.module import IRModule
 from ..ir.op import op_name_of
 from ..op import manipulate, nn
@@ -20,13 +20,14 @@ from ..op.index import strided_slice
 from ..relax.expr import Call, Constant, Expr, Function
 from ..relax.expr_functor import PyExprMutator
 from ..relax.scalars import const_int
+from ..relax.struct_info import TensorStructInfo
 from .base import map_relax_functions
 from ..ir.declared_pass import ModuleRewrite
 
-__all__ = ["SubPixelConvTranspose"]
+__all__ = ["SubPixelConvTranspose", "sub_pixel_convolution"]
 
 _DIMS = {"relax.nn.conv1d_transpose": 1, "relax.nn.conv2d_transpose": 2}
-_PLAIN: dict[int, Callable[..., Expr]] = {1: nn.conv1d, 2: nn.conv2d}
+_PLAIN: dict[int, Callable[..., Expr]] = {1: nn.conv1d, 2: nn.conv2d, 3: nn.conv3d}
 _LAYOUTS = {1: ("NCW", "IOW"), 2: ("NCHW", "IOHW")}
 
 
@@ -84,35 +85,77 @@ class _SubpixelRewriter(PyExprMutator):
         call = super().visit_call_(op)
         dims = _DIMS.get(op_name_of(call))
         shape = None if dims is None else _shape_of(call, dims)
-        return call if shape is None else self._plain(self.builder_.normalize(call), shape)
+        if shape is None:
+            return call
+        call = self.builder_.normalize(call)
+        wanted = list(call.struct_info.shape.values)[2:]
+        padding = [int(v) for v in call.attrs.padding]
+        return _plain(self.builder_.emit, call.args[0], call.args[1], shape, padding, wanted, call.struct_info.dtype)
 
-    def _plain(self, call: Call, shape: _Shape) -> Expr:
-        dims, emit = len(shape.window), self.builder_.emit
-        weight, cells = call.args[1], shape.cells()
-        if isinstance(weight, Constant):
-            kernel: Expr = Constant(np.ascontiguousarray(_kernel(weight.data.numpy(), shape, _NUMPY)))
-        else:
-            on_graph = _Arrays(*(lambda *given, f=f: emit(f(*given)) for f in _GRAPH))
-            kernel = _kernel(weight, shape, on_graph)
-        before = [int(v) for v in call.attrs.padding][:dims]
-        wanted = list(call.struct_info.shape.values)
-        function, out_dtype = _PLAIN[dims], call.struct_info.dtype
-        if all(s == 1 for s in shape.strides):
-            after = [int(v) for v in call.attrs.padding][dims:]
-            pads = [c - 1 - p for c, p in zip(cells * 2, [*before, *after])]
-            if min(pads) >= 0:
-                return function(call.args[0], kernel, 1, pads, 1, shape.groups, out_dtype=out_dtype)
-        pads = [c - 1 for c in cells] * 2
-        fine = emit(function(call.args[0], kernel, 1, pads, 1, shape.groups, out_dtype=out_dtype))
-        batch, _, *size = fine.struct_info.shape.values
-        # [n, g, s..., o, m...] -> [n, g, o, m, s, ...]
-        apart = emit(manipulate.reshape(fine, [batch, shape.groups, *shape.strides, shape.outputs, *size]))
-        pairs = [axis for k in range(dims) for axis in (3 + dims + k, 2 + k)]
-        turned = emit(manipulate.permute_dims(apart, [0, 1, 2 + dims, *pairs]))
-        whole = [batch, shape.groups * shape.outputs, *(m * s for m, s in zip(size, shape.strides))]
-        joined = emit(manipulate.reshape(turned, whole))
-        axes = [2 + k for k in range(dims)]
-        return strided_slice(joined, axes, before, [p + wanted[a] for p, a in zip(before, axes)])
+
+def sub_pixel_convolution(
+    emit: Callable[[Expr], Any],
+    data: Expr,
+    weight: Expr,
+    strides: Sequence[int],
+    padding: Sequence[int],
+    extra: Sequence[int],
+    groups: int,
+    out_dtype: str,
+) -> Expr | None:
+    """A transposed convolution without dilation of one to three dimensions, ``[n, c, image...]`` by ``[i, o / groups, window...]``.
+
+    ``padding`` is what is taken away before each axis and then behind each, ``extra`` the pixels added behind. None where
+    these cannot be computed so, or a size of the window is known only at run time.
+    """
+    info = weight.struct_info
+    sizes = [const_int(d) for d in (info.dims() or ())] if isinstance(info, TensorStructInfo) else []
+    image = data.struct_info.dims() if isinstance(data.struct_info, TensorStructInfo) else None
+    if len(sizes) < 3 or None in sizes or image is None:
+        return None
+    inputs, outputs, *window = (int(s or 0) for s in sizes)
+    shape, dims = _Shape(groups, inputs // groups, outputs, tuple(window), tuple(strides)), len(window)
+    if not _reaches(shape, padding[dims:], extra):
+        return None
+    wanted = [
+        (size - 1) * s + k - p - q + e
+        for size, s, k, p, q, e in zip(image[2:], strides, window, padding[:dims], padding[dims:], extra, strict=True)
+    ]
+    return _plain(emit, data, weight, shape, padding, wanted, out_dtype)
+
+
+def _plain(
+    emit: Callable[[Expr], Any],
+    data: Expr,
+    weight: Expr,
+    shape: _Shape,
+    padding: Sequence[int],
+    wanted: Sequence[PrimExpr],
+    out_dtype: str,
+) -> Expr:
+    """The convolution of stride 1 and what puts its channels side by side, with an image of ``wanted`` sizes."""
+    dims, cells = len(shape.window), shape.cells()
+    if isinstance(weight, Constant):
+        kernel: Expr = Constant(np.ascontiguousarray(_kernel(weight.data.numpy(), shape, _NUMPY)))
+    else:
+        on_graph = _Arrays(*(lambda *given, f=f: emit(f(*given)) for f in _GRAPH))
+        kernel = _kernel(weight, shape, on_graph)
+    function = _PLAIN[dims]
+    if all(s == 1 for s in shape.strides):
+        pads = [c - 1 - p for c, p in zip(cells * 2, padding)]
+        if min(pads) >= 0:
+            return function(data, kernel, 1, pads, 1, shape.groups, out_dtype=out_dtype)
+    pads = [c - 1 for c in cells] * 2
+    fine = emit(function(data, kernel, 1, pads, 1, shape.groups, out_dtype=out_dtype))
+    batch, _, *size = fine.struct_info.shape.values
+    # [n, g, s..., o, m...] -> [n, g, o, m, s, ...]
+    apart = emit(manipulate.reshape(fine, [batch, shape.groups, *shape.strides, shape.outputs, *size]))
+    pairs = [axis for k in range(dims) for axis in (3 + dims + k, 2 + k)]
+    turned = emit(manipulate.permute_dims(apart, [0, 1, 2 + dims, *pairs]))
+    whole = [batch, shape.groups * shape.outputs, *(m * s for m, s in zip(size, shape.strides))]
+    joined = emit(manipulate.reshape(turned, whole))
+    before = list(padding[:dims])
+    return strided_slice(joined, list(range(2, 2 + dims)), before, [p + size for p, size in zip(before, wanted)])
 
 
 def _shape_of(call: Call, dims: int) -> _Shape | None:
@@ -131,9 +174,13 @@ def _shape_of(call: Call, dims: int) -> _Shape | None:
     strides, extra = tuple(int(v) for v in a.strides), [int(v) for v in a.output_padding]
     shape = _Shape(int(a.groups), inputs // int(a.groups), outputs, tuple(window), strides)
     after = [int(v) for v in a.padding][dims:]
-    # Output padding may ask for pixels behind the last cell.
-    reach = zip(shape.cells(), strides, window, after, extra)
-    return shape if all(k - p + e <= c * s for c, s, k, p, e in reach) else None
+    return shape if _reaches(shape, after, extra) else None
+
+
+def _reaches(shape: _Shape, after: Sequence[int], extra: Sequence[int]) -> bool:
+    """Whether the last cells hold all pixels: output padding may ask for some behind them."""
+    reach = zip(shape.cells(), shape.strides, shape.window, after, extra)
+    return all(k - p + e <= c * s for c, s, k, p, e in reach)
 
 
 class SubPixelConvTranspose(ModuleRewrite):

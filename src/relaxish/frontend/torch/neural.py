@@ -11,6 +11,7 @@ import numpy as np
 from ... import op, relax
 from ...relax.expr import Expr
 from ...support.errors import OpNotImplemented
+from ...transform.subpixel_convolution import sub_pixel_convolution
 from .importer import Dim, dtype_of, Importer, Number, Steps
 from .table import Converter, converter, CONVERTERS, Made
 from .windows import many
@@ -121,11 +122,16 @@ def _conv_transpose3d(
     groups: int = 1,
     dilation: Steps = 1,
 ) -> Expr:
-    """A convolution of the image with zeros put between its elements, by the mirrored kernel."""
+    """A convolution whose channels are the pixels of an output cell; with dilation one of the image with zeros put between
+    its elements, by the mirrored kernel."""
     if self.rank(x) == 4:
         args = weight, bias, stride, padding, output_padding, groups, dilation
         return _batched(self, x, 3, lambda x: _conv_transpose3d(self, x, *args))
     steps, pads, extra, spread = (many(v, 3) for v in (stride, padding, output_padding, dilation))
+    if all(d == 1 for d in spread):
+        plain = sub_pixel_convolution(self.emit, x, weight, steps, [*pads, *pads], extra, groups, dtype_of(x))
+        if plain is not None:
+            return _add_bias(self, self.emit(plain), bias)
     zeros = [0] * 4
     for axis, step in enumerate(steps, 2):
         size = self.shape(x)[axis]
