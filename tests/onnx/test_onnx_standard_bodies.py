@@ -102,3 +102,19 @@ def test_steps_of_optimisers(op: str, held: int, attrs: dict[str, Any], steps: i
     wanted = onnx.reference.ReferenceEvaluator(model).run(None, feeds)
     for got, want in zip(ours(model, feeds), wanted, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
+@pytest.mark.parametrize("least", [1, 2])
+@pytest.mark.parametrize("skip", [0, 2])
+def test_counts_of_grams(mode: str, least: int, skip: int) -> None:
+    attrs = {
+        "mode": mode, "min_gram_length": least, "max_gram_length": 3, "max_skip_count": skip,
+        "ngram_counts": [0, 3, 9], "pool_int64s": [2, 3, 5, 1, 2, 2, 2, 5, 1, 1, 2, 3, 3, 3, 3],
+        "ngram_indexes": [6, 0, 3, 1, 2, 7, 4, 5], "weights": [0.5, 1.5, 2.0, 0.25, 3.0, 1.0, 0.75, 4.0],
+    }  # fmt: skip
+    rng = np.random.default_rng(73)
+    for shape in ((12,), (4, 17), (2, 2)):
+        x = rng.integers(1, 6, shape)
+        for kind in ("int32", "int64"):
+            _check(Case("TfIdfVectorizer", [x.astype(kind)], opset=9, **attrs))

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from . import activation, attention, classic, contrib, control, convolution, creation, elementwise, indexing, linear
-from . import normalization, pooling, quantized, random, recurrent, reduction, regions, resampling, sequence, shaping
+from . import activation, attention, classic, contrib, control, convolution, creation, elementwise, grams
+from . import (
+    indexing,
+    linear,
+    normalization,
+    pooling,
+    quantized,
+    random,
+    recurrent,
+    reduction,
+    regions,
+    resampling,
+    sequence,
+    shaping,
+)
 from . import signal, updates, vision
 
 __all__ = [
-    "activation", "attention", "classic", "contrib", "control", "convolution", "creation", "elementwise", "indexing", "linear",
-    "normalization", "pooling", "quantized", "random", "recurrent", "reduction", "regions", "resampling", "sequence",
+    "activation", "attention", "classic", "contrib", "control", "convolution", "creation", "elementwise", "grams", "indexing",
+    "linear", "normalization", "pooling", "quantized", "random", "recurrent", "reduction", "regions", "resampling", "sequence",
     "shaping", "signal", "updates", "vision",
 ]  # fmt: skip
