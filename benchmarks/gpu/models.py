@@ -127,7 +127,7 @@ def compile_model(model: Any, x: Any, target: Any) -> Callable[..., Any]:
     from relaxish import relax
     from relaxish.frontend.torch import from_exported_program
     from relaxish.ir.transform import PassContext
-    from relaxish.transform.cpu_batchnorm import CPUBatchnormFolding
+    from relaxish.transform.fold_batchnorm import CPUBatchnormFolding
 
     mod = from_exported_program(torch.export.export(model, (x,)), unwrap_unit_return_tuple=True)
     # Batch norms would stay in float32; as part of the weights they are none.
