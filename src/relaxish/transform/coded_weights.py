@@ -150,9 +150,10 @@ class _Reader:
         if name == "relax.strided_slice":
             return self.rows(call.args[0]) if _same_shape(call) else None
         coded = self.coded(call.args[0] if name == "relax.reshape" else call)
-        if coded is None:
+        dims = tensor_dims(call.struct_info)
+        if coded is None or dims is None or len(dims) != 2:
             return None
-        columns = const_int(tensor_dims(call.struct_info)[1], -1)
+        columns = const_int(dims[1], -1)
         group = coded.codes.shape[-1]
         if coded.scale.shape[-1] == coded.zero.shape[-1] == 1:  # nothing differs within a group
             if columns % group:
@@ -241,7 +242,7 @@ def _tiles(rows: _Rows, widths: Sequence[int]) -> _Tiles | None:
     def tiled(value: _Array) -> _Array:
         return np.ascontiguousarray(value.reshape(value.shape[0], columns // width, width).transpose(1, 0, 2))
 
-    return _Tiles(tiled(codes), *(tiled(v.astype("float32")) for v in (scale.T, zero)), group)
+    return _Tiles(tiled(codes), tiled(scale.T.astype("float32")), tiled(zero.astype("float32")), group)
 
 
 class _Rewriter(PyExprMutator):

@@ -196,7 +196,8 @@ def _quotient(self: Importer, a: _Operand, b: _Operand) -> Any:
     if isinstance(b, (ComplexPair, complex)):
         left, right = _pairs(self, a, b)
         power = _power(self, right)
-        made: ComplexPair = _product(self, left, _conjugate(self, right))
+        made = _product(self, left, _conjugate(self, right))
+        assert isinstance(made, ComplexPair)
         return made.map(lambda p: self.emit(op.divide(p, power)))
     assert isinstance(a, ComplexPair)
     by = self.cast(self.tensor(b, a.real), dtype_of(a.real))

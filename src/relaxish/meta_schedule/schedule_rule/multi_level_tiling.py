@@ -28,9 +28,9 @@ __all__ = ["MultiLevelTiling", "MultiLevelTilingWithIntrin", "ReuseType", "Tilin
 _PIPELINE_DEPTHS = (4, 5)
 
 
-def _copies_in_the_background(target: Target) -> bool:
+def _copies_in_the_background(target: Target | None) -> bool:
     """Whether a device copies to shared memory without its threads waiting: NVIDIA's from sm_80 on."""
-    found = re.match(r"sm_(\d+)", str(target.attrs.get("arch", "")))
+    found = re.match(r"sm_(\d+)", str(target.attrs.get("arch", ""))) if target is not None else None
     return found is not None and int(found[1]) >= 80
 
 

@@ -68,7 +68,9 @@ def _vectorizer(ctx: Context, inputs: list[Any], attrs: dict[str, Any]) -> Expr:
         x = ctx.emit(op.astype(x, "int64"))
     x = ctx.emit(ctx.reshape(x, [1, ctx.dims(x)[0]])) if alone else x
     width = max(int(v) for v in attrs["ngram_indexes"]) + 1
-    pool, parts, columns = _pool(attrs), [], []
+    pool = _pool(attrs)
+    parts: list[Expr] = []
+    columns: list[int] = []
     for size in sorted({len(gram) for gram in pool}):
         chosen = [gram for gram in pool if len(gram) == size]
         # Single numbers stand apart from nothing: they are counted once.
