@@ -26,8 +26,8 @@ from .worker_zygote import _HEADER, receive_message, send_message
 __all__ = ["Zygote", "acquire", "discard", "package_environment", "release"]
 
 _REST_SEC = 30.0
-# A rested zygote has nothing to do but to answer.
-_WAKE_SEC = 5.0
+# A rested zygote has nothing to do but to answer, on a machine that does other things as well.
+_WAKE_SEC = 20.0
 _MOST_AT_REST = 2
 # Workers need not know which test runs.
 _OF_NO_ACCOUNT = ("PYTEST_CURRENT_TEST",)
