@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from . import transform
@@ -133,8 +133,12 @@ def static_shape_tuning_pipeline(
     target: str | Target,
     work_dir: str = "tuning_logs",
     cpu_weight_prepack: bool = False,
+    tuning_shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Pass:
     """Tune the kernels of a model of static shapes and apply what was found.
+
+    A model of symbolic sizes is tuned for those of ``tuning_shapes``, by the names of the symbols: ``{"seq": [16, 64]}``,
+    or ranges; calls of other sizes run kernels that are not tuned (see :class:`relaxish.relax.transform.SpecializeSizes`).
 
     With ``cpu_weight_prepack`` constant weights are brought into the layout that the best schedules want.
     """
@@ -156,6 +160,8 @@ def static_shape_tuning_pipeline(
             MetaScheduleTuneIRMod,
         )
 
+        if tuning_shapes:
+            mod = transform.SpecializeSizes(tuning_shapes)(as_operators(mod))
         with stages.as_target(target):
             tuning = [MetaScheduleTuneIRMod({}, work_dir, total_trials, baselines=cpu)] if total_trials > 0 else []
             kernels = [transform.DecomposeOpsForInference(), transform.CanonicalizeBindings(), zero_pipeline()]

@@ -423,6 +423,7 @@ _DEFINED = {
         "relaxish.transform.simple_rewrites": (
             "AttachExternModules FastMathTransform OptimizeLayoutTransform RemoveRedundantReshape"
         ),
+        "relaxish.transform.specialize_sizes": "SpecializeSizes",
         "relaxish.transform.split_call_tir_by_pattern": "SplitCallTIRByPattern",
         "relaxish.transform.split_layout_rewrite_preproc": "SplitLayoutRewritePreproc",
         "relaxish.transform.static_plan_block_memory": "StaticPlanBlockMemory",

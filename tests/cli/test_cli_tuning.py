@@ -57,6 +57,24 @@ def test_tune_look_compile_run(capsys, tmp_path, budget):
         )
 
 
+def test_sizes_of_a_symbolic_dimension_are_tuned(capsys, tmp_path):
+    model = tmp_path / "model.py"
+    model.write_text(MODEL.replace("(16, 32)", '("n", 32)'))
+    sizes = ["--tuning-shape", "n=8,16"]
+    run(capsys, "tune", model, "-w", tmp_path / "logs", "--seed", "1", "--trials", "4", "--batch", "2", *sizes)
+    assert len(json.loads(run(capsys, "db", "show", tmp_path / "logs", "--json"))) == 2
+    run(capsys, "compile", model, "-o", tmp_path / "m.so", "--db", tmp_path / "logs", *sizes)
+    for n in (8, 16, 5):
+        x = np.random.default_rng(n).standard_normal((n, 32)).astype("float32")
+        np.save(tmp_path / "x.npy", x)
+        run(capsys, "run", tmp_path / "m.so", "--input", tmp_path / "x.npy", "-o", tmp_path / "y.npz")
+        have = np.load(tmp_path / "y.npz")["output_0"]
+        np.testing.assert_allclose(have, np.maximum(x @ WEIGHT, 0), rtol=1e-4, atol=1e-4)
+    with pytest.raises(SystemExit):
+        cli.main(["compile", str(model), "-o", str(tmp_path / "m.so"), "--tuning-shape", "k=8"])
+    assert "no symbolic size k; it has n" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_the_demo_shortened(capsys, tmp_path):
     pytest.importorskip("onnxruntime")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
@@ -37,15 +37,26 @@ def resolve_target(text: str) -> Target:
         raise RelaxishError(f"unknown target {text!r}: {' '.join(str(err).split())}") from None
 
 
-def parse_shapes(items: Sequence[str]) -> dict[str, list[int]]:
+def parse_shapes(items: Sequence[str], option: str = "--shape") -> dict[str, list[int]]:
     """``("x=1,3,224,224", ...)`` to ``{"x": [1, 3, 224, 224]}``."""
     shapes = {}
     for item in items:
         match = _SHAPE.match(item)
         if match is None:
-            raise click.BadParameter(f"{item!r}: write NAME=D0,D1,...", param_hint="--shape")
+            raise click.BadParameter(f"{item!r}: write NAME=D0,D1,...", param_hint=option)
         shapes[match["name"]] = [int(d) for d in re.split(r"[,x\s]+", match["dims"]) if d]
     return shapes
+
+
+def tuning_shape_option(command: Callable[..., object]) -> Callable[..., object]:
+    """``--tuning-shape``, for commands that tune models and that compile what was tuned."""
+    return click.option(
+        "--tuning-shape",
+        "tuning_shapes",
+        multiple=True,
+        metavar="NAME=S0,S1,...",
+        help="Sizes of a symbolic dimension that the model has tuned copies for; give tune and compile the same.",
+    )(command)
 
 
 def writable_directory(path: str | os.PathLike[str]) -> Path:

@@ -11,7 +11,7 @@ import click
 from ..runtime.vm.executable import VMExecutable
 from ..support.errors import RelaxishError
 from ..target.target import Target
-from .common import parse_shapes, resolve_target, trust_option, writable_file
+from .common import parse_shapes, resolve_target, trust_option, tuning_shape_option, writable_file
 from .models import LoadedModel, load_model
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ def tell_left_out(work_dir: str, left_out: Mapping[str, int]) -> None:
 @click.option("--target", "target_text", default="llvm", show_default=True, help="What to compile for.")
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=D0,D1,...", help="Fix an input's shape.")
 @trust_option
+@tuning_shape_option
 @click.option(
     "--db", "database", default=None, metavar="WHERE", help="Use tuned schedules from this directory or SQL database."
 )
@@ -84,6 +85,7 @@ def command(
     target_text: str,
     shapes: tuple[str, ...],
     trust_pickle: bool,
+    tuning_shapes: tuple[str, ...],
     database: str | None,
 ) -> None:
     """The command."""
@@ -92,7 +94,7 @@ def command(
     path = writable_file(output or model_path.rsplit(".", 1)[0] + ".so")
     if path.suffix not in (".so", ".tar"):
         raise RelaxishError(f"{path}: the output must end in .so or .tar")
-    model = load_model(model_path, given, trust_pickle)
+    model = load_model(model_path, given, trust_pickle).for_sizes(parse_shapes(tuning_shapes, "--tuning-shape"))
     if model.kind == "compiled":
         raise RelaxishError(f"{model_path}: is compiled already")
     begin = time.perf_counter()

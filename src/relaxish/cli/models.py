@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,17 @@ class LoadedModel:
     mod: Any
     inputs: list[TensorSpec] = field(default_factory=list)
     source: Any = None
+
+    def for_sizes(self, sizes: Mapping[str, Sequence[int]]) -> LoadedModel:
+        """The model with copies for sizes of its symbolic dimensions. Raises RelaxishError where it has none so named."""
+        from ..transform.specialize_sizes import SpecializeSizes
+
+        if not sizes:
+            return self
+        try:
+            return replace(self, mod=SpecializeSizes(sizes)(self.mod))
+        except ValueError as error:
+            raise RelaxishError(f"{self.name}: {error}") from None
 
 
 def load_model(path: str, shapes: Mapping[str, Sequence[int]] | None = None, trust_pickle: bool = False) -> LoadedModel:
@@ -125,11 +136,11 @@ def _load_compiled(path: Path, shapes: dict[str, Sequence[int]]) -> LoadedModel:
     loaded = load_module(path)
     inputs: list[TensorSpec] = []
     if isinstance(loaded, VMExecutable):
-        plan = loaded.plans.get("main") or next(iter(loaded.plans.values()), None)
-        if plan is not None:
-            inputs = [t for t in plan.inputs if t is not None]
-        else:
-            inputs = [TensorSpec(n, tuple(s), d) for n, s, d in loaded.metadata.get("inputs", [])]
+        declared = [TensorSpec(n, tuple(s), d) for n, s, d in loaded.metadata.get("inputs", [])]
+        plan = loaded.plans.get("main")
+        if plan is None and not declared:
+            plan = next(iter(loaded.plans.values()), None)
+        inputs = declared if plan is None else [t for t in plan.inputs if t is not None]
     return LoadedModel(path.stem, "compiled", loaded, inputs)
 
 

@@ -12,7 +12,7 @@ import click
 from ..ir.module import IRModule
 from ..support.errors import RelaxishError
 from ..target.target import Target
-from .common import parse_shapes, resolve_target, trust_option, writable_directory
+from .common import parse_shapes, resolve_target, trust_option, tuning_shape_option, writable_directory
 from .compile_command import tell_unused
 from .models import LoadedModel, load_model
 
@@ -109,6 +109,7 @@ def _on_cluster(address: str, device_kind: str | None, weight: float, target: Ta
 @click.option("--target", "target_text", default="llvm", show_default=True)
 @click.option("--shape", "shapes", multiple=True, metavar="NAME=D0,D1,...", help="Fix an input's shape.")
 @trust_option
+@tuning_shape_option
 @click.option("--op", "op_names", multiple=True, help="Only kernels whose name contains this.")
 @click.option("--seed", type=click.IntRange(0), help="Makes the search repeatable.")
 @click.option("--cluster", metavar="ADDRESS", help="Build and measure on this Ray cluster (ray://host:10001, auto).")
@@ -127,6 +128,7 @@ def command(
     target_text: str,
     shapes: tuple[str, ...],
     trust_pickle: bool,
+    tuning_shapes: tuple[str, ...],
     op_names: tuple[str, ...],
     seed: int | None,
     cluster: str | None,
@@ -141,7 +143,7 @@ def command(
     target = resolve_target(target_text)
     given = parse_shapes(shapes)
     folder = writable_directory(work_dir)
-    model = load_model(model_path, given, trust_pickle)
+    model = load_model(model_path, given, trust_pickle).for_sizes(parse_shapes(tuning_shapes, "--tuning-shape"))
     if model.kind == "compiled":
         raise RelaxishError(f"{model_path}: is compiled; tuning needs the source model")
     if trials is None and minutes is None:

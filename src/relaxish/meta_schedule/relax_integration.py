@@ -13,7 +13,7 @@ from ..ir.functor import post_order_visit
 from ..ir.node import Node
 from ..support.entry_points import load
 from ..target import Target
-from ..transform.kernel_origins import has_origins
+from ..transform.kernel_origins import has_origins, KernelsToOperators, unlowered
 from ..transform.placement import device_of
 from .runner.pools import runner_of_target
 from ..tir import PrimFunc
@@ -144,6 +144,14 @@ def extracted_tasks_to_tune_contexts(
     return contexts, weights
 
 
+def _specialized(mod: IRModule, sizes: Mapping[str, Sequence[int]]) -> IRModule:
+    """The operators of a model, in copies for known sizes."""
+    from ..transform.specialize_sizes import SpecializeSizes
+
+    source = unlowered(mod)
+    return SpecializeSizes(sizes)(KernelsToOperators()(source) if has_origins(source) else source)
+
+
 def _is_llvm(target: str | Target) -> bool:
     return bool((target if isinstance(target, Target) else Target(target)).kind.name == "llvm")
 
@@ -171,6 +179,7 @@ def tune_relax(
     num_tuning_cores: int | str = "physical",
     validate: bool = True,
     baselines: bool = False,
+    tuning_shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Database:
     """Tune every loop program a legalised (and best also fused) module calls.
 
@@ -179,10 +188,17 @@ def tune_relax(
     default schedules too, so that applying the database is never slower than not tuning.
 
     On CPUs, kernels that a pipeline without a target made are tuned, with ``baselines``, as a build will lay them out.
+
+    Kernels of unknown sizes have no record. ``tuning_shapes`` says for which sizes a model of symbolic ones is tuned, by
+    the names of the symbols: ``{"seq": [16, 64, 128, 512]}``, or ranges. The model (not legalised, or by a pipeline
+    without a target) is tuned as :class:`relaxish.relax.transform.SpecializeSizes` makes it; give :func:`compile_relax` the
+    same, and calls of these sizes run their tuned copies, others the dynamic function.
     """
     module = _as_module(mod, params)
-    if _is_llvm(target) and has_origins(module):
-        module, baselines = load("kernel_pipeline")(target)(module), True
+    if tuning_shapes:
+        module = _specialized(module, tuning_shapes)
+    if tuning_shapes or (_is_llvm(target) and has_origins(module)):
+        module, baselines = load("kernel_pipeline")(target)(module), baselines or _is_llvm(target)
     tasks = extract_tasks(module, target, None, module_equality)
     if op_names:
         tasks = [t for t in tasks if any(name in t.task_name for name in op_names)]
@@ -213,13 +229,20 @@ def compile_relax(
     target: Target | str,
     params: Mapping[str, Any] | None,
     enable_warning: bool = False,
+    *,
+    tuning_shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Any:
-    """Build a model with the schedules of a database; kernels it has no record of get their default schedule."""
+    """Build a model with the schedules of a database; kernels it has no record of get their default schedule.
+
+    With the ``tuning_shapes`` that :func:`tune_relax` was given, calls of these sizes run copies of the function for them.
+    """
     from ..ir.transform import PassContext
     from .passes import ApplyFasterOfDatabaseAndDefault, MetaScheduleApplyDatabase
 
     target = target if isinstance(target, Target) else Target(target)
     module = _as_module(mod, params)
+    if tuning_shapes:
+        module = _specialized(module, tuning_shapes)
     build = load("build")
     with target, database, PassContext(opt_level=3):
         faster = ApplyFasterOfDatabaseAndDefault(enable_warning=enable_warning)

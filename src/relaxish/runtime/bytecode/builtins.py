@@ -256,6 +256,12 @@ def read_if_cond(cond: object) -> bool:
     return bool(cond)
 
 
+@_builtin("sizes_are")
+def sizes_are(have: Sequence[int], *wanted: int) -> bool:
+    """Whether sizes are these numbers: the condition of a branch for known sizes."""
+    return tuple(have) == wanted
+
+
 # ---- tensors, tuples, values
 
 
