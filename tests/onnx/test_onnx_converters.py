@@ -326,6 +326,9 @@ def test_sequences(name: str) -> None:
         np.testing.assert_allclose(have, expected, rtol=1e-5)
 
 
+_OPTIMISERS = ("Adagrad", "Adam", "Momentum")
+
+
 def test_every_converter_has_a_case() -> None:
     assert converters.__all__ and len(CONVERTERS) > 200  # the package fills the table when it is imported
     seen = {table_name(case.op, case.domain) for case in CASES.values()}
@@ -338,4 +341,6 @@ def test_every_converter_has_a_case() -> None:
     seen |= {"DFT", "STFT", "MelWeightMatrix"}  # test_onnx_signal
     seen |= {"Bernoulli", "Multinomial", "RandomNormal", "RandomUniform", "RandomUniformLike", "RandomNormalLike"}
     seen |= {f"ai.onnx.ml.{name}" for name in CLASSIC} | OPTIONAL
+    # test_onnx_standard_bodies
+    seen |= {"AffineGrid", "TfIdfVectorizer"} | {f"ai.onnx.preview.training.{name}" for name in _OPTIMISERS}
     assert sorted(set(CONVERTERS) - seen) == []

@@ -43,8 +43,9 @@ def dispatch() -> list[Pass]:
 def legalize() -> list[Pass]:
     """From operators to fused kernels."""
     return [
-        transform.LegalizeOps(ATTENTION_KERNELS),
-        LegalizeOpenSizes(ATTENTION_KERNELS),
+        Sequential(
+            [transform.LegalizeOps(ATTENTION_KERNELS), LegalizeOpenSizes(ATTENTION_KERNELS)], name="LegalizeOps"
+        ),
         transform.AnnotateTIROpPattern(),
         transform.FoldConstant(),
         transform.FuseOps(),
