@@ -19,6 +19,7 @@ from relaxish.target import Target
 VALUES: dict[str, Any] = {
     "int": 3, "bool": None, "str": "shared", "str | None": "main", "list[str] | None": ["main", "f"],
     "Sequence[str] | None": ["a"], "Sequence[Any] | None": [1, "a"], "bool | Sequence[str]": ["f", "g"],
+    "Mapping[str, Sequence[int]]": {"n": [16, 64]},
     "Mapping[str, Sequence[str]]": {"relax.nn.conv2d": ["NHWC", "OHWI"]}, "Mapping[str, Any] | None": {"dnnl": {"a": 1}},
     "order": "breadth-first", "direction": "from-outputs", "storage_scope": "shared", "target_bits": 32, "params": {},
     "binding_map": {"n": 4}, "op_impl_map": {}, "op_buffer_transforms": {}, "extern_modules": [], "patterns": [],

@@ -106,16 +106,18 @@ def test_gpu_sketches_compute_the_convolution(layout, tile):
     expected = run(func, arrays)
     space = ms.space_generator.PostOrderApply(sch_rules="cuda", postprocs="cuda", mutator_probs={})
     context = ms.TuneContext(func, target=GPU, space_generator=space, task_name="winograd")
-    (sketch,) = context.generate_design_space()
+    found = context.generate_design_space()
     for postproc in space.postprocs:
         postproc._initialize_with_tune_context(context)
-    for seed in range(1, 200):
-        sch = Schedule(context.mod, seed=seed)
-        Trace(sketch.trace.insts, {}).apply_to_schedule(sch, remove_postproc=True)
-        sch.enter_postproc()
-        if all(postproc.apply(sch) for postproc in space.postprocs):
-            break
-    else:
-        pytest.fail("no legal decision in 200")
-    emulate_cuda(sch.mod["main"], *arrays, target=GPU)
-    np.testing.assert_allclose(arrays[2], expected, rtol=1e-4, atol=1e-4)
+    for sketch in found:
+        for seed in range(1, 200):
+            sch = Schedule(context.mod, seed=seed)
+            Trace(sketch.trace.insts, {}).apply_to_schedule(sch, remove_postproc=True)
+            sch.enter_postproc()
+            if all(postproc.apply(sch) for postproc in space.postprocs):
+                break
+        else:
+            pytest.fail("no legal decision in 200")
+        arrays[2][...] = 0
+        emulate_cuda(sch.mod["main"], *arrays, target=GPU)
+        np.testing.assert_allclose(arrays[2], expected, rtol=1e-4, atol=1e-4)
