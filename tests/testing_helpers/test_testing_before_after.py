@@ -218,4 +218,5 @@ def test_parameters_change_together(low, high, area):
 def test_each_set_is_used(request):
     """Of what is collected, once for each set: another worker may run them."""
     name = "test_parameters_change_together"
-    assert [getattr(item, "originalname", "") for item in request.session.items].count(name) == 2
+    cases = [item.callspec.params for item in request.session.items if getattr(item, "originalname", "") == name]
+    assert [(case["low"].values, case["high"].values) for case in cases] == [((1, 2), (1, 2)), ((3, 4), (3, 4))]
